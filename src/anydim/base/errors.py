@@ -1,0 +1,51 @@
+"""The two kinds of failure: the user's (UserError and its kinds) and ours (InternalError).
+
+A user error says where, what was expected, what came, and what to do. Build one with `message`
+parts rather than by hand so that all of them read alike.
+"""
+
+from __future__ import annotations
+
+
+class AnydimError(Exception):
+    """Every exception that anydim raises on purpose."""
+
+
+class UserError(AnydimError):
+    """Something the caller can mend: an input, a model, a program text, an option.
+
+    `problem` is one line saying where and what; `hint` says what to do and goes on its own line.
+    """
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        self.problem = problem
+        self.hint = hint
+        super().__init__(f"{problem}\n  {hint}" if hint else problem)
+
+
+class InputError(UserError):
+    """An argument of a call does not fit: missing, extra, wrong dtype, wrong rank."""
+
+
+class DimError(InputError):
+    """A size is outside its bounds, or two inputs disagree on a dim."""
+
+
+class ModelError(UserError):
+    """A model file cannot be read, is not valid, or needs what anydim does not have."""
+
+
+class LanguageError(UserError):
+    """A program text is wrong; the message points at line and column."""
+
+
+class GraphError(UserError):
+    """A graph built by hand is not well formed."""
+
+
+class OptionError(UserError):
+    """An option has a value that cannot be used."""
+
+
+class InternalError(AnydimError):
+    """A bug of anydim. The text holds what to send with a report."""

@@ -1,0 +1,321 @@
+"""Loop IR: what a kernel is made of, whole on one screen. A target renders it, nothing else.
+
+Expressions have a `Type` (element type and vector lanes; lanes 1 is a scalar). Functions named in
+`Op` are those of `lang/functions.py` plus 'fma', applied lane by lane. Integers that address
+memory are int64 scalars. Buffers are pointer parameters, `Stack` arrays or `scratch`; offsets
+count elements. Names are unique within a function. A masked-off lane touches no memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from anydim.base.dtypes import DType, boolean, int64
+
+
+@dataclass(frozen=True)
+class Type:
+    """Element type and number of vector lanes."""
+
+    dtype: DType
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.dtype}x{self.lanes}" if self.lanes > 1 else str(self.dtype)
+
+
+INDEX = Type(int64)
+FLAG = Type(boolean)
+
+
+# ---- expressions -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Const:
+    """A number; in every lane when the type has lanes."""
+
+    type: Type
+    value: int | float | bool
+
+
+@dataclass(frozen=True)
+class Var:
+    """A parameter, a loop variable or a `Let` of that name."""
+
+    type: Type
+    name: str
+
+
+@dataclass(frozen=True)
+class Get:
+    """The present value of a register made by `Declare`."""
+
+    type: Type
+    name: str
+
+
+@dataclass(frozen=True)
+class Op:
+    """A scalar function applied lane by lane."""
+
+    type: Type
+    function: str
+    arguments: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Convert:
+    """Lane by lane conversion to another element type (numpy's astype)."""
+
+    type: Type
+    argument: Value
+
+
+@dataclass(frozen=True)
+class Bitcast:
+    """The same bits as another element type of equal width."""
+
+    type: Type
+    argument: Value
+
+
+@dataclass(frozen=True)
+class Load:
+    """`lanes` consecutive elements from `offset`; lanes where `mask` is false yield 0."""
+
+    type: Type
+    buffer: str
+    offset: Value
+    mask: Value | None = None
+
+
+@dataclass(frozen=True)
+class Gather:
+    """One element per lane from a vector of int64 offsets; masked lanes yield 0."""
+
+    type: Type
+    buffer: str
+    offsets: Value
+    mask: Value | None = None
+
+
+@dataclass(frozen=True)
+class Splat:
+    """A scalar in every lane."""
+
+    type: Type
+    argument: Value
+
+
+@dataclass(frozen=True)
+class Iota:
+    """0, 1, 2, ... lanes-1."""
+
+    type: Type
+
+
+@dataclass(frozen=True)
+class Reduce:
+    """All lanes combined by 'add', 'mul', 'min', 'max' into a scalar (any order)."""
+
+    type: Type
+    function: str
+    argument: Value
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Lanes picked from left (0..n-1) and right (n..2n-1)."""
+
+    type: Type
+    left: Value
+    right: Value
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Extract:
+    """One lane as a scalar."""
+
+    type: Type
+    argument: Value
+    lane: int
+
+
+@dataclass(frozen=True)
+class Address:
+    """Pointer to an element, for the pointer parameters of a `Call`."""
+
+    buffer: str
+    offset: Value
+
+
+Value: TypeAlias = (
+    Const | Var | Get | Op | Convert | Bitcast | Load | Gather | Splat | Iota | Reduce | Shuffle
+    | Extract
+)  # fmt: skip
+
+
+# ---- statements --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Let:
+    """Name a value; evaluated here, once."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Declare:
+    """A register (mutable local) and its first value."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Assign:
+    """A new value for a register."""
+
+    name: str
+    value: Value
+
+
+@dataclass(frozen=True)
+class Store:
+    """Write the lanes of `value` from `offset` on; only lanes where `mask` is true."""
+
+    buffer: str
+    offset: Value
+    value: Value
+    mask: Value | None = None
+
+
+@dataclass(frozen=True)
+class Prefetch:
+    """A hint that the line at `offset` will be read (or written) soon. Any offset is harmless."""
+
+    buffer: str
+    offset: Value
+    write: bool = False
+
+
+@dataclass(frozen=True)
+class For:
+    """variable = start; while variable < stop: body; variable += step (step > 0)."""
+
+    variable: str
+    start: Value
+    stop: Value
+    step: Value
+    body: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class If:
+    """Run `then` when the scalar condition holds, else `otherwise`."""
+
+    condition: Value
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...] = ()
+
+
+@dataclass(frozen=True)
+class Switch:
+    """Run the case whose number equals `value`; no case: nothing."""
+
+    value: Value
+    cases: tuple[tuple[int, tuple[Step, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """Call a function of this kernel or of a library it uses; nothing is returned."""
+
+    function: str
+    arguments: tuple[Value | Address, ...]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A local array of `count` elements, 64-byte aligned, contents undefined."""
+
+    name: str
+    dtype: DType
+    count: int
+
+
+Step: TypeAlias = (
+    Let | Declare | Assign | Store | Prefetch | For | If | Switch | Call | Stack
+)  # fmt: skip
+
+
+# ---- functions and kernels ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A pointer parameter; pointers of one function never alias unless `alias` is set."""
+
+    name: str
+    dtype: DType
+    alias: bool = False
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar parameter."""
+
+    name: str
+    type: Type = INDEX
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function without result. `public` ones can be called from other objects."""
+
+    name: str
+    parameters: tuple[Pointer | Scalar, ...]
+    body: tuple[Step, ...]
+    public: bool = False
+
+
+@dataclass(frozen=True)
+class Library:
+    """Functions that many kernels call (micro-kernels): compiled once per machine."""
+
+    name: str
+    functions: tuple[Function, ...]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor a kernel reads or writes, by the name its functions use."""
+
+    name: str
+    dtype: DType
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Compiled once per distinct text, launched at any size.
+
+    `main` is the last of `functions`. Its parameters are, in order: a Pointer for each of
+    `operands`, an int64 Scalar for each of `sizes`, then int64 `start`, `stop` (the part of the
+    parallel range this call does) and a Pointer `scratch` (uint8, private to the calling thread).
+    """
+
+    name: str
+    operands: tuple[Operand, ...]
+    sizes: tuple[str, ...]
+    functions: tuple[Function, ...]
+    libraries: tuple[Library, ...] = ()
+
+    @property
+    def main(self) -> Function:
+        return self.functions[-1]

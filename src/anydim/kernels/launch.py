@@ -1,0 +1,75 @@
+"""What the schedule pass hands to the program: a kernel, and what one launch of it needs.
+
+A template turns a `Group` into a `Launch`. Everything that depends on sizes is a size expression,
+so one launch record serves every size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType
+from anydim.kernels.ir import Kernel
+from anydim.sizes import Size
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What templates may know of a target: its vector unit and caches.
+
+    `lanes(dtype)` counts elements of a vector register; `registers` counts vector registers.
+    Cache sizes are bytes of one core's share.
+    """
+
+    vector_bytes: int = 32
+    registers: int = 16
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+
+    def lanes(self, dtype: DType) -> int:
+        return max(1, self.vector_bytes // dtype.bytes)
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Packing of a constant matrix operand: [groups..., ceil(n/width)][k][width], zero padded.
+
+    `groups`, `k`, `n` give for each role the (size, stride) pairs, outermost first, over the flat
+    row-major constant; all are plain ints because the operand is constant. 64-byte aligned.
+    """
+
+    width: int
+    batch: tuple[tuple[int, int], ...]
+    k: tuple[tuple[int, int], ...]
+    n: tuple[tuple[int, int], ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An operand of a launch: the tensor's name in the group, and its packing when constant."""
+
+    tensor: str
+    packing: Panels | None = None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel call of the host program.
+
+    `arguments` match kernel.operands, `sizes` match kernel.sizes. The parallel range is
+    0:parallel, cut into at most one part per thread, no part smaller than `grain`. Each thread
+    gets `scratch` bytes. `flops` and `moved` (bytes) estimate the work, for reports.
+    `schedule` is the printed schedule that made the kernel; `reason` says why it was chosen.
+    """
+
+    kernel: Kernel
+    arguments: tuple[Argument, ...]
+    sizes: tuple[Size, ...]
+    parallel: Size
+    grain: int
+    scratch: Size
+    flops: Size
+    moved: Size
+    schedule: str
+    reason: str

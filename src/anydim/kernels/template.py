@@ -1,0 +1,26 @@
+"""What a kernel template is: a matcher that proposes a schedule, and a lowering that uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from anydim.kernels.launch import Launch, Machine
+from anydim.lang.tree import Group
+from anydim.sizes import Box
+
+
+@dataclass(frozen=True)
+class Template:
+    """A way to turn a group into one kernel.
+
+    `schedule` is a frozen dataclass of the template's options. `match` returns the schedule it
+    would use for a group, or None when the group is not of its form (never raises for that).
+    `lower` makes the launch; it must be right at every size in the box, 0 and 1 included.
+    """
+
+    name: str
+    schedule: type
+    match: Callable[[Group, Box, Machine], Any | None]
+    lower: Callable[[Group, Any, Box, Machine], Launch]

@@ -1,0 +1,144 @@
+"""Affine forms of index expressions, and the flat address that a read resolves to.
+
+An address that is affine in the loop indices is what every fast kernel rests on: its constant and
+its coefficients (strides) are size expressions, so it serves every size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
+from anydim.sizes import Size, as_size, product
+
+
+@dataclass(frozen=True)
+class Affine:
+    """constant + sum of coefficient * index; zero coefficients are left out."""
+
+    constant: Size
+    terms: tuple[tuple[str, Size], ...] = ()
+
+    @staticmethod
+    def of(constant: Size, terms: Mapping[str, Size]) -> Affine:
+        kept = tuple(sorted((n, c) for n, c in terms.items() if c.constant != 0))
+        return Affine(constant, kept)
+
+    def stride(self, index: str) -> Size:
+        """The coefficient of an index; 0 when the form does not depend on it."""
+        for name, coefficient in self.terms:
+            if name == index:
+                return coefficient
+        return as_size(0)
+
+    @property
+    def indices(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.terms)
+
+    def __add__(self, other: Affine) -> Affine:
+        terms = dict(self.terms)
+        for name, coefficient in other.terms:
+            terms[name] = terms[name] + coefficient if name in terms else coefficient
+        return Affine.of(self.constant + other.constant, terms)
+
+    def scaled(self, factor: Size) -> Affine:
+        return Affine.of(self.constant * factor, {n: c * factor for n, c in self.terms})
+
+
+def row_major_strides(shape: tuple[Size, ...]) -> tuple[Size, ...]:
+    """Elements between neighbours along each dimension of a contiguous tensor."""
+    return tuple(product(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def affine(expr: Expr) -> Affine | None:
+    """The affine form of an integer expression over indices and sizes; None when it has none."""
+    if isinstance(expr, Index):
+        return Affine.of(as_size(0), {expr.name: as_size(1)})
+    if isinstance(expr, SizeTerm):
+        return Affine(expr.size)
+    if isinstance(expr, Literal) and isinstance(expr.value, int):
+        return Affine(as_size(int(expr.value)))
+    if isinstance(expr, Cast) and expr.dtype.name == "int64":
+        return affine(expr.argument)
+    if isinstance(expr, Apply):
+        return _affine_apply(expr)
+    return None
+
+
+def _affine_apply(expr: Apply) -> Affine | None:
+    if expr.function not in ("add", "sub", "mul", "neg"):
+        return None
+    forms = [affine(argument) for argument in expr.arguments]
+    if any(form is None for form in forms):
+        return None
+    first = forms[0]
+    assert first is not None
+    if expr.function == "neg":
+        return first.scaled(as_size(-1))
+    second = forms[1]
+    assert second is not None
+    if expr.function == "add":
+        return first + second
+    if expr.function == "sub":
+        return first + second.scaled(as_size(-1))
+    if not second.terms:
+        return first.scaled(second.constant)
+    if not first.terms:
+        return second.scaled(first.constant)
+    return None
+
+
+def to_expr(form: Affine) -> Expr:
+    """An expression with the value of an affine form."""
+    result: Expr | None = None
+    for name, coefficient in form.terms:
+        term: Expr = Index(name)
+        if coefficient.constant != 1:
+            term = Apply("mul", (term, SizeTerm(coefficient)))
+        result = term if result is None else Apply("add", (result, term))
+    if result is None:
+        return SizeTerm(form.constant)
+    if form.constant.constant != 0:
+        result = Apply("add", (result, SizeTerm(form.constant)))
+    return result
+
+
+def address(read: Read, shape: tuple[Size, ...]) -> Affine | None:
+    """The flat row-major element offset of a read of a tensor of `shape`; None if not affine."""
+    if read.flat:
+        return affine(read.indices[0])
+    total = Affine(as_size(0))
+    for index, stride in zip(read.indices, row_major_strides(shape)):
+        form = affine(index)
+        if form is None:
+            return None
+        total = total + form.scaled(stride)
+    return total
+
+
+def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """Rebuild an expression bottom up; `change` may return a replacement for a rebuilt node."""
+    if isinstance(expr, Read):
+        default = None if expr.default is None else rewrite(expr.default, change)
+        indices = tuple(rewrite(index, change) for index in expr.indices)
+        expr = Read(expr.tensor, indices, expr.flat, default)
+    elif isinstance(expr, Apply):
+        expr = Apply(expr.function, tuple(rewrite(a, change) for a in expr.arguments))
+    elif isinstance(expr, Cast):
+        expr = Cast(expr.dtype, rewrite(expr.argument, change))
+    replaced = change(expr)
+    return expr if replaced is None else replaced
+
+
+def reads(expr: Expr) -> tuple[Read, ...]:
+    """Every read in an expression, inner ones (indirect indices) included, in order."""
+    if isinstance(expr, Read):
+        inner = tuple(r for index in expr.indices for r in reads(index))
+        default = () if expr.default is None else reads(expr.default)
+        return (*inner, *default, expr)
+    if isinstance(expr, Apply):
+        return tuple(r for argument in expr.arguments for r in reads(argument))
+    if isinstance(expr, Cast):
+        return reads(expr.argument)
+    return ()

@@ -1,0 +1,147 @@
+"""The tree of dense computation: scalar expressions, comprehensions, and groups of them.
+
+This is the form *after* a definition met its argument types: ranks are known, ellipses are gone,
+every index has a range, and sizes are size expressions over the program's dims. The surface
+syntax (what a user writes) lives in `syntax.py`; `instantiate.py` leads from there to here.
+
+    Statement   y(i, j) +=! a(i, k) * b(k, j)   for i in 0:M, j in 0:N, k in 0:K
+    Group       statements that run in order, with the tensors they read, make and hide
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from anydim.base.dtypes import DType
+from anydim.sizes import Size
+from anydim.sizes.guard import Guard
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type and shape; shape entries are size expressions, row-major order."""
+
+    dtype: DType
+    shape: tuple[Size, ...]
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A number. `dtype` None takes the type of what it meets, as Python numbers do in numpy."""
+
+    value: int | float | bool
+    dtype: DType | None = None
+
+
+@dataclass(frozen=True)
+class Index:
+    """The current value of an axis, as an int64."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class SizeTerm:
+    """A size expression used as an int64 value."""
+
+    size: Size
+
+
+@dataclass(frozen=True)
+class Read:
+    """One element of a tensor: `x(i, j + 1)`, or by row-major offset when `flat`: `x[i*n + j]`.
+
+    Indices are integer expressions; an index that reads another tensor is an indirect read.
+    With `default`, a position outside the tensor yields that value instead (a guarded read).
+    Without it every position must be inside: proven when the tree is made, or guarded before.
+    """
+
+    tensor: str
+    indices: tuple[Expr, ...]
+    flat: bool = False
+    default: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A scalar function of `functions.py` ('add', 'exp', 'select', ...) on its arguments."""
+
+    function: str
+    arguments: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Conversion to another element type, with the meaning of numpy's astype."""
+
+    dtype: DType
+    argument: Expr
+
+
+Expr: TypeAlias = Literal | Index | SizeTerm | Read | Apply | Cast
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An index of a statement and the half-open range 0:extent it runs over."""
+
+    name: str
+    extent: Size
+
+
+@dataclass(frozen=True)
+class Statement:
+    """target(axes...) combine= body, reduced over `reduced`.
+
+    `combine` is '' for a plain assignment (then `reduced` is empty), or one of 'add', 'mul',
+    'min', 'max': the result starts from the operator's identity and reductions may be reordered.
+    The target's shape is the extents of `axes`, in order; axis names are unique in a statement.
+    """
+
+    target: str
+    axes: tuple[Axis, ...]
+    body: Expr
+    combine: str = ""
+    reduced: tuple[Axis, ...] = ()
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return tuple(axis.extent for axis in self.axes)
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named tensor of a group."""
+
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class Group:
+    """Statements that belong together: an instantiated operator, or what fusion made one kernel.
+
+    Each tensor is written by exactly one statement, before any statement that reads it.
+    `inputs` come from outside, `outputs` are kept, `temporaries` exist only inside.
+    """
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    statements: tuple[Statement, ...]
+    temporaries: tuple[Tensor, ...] = ()
+    guards: tuple[Guard, ...] = field(default=())
+
+    def type_of(self, name: str) -> TensorType:
+        """The type of a tensor of this group; KeyError when it has none of that name."""
+        for tensor in (*self.inputs, *self.outputs, *self.temporaries):
+            if tensor.name == name:
+                return tensor.type
+        raise KeyError(name)
