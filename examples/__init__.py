@@ -1,0 +1,1 @@
+"""Programs that show anydim at work; run them from the project's root folder."""

@@ -1,0 +1,1 @@
+"""The MiniLM sentence encoder: its ONNX file, its tokenizer, sentences to encode."""
