@@ -18,9 +18,10 @@ class Template:
     `schedule` is a frozen dataclass of the template's options. `match` returns the schedule it
     would use for a group, or None when the group is not of its form (never raises for that).
     `lower` makes the launch; it must be right at every size in the box, 0 and 1 included.
+    Both are told which input tensors are constants (known before the first call).
     """
 
     name: str
     schedule: type
-    match: Callable[[Group, Box, Machine], Any | None]
-    lower: Callable[[Group, Any, Box, Machine], Launch]
+    match: Callable[[Group, Box, Machine, frozenset[str]], Any | None]
+    lower: Callable[[Group, Any, Box, Machine, frozenset[str]], Launch]
