@@ -1,0 +1,137 @@
+"""The graph: typed values with symbolic shapes, and the nodes that make them. All immutable.
+
+A value is a name. Its type stands in `Graph.types`; it comes from a graph input, a constant or
+exactly one node. A node is an operator of the library with attributes, or 'fused': a group of
+comprehensions whose tensor names are the names of graph values.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import from_numpy
+from anydim.base.frozen import FrozenMapping, freeze, freeze_value
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Box, as_size
+from anydim.sizes.guard import Guard
+
+FUSED = "fused"
+
+
+class Constant:
+    """A read-only array that the graph holds; equal only to itself, so hashing never reads it."""
+
+    def __init__(self, array: numpy.ndarray) -> None:
+        view = numpy.asarray(array).view()
+        view.flags.writeable = False
+        self.array = view
+
+    @cached_property
+    def type(self) -> TensorType:
+        shape = tuple(as_size(size) for size in self.array.shape)
+        return TensorType(from_numpy(self.array.dtype), shape)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of type and content, 16 hex digits."""
+        content = hashlib.sha256(f"{self.array.dtype} {self.array.shape} ".encode())
+        content.update(numpy.ascontiguousarray(self.array).data)
+        return content.hexdigest()[:16]
+
+    def __repr__(self) -> str:
+        return f"Constant({self.type})"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator applied to values; an optional input that is not given is None.
+
+    `source` is where the node came from, for errors and reports ('model.onnx: /layer.0/MatMul').
+    Attribute values are numbers, strings, Size, DType, Group, and tuples of these.
+    """
+
+    operator: str
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str, ...]
+    attributes: FrozenMapping[str, Any] = field(default_factory=FrozenMapping)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        attributes = self.attributes
+        if not isinstance(attributes, FrozenMapping):
+            frozen = FrozenMapping({k: freeze_value(v) for k, v in attributes.items()})
+            object.__setattr__(self, "attributes", frozen)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The inputs that are given, in order."""
+        return tuple(name for name in self.inputs if name is not None)
+
+    @property
+    def group(self) -> Group:
+        """The comprehensions of a 'fused' node."""
+        group = self.attributes["group"]
+        assert isinstance(group, Group)
+        return group
+
+    def where(self) -> str:
+        """How errors name this node."""
+        return f"node '{self.source or self.outputs[0]}' ({self.operator})"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What to compute: inputs, constants, nodes in an order that defines before use, outputs."""
+
+    name: str
+    box: Box
+    types: FrozenMapping[str, TensorType]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: FrozenMapping[str, Constant] = field(default_factory=FrozenMapping)
+    nodes: tuple[Node, ...] = ()
+    guards: tuple[Guard, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "types", freeze(self.types))
+        object.__setattr__(self, "constants", freeze(self.constants))
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        """The node that makes each value; inputs and constants have none."""
+        return {output: node for node in self.nodes for output in node.outputs}
+
+    @cached_property
+    def consumers(self) -> Mapping[str, tuple[Node, ...]]:
+        """The nodes that read each value, in order, each once."""
+        readers: dict[str, dict[int, Node]] = {}
+        for position, node in enumerate(self.nodes):
+            for name in node.given:
+                readers.setdefault(name, {})[position] = node
+        return {name: tuple(nodes.values()) for name, nodes in readers.items()}
+
+    def replace(self, **changes: Any) -> Graph:
+        """This graph with other fields."""
+        return replace(self, **changes)
+
+    def pruned(self) -> Graph:
+        """Without the nodes, constants and types that no output needs."""
+        needed = set(self.outputs)
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                kept.append(node)
+                needed.update(node.given)
+                needed.update(node.outputs)
+        needed.update(self.inputs)
+        return self.replace(
+            nodes=tuple(reversed(kept)),
+            constants={name: c for name, c in self.constants.items() if name in needed},
+            types={name: kind for name, kind in self.types.items() if name in needed},
+        )

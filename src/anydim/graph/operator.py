@@ -1,0 +1,125 @@
+"""The operator record: everything that is known about an operator, and the registry of them.
+
+An operator is a text in the comprehension language. Its size rule, its meaning, its lowering and
+its tests all come from that text. Where the text depends on ranks or attributes (transpose by a
+permutation, concat of n inputs), a function writes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from anydim.base.errors import GraphError, InternalError
+from anydim.base.frozen import FrozenMapping
+from anydim.lang.instantiate import instantiate
+from anydim.lang.parser import parse
+from anydim.lang.syntax import Definition
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Box
+
+Types = Sequence[TensorType]
+Attributes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text with the values of its attributes, as a writing function returns them."""
+
+    text: str
+    attributes: Mapping[str, Any] = field(default_factory=FrozenMapping)
+
+
+Writer = Callable[[Types, Attributes], Written]
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """A named operator of the library.
+
+    `text` is its definition in the comprehension language, or a function that writes it for given
+    input types and attributes; such a function raises GraphError for arguments that do not fit.
+    `attributes` are its attributes with their defaults; REQUIRED marks one that must be given.
+    `kind` is the family it belongs to; `domain` names the interval of good test data.
+    """
+
+    name: str
+    text: str | Writer
+    kind: str
+    doc: str = ""
+    attributes: FrozenMapping[str, Any] = field(default_factory=FrozenMapping)
+    domain: tuple[float, float] = (-3.0, 3.0)
+    file: str = "<operator>"
+
+    def complete(self, attributes: Attributes) -> FrozenMapping[str, Any]:
+        """The attributes with defaults filled in; GraphError for unknown or missing ones."""
+        for name in attributes:
+            if name not in self.attributes:
+                known = ", ".join(self.attributes) or "none"
+                raise GraphError(
+                    f"operator '{self.name}' has no attribute '{name}'", f"it has: {known}"
+                )
+        full = {**self.attributes, **attributes}
+        for name, value in full.items():
+            if value is REQUIRED:
+                raise GraphError(f"operator '{self.name}' needs its attribute '{name}'")
+            if isinstance(self.attributes[name], float) and isinstance(value, int):
+                full[name] = float(value)
+        return FrozenMapping(full)
+
+    def written(self, types: Types, attributes: Attributes) -> Written:
+        """The text for these types and complete attributes, with what the text declares."""
+        if isinstance(self.text, str):
+            return Written(self.text, attributes)
+        return self.text(types, attributes)
+
+    def instantiate(self, types: Types, attributes: Attributes, box: Box | None) -> Group:
+        """The comprehensions of this operator on inputs of these types (memoised)."""
+        return _instantiate(self, tuple(types), self.complete(attributes), box)
+
+    def infer(
+        self, types: Types, attributes: Attributes, box: Box | None
+    ) -> tuple[TensorType, ...]:
+        """The types of the results."""
+        group = self.instantiate(types, attributes, box)
+        return tuple(tensor.type for tensor in group.outputs)
+
+
+class _Required:
+    def __repr__(self) -> str:
+        return "REQUIRED"
+
+
+REQUIRED = _Required()
+OPERATORS: dict[str, Operator] = {}
+
+
+def register(record: Operator) -> None:
+    """Add a record to the registry; a name is taken once."""
+    if record.name in OPERATORS:
+        raise InternalError(f"operator '{record.name}' is defined twice")
+    OPERATORS[record.name] = record
+
+
+def operator(name: str) -> Operator:
+    """The record of an operator; GraphError when there is none of that name."""
+    record = OPERATORS.get(name)
+    if record is None:
+        raise GraphError(f"there is no operator '{name}'", "see anydim.ops for the library")
+    return record
+
+
+@lru_cache(maxsize=4096)
+def _definition(text: str, file: str, name: str) -> Definition:
+    return parse(text, file)[name]
+
+
+@lru_cache(maxsize=16384)
+def _instantiate(
+    record: Operator, types: tuple[TensorType, ...], attributes: Attributes, box: Box | None
+) -> Group:
+    written = record.written(types, attributes)
+    definition = _definition(written.text, record.file, record.name)
+    return instantiate(definition, types, written.attributes, box)
