@@ -1,1 +1,37 @@
-"""sizes."""
+"""Dims, size expressions, their bounds over a box, and proofs about them."""
+
+from anydim.sizes.box import Box, Dim
+from anydim.sizes.expression import (
+    Atom,
+    Size,
+    align_up,
+    ceil_div,
+    maximum,
+    minimum,
+    product,
+)
+from anydim.sizes.guard import Guard
+from anydim.sizes.interval import Interval
+from anydim.sizes.parsing import as_size, parse
+from anydim.sizes.proofs import Truth, bounds, prove
+from anydim.sizes.simplify import simplify
+
+__all__ = [
+    "Atom",
+    "Box",
+    "Dim",
+    "Guard",
+    "Interval",
+    "Size",
+    "Truth",
+    "align_up",
+    "as_size",
+    "bounds",
+    "ceil_div",
+    "maximum",
+    "minimum",
+    "parse",
+    "product",
+    "prove",
+    "simplify",
+]

@@ -1,0 +1,32 @@
+"""Small helpers for messages: point at a place in a text, suggest a close name, list things."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def caret(text: str, position: int, margin: str = "    ") -> str:
+    """The line of `text` that holds `position` (0-based), and below it a caret at that place."""
+    position = max(0, min(position, len(text)))
+    start = text.rfind("\n", 0, position) + 1
+    end = text.find("\n", position)
+    line = text[start:] if end < 0 else text[start:end]
+    lead = "".join("\t" if c == "\t" else " " for c in line[: position - start])
+    return f"{margin}{line}\n{margin}{lead}^"
+
+
+def line_and_column(text: str, position: int) -> tuple[int, int]:
+    """1-based line and column of a 0-based position."""
+    return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """ "did you mean 'seq'?" when a known name is close to `name`, else an empty text."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"did you mean '{close[0]}'?" if close else ""
+
+
+def listed(names: Iterable[str], none: str = "none") -> str:
+    """'a', 'b', 'c' for a message; `none` when there are no names."""
+    return ", ".join(f"'{name}'" for name in names) or none

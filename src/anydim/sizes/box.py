@@ -1,0 +1,214 @@
+"""Dims (named sizes with bounds) and boxes of them: the sizes a program promises to work at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product as combinations
+from operator import index
+from typing import Protocol
+
+from anydim.base.errors import DimError, OptionError
+from anydim.base.text import listed, suggestion
+from anydim.sizes.enclosure import enclose
+from anydim.sizes.expression import Size
+from anydim.sizes.interval import Interval
+
+_UNBOUNDED_SPAN = 64  # how far above `lo` samples go where a dim has no upper bound
+_MOST_CORNER_DIMS = 10
+_MOST_TRIES = 2000
+
+
+class Random(Protocol):
+    """What sampling needs: random.Random and numpy's Generator both have it."""
+
+    def random(self) -> float:
+        """A float in [0, 1)."""
+
+
+@dataclass(frozen=True, init=False)
+class Dim:
+    """A named size with bounds, both included; `hi` None means no upper bound.
+
+    `Dim("seq", 1, 512)`, `Dim(1, 512)` (named where it is bound), `Dim("seq")`, `Dim(hi=512)`.
+    Raises OptionError unless 0 <= lo <= hi.
+    """
+
+    name: str
+    lo: int
+    hi: int | None
+
+    def __init__(self, name: str | int = "", lo: int | None = None, hi: int | None = None) -> None:
+        if not isinstance(name, str):  # Dim(lo), Dim(lo, hi), Dim(lo, hi=...)
+            if lo is not None and hi is not None:
+                raise OptionError("Dim takes a name and two bounds", 'such as Dim("seq", 1, 512)')
+            name, lo, hi = "", name, hi if lo is None else lo
+        label = f"dim '{name}'" if name else "a dim"
+        try:
+            low = 0 if lo is None else index(lo)
+            high = None if hi is None else index(hi)
+        except TypeError:
+            raise OptionError(f"{label}: bounds are integers, not {lo!r} and {hi!r}") from None
+        if low < 0:
+            raise OptionError(f"{label}: the lower bound {low} is below 0")
+        if high is not None and high < low:
+            raise OptionError(f"{label}: the upper bound {high} is below the lower bound {low}")
+        if name:
+            Size.symbol(name)  # raises for a name that is not one
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "lo", low)
+        object.__setattr__(self, "hi", high)
+
+    def named(self, name: str) -> Dim:
+        """The same bounds under a name."""
+        return replace(self, name=name)
+
+    @property
+    def size(self) -> Size:
+        """The size expression that is just this dim."""
+        return Size.symbol(self.name)
+
+    @property
+    def range(self) -> Interval:
+        """The bounds as an interval."""
+        return Interval(self.lo, self.hi)
+
+    def __contains__(self, value: int) -> bool:
+        return value in self.range
+
+    def __str__(self) -> str:
+        return f"{self.name or '?'}={self.range}"
+
+
+@dataclass(frozen=True)
+class Box:
+    """All size assignments inside the bounds of `dims` where every constraint is >= 0."""
+
+    dims: tuple[Dim, ...] = ()
+    constraints: tuple[Size, ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [dim.name for dim in self.dims]
+        if "" in names:
+            raise OptionError("a dim of a box has no name", 'give it one: Dim("seq", 1, 512)')
+        for name in names:
+            if names.count(name) > 1:
+                raise OptionError(f"dim '{name}' is declared twice")
+        for constraint in self.constraints:
+            for name in sorted(constraint.symbols.difference(names)):
+                raise OptionError(
+                    f"constraint {constraint} >= 0 speaks of '{name}', which is not a dim",
+                    suggestion(name, names) or f"the dims are {listed(names)}",
+                )
+
+    @staticmethod
+    def of(*dims: Dim, constraints: tuple[Size, ...] = ()) -> Box:
+        """A box of these dims."""
+        return Box(tuple(dims), tuple(constraints))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the dims, in the order declared."""
+        return tuple(dim.name for dim in self.dims)
+
+    def dim(self, name: str) -> Dim:
+        """The dim of that name; raises DimError when there is none."""
+        for dim in self.dims:
+            if dim.name == name:
+                return dim
+        hint = suggestion(name, self.names) or f"the dims are {listed(self.names)}"
+        raise DimError(f"there is no dim '{name}'", hint)
+
+    @cached_property
+    def ranges(self) -> Mapping[str, Interval]:
+        """The range of every dim by its name."""
+        return {dim.name: dim.range for dim in self.dims}
+
+    @cached_property
+    def _intervals(self) -> dict[Size, Interval]:
+        return {}
+
+    def interval(self, size: Size) -> Interval:
+        """Where the values of a size lie over the box; sound, often tight. Memoised."""
+        known = self._intervals.get(size)
+        if known is None:
+            known = self._intervals[size] = enclose(size, self.ranges)
+        return known
+
+    def contains(self, env: Mapping[str, int]) -> bool:
+        """Whether the sizes lie inside the box."""
+        return not self.violations(env)
+
+    def violations(self, env: Mapping[str, int]) -> list[str]:
+        """What is wrong with the sizes, one line each; an empty list when nothing is."""
+        found = []
+        for dim in self.dims:
+            value = env.get(dim.name)
+            if value is None:
+                found.append(f"dim '{dim.name}' has no size")
+            elif value < dim.lo:
+                found.append(f"dim '{dim.name}' is {value}, below its bound {dim.lo}")
+            elif dim.hi is not None and value > dim.hi:
+                found.append(f"dim '{dim.name}' is {value}, above its bound {dim.hi}")
+        if all(name in env for name in self.names):
+            for constraint in self.constraints:
+                value = constraint.evaluate(env)
+                if value < 0:
+                    at = ", ".join(f"{n} = {env[n]}" for n in sorted(constraint.symbols))
+                    found.append(f"{constraint} >= 0 does not hold: it is {value} at {at}")
+        return found
+
+    def sample(self, rng: Random) -> dict[str, int]:
+        """Random sizes inside the box; ends of ranges and small sizes come often.
+
+        Raises OptionError when the constraints leave nothing that chance finds.
+        """
+        for _ in range(_MOST_TRIES):
+            env = {dim.name: _sample_dim(dim, rng) for dim in self.dims}
+            if self.contains(env):
+                return env
+        raise OptionError(
+            f"no size in the box {self} was found", "the constraints may contradict the bounds"
+        )
+
+    @property
+    def corners(self) -> tuple[dict[str, int], ...]:
+        """The size assignments at the ends of the bounds that meet the constraints.
+
+        A missing upper bound counts as some larger size. Of more than ten dims, only the corners
+        where at most one dim differs from the rest.
+        """
+        ends = [tuple(dict.fromkeys((d.lo, _top(d)))) for d in self.dims]
+        envs = (dict(zip(self.names, values)) for values in _corner_values(ends))
+        return tuple(env for env in envs if self.contains(env))
+
+    def __str__(self) -> str:
+        parts = [str(dim) for dim in self.dims]
+        return ", ".join(parts + [f"{constraint} >= 0" for constraint in self.constraints])
+
+
+def _top(dim: Dim) -> int:
+    return dim.lo + _UNBOUNDED_SPAN if dim.hi is None else dim.hi
+
+
+def _corner_values(ends: list[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
+    if len(ends) <= _MOST_CORNER_DIMS:
+        yield from combinations(*ends)
+        return
+    seen = set()
+    for base in (0, -1):
+        for flipped in range(-1, len(ends)):
+            seen.add(tuple(e[-1 - base if i == flipped else base] for i, e in enumerate(ends)))
+    yield from sorted(seen)
+
+
+def _sample_dim(dim: Dim, rng: Random) -> int:
+    span = _top(dim) - dim.lo
+    choice = rng.random()
+    if choice < 0.25:
+        edges = (0, 1, span - 1, span)
+        return dim.lo + max(0, min(span, edges[int(rng.random() * 4)]))
+    if choice < 0.5:
+        return dim.lo + min(span, int(rng.random() * 17))
+    return dim.lo + min(span, int(rng.random() * (span + 1)))
