@@ -43,7 +43,7 @@ class Dim:
         if not isinstance(name, str):  # Dim(lo), Dim(lo, hi), Dim(lo, hi=...)
             if lo is not None and hi is not None:
                 raise OptionError("Dim takes a name and two bounds", 'such as Dim("seq", 1, 512)')
-            name, lo, hi = "", name, hi if lo is None else lo
+            lo, hi, name = name, hi if lo is None else lo, ""
         label = f"dim '{name}'" if name else "a dim"
         try:
             low = 0 if lo is None else index(lo)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from math import gcd
 from operator import index
-from typing import NoReturn, TypeVar
+from typing import NoReturn, TypeVar, cast
 
 from anydim.base.errors import DimError, OptionError
 from anydim.sizes.printing import atom_text, size_text
@@ -381,7 +381,7 @@ def _coerce(value: object) -> Size:
     try:
         return Size.constant_of(index(value))  # type: ignore[arg-type]
     except TypeError:
-        return NotImplemented
+        return cast(Size, NotImplemented)
 
 
 def _merge(left: Monomial, right: Monomial) -> Monomial:

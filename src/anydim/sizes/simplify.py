@@ -20,7 +20,7 @@ def simplify(size: Size, box: Box) -> Size:
         arguments = tuple(simplify(argument, box) for argument in atom.arguments)
         if atom.function in ("min", "max"):
             return _simplify_extreme(atom.function, arguments, box)
-        return _simplify_division(atom.function, *arguments, box)
+        return _simplify_division(atom.function, arguments, box)
 
     return size.replace_atoms(simpler)
 
@@ -36,9 +36,9 @@ def _simplify_extreme(function: str, arguments: tuple[Size, ...], box: Box) -> S
     return apply(function, tuple(kept))
 
 
-def _simplify_division(function: str, size: Size, divisor: Size, box: Box) -> Size:
+def _simplify_division(function: str, arguments: tuple[Size, ...], box: Box) -> Size:
     """size = divisor * whole + rest: with 0 <= rest < divisor these are quotient and remainder."""
-    result = apply(function, (size, divisor))
+    result = apply(function, arguments)
     atom = result.atom
     if not isinstance(atom, Atom) or atom.function != function:
         return result

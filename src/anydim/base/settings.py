@@ -1,0 +1,112 @@
+"""Every knob of anydim: one row each, with its type, its default and what it does.
+
+    settings.get("cache_dir")    settings.cache_dir    with settings.override(use_cache=False): ...
+
+A knob is read from the innermost `override` of the running thread or task, else from the
+environment variable ANYDIM_<NAME>, else it has its default. An override does not reach threads
+started inside it: read the knob first and hand its value over.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed, suggestion
+
+
+def _user_cache() -> Path:
+    """XDG_CACHE_HOME or ~/.cache; on Windows LOCALAPPDATA."""
+    folder = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
+    return (Path(folder) if folder else Path.home() / ".cache") / "anydim"
+
+
+def _path(value: object) -> Path:
+    if not isinstance(value, (str, os.PathLike)) or not str(value):
+        raise ValueError("a path")
+    return Path(value).expanduser()
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, str)) or not str(value).isdecimal():
+        raise ValueError("an integer, 0 or more")
+    return int(value)
+
+
+def _flag(value: object) -> bool:
+    known = {"1": True, "true": True, "yes": True, "on": True}
+    known |= {"0": False, "false": False, "no": False, "off": False}
+    answer = known.get(str(value).lower())
+    if answer is None:
+        raise ValueError("1 or 0, true or false, yes or no, on or off")
+    return answer
+
+
+@dataclass(frozen=True)
+class Knob:
+    """`read` turns a given value into the knob's; its ValueError says what was expected."""
+
+    name: str
+    read: Callable[[object], Any]
+    default: Callable[[], Any]
+    about: str
+
+
+KNOBS = (
+    Knob("cache_dir", _path, _user_cache, "Folder that keeps compiled code between runs."),
+    Knob("cache_limit_mb", _count, lambda: 512, "Largest size of that folder, in MiB."),
+    Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
+    Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0 is one for each core."),
+    Knob("vector_bits", _count, lambda: 0, "Widest vectors to use; 0 is the widest of the CPU."),
+)
+
+_BY_NAME = {knob.name: knob for knob in KNOBS}
+_overrides: ContextVar[Mapping[str, Any]] = ContextVar("anydim_settings", default={})
+
+
+def get(name: str) -> Any:
+    """The value of a knob; raises OptionError for an unknown name or an unusable environment."""
+    knob = _knob(name)
+    given = _overrides.get()
+    if name in given:
+        return given[name]
+    variable = f"ANYDIM_{name.upper()}"
+    text = os.environ.get(variable, "")
+    return _read(knob, text, f"environment variable {variable}") if text else knob.default()
+
+
+@contextmanager
+def override(**values: object) -> Iterator[None]:
+    """Give knobs other values inside a `with` block."""
+    read = {name: _read(_knob(name), value, f"setting '{name}'") for name, value in values.items()}
+    token = _overrides.set({**_overrides.get(), **read})
+    try:
+        yield
+    finally:
+        _overrides.reset(token)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _BY_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return get(name)
+
+
+def _knob(name: str) -> Knob:
+    if name not in _BY_NAME:
+        hint = suggestion(name, _BY_NAME) or f"the settings are {listed(_BY_NAME)}"
+        raise OptionError(f"there is no setting '{name}'", hint)
+    return _BY_NAME[name]
+
+
+def _read(knob: Knob, value: object, where: str) -> Any:
+    try:
+        return knob.read(value)
+    except ValueError as error:
+        raise OptionError(f"{where} is {str(value)!r}, expected {error}", knob.about) from None
