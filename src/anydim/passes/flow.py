@@ -1,0 +1,103 @@
+"""Statements as the passes see them: a flat, ordered list over named values.
+
+Between `lower` and `schedule` every node of the graph is 'fused': a group of comprehensions. The
+passes there think in single statements, so they unpack a graph into a `Flow` and pack it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from anydim.base.frozen import FrozenMapping
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.lang.affine import reads
+from anydim.lang.tree import Group, Statement, Tensor, TensorType
+
+
+@dataclass(frozen=True)
+class Line:
+    """One statement and the source node it came from."""
+
+    statement: Statement
+    source: str
+
+    @property
+    def target(self) -> str:
+        return self.statement.target
+
+
+def inputs_of(statement: Statement) -> tuple[str, ...]:
+    """The distinct tensors a statement reads, in order of first read."""
+    return tuple(dict.fromkeys(read.tensor for read in reads(statement.body)))
+
+
+def unpack(graph: Graph) -> list[Line]:
+    """The statements of a graph of fused nodes, in order."""
+    return [
+        Line(statement, node.source)
+        for node in graph.nodes
+        for statement in node.group.statements
+    ]
+
+
+def group_of(
+    statements: Iterable[Statement], types: Mapping[str, TensorType], kept: Iterable[str]
+) -> Group:
+    """A group of `statements` whose values in `kept` are outputs and whose others are hidden."""
+    statements = tuple(statements)
+    made = [statement.target for statement in statements]
+    needed = dict.fromkeys(name for s in statements for name in inputs_of(s))
+    wanted = set(kept)
+
+    def tensors(names: Iterable[str]) -> tuple[Tensor, ...]:
+        return tuple(Tensor(name, types[name]) for name in names)
+
+    return Group(
+        inputs=tensors(name for name in needed if name not in set(made)),
+        outputs=tensors(name for name in made if name in wanted),
+        statements=statements,
+        temporaries=tensors(name for name in made if name not in wanted),
+    )
+
+
+def fused_node(group: Group, source: str) -> Node:
+    """The graph node that holds a group."""
+    return Node(
+        operator=FUSED,
+        inputs=tuple(tensor.name for tensor in group.inputs),
+        outputs=tuple(tensor.name for tensor in group.outputs),
+        attributes=FrozenMapping({"group": group}),
+        source=source,
+    )
+
+
+def pack(graph: Graph, lines: Iterable[Line], types: Mapping[str, TensorType]) -> Graph:
+    """A graph with one fused node per statement; values nobody defines any more are dropped."""
+    nodes = tuple(
+        fused_node(group_of([line.statement], types, [line.target]), line.source) for line in lines
+    )
+    return with_nodes(graph, nodes, types)
+
+
+def with_nodes(graph: Graph, nodes: tuple[Node, ...], types: Mapping[str, TensorType]) -> Graph:
+    """`graph` with other nodes, keeping only the types and constants that are still in use."""
+    used = set(graph.inputs) | set(graph.outputs)
+    for node in nodes:
+        used.update(name for name in (*node.inputs, *node.outputs) if name is not None)
+    return graph.replace(
+        nodes=nodes,
+        types={name: kind for name, kind in types.items() if name in used},
+        constants={name: value for name, value in graph.constants.items() if name in used},
+    )
+
+
+def live(lines: list[Line], outputs: Iterable[str]) -> list[Line]:
+    """The lines that the outputs need."""
+    needed = set(outputs)
+    kept: list[Line] = []
+    for line in reversed(lines):
+        if line.target in needed:
+            needed.update(inputs_of(line.statement))
+            kept.append(line)
+    return kept[::-1]

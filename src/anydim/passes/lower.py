@@ -1,0 +1,76 @@
+"""Operators -> comprehensions: every node becomes the statements of its operator's record.
+
+After: all nodes are 'fused' with one statement each; operator temporaries are ordinary values;
+constants of one element are literals in the bodies that read them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.operator import operator
+from anydim.lang.affine import rewrite
+from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType
+from anydim.passes.flow import Line, live, pack
+from anydim.sizes.guard import Guard
+
+
+@dataclass(frozen=True)
+class Lower:
+    """Replace operators by the comprehensions of their records."""
+
+    def run(self, graph: Graph) -> Graph:
+        types = dict(graph.types)
+        literals = _scalar_constants(graph)
+        guards: list[Guard] = list(graph.guards)
+        lines: list[Line] = []
+        for node in graph.nodes:
+            group = _group(node, graph)
+            guards += [guard for guard in group.guards if guard not in guards]
+            for statement in _named(node, group, types):
+                body = rewrite(statement.body, lambda expr: _literal(expr, literals))
+                lines.append(Line(replace(statement, body=body), node.source))
+        lowered = replace(graph, guards=tuple(guards))
+        return pack(lowered, live(lines, graph.outputs), types)
+
+
+def _group(node: Node, graph: Graph) -> Group:
+    if node.operator == FUSED:
+        return node.group
+    given = [graph.types[name] for name in node.given]
+    return operator(node.operator).instantiate(given, node.attributes, graph.box)
+
+
+def _named(node: Node, group: Group, types: dict[str, TensorType]) -> list[Statement]:
+    """The group's statements with the graph's value names; records the types of temporaries."""
+    names: dict[str, str] = {}
+    names.update(zip((tensor.name for tensor in group.inputs), node.given))
+    names.update(zip((tensor.name for tensor in group.outputs), node.outputs))
+    for tensor in group.temporaries:
+        names[tensor.name] = f"{node.outputs[0]}/{tensor.name}"
+        types[names[tensor.name]] = tensor.type
+
+    def rename(expr: Expr) -> Expr | None:
+        if isinstance(expr, Read):
+            return replace(expr, tensor=names[expr.tensor])
+        return None
+
+    return [
+        replace(s, target=names[s.target], body=rewrite(s.body, rename)) for s in group.statements
+    ]
+
+
+def _scalar_constants(graph: Graph) -> dict[str, Literal]:
+    literals = {}
+    for name, constant in graph.constants.items():
+        kind = graph.types[name]
+        if all(size.constant == 1 for size in kind.shape):
+            literals[name] = Literal(constant.array.reshape(()).item(), kind.dtype)
+    return literals
+
+
+def _literal(expr: Expr, literals: dict[str, Literal]) -> Expr | None:
+    if isinstance(expr, Read) and expr.tensor in literals:
+        return literals[expr.tensor]
+    return None

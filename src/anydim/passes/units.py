@@ -1,0 +1,116 @@
+"""Loops that run once are no loops: drop dimensions of size 1 from the values between statements.
+
+Inputs, constants and results keep their shapes (a result gets a statement that renames the same
+bytes). What is read by a guarded read keeps its dimensions too: there a position can be outside.
+
+After: no value made by one statement and read by another has a dimension of constant size 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anydim.graph.nodes import Graph
+from anydim.lang.affine import Affine, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.tree import Expr, Index, Read, SizeTerm, Statement, TensorType
+from anydim.passes.flow import Line, pack, unpack
+from anydim.sizes import Size, as_size
+
+
+@dataclass(frozen=True)
+class Units:
+    """Drop dimensions of size 1 from intermediate values."""
+
+    def run(self, graph: Graph) -> Graph:
+        lines = unpack(graph)
+        guarded = {
+            read.tensor
+            for line in lines
+            for read in reads(line.statement.body)
+            if read.default is not None
+        }
+        kept = {
+            line.target: _kept(line.statement.shape)
+            for line in lines
+            if line.target not in guarded
+        }
+        kept = {name: places for name, places in kept.items() if not all(places)}
+        types = dict(graph.types)
+        result: list[Line] = []
+        for line in lines:
+            statement = replace(line.statement, body=_reading(line.statement, kept))
+            if statement.target not in kept:
+                result.append(replace(line, statement=statement))
+                continue
+            places = kept[statement.target]
+            squeezed = _squeezed(statement, places)
+            name = statement.target
+            if name in graph.outputs:
+                squeezed = replace(squeezed, target=f"{name}/squeezed")
+                types[squeezed.target] = TensorType(types[name].dtype, squeezed.shape)
+                result.append(replace(line, statement=squeezed))
+                result.append(replace(line, statement=_renaming(statement, squeezed.target)))
+            else:
+                types[name] = TensorType(types[name].dtype, squeezed.shape)
+                result.append(replace(line, statement=squeezed))
+        return pack(graph, _redirected(result, graph, kept), types)
+
+
+def _kept(shape: tuple[Size, ...]) -> tuple[bool, ...]:
+    return tuple(size.constant != 1 for size in shape)
+
+
+def _reading(statement: Statement, kept: dict[str, tuple[bool, ...]]) -> Expr:
+    """The body with dropped positions left out of reads, and unit axes replaced by 0."""
+    ones = {
+        axis.name
+        for axis in (*statement.axes, *statement.reduced)
+        if axis.extent.constant == 1
+    }
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Index) and expr.name in ones:
+            return SizeTerm(as_size(0))
+        if isinstance(expr, Read) and expr.tensor in kept and not expr.flat:
+            places = kept[expr.tensor]
+            return replace(expr, indices=tuple(i for i, k in zip(expr.indices, places) if k))
+        return None
+
+    return rewrite(statement.body, change)
+
+
+def _squeezed(statement: Statement, places: tuple[bool, ...]) -> Statement:
+    axes = tuple(axis for axis, keep in zip(statement.axes, places) if keep)
+    reduced = tuple(axis for axis in statement.reduced if axis.extent.constant != 1)
+    combine = statement.combine if reduced or not statement.reduced else ""
+    return replace(statement, axes=axes, reduced=reduced, combine=combine)
+
+
+def _renaming(statement: Statement, source: str) -> Statement:
+    """target(axes...) = source[the same row-major offset]."""
+    strides = row_major_strides(statement.shape)
+    terms = {
+        axis.name: stride
+        for axis, stride in zip(statement.axes, strides)
+        if axis.extent.constant != 1
+    }
+    offset = to_expr(Affine.of(as_size(0), terms))
+    return Statement(statement.target, statement.axes, Read(source, (offset,), flat=True))
+
+
+def _redirected(
+    lines: list[Line], graph: Graph, kept: dict[str, tuple[bool, ...]]
+) -> list[Line]:
+    """Readers of a squeezed result read the squeezed value."""
+    moved = {name: f"{name}/squeezed" for name in graph.outputs if name in kept}
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Read) and expr.tensor in moved:
+            return replace(expr, tensor=moved[expr.tensor])
+        return None
+
+    return [
+        replace(line, statement=replace(s, body=rewrite(s.body, change)))
+        for line in lines
+        for s in [line.statement]
+    ]

@@ -1,0 +1,219 @@
+"""Move no data that an index can move: permutations go into their producer, other views into readers.
+
+A view is a statement whose body is one unguarded read at an affine position: transpose, slice,
+expand, reshape, flatten, split. Before fusion each is composed into the reads of its consumers.
+A view that cannot be composed into some reader (or is a result of the graph) stays: it becomes
+a copy, or an alias where it only renames the same bytes.
+
+After: no statement reads a view that could have been composed away.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from anydim.graph.nodes import Graph
+from anydim.lang.affine import Affine, address, affine, rewrite, row_major_strides, to_expr
+from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
+from anydim.passes.flow import Line, inputs_of, live, pack, unpack
+from anydim.sizes import Box, Size, Truth, as_size, prove
+
+
+@dataclass(frozen=True)
+class Views:
+    """Absorb permutations into producers and compose the other views into their readers."""
+
+    def run(self, graph: Graph) -> Graph:
+        lines = _absorb_permutations(unpack(graph), graph)
+        composed: list[Line] = []
+        views: dict[str, Statement] = {}
+        for line in lines:
+            line = replace(line, statement=_compose_all(line.statement, views, graph))
+            if is_view(line.statement, graph.types):
+                views[line.target] = line.statement
+            composed.append(line)
+        return pack(graph, live(composed, graph.outputs), graph.types)
+
+
+def is_view(statement: Statement, types: dict[str, TensorType]) -> bool:
+    """Whether a statement only says where its elements lie in another tensor."""
+    body = statement.body
+    if statement.combine or not isinstance(body, Read) or body.default is not None:
+        return False
+    return address(body, types[body.tensor].shape) is not None
+
+
+def is_reshape(statement: Statement, types: dict[str, TensorType]) -> bool:
+    """Whether a view keeps every element at its row-major offset, and all of them."""
+    if not is_view(statement, types):
+        return False
+    body = statement.body
+    assert isinstance(body, Read)
+    source = types[body.tensor].shape
+    own = Affine.of(
+        as_size(0),
+        {a.name: s for a, s in zip(statement.axes, row_major_strides(statement.shape))},
+    )
+    form = address(body, source)
+    assert form is not None
+    moving = {axis.name for axis in statement.axes if axis.extent.constant != 1}
+    left = {n: c for n, c in form.terms if n in moving}
+    right = {n: c for n, c in own.terms if n in moving}
+    same_count = _count(source) == _count(statement.shape)
+    return left == right and form.constant.constant == 0 and same_count
+
+
+def _count(shape: tuple[Size, ...]) -> Size:
+    total = as_size(1)
+    for size in shape:
+        total = total * size
+    return total
+
+
+# ---- permutations ------------------------------------------------------------------------------
+
+
+def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
+    """Let a producer write the permuted tensor when only the permutation reads it."""
+    uses = Counter(name for line in lines for name in inputs_of(line.statement))
+    uses.update(graph.outputs)
+    place = {line.target: position for position, line in enumerate(lines)}
+    result: list[Line | None] = list(lines)
+    for position, line in enumerate(lines):
+        current = result[position]
+        order = None if current is None else _permutation(current.statement)
+        if current is None or order is None:
+            continue
+        body = current.statement.body
+        assert isinstance(body, Read)
+        origin = place.get(body.tensor)
+        if origin is None or uses[body.tensor] != 1 or order[-1] != len(order) - 1:
+            continue
+        producer = result[origin]
+        if producer is None or is_view(producer.statement, graph.types):
+            continue
+        axes = tuple(producer.statement.axes[i] for i in order)
+        target = current.target
+        result[origin] = replace(
+            producer, statement=replace(producer.statement, target=target, axes=axes)
+        )
+        place[target] = origin
+        result[position] = None
+    return [line for line in result if line is not None]
+
+
+def _permutation(statement: Statement) -> tuple[int, ...] | None:
+    """For y(axes) = x(those axes in another order): the axis of x behind each axis of y."""
+    body = statement.body
+    if statement.combine or not isinstance(body, Read) or body.flat or body.default is not None:
+        return None
+    names = [axis.name for axis in statement.axes]
+    indices = [index.name if isinstance(index, Index) else None for index in body.indices]
+    if not names or len(names) != len(indices) or set(names) != set(indices):
+        return None
+    return tuple(indices.index(name) for name in names)
+
+
+# ---- composition -------------------------------------------------------------------------------
+
+
+def _compose_all(statement: Statement, views: dict[str, Statement], graph: Graph) -> Statement:
+    axes = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Read) or expr.default is not None or expr.tensor not in views:
+            return None
+        return compose(expr, views[expr.tensor], axes, graph)
+
+    return replace(statement, body=rewrite(statement.body, change))
+
+
+def compose(
+    read: Read, view: Statement, axes: dict[str, Size], graph: Graph
+) -> Read | None:
+    """The read of the view's source that equals a read of the view; None when not expressible."""
+    source = view.body
+    assert isinstance(source, Read)
+    if read.flat:
+        form = affine(read.indices[0])
+        if form is None:
+            return None
+        if is_reshape(view, graph.types):
+            return Read(source.tensor, (to_expr(form),), flat=True)
+        split = _delinearise(form, view.shape, axes, graph.box)
+        if split is None:
+            return None
+        indices: tuple[Expr, ...] = split
+    else:
+        indices = read.indices
+    places = dict(zip((axis.name for axis in view.axes), indices))
+
+    def substitute(expr: Expr) -> Expr | None:
+        return places.get(expr.name) if isinstance(expr, Index) else None
+
+    moved = tuple(_normal(rewrite(index, substitute)) for index in source.indices)
+    return Read(source.tensor, moved, source.flat)
+
+
+def _normal(expr: Expr) -> Expr:
+    form = affine(expr)
+    return expr if form is None else to_expr(form)
+
+
+def _delinearise(
+    form: Affine, shape: tuple[Size, ...], axes: dict[str, Size], box: Box
+) -> tuple[Expr, ...] | None:
+    """Split a row-major offset into affine indices; each remainder is proven below its stride."""
+    indices: list[Expr] = []
+    for stride in row_major_strides(shape):
+        taken: dict[str, Size] = {}
+        rest: dict[str, Size] = {}
+        for name, coefficient in form.terms:
+            quotient = _exact(coefficient, stride)
+            if quotient is None:
+                rest[name] = coefficient
+            else:
+                taken[name] = quotient
+        constant = _exact(form.constant, stride) if form.constant.constant != 0 else as_size(0)
+        remainder = Affine.of(as_size(0) if constant is not None else form.constant, rest)
+        if not _below(remainder, stride, axes, box):
+            return None
+        indices.append(to_expr(Affine.of(constant if constant is not None else as_size(0), taken)))
+        form = remainder
+    return tuple(indices) if not form.terms else None
+
+
+def _exact(value: Size, stride: Size) -> Size | None:
+    if stride.constant == 1:
+        return value
+    return value.divide_exactly(stride)
+
+
+def _below(form: Affine, stride: Size, axes: dict[str, Size], box: Box) -> bool:
+    """0 <= form < stride wherever all axes run at all (an empty axis reads nothing)."""
+    top = form.constant
+    for name, coefficient in form.terms:
+        if name not in axes or prove(coefficient, ">=", as_size(0), box) is not Truth.PROVED:
+            return False
+        top = top + coefficient * (axes[name] - 1)
+    if prove(form.constant, ">=", as_size(0), box) is not Truth.PROVED:
+        return False
+    return prove(stride - top, ">", as_size(0), _running(axes, box)) is Truth.PROVED
+
+
+def _running(axes: dict[str, Size], box: Box) -> Box:
+    """The part of the box where all axes run: a dim that empties an axis at 0 is at least 1."""
+    emptying = {
+        name
+        for extent in axes.values()
+        for name in extent.symbols
+        if extent.substitute({name: 0}).constant == 0
+    }
+    raised = (
+        replace(dim, lo=max(dim.lo, 1), hi=dim.hi if dim.hi is None else max(dim.hi, 1))
+        if dim.name in emptying
+        else dim
+        for dim in box.dims
+    )
+    return Box.of(*raised)
