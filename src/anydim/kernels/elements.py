@@ -1,0 +1,415 @@
+"""Scalar expressions of the language lowered to loop IR values, at one point of a loop nest.
+
+An `Elements` stands for the inside of one loop. It knows the current values of the axes, and
+which axis (if any) runs along vector lanes. What an expression needs is named by `Let` steps,
+collected in `steps`, each shared subexpression once. `inner()` opens the inside of a further
+loop; there, whatever does not depend on that loop's axes is computed outside it.
+
+    context = Context(types, buffers, SizeParameters(), machine)
+    kernel = Elements(context)                          # function level
+    row = kernel.inner({"r": Var(INDEX, "r")})          # inside `for r`
+    lane = row.inner({"c": Var(INDEX, "c")}, lane="c", lanes=8, mask=None)
+    y = lane.value(statement.body, float32)             # 8 values, for c .. c+7
+    # put lane.steps in the loop over c; row.steps before that loop, kernel.steps first of all
+
+An indirect read (an index that comes from data) yields 0 where it would leave the tensor: it
+never touches memory that is not the tensor's. Masked-off lanes touch no memory either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.inference import (
+    LOGICAL,
+    Linear,
+    common_dtype,
+    dtype_of,
+    free_axes,
+    read_address,
+    value_arguments,
+    weak_dtype,
+)
+from anydim.kernels.launch import Machine
+from anydim.lang.affine import Affine, reads, to_expr
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+from anydim.sizes import Size, as_size, product
+
+LocalRead = Callable[[Read], ir.Value | None]
+
+
+class SizeParameters:
+    """The size expressions a kernel needs as int64 parameters, in order of first use."""
+
+    def __init__(self) -> None:
+        self._names: dict[Size, str] = {}
+
+    def value(self, size: Size | int) -> ir.Value:
+        """A size as an int64 scalar: a constant, or a parameter p0, p1, ..."""
+        size = as_size(size)
+        if size.constant is not None:
+            return ir.Const(ir.INDEX, size.constant)
+        name = self._names.setdefault(size, f"p{len(self._names)}")
+        return ir.Var(ir.INDEX, name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._names.values())
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return tuple(self._names)
+
+
+@dataclass
+class Context:
+    """What all Elements of one function share. `buffers` maps tensors to buffer names."""
+
+    types: Mapping[str, TensorType]
+    sizes: SizeParameters
+    machine: Machine
+    buffers: Mapping[str, str] = field(default_factory=dict)
+    _used: dict[str, int] = field(default_factory=dict)
+
+    def fresh(self, prefix: str = "v") -> str:
+        """A name that this function does not use yet."""
+        number = self._used.get(prefix, 0)
+        self._used[prefix] = number + 1
+        return f"{prefix}{number}"
+
+
+def number(dtype: DType, value: int | float | bool, lanes: int = 1) -> ir.Const:
+    """A constant of an element type."""
+    if dtype == boolean:
+        value = bool(value)
+    else:
+        value = float(value) if dtype.is_float else int(value)
+    return ir.Const(ir.Type(dtype, lanes), value)
+
+
+def splat(value: ir.Value, lanes: int) -> ir.Value:
+    """A scalar in every lane; a value that has lanes already is left alone."""
+    if value.type.lanes == lanes:
+        return value
+    if isinstance(value, ir.Const):
+        return ir.Const(ir.Type(value.type.dtype, lanes), value.value)
+    return ir.Splat(ir.Type(value.type.dtype, lanes), value)
+
+
+def convert(value: ir.Value, dtype: DType) -> ir.Value:
+    """A value as another element type (numpy's astype); constants are converted here."""
+    if value.type.dtype == dtype:
+        return value
+    if isinstance(value, ir.Const) and _plain(value.value, dtype):
+        return number(dtype, value.value, value.type.lanes)
+    return ir.Convert(ir.Type(dtype, value.type.lanes), value)
+
+
+def _plain(value: int | float | bool, dtype: DType) -> bool:
+    return dtype.is_float or abs(value) < 2**7
+
+
+def operate(function: str, *arguments: ir.Value) -> ir.Value:
+    """An Op with the type its function gives; all arguments alike in lanes and type."""
+    last = arguments[-1].type
+    if function != "fma" and FUNCTIONS[function].result == "bool":
+        return ir.Op(ir.Type(boolean, last.lanes), function, arguments)
+    return ir.Op(last, function, arguments)
+
+
+def add(left: ir.Value, right: ir.Value) -> ir.Value:
+    """The sum of two index values, with constants folded."""
+    if isinstance(left, ir.Const) and isinstance(right, ir.Const):
+        return ir.Const(left.type, left.value + right.value)
+    if isinstance(left, ir.Const) and left.value == 0:
+        return right
+    if isinstance(right, ir.Const) and right.value == 0:
+        return left
+    return ir.Op(left.type, "add", (left, right))
+
+
+class Elements:
+    """Lowers expressions at one point of a loop nest; see the module's docstring."""
+
+    def __init__(
+        self,
+        context: Context,
+        indices: Mapping[str, ir.Value] | None = None,
+        *,
+        lane: str | None = None,
+        lanes: int = 1,
+        mask: ir.Value | None = None,
+        local: LocalRead | None = None,
+        outer: Elements | None = None,
+        own: frozenset[str] | None = None,
+    ) -> None:
+        self.context = context
+        self.indices: dict[str, ir.Value] = dict(indices or {})
+        self.lane = lane
+        self.lanes = lanes
+        self.mask = mask
+        self.local = local
+        self.outer = outer
+        self.own = frozenset(self.indices) if own is None else own
+        self.steps: list[ir.Step] = []
+        self._known: dict[tuple[Expr, DType], ir.Value] = {}
+
+    def inner(
+        self,
+        indices: Mapping[str, ir.Value],
+        *,
+        lane: str | None = None,
+        lanes: int = 1,
+        mask: ir.Value | None = None,
+        local: LocalRead | None = None,
+    ) -> Elements:
+        """The inside of a loop over the axes of `indices` (lane 0's value for a lane axis).
+
+        Lanes, mask and `local` of this level stay in force unless new ones are given.
+        """
+        if lane is None:
+            lane, lanes = self.lane, self.lanes
+            mask = self.mask if mask is None else mask
+        return Elements(
+            self.context,
+            {**self.indices, **indices},
+            lane=lane,
+            lanes=lanes,
+            mask=mask,
+            local=local or self.local,
+            outer=self,
+            own=frozenset(indices),
+        )
+
+    # ---- what callers use ----------------------------------------------------------------------
+
+    def value(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
+        """The value of an expression in every lane, as `dtype` (its own type when None)."""
+        found = self._at(expr, dtype or self.dtype(expr))
+        if found.type.lanes == self.lanes:
+            return found
+        return self.name(splat(found, self.lanes))
+
+    def scalar(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
+        """The value of an expression that is the same in all lanes, as a scalar."""
+        found = self._at(expr, dtype or self.dtype(expr))
+        if found.type.lanes != 1:
+            raise InternalError(f"{expr} differs from lane to lane")
+        return found
+
+    def dtype(self, expr: Expr) -> DType:
+        """The element type an expression has on its own."""
+        return dtype_of(expr, self.context.types) or weak_dtype(expr)
+
+    def name(self, value: ir.Value) -> ir.Value:
+        """Name a value by a Let step here, so that it is computed once."""
+        if isinstance(value, (ir.Const, ir.Var)):
+            return value
+        name = self.context.fresh()
+        self.steps.append(ir.Let(name, value))
+        return ir.Var(value.type, name)
+
+    def know(self, expr: Expr, value: ir.Value) -> None:
+        """From here on `expr` (of its own type) is `value`: a scalar, or one per lane."""
+        self._known[expr, self.dtype(expr)] = value
+
+    def offset(self, form: Affine) -> ir.Value:
+        """An affine form as an int64 scalar; the lane axis counts with the index of lane 0."""
+        own = form.stride(self.lane) if self.lane is not None and self.lanes > 1 else as_size(0)
+        if own.constant == 0:
+            return self.scalar(to_expr(form), int64)
+        assert self.lane is not None
+        rest = Affine.of(form.constant, {n: c for n, c in form.terms if n != self.lane})
+        step = self.indices[self.lane]
+        if own.constant != 1:
+            step = operate("mul", step, self.context.sizes.value(own))
+        return self.name(add(self.scalar(to_expr(rest), int64), step))
+
+    # ---- how it is done ------------------------------------------------------------------------
+
+    def _at(self, expr: Expr, dtype: DType) -> ir.Value:
+        """Scalar when the expression does not depend on the lane axis, else one per lane."""
+        key = (expr, dtype)
+        if key in self._known:
+            return self._known[key]
+        if self.outer is not None and self._hoistable(expr):
+            found = self.outer._at(expr, dtype)
+        else:
+            natural = dtype_of(expr, self.context.types) or dtype
+            if natural != dtype:
+                found = self.name(convert(self._at(expr, natural), dtype))
+            else:
+                found = self.name(self._compute(expr, dtype))
+        self._known[key] = found
+        return found
+
+    def _hoistable(self, expr: Expr) -> bool:
+        """Whether it may be computed outside this loop (which may run zero times)."""
+        if free_axes(expr) & self.own:
+            return False
+        return all(_always_inside(read, self.context.types) for read in reads(expr))
+
+    def _compute(self, expr: Expr, dtype: DType) -> ir.Value:
+        if isinstance(expr, Literal):
+            return number(dtype, expr.value)
+        if isinstance(expr, SizeTerm):
+            return self.context.sizes.value(expr.size)
+        if isinstance(expr, Index):
+            return self._index(expr.name)
+        if isinstance(expr, Cast):
+            return convert(self._at(expr.argument, self.dtype(expr.argument)), dtype)
+        if isinstance(expr, Read):
+            found = self.local(expr) if self.local is not None else None
+            return self._load(expr) if found is None else found
+        return self._apply(expr, dtype)
+
+    def _index(self, name: str) -> ir.Value:
+        value = self.indices[name]
+        if name != self.lane or self.lanes == 1:
+            return value
+        vector = ir.Type(int64, self.lanes)
+        return ir.Op(vector, "add", (ir.Splat(vector, value), ir.Iota(vector)))
+
+    def _apply(self, expr: Apply, dtype: DType) -> ir.Value:
+        if expr.function in LOGICAL:
+            common: DType = boolean
+        elif FUNCTIONS[expr.function].result == "bool":
+            types = common_dtype(expr.arguments, self.context.types)
+            common = types or max(
+                (weak_dtype(a) for a in expr.arguments), key=lambda d: (d.is_float, d.bits)
+            )
+        else:
+            common = dtype
+        fused = self._fused(expr, common)
+        if fused is not None:
+            return fused
+        values = [self._at(argument, common) for argument in value_arguments(expr)]
+        if expr.function == "select":
+            values.insert(0, self._at(expr.arguments[0], boolean))
+        return operate(expr.function, *self._alike(values))
+
+    def _alike(self, values: list[ir.Value]) -> list[ir.Value]:
+        """All scalars, or all with as many lanes as the widest."""
+        lanes = max(value.type.lanes for value in values)
+        return [v if v.type.lanes == lanes else self.name(splat(v, lanes)) for v in values]
+
+    def _fused(self, expr: Apply, dtype: DType) -> ir.Value | None:
+        """a * b + c, a * b - c and c - a * b on floats as one fused multiply-add."""
+        if expr.function not in ("add", "sub") or not dtype.is_float:
+            return None
+        left, right = expr.arguments
+        for factors, other, first in ((left, right, True), (right, left, False)):
+            typed = dtype_of(factors, self.context.types) in (dtype, None)
+            if not (typed and isinstance(factors, Apply) and factors.function == "mul"):
+                continue
+            a, b = (self._at(f, dtype) for f in factors.arguments)
+            c = self._at(other, dtype)
+            if expr.function == "sub" and first:
+                c = self.name(operate("neg", c))
+            elif expr.function == "sub":
+                a = self.name(operate("neg", a))
+            return operate("fma", *self._alike([a, b, c]))
+        return None
+
+    # ---- reads ---------------------------------------------------------------------------------
+
+    def _load(self, read: Read) -> ir.Value:
+        shape = self.context.types[read.tensor].shape
+        inside = self._inside(read, shape)
+        form = read_address(read, shape)
+        if self.lanes == 1 or not (
+            self.lane in form.affine.indices
+            or any(self._varies(atom) for atom, _ in form.atoms)
+            or (inside is not None and inside.type.lanes > 1)
+        ):
+            value = self._load_scalar(read, form, inside)
+        else:
+            value = self._load_lanes(read, form, inside)
+        if read.default is None or inside is None:
+            return value
+        default = self._at(read.default, value.type.dtype)
+        return operate("select", *self._alike([inside, self.name(value), default]))
+
+    def _load_scalar(self, read: Read, form: Linear, inside: ir.Value | None) -> ir.Value:
+        dtype = self.context.types[read.tensor].dtype
+        offset = self._at(_linear_expr(form), int64)
+        return ir.Load(ir.Type(dtype), self._buffer(read), offset, inside)
+
+    def _load_lanes(self, read: Read, form: Linear, inside: ir.Value | None) -> ir.Value:
+        assert self.lane is not None
+        vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
+        mask = self._both(self.mask, inside)
+        regular = not any(self._varies(atom) for atom, _ in form.atoms)
+        if regular and form.affine.stride(self.lane).constant == 1:
+            terms = {n: c for n, c in form.affine.terms if n != self.lane}
+            rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
+            start = self._at(_linear_expr(rest), int64)
+            offset = self.name(add(start, self.indices[self.lane]))
+            return ir.Load(vector, self._buffer(read), offset, mask)
+        offsets = self._at(_linear_expr(form), int64)
+        if offsets.type.lanes == 1:
+            offsets = self.name(splat(offsets, self.lanes))
+        return ir.Gather(vector, self._buffer(read), offsets, mask)
+
+    def _both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
+        if left is None or right is None:
+            known = left if right is None else right
+            return None if known is None else self.name(splat(known, self.lanes))
+        return self.name(operate("and", *self._alike([left, right])))
+
+    def _varies(self, expr: Expr) -> bool:
+        return self.lanes > 1 and self.lane in free_axes(expr)
+
+    def _buffer(self, read: Read) -> str:
+        return self.context.buffers.get(read.tensor, read.tensor)
+
+    def _inside(self, read: Read, shape: tuple[Size, ...]) -> ir.Value | None:
+        """Whether the position is inside the tensor; None when that needs no question."""
+        condition: Expr | None = None
+        extents = (product(shape),) if read.flat else shape
+        for index, extent in zip(read.indices, extents):
+            if read.default is None and not reads(index):
+                continue
+            low = Apply("greater_equal", (index, Literal(0, int64)))
+            high = Apply("less", (index, SizeTerm(extent)))
+            both = Apply("and", (low, high))
+            condition = both if condition is None else Apply("and", (condition, both))
+        return None if condition is None else self._at(condition, boolean)
+
+
+def _always_inside(read: Read, types: Mapping[str, TensorType]) -> bool:
+    """Whether a read stays in its tensor even where the loop around it runs zero times."""
+    if read.default is not None or any(reads(index) for index in read.indices):
+        return True
+    if read.flat:
+        return False
+    shape = types[read.tensor].shape
+    return all(_inside_alone(index, extent) for index, extent in zip(read.indices, shape))
+
+
+def _inside_alone(index: Expr, extent: Size) -> bool:
+    if isinstance(index, Index):
+        return True
+    known = extent.constant
+    return known is not None and isinstance(index, Literal) and 0 <= index.value < known
+
+
+def _linear_expr(form: Linear) -> Expr:
+    """An expression with the value of a linear form."""
+    total: Expr | None = None if _is_zero(form.affine) and form.atoms else to_expr(form.affine)
+    for atom, coefficient in form.atoms:
+        term = atom
+        if coefficient.constant != 1:
+            term = Apply("mul", (atom, SizeTerm(coefficient)))
+        total = term if total is None else Apply("add", (total, term))
+    assert total is not None
+    return total
+
+
+def _is_zero(form: Affine) -> bool:
+    return not form.terms and form.constant.constant == 0

@@ -1,0 +1,151 @@
+"""What can be read off a scalar expression without computing it: element type, axes, linear form.
+
+A literal without element type takes that of what it meets, as Python numbers do in numpy; an
+expression made of such literals only has type None until its surroundings say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy
+
+from anydim.base.dtypes import DType, boolean, float64, from_numpy, int64
+from anydim.base.errors import InternalError
+from anydim.lang.affine import Affine, row_major_strides
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+from anydim.sizes import Size, as_size
+
+LOGICAL = ("and", "or", "xor", "not")
+
+
+def weak_dtype(expr: Expr) -> DType:
+    """The type an expression of untyped literals has when nothing around it says."""
+    if isinstance(expr, Literal):
+        if isinstance(expr.value, bool):
+            return boolean
+        return int64 if isinstance(expr.value, int) else float64
+    assert isinstance(expr, Apply)
+    if FUNCTIONS[expr.function].result == "bool":
+        return boolean
+    kinds = [weak_dtype(a) for a in value_arguments(expr)]
+    return max(kinds, key=lambda d: (d.is_float, d.bits))
+
+
+def value_arguments(expr: Apply) -> tuple[Expr, ...]:
+    """The arguments that share one type: all but the condition of a select."""
+    return expr.arguments[1:] if expr.function == "select" else expr.arguments
+
+
+def common_dtype(exprs: tuple[Expr, ...], types: Mapping[str, TensorType]) -> DType | None:
+    """The type that several expressions meet in; None when all are untyped literals."""
+    known = [dtype_of(expr, types) for expr in exprs]
+    typed = {d for d in known if d is not None}
+    if not typed:
+        return None
+    weak = [weak_dtype(e) for e, d in zip(exprs, known) if d is None]
+    if len(typed) == 1:
+        (only,) = typed
+        if all(_fits(w, only) for w in weak):
+            return only
+    examples = [{"float": 1.0, "int": 1, "bool": True}[w.kind] for w in weak]
+    return from_numpy(numpy.result_type(*(d.numpy for d in typed), *examples))
+
+
+def _fits(weak: DType, typed: DType) -> bool:
+    rank = {"bool": 0, "uint": 1, "int": 1, "float": 2}
+    return rank[weak.kind] <= rank[typed.kind]
+
+
+def dtype_of(expr: Expr, types: Mapping[str, TensorType]) -> DType | None:
+    """The element type of an expression; None when it is made of untyped literals only."""
+    if isinstance(expr, Literal):
+        return expr.dtype
+    if isinstance(expr, (Index, SizeTerm)):
+        return int64
+    if isinstance(expr, Read):
+        return types[expr.tensor].dtype
+    if isinstance(expr, Cast):
+        return expr.dtype
+    if FUNCTIONS[expr.function].result == "bool":
+        return boolean
+    return common_dtype(value_arguments(expr), types)
+
+
+@lru_cache(maxsize=8192)
+def free_axes(expr: Expr) -> frozenset[str]:
+    """Names of the axes whose value an expression depends on."""
+    if isinstance(expr, Index):
+        return frozenset((expr.name,))
+    if isinstance(expr, Apply):
+        return frozenset().union(*(free_axes(a) for a in expr.arguments))
+    if isinstance(expr, Cast):
+        return free_axes(expr.argument)
+    if isinstance(expr, Read):
+        inner = expr.indices if expr.default is None else (*expr.indices, expr.default)
+        return frozenset().union(*(free_axes(i) for i in inner))
+    return frozenset()
+
+
+@dataclass(frozen=True)
+class Linear:
+    """An affine form plus coefficient * atom for parts that are not affine (`//`, `%`, reads)."""
+
+    affine: Affine
+    atoms: tuple[tuple[Expr, Size], ...] = ()
+
+    def __add__(self, other: Linear) -> Linear:
+        return Linear(self.affine + other.affine, self.atoms + other.atoms)
+
+    def scaled(self, factor: Size) -> Linear:
+        atoms = tuple((e, c * factor) for e, c in self.atoms)
+        return Linear(self.affine.scaled(factor), atoms)
+
+
+def linear(expr: Expr) -> Linear:
+    """An integer expression as a linear form; what it cannot take apart becomes an atom."""
+    if isinstance(expr, Index):
+        return Linear(Affine.of(as_size(0), {expr.name: as_size(1)}))
+    if isinstance(expr, SizeTerm):
+        return Linear(Affine(expr.size))
+    if isinstance(expr, Literal) and isinstance(expr.value, int):
+        return Linear(Affine(as_size(int(expr.value))))
+    if isinstance(expr, Cast) and expr.dtype == int64:
+        inner = linear(expr.argument)
+        return Linear(Affine(as_size(0)), ((expr, as_size(1)),)) if inner.atoms else inner
+    if isinstance(expr, Apply) and expr.function in ("add", "sub", "mul", "neg"):
+        found = _linear_apply(expr)
+        if found is not None:
+            return found
+    return Linear(Affine(as_size(0)), ((expr, as_size(1)),))
+
+
+def _linear_apply(expr: Apply) -> Linear | None:
+    forms = [linear(argument) for argument in expr.arguments]
+    if expr.function == "neg":
+        return forms[0].scaled(as_size(-1))
+    first, second = forms
+    if expr.function == "add":
+        return first + second
+    if expr.function == "sub":
+        return first + second.scaled(as_size(-1))
+    if not second.affine.terms and not second.atoms:
+        return first.scaled(second.affine.constant)
+    if not first.affine.terms and not first.atoms:
+        return second.scaled(first.affine.constant)
+    return None
+
+
+def read_address(read: Read, shape: tuple[Size, ...]) -> Linear:
+    """The flat row-major element offset of a read of a tensor of `shape`."""
+    if read.flat:
+        return linear(read.indices[0])
+    if len(read.indices) != len(shape):
+        raise InternalError(f"{read} reads a tensor of rank {len(shape)}")
+    total = Linear(Affine(as_size(0)))
+    for index, stride in zip(read.indices, row_major_strides(shape)):
+        total = total + linear(index).scaled(stride)
+    return total
