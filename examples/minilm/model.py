@@ -163,7 +163,7 @@ def model_path(out: str | os.PathLike[str] | None = None) -> Path:
 
 def _cache_folder() -> Path:
     root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "anydim" / "examples"
+    return Path(root) / "anydim-examples"
 
 
 class _Encoder:
