@@ -1,0 +1,128 @@
+"""The host program: which kernels run in which order, on which buffers, at which sizes.
+
+Everything is a size expression, so one program serves every size in the box. `emit.py` turns it
+into native code; `text` prints it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy
+
+from anydim.kernels.ir import Kernel
+from anydim.runtime.signature import Signature
+from anydim.sizes import Size, align_up, as_size
+
+ALIGNMENT = 64  # bytes; of the arena, of each value in it and of each thread's scratch
+KINDS = ("input", "output", "constant", "arena")
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory that a launch reads or writes; `offset` counts bytes inside the arena."""
+
+    name: str
+    kind: str  # one of KINDS
+    bytes: Size
+    offset: Size | None = None
+
+    def __str__(self) -> str:
+        at = f" at {self.offset}" if self.offset is not None else ""
+        return f"{self.kind} '{self.name}': {self.bytes} bytes{at}"
+
+
+@dataclass(frozen=True)
+class LaunchStep:
+    """One kernel call.
+
+    `operands` are buffer names in the order of the kernel's operands, `sizes` match the kernel's
+    sizes. The parallel range 0:parallel is cut into at most one part per thread, none smaller
+    than `grain`. Each thread gets `scratch` bytes. `flops` and `moved` (bytes) are estimates for
+    reports; `source` names the nodes it came from.
+    """
+
+    kernel: str
+    operands: tuple[str, ...]
+    sizes: tuple[Size, ...]
+    parallel: Size
+    grain: int = 1
+    scratch: Size = field(default_factory=lambda: as_size(0))
+    source: str = ""
+    flops: Size = field(default_factory=lambda: as_size(0))
+    moved: Size = field(default_factory=lambda: as_size(0))
+    schedule: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        operands = ", ".join(f"'{name}'" for name in self.operands)
+        sizes = ", ".join(map(str, self.sizes))
+        work = f"for 0:{self.parallel} by at least {self.grain}"
+        scratch = "" if self.scratch == 0 else f" scratch {self.scratch}"
+        source = f"  # {self.source}" if self.source else ""
+        return f"{self.kernel}({operands}; {sizes}) {work}{scratch}{source}"
+
+
+@dataclass(frozen=True)
+class Program:
+    """Everything the host does in a call.
+
+    An input, output or constant buffer has the name of that input, output or constant. The arena
+    holds `arena_bytes` of values, then `scratch_bytes` for each of `threads`.
+    """
+
+    signature: Signature
+    buffers: tuple[Buffer, ...]
+    steps: tuple[LaunchStep, ...]
+    kernels: tuple[Kernel, ...]
+    constants: Mapping[str, numpy.ndarray]
+    arena_bytes: Size
+    scratch_bytes: Size
+    threads: int = 1
+
+    @cached_property
+    def total_bytes(self) -> Size:
+        """What the arena takes at a call, values and scratch."""
+        return align_up(self.arena_bytes, ALIGNMENT) + self.threads * self.scratch_stride
+
+    @cached_property
+    def scratch_stride(self) -> Size:
+        """Bytes from one thread's scratch to the next one's."""
+        return align_up(self.scratch_bytes, ALIGNMENT)
+
+    @cached_property
+    def slots(self) -> tuple[Size, ...]:
+        """Every size that changes from call to call and that the host needs, each once."""
+        return tuple(dict.fromkeys(s for s in self._sizes() if s.constant is None))
+
+    def _sizes(self) -> Iterator[Size]:
+        yield from (self.total_bytes, align_up(self.arena_bytes, ALIGNMENT), self.scratch_stride)
+        for buffer in self.buffers:
+            if buffer.offset is not None:
+                yield buffer.offset
+        for step in self.steps:
+            yield step.parallel
+            yield from step.sizes
+
+    @cached_property
+    def buffer(self) -> Mapping[str, Buffer]:
+        """The buffers by name."""
+        return {buffer.name: buffer for buffer in self.buffers}
+
+    def text(self) -> str:
+        """A readable print."""
+        lines = [
+            f"program {self.signature}",
+            f"  dims {self.signature.box}",
+            *(f"  guard {g.left} {g.relation} {g.right}  # {g.message}"
+              for g in self.signature.guards),
+            f"  threads {self.threads}",
+            f"  arena {self.arena_bytes} bytes",
+            f"  scratch {self.scratch_bytes} bytes a thread",
+            *(f"  slot s{number} = {size}" for number, size in enumerate(self.slots)),
+            *(f"  {buffer}" for buffer in self.buffers),
+            *(f"  {step}" for step in self.steps),
+        ]  # fmt: skip
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,44 @@
+"""What a program takes and gives: names, element types and shapes as size expressions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType
+from anydim.sizes import Box, Guard, Size
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """A named tensor; its shape entries are size expressions over the dims of the box."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Size, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The inputs and outputs of a program called `name`, and the sizes it works at.
+
+    `guards` must hold at every call beside the bounds and constraints of the box.
+    """
+
+    name: str
+    box: Box
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    guards: tuple[Guard, ...] = ()
+
+    def __str__(self) -> str:
+        taken = ", ".join(map(str, self.inputs))
+        given = ", ".join(map(str, self.outputs))
+        return f"{self.name}({taken}) -> ({given})"
