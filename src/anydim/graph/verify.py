@@ -1,0 +1,125 @@
+"""The graph verifier: what every pass may rely on, checked after each pass in tests."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from anydim.base.errors import GraphError
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.operator import operator
+from anydim.lang.affine import reads
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Truth, prove
+
+
+def verify(graph: Graph) -> Graph:
+    """The graph itself when it is well formed, else a GraphError that names the node.
+
+    Every value is defined once and before its use and has a type over the box's dims; constants
+    have the type of their array; each node makes what its operator (or its group) says.
+    """
+    defined = _given_values(graph)
+    for node in graph.nodes:
+        for name in node.given:
+            if name not in defined:
+                _fail(graph, node, f"reads '{name}', which is not defined before it")
+        made = _made(graph, node)
+        for name, kind in zip(node.outputs, made):
+            if name in defined:
+                _fail(graph, node, f"defines '{name}', which is defined already")
+            declared = _type(graph, name, node)
+            if not _same(declared, kind, graph):
+                _fail(graph, node, f"makes '{name}' as {kind}, but it is declared {declared}")
+            defined.add(name)
+    for name in graph.outputs:
+        if name not in defined:
+            raise GraphError(f"graph '{graph.name}': output '{name}' is not defined")
+    _check_symbols(graph)
+    return graph
+
+
+def _given_values(graph: Graph) -> set[str]:
+    given = [*graph.inputs, *graph.constants]
+    for name in given:
+        if given.count(name) > 1:
+            raise GraphError(f"graph '{graph.name}': '{name}' is defined twice")
+        _type(graph, name, None)
+    for name, constant in graph.constants.items():
+        if constant.type != graph.types[name]:
+            raise GraphError(
+                f"graph '{graph.name}': constant '{name}' is {constant.type}, "
+                f"but it is declared {graph.types[name]}"
+            )
+    return set(given)
+
+
+def _made(graph: Graph, node: Node) -> tuple[TensorType, ...]:
+    if node.operator == FUSED:
+        return _made_by_group(graph, node, node.group)
+    try:
+        given = [graph.types[name] for name in node.given]
+        made = operator(node.operator).infer(given, node.attributes, graph.box)
+    except GraphError as error:
+        _fail(graph, node, error.problem)
+    if len(made) != len(node.outputs):
+        _fail(graph, node, f"has {len(node.outputs)} results, its operator makes {len(made)}")
+    return made
+
+
+def _made_by_group(graph: Graph, node: Node, group: Group) -> tuple[TensorType, ...]:
+    """The types of a group's results; its tensors are the graph's values, by name."""
+    if tuple(tensor.name for tensor in group.inputs) != node.inputs:
+        _fail(graph, node, "its inputs are not those of its group")
+    if tuple(tensor.name for tensor in group.outputs) != node.outputs:
+        _fail(graph, node, "its results are not those of its group")
+    known = {tensor.name for tensor in group.inputs}
+    for tensor in group.inputs:
+        declared = _type(graph, tensor.name, node)
+        if not _same(declared, tensor.type, graph):
+            _fail(graph, node, f"reads '{tensor.name}' as {tensor.type}, but it is {declared}")
+    for statement in group.statements:
+        for read in reads(statement.body):
+            if read.tensor not in known:
+                _fail(graph, node, f"statement of '{statement.target}' reads '{read.tensor}' early")
+        if statement.target in known:
+            _fail(graph, node, f"writes '{statement.target}' twice")
+        known.add(statement.target)
+    missing = [tensor.name for tensor in group.outputs if tensor.name not in known]
+    if missing:
+        _fail(graph, node, f"no statement writes '{missing[0]}'")
+    return tuple(tensor.type for tensor in group.outputs)
+
+
+def _same(left: TensorType, right: TensorType, graph: Graph) -> bool:
+    """Equal types; shapes whose equality is only a guard's business pass."""
+    if left == right:
+        return True
+    if left.dtype != right.dtype or left.rank != right.rank:
+        return False
+    pairs = zip(left.shape, right.shape)
+    return all(prove(a, "==", b, graph.box) is not Truth.REFUTED for a, b in pairs)
+
+
+def _check_symbols(graph: Graph) -> None:
+    dims = set(graph.box.names)
+    for name, kind in graph.types.items():
+        for size in kind.shape:
+            strange = sorted(size.symbols - dims)
+            if strange:
+                raise GraphError(
+                    f"graph '{graph.name}': the shape of '{name}', {kind}, speaks of "
+                    f"'{strange[0]}', which is not a dim"
+                )
+
+
+def _type(graph: Graph, name: str, node: Node | None) -> TensorType:
+    kind = graph.types.get(name)
+    if kind is None:
+        if node is not None:
+            _fail(graph, node, f"value '{name}' has no type")
+        raise GraphError(f"graph '{graph.name}': value '{name}' has no type")
+    return kind
+
+
+def _fail(graph: Graph, node: Node, problem: str) -> NoReturn:
+    raise GraphError(f"graph '{graph.name}', {node.where()}: {problem}")
