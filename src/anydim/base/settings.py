@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from anydim.base.errors import OptionError
@@ -67,7 +68,9 @@ KNOBS = (
 )
 
 _BY_NAME = {knob.name: knob for knob in KNOBS}
-_overrides: ContextVar[Mapping[str, Any]] = ContextVar("anydim_settings", default={})
+_overrides: ContextVar[Mapping[str, Any]] = ContextVar(
+    "anydim_settings", default=MappingProxyType({})
+)
 
 
 def get(name: str) -> Any:

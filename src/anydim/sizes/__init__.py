@@ -13,8 +13,7 @@ from anydim.sizes.expression import (
 from anydim.sizes.guard import Guard
 from anydim.sizes.interval import Interval
 from anydim.sizes.parsing import as_size, parse
-from anydim.sizes.proofs import Truth, bounds, prove
-from anydim.sizes.simplify import simplify
+from anydim.sizes.proofs import Truth, bounds, prove, simplify
 
 __all__ = [
     "Atom",

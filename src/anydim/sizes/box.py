@@ -11,7 +11,7 @@ from typing import Protocol
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.text import listed, suggestion
-from anydim.sizes.enclosure import enclose
+from anydim.sizes.enclosure import Enclosure
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import Interval
 
@@ -121,20 +121,13 @@ class Box:
         raise DimError(f"there is no dim '{name}'", hint)
 
     @cached_property
-    def ranges(self) -> Mapping[str, Interval]:
-        """The range of every dim by its name."""
-        return {dim.name: dim.range for dim in self.dims}
-
-    @cached_property
-    def _intervals(self) -> dict[Size, Interval]:
-        return {}
+    def enclosure(self) -> Enclosure:
+        """Answers about the values of sizes over the box; it remembers them."""
+        return Enclosure({dim.name: dim.range for dim in self.dims}, self.constraints)
 
     def interval(self, size: Size) -> Interval:
         """Where the values of a size lie over the box; sound, often tight. Memoised."""
-        known = self._intervals.get(size)
-        if known is None:
-            known = self._intervals[size] = enclose(size, self.ranges)
-        return known
+        return self.enclosure.of(size)
 
     def contains(self, env: Mapping[str, int]) -> bool:
         """Whether the sizes lie inside the box."""
@@ -164,8 +157,9 @@ class Box:
 
         Raises OptionError when the constraints leave nothing that chance finds.
         """
+        ranges = self.enclosure.ranges
         for _ in range(_MOST_TRIES):
-            env = {dim.name: _sample_dim(dim, rng) for dim in self.dims}
+            env = {dim.name: _sample_dim(dim, ranges[dim.name], rng) for dim in self.dims}
             if self.contains(env):
                 return env
         raise OptionError(
@@ -203,12 +197,13 @@ def _corner_values(ends: list[tuple[int, ...]]) -> Iterator[tuple[int, ...]]:
     yield from sorted(seen)
 
 
-def _sample_dim(dim: Dim, rng: Random) -> int:
-    span = _top(dim) - dim.lo
+def _sample_dim(dim: Dim, within: Interval, rng: Random) -> int:
+    low = dim.lo if within.lo is None else within.lo
+    span = (low + _UNBOUNDED_SPAN if within.hi is None else within.hi) - low
     choice = rng.random()
     if choice < 0.25:
         edges = (0, 1, span - 1, span)
-        return dim.lo + max(0, min(span, edges[int(rng.random() * 4)]))
+        return low + max(0, min(span, edges[int(rng.random() * 4)]))
     if choice < 0.5:
-        return dim.lo + min(span, int(rng.random() * 17))
-    return dim.lo + min(span, int(rng.random() * (span + 1)))
+        return low + min(span, int(rng.random() * 17))
+    return low + min(span, int(rng.random() * (span + 1)))

@@ -1,33 +1,195 @@
-"""Where the values of a size expression lie when its symbols lie in given ranges."""
+"""Where the values of a size expression lie when its symbols lie in given ranges.
+
+A quotient, remainder, minimum or maximum is a variable of its own for `polynomial_range`, which
+forgets how it hangs together with its operands: n - n//2 would reach below 0. So a size is
+enclosed in several forms that are equal by definition, and the enclosures are intersected:
+
+    x // c  =  (x - x % c) / c
+    x % y   =  x - y * (x // y)
+    min(x, y) is x or y and not above either; max likewise
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from math import gcd, inf
 
 from anydim.sizes.expression import Atom, Size
-from anydim.sizes.interval import Interval, greater, lesser
+from anydim.sizes.interval import Interval, Number, greater, hull, interval, lesser
+from anydim.sizes.polynomial import polynomial_range, slope, term_by_term
 
-Ranges = Mapping[str, Interval]
-
-
-def enclose(size: Size, ranges: Ranges) -> Interval:
-    """A sound enclosure; a symbol without a range may be any integer."""
-    total = Interval(0, 0)
-    for coefficient, powers in size.terms():
-        term = Interval(coefficient, coefficient)
-        for atom, power in powers:
-            term = term * atom_range(atom, ranges) ** power
-        total = total + term
-    return total
+_MOST_QUOTIENTS = 6  # how many of them a size may have to be rewritten
+_MOST_TERMS = 64
+_DEEPEST = 3  # splits of min and max, and uses of constraints, inside each other
 
 
-def atom_range(atom: str, ranges: Ranges) -> Interval:
-    """Where the values of a symbol or a quotient, remainder, minimum or maximum lie."""
-    if not isinstance(atom, Atom):
-        return ranges.get(atom, Interval())
-    parts = [enclose(argument, ranges) for argument in atom.arguments]
-    if atom.function == "min":
-        return lesser(parts)
-    if atom.function == "max":
-        return greater(parts)
-    return parts[0] // parts[1] if atom.function == "floordiv" else parts[0] % parts[1]
+class Enclosure:
+    """Ranges for symbols, constraints (each a size that is >= 0), and what follows for sizes.
+
+    A symbol without a range may be any integer. Answers are kept.
+    """
+
+    def __init__(self, ranges: Mapping[str, Interval], constraints: Iterable[Size] = ()) -> None:
+        self.ranges = dict(ranges)
+        self.constraints = tuple(constraints)
+        self._sizes: dict[tuple[Size, int], Interval] = {}
+        self._atoms: dict[str, Interval] = {}
+        self._tighten()
+
+    def of(self, size: Size, depth: int = 0) -> Interval:
+        """A sound enclosure of the values of a size."""
+        known = self._sizes.get((size, depth))
+        if known is None:
+            known = self._sizes[size, depth] = self._enclose(size, depth)
+        return known
+
+    def of_atom(self, atom: str) -> Interval:
+        """A sound enclosure of a symbol, quotient, remainder, minimum or maximum."""
+        if not isinstance(atom, Atom):
+            return self.ranges.get(atom, Interval())
+        known = self._atoms.get(atom)
+        if known is None:
+            parts = [self.of(argument) for argument in atom.arguments]
+            known = self._atoms[atom] = _OPERATORS[atom.function](parts)
+        return known
+
+    def _enclose(self, size: Size, depth: int) -> Interval:
+        result = self._polynomial(size)
+        compound = [atom for m, _ in size.monomials for atom in m if isinstance(atom, Atom)]
+        simple = len(size.monomials) < 2 and not (self.constraints or compound)
+        if simple or len(size.monomials) > _MOST_TERMS or result.value is not None:
+            return result
+        if any(atom.function == "floordiv" for atom in compound):
+            result &= self._without_quotients(size)
+        if any(atom.function == "mod" for atom in compound):
+            result &= self._without_remainders(size)
+        if depth < _DEEPEST:
+            for atom in dict.fromkeys(a for a in compound if a.function in ("min", "max")):
+                result &= self._by_cases(size, atom, depth)
+            for constraint in self.constraints:
+                result &= self._by_constraint(size, constraint, depth)
+        return result
+
+    def _polynomial(self, size: Size) -> Interval:
+        ranges = {atom: self.of_atom(atom) for m, _ in size.monomials for atom in m}
+        return polynomial_range(dict(size.monomials), ranges)
+
+    def _without_quotients(self, size: Size) -> Interval:
+        """Replace x // c by (x - x % c) / c, multiplying the whole size by c."""
+        scale = 1
+        for _ in range(_MOST_QUOTIENTS):
+            found = next(iter(_quotients(size)), None)
+            if found is None:
+                break
+            by = found.arguments[1]
+            inner = found.arguments[0] - found.arguments[0] % by
+            linear = {m for m, _ in size.monomials if m.count(found)}
+            kept = Size({m: c for m, c in size.monomials if m not in linear})
+            rest = Size({_drop(m, found): c for m, c in size.monomials if m in linear})
+            size, scale = kept * by + rest * inner, scale * (by.constant or 1)
+        where = self._polynomial(size)
+        return interval(_ceil(where.low, scale), _floor(where.high, scale))
+
+    def _without_remainders(self, size: Size) -> Interval:
+        """Replace x % y by x - y * (x // y)."""
+
+        def swap(atom: str) -> Size:
+            if isinstance(atom, Atom) and atom.function == "mod":
+                left, right = atom.arguments
+                return left - right * (left // right)
+            return Size({(atom,): 1})
+
+        return self._polynomial(size.replace_atoms(swap))
+
+    def _by_cases(self, size: Size, atom: Atom, depth: int) -> Interval:
+        """Put each operand of a min or max in its place; the direction of growth says more."""
+        terms = dict(size.monomials)
+        ranges = {a: self.of_atom(a) for m in terms for a in m}
+        growth = term_by_term(slope(terms, atom), ranges)
+        cases = []
+        for argument in atom.arguments:
+            case = size.replace_atoms(_replacing(atom, argument))
+            cases.append(self.of(case, depth + 1))
+        result = hull(cases)
+        rises, falls = growth.low >= 0, growth.high <= 0
+        if falls if atom.function == "min" else rises:  # no case lies above the size
+            result &= Interval(greater(cases).lo, None)
+        if rises if atom.function == "min" else falls:  # no case lies below the size
+            result &= Interval(None, lesser(cases).hi)
+        return result
+
+    def _by_constraint(self, size: Size, constraint: Size, depth: int) -> Interval:
+        """size >= size - k * constraint and size <= size + k * constraint, for k >= 0."""
+        low: Number = -inf
+        high: Number = inf
+        mine = dict(size.monomials)
+        for monomial, theirs in constraint.monomials:
+            coefficient = mine.get(monomial, 0)
+            if not monomial or not coefficient:
+                continue
+            common = gcd(coefficient, theirs)
+            scale, times = abs(theirs) // common, abs(coefficient) // common
+            if (coefficient > 0) == (theirs > 0):
+                lower = self.of(size * scale - constraint * times, depth + 1)
+                low = max(low, _ceil(lower.low, scale))
+            else:
+                upper = self.of(size * scale + constraint * times, depth + 1)
+                high = min(high, _floor(upper.high, scale))
+        return interval(low, high)
+
+    def _tighten(self) -> None:
+        """Narrow the ranges by the constraints that are linear in a symbol, in a few rounds."""
+        for _ in range(3 if self.constraints else 0):
+            plain = Enclosure(self.ranges)
+            for constraint in self.constraints:
+                for name in sorted(constraint.symbols):
+                    bound = _bound_of(name, constraint, plain)
+                    narrowed = self.ranges.get(name, Interval()) & bound
+                    if narrowed.low <= narrowed.high:
+                        self.ranges[name] = narrowed
+
+
+def _bound_of(name: str, constraint: Size, plain: Enclosure) -> Interval:
+    """What constraint >= 0 says of one symbol: factor * name >= -rest."""
+    split = constraint.linear_in((name,))
+    factor = None if split is None else split[0][name].constant
+    if split is None or factor is None:
+        return Interval()
+    most = plain.of(split[1]).high
+    if factor > 0:
+        return interval(_ceil(-most, factor), inf)
+    return interval(-inf, _floor(most, -factor))
+
+
+_OPERATORS: dict[str, Callable[[list[Interval]], Interval]] = {
+    "min": lesser,
+    "max": greater,
+    "floordiv": lambda parts: parts[0] // parts[1],
+    "mod": lambda parts: parts[0] % parts[1],
+}
+
+
+def _quotients(size: Size) -> Iterable[Atom]:
+    """Quotients by a constant that occur with power 1 at most."""
+    for monomial, _ in size.monomials:
+        for atom in monomial:
+            if isinstance(atom, Atom) and atom.function == "floordiv":
+                once = all(m.count(atom) < 2 for m, _ in size.monomials)
+                if once and atom.arguments[1].constant is not None:
+                    yield atom
+
+
+def _replacing(atom: Atom, by: Size) -> Callable[[str], Size]:
+    return lambda other: by if other == atom else Size({(other,): 1})
+
+
+def _drop(monomial: tuple[str, ...], atom: str) -> tuple[str, ...]:
+    return tuple(other for other in monomial if other != atom)
+
+
+def _ceil(value: Number, by: int) -> Number:
+    return value if abs(value) == inf else -(-int(value) // by)
+
+
+def _floor(value: Number, by: int) -> Number:
+    return value if abs(value) == inf else int(value) // by

@@ -1,12 +1,13 @@
-"""Questions about sizes over a whole box, answered proved, refuted or unknown."""
+"""Questions about sizes over a whole box, and the simplification that rests on the answers."""
 
 from __future__ import annotations
 
 from enum import Enum
+from math import gcd
 
 from anydim.base.errors import InternalError
 from anydim.sizes.box import Box
-from anydim.sizes.expression import Size, as_constant
+from anydim.sizes.expression import Atom, Size, apply, as_constant
 from anydim.sizes.interval import Interval
 
 
@@ -34,18 +35,34 @@ def prove(left: Size | int, relation: str, right: Size | int, box: Box) -> Truth
         return prove(right, relation.replace(">", "<"), left, box)
     if relation == "!=":
         return _OPPOSITE[prove(left, "==", right, box)]
+    if relation not in ("==", "<", "<="):
+        raise InternalError(f"prove does not know the relation {relation!r}")
     difference = left - right
-    where = box.interval(difference)
+    truth = _against_zero(difference, relation, box)
+    if truth is Truth.UNKNOWN:
+        simpler = simplify(difference, box)
+        if simpler != difference:
+            truth = _against_zero(simpler, relation, box)
+    return truth
+
+
+def _against_zero(size: Size, relation: str, box: Box) -> Truth:
+    where = box.interval(size)
     if relation == "==":
         if where.value == 0:
             return Truth.PROVED
-        return Truth.UNKNOWN if 0 in where else Truth.REFUTED
-    if relation not in ("<", "<="):
-        raise InternalError(f"prove does not know the relation {relation!r}")
+        return Truth.UNKNOWN if 0 in where and _may_vanish(size) else Truth.REFUTED
     limit = -1 if relation == "<" else 0
     if where.high <= limit:
         return Truth.PROVED
     return Truth.REFUTED if where.low > limit else Truth.UNKNOWN
+
+
+def _may_vanish(size: Size) -> bool:
+    """False for sizes such as 2*n + 1, where a common divisor leaves out the constant."""
+    common = gcd(*(coefficient for monomial, coefficient in size.monomials if monomial))
+    low = sum(coefficient for monomial, coefficient in size.monomials if not monomial)
+    return low % common == 0 if common else low == 0
 
 
 _OPPOSITE = {
@@ -53,3 +70,66 @@ _OPPOSITE = {
     Truth.REFUTED: Truth.PROVED,
     Truth.UNKNOWN: Truth.UNKNOWN,
 }
+
+
+def simplify(size: Size, box: Box) -> Size:
+    """A size with the same value at every point of the box where `size` is defined.
+
+    Operands of min and max that never win are dropped; quotients and remainders go where the
+    bounds settle them; a factor that is never 0 cancels.
+    """
+
+    def simpler(atom: str) -> Size:
+        if not isinstance(atom, Atom):
+            return Size({(atom,): 1})
+        arguments = tuple(simplify(argument, box) for argument in atom.arguments)
+        if atom.function in ("min", "max"):
+            return _simplify_extreme(atom.function, arguments, box)
+        return _simplify_division(atom.function, arguments, box)
+
+    return size.replace_atoms(simpler)
+
+
+def _simplify_extreme(function: str, arguments: tuple[Size, ...], box: Box) -> Size:
+    relation = "<=" if function == "min" else ">="
+    kept: list[Size] = []
+    for part in arguments:
+        if any(_proved(other, relation, part, box) for other in kept):
+            continue
+        kept = [k for k in kept if not _proved(part, relation, k, box)]
+        kept.append(part)
+    return apply(function, tuple(kept))
+
+
+def _simplify_division(function: str, arguments: tuple[Size, ...], box: Box) -> Size:
+    """size = divisor * whole + rest: with 0 <= rest < divisor these are quotient and remainder."""
+    result = apply(function, arguments)
+    atom = result.atom
+    if not isinstance(atom, Atom) or atom.function != function:
+        return result
+    size, divisor = atom.arguments
+    if not _proved(divisor, ">", 0, box):
+        return result
+    whole, rest = _split_multiples(size, divisor)
+    for shift in (0, -1):
+        low = rest - shift * divisor
+        if _proved(low, ">=", 0, box) and _proved(low, "<", divisor, box):
+            return whole + shift if function == "floordiv" else low
+    outside = whole if function == "floordiv" else as_constant(0)
+    return outside + apply(function, (rest, divisor))
+
+
+def _proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
+    return prove(left, relation, right, box) is Truth.PROVED
+
+
+def _split_multiples(size: Size, divisor: Size) -> tuple[Size, Size]:
+    """(whole, rest) with size == divisor * whole + rest, by dividing term after term."""
+    whole, rest = as_constant(0), size
+    lead, by = divisor.monomials[0]
+    for monomial, coefficient in size.monomials:
+        quotient = Size({monomial: coefficient // by * by}).divide_exactly(Size({lead: by}))
+        if coefficient // by and quotient is not None:
+            whole = whole + quotient
+            rest = rest - quotient * divisor
+    return whole, rest

@@ -1,0 +1,94 @@
+"""The range of a polynomial whose variables lie in given intervals, independently of each other.
+
+Interval arithmetic treats every term on its own, so it is loose where a variable occurs in terms
+of both signs. Here a variable in which the polynomial only rises (or only falls) is set to its
+end first, and one of degree 1 is tried at both ends; that makes polynomials of degree 1 in each
+variable exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import groupby
+from math import inf
+
+from anydim.sizes.interval import Interval, Number, interval
+
+Terms = Mapping[tuple[str, ...], int]
+Ranges = Mapping[str, Interval]
+_MOST_BRANCHES = 6
+
+
+def polynomial_range(terms: Terms, ranges: Ranges) -> Interval:
+    """A sound enclosure over all real values of the variables; `ranges` has every variable."""
+    rough = term_by_term(terms, ranges)
+    if len(terms) < 2 or rough.value is not None:
+        return rough
+    low = _lowest(dict(terms), ranges, _MOST_BRANCHES)
+    high = -_lowest({monomial: -c for monomial, c in terms.items()}, ranges, _MOST_BRANCHES)
+    return rough & interval(low, high)
+
+
+def term_by_term(terms: Terms, ranges: Ranges) -> Interval:
+    """Plain interval arithmetic."""
+    total = Interval(0, 0)
+    for monomial, coefficient in terms.items():
+        term = Interval(coefficient, coefficient)
+        for atom, same in groupby(monomial):
+            term = term * ranges[atom] ** len(list(same))
+        total = total + term
+    return total
+
+
+def slope(terms: Terms, atom: str) -> dict[tuple[str, ...], int]:
+    """The derivative by a variable."""
+    result: dict[tuple[str, ...], int] = {}
+    for monomial, coefficient in terms.items():
+        power = monomial.count(atom)
+        if power:
+            at = monomial.index(atom)
+            result[monomial[:at] + monomial[at + 1 :]] = coefficient * power
+    return result
+
+
+def _lowest(terms: dict[tuple[str, ...], int], ranges: Ranges, branches: int) -> Number:
+    """A lower bound of the polynomial, the least value where that can be had."""
+    terms = _at_monotone_ends(terms, ranges)
+    powers = {atom: 0 for monomial in terms for atom in monomial}
+    for monomial in terms:
+        for atom in monomial:
+            powers[atom] = max(powers[atom], monomial.count(atom))
+    for atom in sorted(powers):
+        ends = (ranges[atom].lo, ranges[atom].hi)
+        if branches and powers[atom] == 1 and None not in ends:
+            return min(_lowest(_fix(terms, atom, end), ranges, branches - 1) for end in ends)
+    return term_by_term(terms, ranges).low
+
+
+def _at_monotone_ends(
+    terms: dict[tuple[str, ...], int], ranges: Ranges
+) -> dict[tuple[str, ...], int]:
+    """Set every variable in which the polynomial only rises (falls) to its lower (upper) end."""
+    changed = True
+    while changed:
+        changed = False
+        for atom in sorted({atom for monomial in terms for atom in monomial}):
+            rise = term_by_term(slope(terms, atom), ranges)
+            end = ranges[atom].low if rise.low >= 0 else ranges[atom].high
+            if (rise.low >= 0 or rise.high <= 0) and abs(end) != inf:
+                terms = _fix(terms, atom, int(end))
+                changed = True
+    return terms
+
+
+def _fix(terms: Terms, atom: str, value: int | None) -> dict[tuple[str, ...], int]:
+    """The polynomial where a variable has a value."""
+    assert value is not None
+    result: dict[tuple[str, ...], int] = {}
+    for monomial, coefficient in terms.items():
+        power = monomial.count(atom)
+        if power:
+            monomial = tuple(other for other in monomial if other != atom)
+            coefficient *= value**power
+        result[monomial] = result.get(monomial, 0) + coefficient
+    return {monomial: coefficient for monomial, coefficient in result.items() if coefficient}
