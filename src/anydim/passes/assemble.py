@@ -1,0 +1,160 @@
+"""Launches -> program: buffers, arena offsets, packed constants, host steps.
+
+After: every operand of every step is a buffer with a known place: an argument of the call, a
+constant, or an offset in the arena that is a size expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from anydim.graph.nodes import Graph
+from anydim.kernels.ir import Kernel
+from anydim.kernels.launch import Panels
+from anydim.kernels.packing import pack
+from anydim.lang.tree import TensorType
+from anydim.passes.memory import ArenaPlan, Lifetime, PlanMemory
+from anydim.passes.schedule import Alias, Scheduled
+from anydim.program.steps import Buffer, LaunchStep, Program
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Size, align_up, as_size, maximum, product
+
+ALIGNMENT = 64  # bytes: a cache line, and the widest vector
+
+
+@dataclass(frozen=True)
+class Assemble:
+    """Put a program together for `threads` threads."""
+
+    threads: int = 1
+
+    def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Program:
+        """`graph` gives the call's signature and constants; `scheduled` its fused form's launches."""
+        names = _Names(graph, scheduled)
+        launches = [item for item in scheduled if isinstance(item, Scheduled)]
+        plan = PlanMemory().run(names.lifetimes(launches), graph.box)
+        constants: dict[str, numpy.ndarray] = {}
+        steps = tuple(self._step(item, names, graph, constants) for item in launches)
+        return Program(
+            signature=_signature(graph),
+            buffers=tuple(_buffers(graph, names, plan, constants)),
+            steps=steps,
+            kernels=_distinct(item.launch.kernel for item in launches),
+            constants=constants,
+            arena_bytes=plan.bytes,
+            scratch_bytes=maximum(
+                as_size(0), *(align_up(item.launch.scratch, ALIGNMENT) for item in launches)
+            ),
+            threads=self.threads,
+        )
+
+    def _step(
+        self, item: Scheduled, names: _Names, graph: Graph, constants: dict[str, numpy.ndarray]
+    ) -> LaunchStep:
+        operands = []
+        for argument in item.launch.arguments:
+            value = item.values[argument.tensor]
+            if value in graph.constants:
+                operands.append(_constant(value, argument.packing, graph, constants))
+            else:
+                operands.append(names.root(value))
+        launch = item.launch
+        return LaunchStep(
+            kernel=launch.kernel.name,
+            operands=tuple(operands),
+            sizes=launch.sizes,
+            parallel=launch.parallel,
+            grain=launch.grain,
+            scratch=launch.scratch,
+            source=item.source,
+        )
+
+
+class _Names:
+    """Which buffer holds a value: aliases lead to one root, an output where there is one."""
+
+    def __init__(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> None:
+        self.graph = graph
+        self.parent: dict[str, str] = {}
+        self.types: dict[str, TensorType] = {}
+        for item in scheduled:
+            if isinstance(item, Alias):
+                source, target = self.root(item.source), self.root(item.target)
+                if target in graph.outputs:
+                    self.parent[source] = target
+                else:
+                    self.parent[target] = source
+            else:
+                for tensor in item.group.outputs:
+                    self.types[item.values[tensor.name]] = tensor.type
+
+    def root(self, value: str) -> str:
+        while value in self.parent:
+            value = self.parent[value]
+        return value
+
+    def lifetimes(self, launches: Sequence[Scheduled]) -> list[Lifetime]:
+        """The arena's values and when each lives, counted in launches."""
+        spans: dict[str, tuple[int, int]] = {}
+        outside = {*self.graph.inputs, *self.graph.outputs, *self.graph.constants}
+        for number, item in enumerate(launches):
+            for value in (*item.reads, *item.writes):
+                root = self.root(value)
+                if root not in outside:
+                    first = spans.get(root, (number, number))[0]
+                    spans[root] = (first, number)
+        return [
+            Lifetime(name, align_up(_bytes(self.types[name]), ALIGNMENT), first, last)
+            for name, (first, last) in spans.items()
+        ]
+
+
+def _bytes(kind: TensorType) -> Size:
+    return product(kind.shape) * kind.dtype.bytes
+
+
+def _signature(graph: Graph) -> Signature:
+    def specs(names: tuple[str, ...]) -> tuple[TensorSpec, ...]:
+        return tuple(TensorSpec(n, graph.types[n].dtype, graph.types[n].shape) for n in names)
+
+    return Signature(
+        name=graph.name,
+        box=graph.box,
+        inputs=specs(graph.inputs),
+        outputs=specs(graph.outputs),
+        guards=graph.guards,
+    )
+
+
+def _buffers(
+    graph: Graph, names: _Names, plan: ArenaPlan, constants: dict[str, numpy.ndarray]
+) -> list[Buffer]:
+    buffers = [Buffer(n, "input", _bytes(graph.types[n])) for n in graph.inputs]
+    buffers += [Buffer(n, "output", _bytes(graph.types[n])) for n in graph.outputs]
+    buffers += [Buffer(n, "constant", as_size(array.nbytes)) for n, array in constants.items()]
+    buffers += [
+        Buffer(name, "arena", _bytes(names.types[name]), offset)
+        for name, offset in plan.offsets.items()
+    ]
+    return buffers
+
+
+def _constant(
+    value: str, packing: Panels | None, graph: Graph, constants: dict[str, numpy.ndarray]
+) -> str:
+    name = value if packing is None else f"{value}/{_short(packing)}"
+    if name not in constants:
+        array = numpy.ascontiguousarray(graph.constants[value].array)
+        constants[name] = array if packing is None else pack(array, packing)
+    return name
+
+
+def _short(packing: Panels) -> str:
+    return f"panels{packing.width}/{abs(hash(packing)) % (1 << 32):08x}"
+
+
+def _distinct(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
+    return tuple({kernel.name: kernel for kernel in kernels}.values())

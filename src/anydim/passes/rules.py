@@ -1,0 +1,164 @@
+"""Local algebra on scalar expressions, as a table of rules that a test can walk.
+
+A pattern is an expression with holes. `Hole(name)` matches any expression, `Hole(name, literal=
+True)` a number; the same name must match equal expressions. `when` sees what the holes matched.
+Rules that are not exact in floating point say so in `error`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DTYPES
+from anydim.lang.affine import rewrite
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.tree import Apply, Cast, Expr, Literal
+
+
+@dataclass(frozen=True)
+class Hole:
+    """A place in a pattern that matches any expression, or only numbers."""
+
+    name: str
+    literal: bool = False
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`pattern` may be replaced by what `result` makes of the holes, when `when` holds."""
+
+    name: str
+    pattern: Any
+    result: Callable[[Mapping[str, Any]], Expr]
+    when: Callable[[Mapping[str, Any]], bool] = lambda found: True
+    error: str = "exact"
+
+
+A, B, C = Hole("a"), Hole("b"), Hole("c", literal=True)
+
+
+def call(function: str, *arguments: Any) -> Apply:
+    return Apply(function, tuple(arguments))
+
+
+def _is(value: float) -> Callable[[Mapping[str, Any]], bool]:
+    return lambda found: not isinstance(found["c"].value, bool) and found["c"].value == value
+
+
+def _float_divisor(found: Mapping[str, Any]) -> bool:
+    literal = found["c"]
+    if literal.dtype is None or not literal.dtype.is_float:
+        return False
+    inverse = 1.0 / literal.value if literal.value else 0.0
+    tiny = float(numpy.finfo(literal.dtype.numpy).tiny)
+    return tiny < abs(inverse) < 1 / tiny
+
+
+def _float(found: Mapping[str, Any]) -> bool:
+    return found["c"].dtype is not None and found["c"].dtype.is_float
+
+
+def _inverse(found: Mapping[str, Any]) -> Expr:
+    literal = found["c"]
+    value = literal.dtype.numpy.type(1.0 / literal.value)
+    return call("mul", found["a"], Literal(float(value), literal.dtype))
+
+
+RULES: tuple[Rule, ...] = (
+    Rule("add zero", call("add", A, C), lambda f: f["a"], _is(0)),
+    Rule("zero add", call("add", C, A), lambda f: f["a"], _is(0)),
+    Rule("subtract zero", call("sub", A, C), lambda f: f["a"], _is(0)),
+    Rule("multiply by one", call("mul", A, C), lambda f: f["a"], _is(1)),
+    Rule("one multiplied", call("mul", C, A), lambda f: f["a"], _is(1)),
+    Rule("divide by one", call("div", A, C), lambda f: f["a"], _is(1)),
+    Rule(
+        "divide by a number", call("div", A, C), _inverse, _float_divisor, "one unit in the last place"
+    ),
+    Rule(
+        "square", call("pow", A, C), lambda f: call("mul", f["a"], f["a"]),
+        lambda f: _is(2)(f) and _float(f),
+    ),
+    Rule("first power", call("pow", A, C), lambda f: f["a"], lambda f: _is(1)(f) and _float(f)),
+    Rule("double negation", call("neg", call("neg", A)), lambda f: f["a"]),
+    Rule("not not", call("not", call("not", A)), lambda f: f["a"]),
+    Rule("choose among equals", call("select", A, B, B), lambda f: f["b"]),
+    Rule(
+        "decided choice", call("select", C, A, B),
+        lambda f: f["a"] if f["c"].value else f["b"], lambda f: isinstance(f["c"].value, bool),
+    ),
+)  # fmt: skip
+
+
+def match(pattern: Any, expr: Expr, found: dict[str, Expr]) -> bool:
+    """Whether `expr` has the form of `pattern`; fills `found` with what the holes matched."""
+    if isinstance(pattern, Hole):
+        if pattern.literal and not isinstance(expr, Literal):
+            return False
+        return found.setdefault(pattern.name, expr) == expr
+    if isinstance(pattern, Apply):
+        return (
+            isinstance(expr, Apply)
+            and expr.function == pattern.function
+            and len(expr.arguments) == len(pattern.arguments)
+            and all(match(p, e, found) for p, e in zip(pattern.arguments, expr.arguments))
+        )
+    return bool(pattern == expr)
+
+
+_BY_FUNCTION: dict[str, list[Rule]] = {}
+for _rule in RULES:
+    _BY_FUNCTION.setdefault(_rule.pattern.function, []).append(_rule)
+
+
+def apply_rules(expr: Expr) -> Expr | None:
+    """The expression after the first rule that fits at its root, or None."""
+    if isinstance(expr, Cast):
+        return fold_cast(expr)
+    if not isinstance(expr, Apply):
+        return None
+    for rule in _BY_FUNCTION.get(expr.function, ()):
+        found: dict[str, Expr] = {}
+        if match(rule.pattern, expr, found) and rule.when(found):
+            return rule.result(found)
+    return fold_numbers(expr)
+
+
+def fold_cast(expr: Cast) -> Expr | None:
+    """A number cast is that number in the other type."""
+    inner = expr.argument
+    if isinstance(inner, Literal):
+        with numpy.errstate(all="ignore"):
+            value = numpy.asarray(inner.value, _numpy(inner)).astype(expr.dtype.numpy)
+        return Literal(value.item(), expr.dtype)
+    return None
+
+
+def fold_numbers(expr: Apply) -> Expr | None:
+    """A function of numbers is a number."""
+    literals = [a for a in expr.arguments if isinstance(a, Literal)]
+    if len(literals) != len(expr.arguments) or any(a.dtype is None for a in literals):
+        return None
+    with numpy.errstate(all="ignore"):
+        arguments = [numpy.asarray(a.value, _numpy(a)) for a in literals]
+        value = numpy.asarray(FUNCTIONS[expr.function].numpy(*arguments))
+    kind = DTYPES.get(value.dtype.name)
+    return None if kind is None else Literal(value.item(), kind)
+
+
+def _numpy(literal: Literal) -> Any:
+    return None if literal.dtype is None else literal.dtype.numpy
+
+
+def simplified(expr: Expr) -> Expr:
+    """The expression with rules applied bottom up until none fits."""
+    for _ in range(8):
+        changed = rewrite(expr, apply_rules)
+        if changed == expr:
+            return expr
+        expr = changed
+    return expr
+
