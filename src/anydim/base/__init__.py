@@ -1,1 +1,1 @@
-"""base."""
+"""What every room needs: errors, settings, element types, immutable values."""

@@ -1,1 +1,1 @@
-"""kernels."""
+"""Loop IR and the templates that turn groups of comprehensions into it."""

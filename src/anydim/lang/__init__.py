@@ -1,1 +1,1 @@
-"""lang."""
+"""The comprehension language: grammar, trees, range inference, numpy evaluator."""

@@ -18,11 +18,9 @@ from anydim.kernels.packing import pack
 from anydim.lang.tree import TensorType
 from anydim.passes.memory import ArenaPlan, Lifetime, PlanMemory
 from anydim.passes.schedule import Alias, Scheduled
-from anydim.program.steps import Buffer, LaunchStep, Program
+from anydim.program.steps import ALIGNMENT, Buffer, LaunchStep, Program
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Size, align_up, as_size, maximum, product
-
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
 @dataclass(frozen=True)
@@ -70,6 +68,10 @@ class Assemble:
             grain=launch.grain,
             scratch=launch.scratch,
             source=item.source,
+            flops=launch.flops,
+            moved=launch.moved,
+            schedule=launch.schedule,
+            reason=launch.reason,
         )
 
 

@@ -1,1 +1,1 @@
-"""targets."""
+"""What can compile a kernel: one record and one folder each."""

@@ -1,0 +1,69 @@
+"""Promise: a module imports from lower layers or its own package only, and never hides an import."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
+LAYERS = (
+    "base", "sizes", "runtime", "lang", "kernels", "targets", "program", "graph", "ops",
+    "frontends", "passes", "model", "compiler", "__init__", "cli", "__main__",
+)  # fmt: skip
+RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def room_of(path: pathlib.Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[0]
+
+
+def first_party_imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"line {node.lineno}: relative import"
+            parts = (node.module or "").split(".")
+            if parts[0] == "anydim":
+                names = [parts[1]] if len(parts) > 1 else [alias.name for alias in node.names]
+                yield from ((name, node.lineno) for name in names)
+        elif isinstance(node, ast.Import):
+            for alias in node.names:
+                parts = alias.name.split(".")
+                if parts[0] == "anydim":
+                    yield (parts[1] if len(parts) > 1 else "__init__"), node.lineno
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_down(path: pathlib.Path) -> None:
+    room = room_of(path)
+    assert room in LAYERS, f"{path.name}: unknown room '{room}'"
+    for name, line in first_party_imports(ast.parse(path.read_text())):
+        if name not in LAYERS:
+            continue
+        assert LAYERS.index(name) <= LAYERS.index(room), f"{path}:{line}: {room} imports {name}"
+        if room == "runtime":
+            assert name in RUNTIME_MAY_USE, f"{path}:{line}: runtime imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_no_first_party_import_hides_in_a_function(path: pathlib.Path) -> None:
+    tree = ast.parse(path.read_text())
+    for function in ast.walk(tree):
+        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            hidden = list(first_party_imports(function))
+            assert not hidden, f"{path}: {function.name} imports {hidden}"
+
+
+def test_the_runtime_knows_no_compiler() -> None:
+    for path in (ROOT / "runtime").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            assert not {"llvmlite", "lark", "onnx"} & {n.split(".")[0] for n in names}, path
