@@ -83,7 +83,10 @@ class Dim:
 
 @dataclass(frozen=True)
 class Box:
-    """All size assignments inside the bounds of `dims` where every constraint is >= 0."""
+    """All size assignments inside the bounds of `dims` where every constraint is >= 0.
+
+    Where a constraint is not defined (a divisor is 0) it does not hold.
+    """
 
     dims: tuple[Dim, ...] = ()
     constraints: tuple[Size, ...] = ()
@@ -145,11 +148,7 @@ class Box:
             elif dim.hi is not None and value > dim.hi:
                 found.append(f"dim '{dim.name}' is {value}, above its bound {dim.hi}")
         if all(name in env for name in self.names):
-            for constraint in self.constraints:
-                value = constraint.evaluate(env)
-                if value < 0:
-                    at = ", ".join(f"{n} = {env[n]}" for n in sorted(constraint.symbols))
-                    found.append(f"{constraint} >= 0 does not hold: it is {value} at {at}")
+            found.extend(filter(None, (_violation(c, env) for c in self.constraints)))
         return found
 
     def sample(self, rng: Random) -> dict[str, int]:
@@ -180,6 +179,17 @@ class Box:
     def __str__(self) -> str:
         parts = [str(dim) for dim in self.dims]
         return ", ".join(parts + [f"{constraint} >= 0" for constraint in self.constraints])
+
+
+def _violation(constraint: Size, env: Mapping[str, int]) -> str:
+    try:
+        value = constraint.evaluate(env)
+    except DimError as error:
+        return f"{constraint} >= 0 does not hold: {error.problem}"
+    if value >= 0:
+        return ""
+    at = ", ".join(f"{name} = {env[name]}" for name in sorted(constraint.symbols))
+    return f"{constraint} >= 0 does not hold: it is {value} at {at}"
 
 
 def _top(dim: Dim) -> int:

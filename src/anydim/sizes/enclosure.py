@@ -7,6 +7,7 @@ enclosed in several forms that are equal by definition, and the enclosures are i
     x // c  =  (x - x % c) / c
     x % y   =  x - y * (x // y)
     min(x, y) is x or y and not above either; max likewise
+    0 <= x % y < y for y > 0, and 0 <= x // y <= x for x >= 0 and y > 0
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ class Enclosure:
         if any(atom.function == "mod" for atom in compound):
             result &= self._without_remainders(size)
         if depth < _DEEPEST:
-            for atom in dict.fromkeys(a for a in compound if a.function in ("min", "max")):
-                result &= self._by_cases(size, atom, depth)
+            for atom in dict.fromkeys(compound):
+                if atom.arguments[1].constant is None or atom.function in ("min", "max"):
+                    result &= self._by_limits(size, atom, depth)
             for constraint in self.constraints:
                 result &= self._by_constraint(size, constraint, depth)
         return result
@@ -101,22 +103,40 @@ class Enclosure:
 
         return self._polynomial(size.replace_atoms(swap))
 
-    def _by_cases(self, size: Size, atom: Atom, depth: int) -> Interval:
-        """Put each operand of a min or max in its place; the direction of growth says more."""
+    def _by_limits(self, size: Size, atom: Atom, depth: int) -> Interval:
+        """Put what an atom can be, or cannot pass, in its place where growth has one direction."""
+
+        def with_atom(value: Size) -> Interval:
+            return self.of(size.replace_atoms(_replacing(atom, value)), depth + 1)
+
+        below, above = self._limits(atom)
+        result = Interval()
+        if atom.function in ("min", "max"):
+            result = hull(with_atom(argument) for argument in atom.arguments)
         terms = dict(size.monomials)
-        ranges = {a: self.of_atom(a) for m in terms for a in m}
-        growth = term_by_term(slope(terms, atom), ranges)
-        cases = []
-        for argument in atom.arguments:
-            case = size.replace_atoms(_replacing(atom, argument))
-            cases.append(self.of(case, depth + 1))
-        result = hull(cases)
-        rises, falls = growth.low >= 0, growth.high <= 0
-        if falls if atom.function == "min" else rises:  # no case lies above the size
-            result &= Interval(greater(cases).lo, None)
-        if rises if atom.function == "min" else falls:  # no case lies below the size
-            result &= Interval(None, lesser(cases).hi)
+        growth = term_by_term(slope(terms, atom), {a: self.of_atom(a) for m in terms for a in m})
+        if growth.low < 0:
+            below, above = above, below
+        if growth.low >= 0 or growth.high <= 0:
+            for limit in below:
+                result &= Interval(with_atom(limit).lo, None)
+            for limit in above:
+                result &= Interval(None, with_atom(limit).hi)
         return result
+
+    def _limits(self, atom: Atom) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
+        """Sizes that an atom never lies below, and sizes that it never lies above."""
+        left, right = atom.arguments[0], atom.arguments[-1]
+        if atom.function == "min":
+            return (), atom.arguments
+        if atom.function == "max":
+            return atom.arguments, ()
+        if right.constant is not None or self.of(right).low <= 0:
+            return (), ()
+        top = (left,) if self.of(left).low >= 0 else ()
+        if atom.function == "mod":
+            return (_ZERO,), (right - 1, *top)
+        return ((_ZERO,), top) if top else ((), ())
 
     def _by_constraint(self, size: Size, constraint: Size, depth: int) -> Interval:
         """size >= size - k * constraint and size <= size + k * constraint, for k >= 0."""
@@ -161,6 +181,7 @@ def _bound_of(name: str, constraint: Size, plain: Enclosure) -> Interval:
     return interval(-inf, _floor(most, -factor))
 
 
+_ZERO = Size.constant_of(0)
 _OPERATORS: dict[str, Callable[[list[Interval]], Interval]] = {
     "min": lesser,
     "max": greater,

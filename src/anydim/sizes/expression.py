@@ -406,7 +406,11 @@ def _without(monomial: Monomial, factor: Monomial) -> Monomial | None:
 
 
 def floor_divide(size: Size, divisor: Size) -> Size:
-    """size // divisor; what a constant divisor divides exactly is taken out."""
+    """size // divisor; what a constant divisor divides exactly is taken out.
+
+    What stays under it has coefficients smaller than the divisor and a positive leading one:
+    -(-n // 8) and (n + 7) // 8 are the same size.
+    """
     by = divisor.constant
     if by is None:
         return _compound("floordiv", size, divisor)
@@ -418,28 +422,33 @@ def floor_divide(size: Size, divisor: Size) -> Size:
         return size
     whole: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}
-    low = 0
     for monomial, coefficient in size._terms.items():
         quotient, remainder = divmod(coefficient, by)
-        if monomial == ():
-            low = remainder
-        elif remainder:
-            rest[monomial] = coefficient
-            continue
+        if monomial and coefficient < 0 and remainder:  # keep the sign: -n // 4 is not 3*n // 4 - n
+            quotient, remainder = quotient + 1, remainder - by
         if quotient:
             whole[monomial] = quotient
+        if remainder:
+            rest[monomial] = remainder
+    low = rest.pop((), 0)
     if not rest:
         return Size(whole)
     common = gcd(by, *rest.values())
-    by, low = by // common, low // common
     inner = Size({monomial: c // common for monomial, c in rest.items()})
-    atom = inner.atom
+    by, low = by // common, low // common
+    if inner.monomials[0][1] > 0:
+        return Size(whole) + _divide_remainder(inner, low, by)
+    return Size(whole) - _divide_remainder(-inner, by - 1 - low, by)
+
+
+def _divide_remainder(size: Size, low: int, by: int) -> Size:
+    """(size + low) // by, where nothing can be taken out; quotients of quotients become one."""
+    atom = size.atom
     if isinstance(atom, Atom) and atom.function == "floordiv":
         under = atom.arguments[1].constant
-        if under is not None:  # (x // under + low) // by
-            below = atom.arguments[0] + low * under
-            return Size(whole) + floor_divide(below, as_constant(by * under))
-    return Size(whole) + _compound("floordiv", inner + low, as_constant(by))
+        if under is not None:
+            return floor_divide(atom.arguments[0] + low * under, as_constant(by * under))
+    return _compound("floordiv", size + low, as_constant(by))
 
 
 def modulo(size: Size, divisor: Size) -> Size:
@@ -462,19 +471,17 @@ def modulo(size: Size, divisor: Size) -> Size:
 
 
 def _drop_inner_modulo(size: Size, by: int) -> Size:
-    """Replace `x % d` by x where `by` divides d: the two are congruent modulo `by`."""
-
-    def congruent(atom: str) -> Size:
-        if isinstance(atom, Atom) and atom.function == "mod":
-            inner = atom.arguments[1].constant
-            if inner is not None and inner % by == 0:
-                return _drop_inner_modulo(atom.arguments[0], by)
-        return Size({(atom,): 1})
-
-    has_modulo = any(
-        isinstance(atom, Atom) and atom.function == "mod" for m in size._terms for atom in m
-    )
-    return size.replace_atoms(congruent) if has_modulo else size
+    """Replace k * (x % d) by k * x where `by` divides k * d: the two are congruent modulo `by`."""
+    for monomial, coefficient in size._terms.items():
+        for atom in monomial:
+            if isinstance(atom, Atom) and atom.function == "mod":
+                inner, under = atom.arguments[0], atom.arguments[1].constant
+                if under is not None and coefficient * under % by == 0:
+                    others = _without(monomial, (atom,))
+                    assert others is not None
+                    change = Size({others: coefficient}) * inner - Size({monomial: coefficient})
+                    return _drop_inner_modulo(size + change, by)
+    return size
 
 
 def minimum(*sizes: Size | int) -> Size:

@@ -111,7 +111,8 @@ def _simplify_division(function: str, arguments: tuple[Size, ...], box: Box) -> 
     if not _proved(divisor, ">", 0, box):
         return result
     whole, rest = _split_multiples(size, divisor)
-    for shift in (0, -1):
+    lowest, by = box.interval(rest).lo, divisor.constant
+    for shift in (0, -1) if by is None or lowest is None else (lowest // by,):
         low = rest - shift * divisor
         if _proved(low, ">=", 0, box) and _proved(low, "<", divisor, box):
             return whole + shift if function == "floordiv" else low
