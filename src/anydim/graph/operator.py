@@ -8,17 +8,17 @@ permutation, concat of n inputs), a function writes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from anydim.base.errors import GraphError, InternalError
+from anydim.base.errors import GraphError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse
 from anydim.lang.syntax import Definition
 from anydim.lang.tree import Group, TensorType
-from anydim.sizes import Box
+from anydim.sizes import Box, Guard, Truth, prove
 
 Types = Sequence[TensorType]
 Attributes = Mapping[str, Any]
@@ -26,13 +26,14 @@ Attributes = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Written:
-    """A text with the values of its attributes, as a writing function returns them."""
+    """A text with the values of its attributes, and what else must hold of the sizes."""
 
     text: str
     attributes: Mapping[str, Any] = field(default_factory=FrozenMapping)
+    guards: tuple[Guard, ...] = ()
 
 
-Writer = Callable[[Types, Attributes], Written]
+Writer = Callable[[Types, Attributes, Box], Written]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +70,11 @@ class Operator:
                 full[name] = float(value)
         return FrozenMapping(full)
 
-    def written(self, types: Types, attributes: Attributes) -> Written:
+    def written(self, types: Types, attributes: Attributes, box: Box) -> Written:
         """The text for these types and complete attributes, with what the text declares."""
         if isinstance(self.text, str):
             return Written(self.text, attributes)
-        return self.text(types, attributes)
+        return self.text(types, attributes, box)
 
     def instantiate(self, types: Types, attributes: Attributes, box: Box | None) -> Group:
         """The comprehensions of this operator on inputs of these types (memoised)."""
@@ -120,6 +121,27 @@ def _definition(text: str, file: str, name: str) -> Definition:
 def _instantiate(
     record: Operator, types: tuple[TensorType, ...], attributes: Attributes, box: Box | None
 ) -> Group:
-    written = record.written(types, attributes)
+    written = record.written(types, attributes, box or Box())
     definition = _definition(written.text, record.file, record.name)
-    return instantiate(definition, types, written.attributes, box)
+    try:
+        group = instantiate(definition, types, written.attributes, box)
+    except LanguageError as error:
+        given = ", ".join(map(str, types)) or "nothing"
+        raise GraphError(f"operator '{record.name}' on {given}: {error.problem}", error.hint) from None
+    guards = _open(record, written.guards, box or Box())
+    return replace(group, guards=(*group.guards, *guards)) if guards else group
+
+
+def _open(record: Operator, guards: tuple[Guard, ...], box: Box) -> list[Guard]:
+    """The guards that the box does not prove; GraphError for one that it refutes."""
+    kept = []
+    for guard in guards:
+        truth = prove(guard.left, guard.relation, guard.right, box)
+        if truth is Truth.REFUTED:
+            raise GraphError(
+                f"operator '{record.name}': {guard.message}: "
+                f"{guard.left} {guard.relation} {guard.right} does not hold"
+            )
+        if truth is Truth.UNKNOWN:
+            kept.append(guard)
+    return kept

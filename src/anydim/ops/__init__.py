@@ -1,1 +1,8 @@
-"""ops."""
+"""The operator library: importing it fills the registry of `anydim.graph.operator`."""
+
+from anydim.graph.operator import register
+from anydim.ops.library import scan
+from anydim.ops.records import RECORDS
+
+for _record in (*scan(), *RECORDS):
+    register(_record)

@@ -1,0 +1,85 @@
+"""The operators whose text depends on ranks or attributes: one row each."""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import float32, int64
+from anydim.base.frozen import FrozenMapping
+from anydim.graph.operator import REQUIRED, Operator, Writer
+from anydim.ops import contractions, elements, indexing, reductions, shapes
+from anydim.ops.reductions import Reduction, Softmax
+
+_REDUCED = {"axes": None, "keepdims": False}
+_POSITIVE = (0.1, 4.0)
+
+
+def _row(
+    name: str,
+    kind: str,
+    text: Writer,
+    attributes: dict[str, object] | None = None,
+    domain: tuple[float, float] = (-3.0, 3.0),
+) -> Operator:
+    doc = (text.__doc__ or "").strip().splitlines()[0]
+    return Operator(name, text, kind, doc, FrozenMapping(attributes or {}), domain, f"<{name}>")
+
+
+def _reduction(
+    name: str, combine: str, doc: str, element: str = "{x}", finish: str = "{t}",
+    domain: tuple[float, float] = (-3.0, 3.0),
+) -> Operator:  # fmt: skip
+    text = Reduction(name, combine, element, finish)
+    return Operator(name, text, "reduction", doc, FrozenMapping(_REDUCED), domain, f"<{name}>")
+
+
+RECORDS = (
+    _row("pow", "elementwise", elements.power, domain=_POSITIVE),
+    # reductions
+    _reduction("reduce_sum", "+", "the sum along axes"),
+    _reduction("reduce_mean", "+", "the mean along axes", finish="{t} / cast<T>({count})"),
+    _reduction("reduce_max", "max", "the largest element along axes"),
+    _reduction("reduce_min", "min", "the smallest element along axes"),
+    _reduction("reduce_prod", "*", "the product along axes"),
+    _reduction("reduce_l1", "+", "the sum of magnitudes along axes", "abs({x})"),
+    _reduction("reduce_l2", "+", "the root of the sum of squares", "{x} * {x}", "sqrt({t})"),
+    _reduction("reduce_sum_square", "+", "the sum of squares along axes", "{x} * {x}"),
+    _reduction("reduce_log_sum", "+", "the log of the sum", finish="log({t})", domain=_POSITIVE),
+    _row("reduce_log_sum_exp", "reduction", reductions.log_sum_exp, _REDUCED),
+    # normalisations
+    Operator("softmax", Softmax("softmax", False), "normalise", "shares that sum to 1 along an axis",
+             FrozenMapping(axis=-1)),
+    Operator("log_softmax", Softmax("log_softmax", True), "normalise", "the logarithm of softmax",
+             FrozenMapping(axis=-1)),
+    _row("layer_norm", "normalise", reductions.layer_norm,
+         {"axis": -1, "epsilon": 1e-5, "statistics": False}),
+    # contractions
+    _row("matmul", "contraction", contractions.matmul),
+    _row("gemm", "contraction", contractions.gemm,
+         {"alpha": 1.0, "beta": 1.0, "transpose_a": False, "transpose_b": False}),
+    _row("einsum", "contraction", contractions.einsum, {"equation": REQUIRED}),
+    # views and other movement
+    _row("transpose", "view", shapes.transpose, {"perm": None}),
+    _row("reshape", "view", shapes.reshape, {"shape": REQUIRED}),
+    _row("flatten", "view", shapes.flatten, {"axis": 1}),
+    _row("expand", "view", shapes.expand, {"shape": REQUIRED}),
+    _row("squeeze", "view", shapes.squeeze, {"axes": None}),
+    _row("unsqueeze", "view", shapes.unsqueeze, {"axes": REQUIRED}),
+    _row("slice", "view", shapes.slice_,
+         {"starts": REQUIRED, "ends": REQUIRED, "axes": None, "steps": None}),
+    _row("split", "view", shapes.split, {"axis": 0, "sizes": REQUIRED}),
+    _row("concat", "movement", shapes.concat, {"axis": 0}),
+    _row("tile", "movement", shapes.tile, {"repeats": REQUIRED}),
+    _row("pad", "movement", shapes.pad,
+         {"before": REQUIRED, "after": REQUIRED, "mode": "constant"}),
+    # positions as data, sizes as data
+    _row("gather", "index", indexing.gather, {"axis": 0}),
+    _row("gather_elements", "index", indexing.gather_elements, {"axis": 0}),
+    _row("gather_nd", "index", indexing.gather_nd, {"batch_dims": 0}),
+    _row("one_hot", "index", indexing.one_hot, {"depth": REQUIRED, "axis": -1}),
+    _row("trilu", "index", indexing.trilu, {"upper": True, "k": 0}),
+    _row("range", "source", indexing.range_,
+         {"start": 0, "step": 1, "count": REQUIRED, "dtype": int64}),
+    _row("fill", "source", indexing.fill, {"shape": REQUIRED, "value": 0.0, "dtype": float32}),
+    _row("size_tensor", "source", indexing.size_tensor,
+         {"values": REQUIRED, "dtype": int64, "scalar": False}),
+)  # fmt: skip
+"""Every operator whose text is written by a function."""

@@ -1,0 +1,370 @@
+"""Texts of the operators that only say where elements lie: views, joins, parts and repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from anydim.base.errors import GraphError
+from anydim.graph.operator import Attributes, Types, Written
+from anydim.ops.writing import (
+    axis_set,
+    declared,
+    definition,
+    expect_inputs,
+    numbered,
+    one_axis,
+    parameter,
+    ranges,
+    read,
+    sizes_as_attributes,
+    target,
+)
+from anydim.sizes import (
+    Box,
+    Guard,
+    Size,
+    Truth,
+    as_size,
+    ceil_div,
+    maximum,
+    minimum,
+    product,
+    prove,
+    simplify,
+)
+
+Text = tuple[Types, Attributes, Box]
+
+
+def transpose(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x with its axes in another order: axis i of the result is axis perm[i] of x."""
+    expect_inputs("transpose", types, 1, 1)
+    rank = types[0].rank
+    perm = attributes["perm"]
+    order = tuple(range(rank))[::-1] if perm is None else tuple(perm)
+    if sorted(axis if isinstance(axis, int) else -1 for axis in order) != list(range(rank)):
+        raise GraphError(f"operator 'transpose': perm {order} does not order {rank} axes")
+    indices, sizes = numbered("i", rank), numbered("N", rank)
+    result = target("y", [indices[axis] for axis in order])
+    body = f"{result} = {read('x', indices)}"
+    return Written(definition("transpose", [parameter("x", sizes)], [body]))
+
+
+def reshape(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The same elements in row-major order under another shape; one size may be -1: the rest."""
+    expect_inputs("reshape", types, 1, 1)
+    shape, guards = reshaped(types[0].shape, attributes["shape"], box)
+    return _row_major("reshape", types, shape, guards)
+
+
+def flatten(types: Types, attributes: Attributes, box: Box) -> Written:
+    """A matrix: the axes before `axis` become its rows, the others its columns."""
+    expect_inputs("flatten", types, 1, 1)
+    rank, axis = types[0].rank, attributes["axis"]
+    if not -rank <= axis <= rank:
+        raise GraphError(f"operator 'flatten': axis {axis} of a tensor with {rank} axes")
+    axis = axis + rank if axis < 0 else axis
+    shape = types[0].shape
+    return _row_major("flatten", types, (product(shape[:axis]), product(shape[axis:])), ())
+
+
+def _row_major(
+    name: str, types: Types, shape: Sequence[Size], guards: tuple[Guard, ...]
+) -> Written:
+    rank = len(shape)
+    indices, sizes = numbered("i", rank), numbered("S", rank)
+    offset = indices[0] if indices else "0"
+    for index, size in zip(indices[1:], sizes[1:]):
+        offset = f"({offset})*{size} + {index}"
+    body = f"{target('y', indices)} = x[{offset}]{ranges(zip(indices, sizes))}"
+    parameters = [parameter("x", numbered("N", types[0].rank) or ["1"])]
+    if not types[0].rank:
+        body = f"{target('y', indices)} = x{ranges(zip(indices, sizes))}"
+        parameters = ["T x"]
+    text = definition(name, parameters, [body], declared(sizes))
+    return Written(text, sizes_as_attributes("S", shape), guards)
+
+
+def reshaped(
+    shape: Sequence[Size], wanted: Sequence[Any], box: Box
+) -> tuple[tuple[Size, ...], tuple[Guard, ...]]:
+    """The shape that a reshape leads to, and what must hold for the elements to fit."""
+    sizes = [as_size(size) for size in wanted]
+    open_axes = [axis for axis, size in enumerate(sizes) if size.constant == -1]
+    if len(open_axes) > 1:
+        raise GraphError("operator 'reshape': more than one size is -1")
+    total = product(shape)
+    if open_axes:
+        rest = product(size for size in sizes if size.constant != -1)
+        found = total.divide_exactly(rest)
+        if found is None:
+            found = _quotient(total, rest, box)
+        sizes[open_axes[0]] = simplify(found, box)
+    for size in sizes:
+        if prove(size, "<", 0, box) is Truth.REFUTED:
+            continue
+        raise GraphError(f"operator 'reshape': size {size} may be negative")
+    message = f"a reshape from [{_listed(shape)}] to [{_listed(sizes)}] keeps every element"
+    return tuple(sizes), (Guard(total, "==", product(sizes), message),)
+
+
+def _quotient(total: Size, rest: Size, box: Box) -> Size:
+    if prove(rest, "<=", 0, box) is not Truth.REFUTED:
+        raise GraphError(
+            f"operator 'reshape': {total} elements cannot be divided by {rest}, which may be 0"
+        )
+    return total // rest
+
+
+def _listed(shape: Sequence[Size]) -> str:
+    return ", ".join(map(str, shape))
+
+
+def expand(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x broadcast against a shape, as in numpy: axes of size 1 repeat on either side."""
+    expect_inputs("expand", types, 1, 1)
+    own = types[0].shape
+    wanted = [as_size(size) for size in attributes["shape"]]
+    rank = max(len(own), len(wanted))
+    padded = [as_size(1)] * (rank - len(wanted)) + wanted
+    indices, sizes = numbered("i", rank), numbered("N", len(own))
+    guards, extents, reads = [], [], []
+    for axis, size in enumerate(padded):
+        place = axis - (rank - len(own))
+        if place < 0:
+            extents.append(size)
+            continue
+        if own[place].constant == 1 and size.constant != 1:
+            reads.append("0")
+            extents.append(size)
+            continue
+        reads.append(indices[axis])
+        extents.append(own[place])
+        if size.constant != 1:
+            message = f"expand of [{_listed(own)}] to [{_listed(wanted)}]"
+            guards.append(Guard(own[place], "==", size, message))
+    names = numbered("S", rank)
+    body = f"{target('y', indices)} = {read('x', reads)}{ranges(zip(indices, names))}"
+    text = definition("expand", [parameter("x", sizes)], [body], declared(names))
+    return Written(text, sizes_as_attributes("S", extents), tuple(guards))
+
+
+def squeeze(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x without some axes of size 1; without `axes`, all whose size is always 1."""
+    expect_inputs("squeeze", types, 1, 1)
+    rank, shape = types[0].rank, types[0].shape
+    axes = attributes["axes"]
+    if axes is None:
+        axes = [axis for axis, size in enumerate(shape) if size.constant == 1]
+    axes = axis_set("squeeze", axes, rank)
+    indices, sizes = numbered("i", rank), numbered("N", rank)
+    reads = ["0" if axis in axes else indices[axis] for axis in range(rank)]
+    sizes = ["1" if shape[a].constant == 1 and a in axes else sizes[a] for a in range(rank)]
+    kept = [indices[axis] for axis in range(rank) if axis not in axes]
+    guards = tuple(
+        Guard(shape[axis], "==", as_size(1), f"axis {axis} of a squeeze has size 1")
+        for axis in axes
+    )
+    body = f"{target('y', kept)} = {read('x', reads)}"
+    return Written(definition("squeeze", [parameter("x", sizes)], [body]), guards=guards)
+
+
+def unsqueeze(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x with new axes of size 1; `axes` count in the result."""
+    expect_inputs("unsqueeze", types, 1, 1)
+    given = attributes["axes"]
+    count = 1 if isinstance(given, int) else len(given)
+    rank = types[0].rank + count
+    axes = axis_set("unsqueeze", given, rank)
+    indices = numbered("i", rank)
+    reads = [indices[axis] for axis in range(rank) if axis not in axes]
+    where = ranges((indices[axis], "1") for axis in axes)
+    body = f"{target('y', indices)} = {read('x', reads)}{where}"
+    parameters = [parameter("x", numbered("N", types[0].rank))]
+    return Written(definition("unsqueeze", parameters, [body]))
+
+
+def concat(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The inputs one after another along an axis."""
+    expect_inputs("concat", types, 1, 64)
+    rank = types[0].rank
+    axis = one_axis("concat", attributes["axis"], rank)
+    for kind in types:
+        if kind.rank != rank or kind.dtype != types[0].dtype:
+            raise GraphError(f"operator 'concat': {types[0]} and {kind} do not go together")
+    indices, sizes = numbered("i", rank), numbered("N", rank)
+    zero = "false" if types[0].dtype.kind == "bool" else "0"
+    parameters, ends, body = [], [], ""
+    for number in range(len(types)):
+        own = [*sizes[:axis], f"A{number}", *sizes[axis + 1 :]]
+        parameters.append(parameter(f"x{number}", own))
+        start = " + ".join(ends)
+        place = f"{indices[axis]} - ({start})" if start else indices[axis]
+        part = read(f"x{number}", [*indices[:axis], place, *indices[axis + 1 :]])
+        ends.append(f"A{number}")
+        if len(types) == 1:
+            body += part
+        elif number + 1 < len(types):
+            body += f"{indices[axis]} < {' + '.join(ends)} ? ({part} else {zero}) : "
+        else:
+            body += f"({part} else {zero})"
+    where = ranges([(indices[axis], " + ".join(ends))])
+    return Written(definition("concat", parameters, [f"{target('y', indices)} = {body}{where}"]))
+
+
+def split(types: Types, attributes: Attributes, box: Box) -> Written:
+    """Parts of x along an axis, of these sizes."""
+    expect_inputs("split", types, 1, 1)
+    rank = types[0].rank
+    axis = one_axis("split", attributes["axis"], rank)
+    parts = [as_size(size) for size in attributes["sizes"]]
+    indices, names = numbered("i", rank), numbered("S", len(parts))
+    statements = []
+    for number, name in enumerate(names):
+        place = " + ".join([*names[:number], indices[axis]])
+        part = read("x", [*indices[:axis], place, *indices[axis + 1 :]])
+        where = ranges([(indices[axis], name)])
+        statements.append(f"{target(f'y{number}', indices)} = {part}{where}")
+    message = f"the parts of a split add up to axis {axis}"
+    total = sum(parts, as_size(0))
+    guard = Guard(total, "==", types[0].shape[axis], message)
+    results = [f"y{number}" for number in range(len(parts))]
+    parameters = [parameter("x", numbered("N", rank))]
+    text = definition("split", parameters, statements, declared(names), results)
+    return Written(text, sizes_as_attributes("S", parts), (guard,))
+
+
+def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x[start:end:step] along some axes, with Python's meaning of negative and large bounds."""
+    expect_inputs("slice", types, 1, 1)
+    rank, starts = types[0].rank, attributes["starts"]
+    axes = attributes["axes"]
+    axes = tuple(range(len(starts))) if axes is None else axes
+    axes = tuple(one_axis("slice", axis, rank) for axis in axes)
+    steps = attributes["steps"] or (1,) * len(starts)
+    if not len(axes) == len(starts) == len(attributes["ends"]) == len(steps) == len(set(axes)):
+        raise GraphError("operator 'slice': starts, ends, axes and steps do not go together")
+    indices = numbered("i", rank)
+    places = list(indices)
+    values: dict[str, Size] = {}
+    extents = []
+    for axis, start, end, step in zip(axes, starts, attributes["ends"], steps):
+        first, count = slice_range(types[0].shape[axis], start, end, step, box)
+        values[f"F{axis}"], values[f"C{axis}"] = first, count
+        stride = indices[axis] if step == 1 else f"{indices[axis]} * ({step})"
+        places[axis] = stride if first.constant == 0 else f"F{axis} + {stride}"
+        extents.append((indices[axis], f"C{axis}"))
+    body = f"{target('y', indices)} = {read('x', places)}{ranges(extents)}"
+    text = definition("slice", [parameter("x", numbered("N", rank))], [body], declared(values))
+    return Written(text, values)
+
+
+def slice_range(
+    extent: Size, start: Any, end: Any, step: Any, box: Box
+) -> tuple[Size, Size]:
+    """(first position, count) of extent[start:end:step]."""
+    stride = as_size(step).constant
+    if not stride:
+        raise GraphError(f"operator 'slice': step {step} is not a constant other than 0")
+    low, high = (as_size(0), extent) if stride > 0 else (as_size(-1), extent - 1)
+    bounds = []
+    for bound in (start, end):
+        place = _from_front(as_size(bound), extent, box)
+        bounds.append(simplify(minimum(maximum(place, low), high), box))
+    first, last = bounds
+    if stride > 0:
+        count = ceil_div(last - first, stride)
+    else:
+        count = ceil_div(first - last, -stride)
+    return first, simplify(maximum(count, 0), box)
+
+
+def _from_front(bound: Size, extent: Size, box: Box) -> Size:
+    """A bound that counts from the end when it is negative, whatever its sign will be."""
+    negative = prove(bound, "<", 0, box)
+    if negative is Truth.REFUTED:
+        return bound
+    if negative is Truth.PROVED:
+        return bound + extent
+    return bound + extent * minimum(maximum(-bound, 0), 1)
+
+
+def tile(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x repeated along each axis."""
+    expect_inputs("tile", types, 1, 1)
+    repeats = [as_size(size) for size in attributes["repeats"]]
+    rank = types[0].rank
+    if len(repeats) != rank:
+        raise GraphError(f"operator 'tile': {len(repeats)} repeats for {rank} axes")
+    indices, sizes, names = numbered("i", rank), numbered("N", rank), numbered("S", rank)
+    places = [
+        index if repeat.constant == 1 else f"{index} % {size}"
+        for index, size, repeat in zip(indices, sizes, repeats)
+    ]
+    extents = [size * repeat for size, repeat in zip(types[0].shape, repeats)]
+    body = f"{target('y', indices)} = {read('x', places)}{ranges(zip(indices, names))}"
+    text = definition("tile", [parameter("x", sizes)], [body], declared(names))
+    return Written(text, sizes_as_attributes("S", extents))
+
+
+def pad(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x with elements put before and after it along each axis; negative counts take some away.
+
+    mode 'constant' puts the second input (0 without it), 'edge' the nearest element, 'reflect'
+    the mirror image without the edge (at most one element less than the axis has), 'wrap' the
+    elements of the other end.
+    """
+    expect_inputs("pad", types, 1, 2)
+    rank, mode = types[0].rank, attributes["mode"]
+    before = [as_size(size) for size in attributes["before"]]
+    after = [as_size(size) for size in attributes["after"]]
+    if not len(before) == len(after) == rank:
+        raise GraphError(f"operator 'pad': {len(before)} and {len(after)} counts, {rank} axes")
+    indices, names = numbered("i", rank), numbered("S", rank)
+    offsets, sizes = numbered("B", rank), numbered("N", rank)
+    if mode not in _PAD_PLACES:
+        raise GraphError(f"operator 'pad': mode '{mode}' is none of {', '.join(_PAD_PLACES)}")
+    places = [
+        index if b.constant == 0 and a.constant == 0
+        else _PAD_PLACES[mode].format(i=f"({index} - {offset})", n=size)
+        for index, offset, size, b, a in zip(indices, offsets, sizes, before, after)
+    ]  # fmt: skip
+    extents = [size + b + a for size, b, a in zip(types[0].shape, before, after)]
+    guards = [
+        Guard(as_size(0), "<=", extent, f"axis {axis} of a pad keeps a size of at least 0")
+        for axis, extent in enumerate(extents)
+    ]
+    parameters = [parameter("x", sizes)]
+    body = read("x", places)
+    if mode == "constant":
+        parameters += ["T value"] if len(types) == 2 else []
+        zero = "false" if types[0].dtype.kind == "bool" else "0"
+        if rank:
+            body = f"({body} else {'value' if len(types) == 2 else zero})"
+    elif mode == "reflect":
+        for axis in range(rank):
+            message = f"a reflecting pad of axis {axis} is smaller than the axis"
+            extent = types[0].shape[axis]
+            guards += [
+                Guard(side, "<", maximum(extent, 1), message) for side in (before[axis], after[axis])
+            ]
+    used = [
+        offset
+        for offset, b, a in zip(offsets, before, after)
+        if not (b.constant == 0 and a.constant == 0)
+    ]
+    values = {**sizes_as_attributes("S", extents), **sizes_as_attributes("B", before)}
+    text = definition(
+        "pad", parameters, [f"{target('y', indices)} = {body}{ranges(zip(indices, names))}"],
+        declared([*names, *used]),
+    )  # fmt: skip
+    return Written(text, {name: values[name] for name in (*names, *used)}, tuple(guards))
+
+
+_PAD_PLACES = {
+    "constant": "{i}",
+    "edge": "min(max({i}, 0), {n} - 1)",
+    "reflect": "({n} - 1 - abs({n} - 1 - abs({i})))",
+    "wrap": "{i} % {n}",
+}

@@ -1,0 +1,111 @@
+"""Pieces of text that the writing functions share: indices, sizes, reads and parameters.
+
+A tensor of rank 3 is written `T(N0,N1,N2) x` and read `x(i0,i1,i2)`; one of rank 0 is a bare
+`T x`, read `x`. Sizes that a text cannot name are handed over as its `size` attributes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from anydim.base.errors import GraphError
+from anydim.lang.tree import TensorType
+from anydim.sizes import Size, as_size
+
+
+def numbered(letter: str, count: int) -> list[str]:
+    """['i0', 'i1', ...]"""
+    return [f"{letter}{number}" for number in range(count)]
+
+
+def parameter(name: str, sizes: Sequence[str], dtype: str = "T") -> str:
+    """`T(N0,N1) x`"""
+    return f"{dtype}({','.join(sizes)}) {name}" if sizes else f"{dtype} {name}"
+
+
+def read(name: str, indices: Sequence[str]) -> str:
+    """`x(i0,i1)`"""
+    return f"{name}({','.join(indices)})" if indices else name
+
+
+def target(name: str, indices: Sequence[str]) -> str:
+    """`y(i0,i1)`; a scalar result is written `y()`."""
+    return f"{name}({','.join(indices)})" if indices else name
+
+
+def ranges(pairs: Iterable[tuple[str, str]]) -> str:
+    """` where i in 0:N, ...` for (index, extent) pairs; nothing for none."""
+    text = ", ".join(f"{index} in 0:{extent}" for index, extent in pairs)
+    return f" where {text}" if text else ""
+
+
+def definition(
+    name: str,
+    parameters: Sequence[str],
+    statements: Sequence[str],
+    attributes: Sequence[str] = (),
+    results: Sequence[str] = ("y",),
+) -> str:
+    """`def name(parameters; attributes) -> (results) { statements }`"""
+    declared = f"; {', '.join(attributes)}" if attributes else ""
+    body = "\n  ".join(statements)
+    return f"def {name}({', '.join(parameters)}{declared}) -> ({', '.join(results)}) {{\n  {body}\n}}"
+
+
+def sizes_as_attributes(letter: str, sizes: Iterable[Size | int]) -> dict[str, Size]:
+    """{'S0': ..., 'S1': ...}: values for as many `size` attributes."""
+    return {f"{letter}{number}": as_size(size) for number, size in enumerate(sizes)}
+
+
+def declared(values: Iterable[str]) -> list[str]:
+    """['size S0', ...]"""
+    return [f"size {name}" for name in values]
+
+
+def one_axis(operator: str, axis: Any, rank: int) -> int:
+    """An axis counted from the front; GraphError when it is outside -rank..rank-1."""
+    if not isinstance(axis, int) or not -rank <= axis < rank:
+        allowed = f"{-rank}..{rank - 1}" if rank else "none: it is a scalar"
+        raise GraphError(f"operator '{operator}': axis {axis} of a tensor with {rank} axes",
+                         f"axes that exist: {allowed}")  # fmt: skip
+    return axis % rank
+
+
+def axis_set(operator: str, axes: Any, rank: int) -> tuple[int, ...]:
+    """Axes counted from the front and sorted; None means all. GraphError for one named twice."""
+    if axes is None:
+        return tuple(range(rank))
+    if isinstance(axes, int):
+        axes = (axes,)
+    found = tuple(one_axis(operator, axis, rank) for axis in axes)
+    if len(set(found)) != len(found):
+        raise GraphError(f"operator '{operator}': axes {tuple(axes)} name an axis twice")
+    return tuple(sorted(found))
+
+
+def expect_inputs(operator: str, types: Sequence[TensorType], low: int, high: int) -> None:
+    """GraphError unless the number of inputs lies in low..high."""
+    if not low <= len(types) <= high:
+        wanted = str(low) if low == high else f"{low} to {high}"
+        raise GraphError(f"operator '{operator}' takes {wanted} inputs, not {len(types)}")
+
+
+def expect_rank(operator: str, kind: TensorType, rank: int, what: str) -> None:
+    """GraphError unless a tensor has the rank."""
+    if kind.rank != rank:
+        raise GraphError(f"operator '{operator}': {what} is {kind}, expected {rank} axes")
+
+
+def aligned(kind: TensorType, shape: Sequence[Size], indices: Sequence[str]) -> list[str]:
+    """Indices that read a tensor broadcast to `shape`: '0' along its axes of size 1."""
+    offset = len(shape) - kind.rank
+    return [
+        "0" if size.constant == 1 and shape[offset + axis].constant != 1 else indices[offset + axis]
+        for axis, size in enumerate(kind.shape)
+    ]
+
+
+def wrapped(index: str, extent: str) -> str:
+    """An index that counts from the end when it is negative."""
+    return f"({index} < 0 ? {index} + {extent} : {index})"
