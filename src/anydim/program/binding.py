@@ -1,0 +1,102 @@
+"""How the dims follow from the shapes of the inputs, and what has to be checked at a call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.errors import GraphError
+from anydim.base.text import listed
+from anydim.runtime.checks import Check
+from anydim.runtime.signature import Signature
+from anydim.sizes import Size, Truth, as_size, prove
+
+
+@dataclass(frozen=True)
+class Source:
+    """dim = (size of an input's axis - rest) / factor; both are sizes of dims solved before."""
+
+    dim: str
+    input: int
+    axis: int
+    factor: Size
+    rest: Size
+
+    @property
+    def direct(self) -> bool:
+        """Whether the axis is the dim plus something, so that a value always exists."""
+        return self.factor == 1
+
+
+def solve(signature: Signature, needed: frozenset[str]) -> tuple[Source, ...]:
+    """A source for every dim that the shapes tell, in an order in which they can be computed.
+
+    Axes that are just a dim come first, then those linear in it. Raises GraphError when a needed
+    dim cannot be told.
+    """
+    axes = [
+        (i, a, size)
+        for i, spec in enumerate(signature.inputs)
+        for a, size in enumerate(spec.shape)
+    ]
+    axes.sort(key=lambda axis: axis[2].atom not in signature.box.names)
+    sources: list[Source] = []
+    known: set[str] = set()
+    progress = True
+    while progress:
+        progress = False
+        for input, axis, size in axes:
+            source = _source(input, axis, size, known)
+            if source is not None:
+                sources.append(source)
+                known.add(source.dim)
+                progress = True
+    lost = [name for name in signature.box.names if name in needed and name not in known]
+    if lost:
+        raise GraphError(
+            f"{signature.name}: no input tells the size of dim {listed(lost)}",
+            "some input needs an axis whose size is that dim, or linear in it",
+        )
+    return tuple(sources)
+
+
+def _source(input: int, axis: int, size: Size, known: set[str]) -> Source | None:
+    unknown = size.symbols - known
+    if len(unknown) != 1:
+        return None
+    (name,) = unknown
+    split = size.linear_in((name,))
+    if split is None:
+        return None
+    return Source(name, input, axis, split[0][name], split[1])
+
+
+def first_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Check, ...]:
+    """The checks that give each dim a value inside its bounds."""
+    checks = []
+    for source in sources:
+        dim = signature.box.dim(source.dim)
+        if not source.direct:
+            checks.append(Check("multiple", source.input, source.axis, source.dim))
+        low = 0 if source.direct and source.rest == 0 else None
+        if low is None or dim.lo > low:
+            checks.append(Check("low", source.input, source.axis, source.dim))
+        if dim.hi is not None:
+            checks.append(Check("high", source.input, source.axis, source.dim))
+    return tuple(checks)
+
+
+def second_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Check, ...]:
+    """The checks that hold between dims: every other axis, constraints, guards, overflow."""
+    told = {(source.input, source.axis) for source in sources}
+    checks = [
+        Check("axis", i, a, size=size)
+        for i, spec in enumerate(signature.inputs)
+        for a, size in enumerate(spec.shape)
+        if (i, a) not in told
+    ]
+    checks += [Check("constraint", size=size) for size in signature.box.constraints]
+    for guard in signature.guards:
+        if prove(guard.left, guard.relation, guard.right, signature.box) is not Truth.PROVED:
+            checks.append(Check("guard", guard=guard))
+    checks.append(Check("large", size=as_size(0)))
+    return tuple(checks)

@@ -1,0 +1,137 @@
+"""Arguments of a call -> numpy arrays, checked; results -> the kind of array that came in.
+
+numpy arrays and every array with `__dlpack__` on the CPU are taken without a copy when they are
+contiguous and aligned. Nothing here imports another array library: its module is there already
+when an array of it comes in.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import InputError
+from anydim.base.text import listed, suggestion
+from anydim.runtime.signature import Signature, TensorSpec
+
+_CPU = 1  # DLPack's kDLCPU
+_READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
+Wrap = Callable[[numpy.ndarray], Any]
+
+
+def plain(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> numpy.ndarray:
+    """The argument as a contiguous, aligned numpy array of the right dtype and rank.
+
+    Raises InputError that says what was expected, what came and how to convert.
+    """
+    array = value if isinstance(value, numpy.ndarray) else _foreign(value, spec, name)
+    if isinstance(array, numpy.ma.MaskedArray):
+        raise InputError(
+            f"{_where(spec, name)}: a masked array came, expected a plain one",
+            "fill in the masked elements: array.filled(value)",
+        )
+    if array.dtype != dtype:
+        array = _native_order(array, spec, dtype, name)
+    if array.ndim != len(spec.shape):
+        wanted = ", ".join(map(str, spec.shape))
+        raise InputError(
+            f"{_where(spec, name)}: expected {len(spec.shape)} axes [{wanted}], "
+            f"got {array.ndim} axes {list(array.shape)}",
+            "add axes with array[None], drop them with array.squeeze(), or use array.reshape",
+        )
+    if array.flags.num & _READY != _READY:
+        array = numpy.require(array, requirements=("C", "A"))
+    return array
+
+
+def _where(spec: TensorSpec, name: str) -> str:
+    return f"input '{spec.name}' of {name}"
+
+
+def _native_order(
+    array: numpy.ndarray, spec: TensorSpec, dtype: numpy.dtype, name: str
+) -> numpy.ndarray:
+    """The array in this machine's byte order; another dtype is an error."""
+    if array.dtype.newbyteorder("=") == dtype:
+        return array.astype(dtype)
+    raise InputError(
+        f"{_where(spec, name)}: expected dtype {dtype.name}, got {array.dtype.name}",
+        f"convert it: array.astype('{dtype.name}')",
+    )
+
+
+def _foreign(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
+    """A numpy array over the memory of a DLPack array, or of a number or nested lists."""
+    if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
+        if int(value.__dlpack_device__()[0]) != _CPU:
+            raise InputError(
+                f"{_where(spec, name)}: the array is on another device than the CPU",
+                "move it to the CPU first",
+            )
+        try:
+            return numpy.from_dlpack(value)
+        except (BufferError, RuntimeError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{_where(spec, name)}: the array cannot be shared: {error}",
+                "an array that records gradients has to be detached first",
+            ) from None
+    try:
+        return numpy.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{_where(spec, name)}: {type(value).__name__} is no array: {error}",
+            f"expected {spec}",
+        ) from None
+
+
+def wrapper(values: Sequence[Any]) -> Wrap | None:
+    """What turns results into the kind of the first argument that is no numpy array, if any."""
+    for value in values:
+        if not isinstance(value, numpy.ndarray) and hasattr(value, "__dlpack__"):
+            library = sys.modules.get(type(value).__module__.partition(".")[0])
+            found = getattr(library, "from_dlpack", None)
+            if found is None and hasattr(value, "__array_namespace__"):
+                found = getattr(value.__array_namespace__(), "from_dlpack", None)
+            if found is not None and library is not numpy:
+                return found  # type: ignore[no-any-return]
+    return None
+
+
+def check_names(given: Mapping[str, Any], signature: Signature) -> None:
+    """Raise InputError when an input is missing or is none of the signature's."""
+    names = [spec.name for spec in signature.inputs]
+    extra = [name for name in given if name not in names]
+    missing = [name for name in names if name not in given]
+    if extra:
+        hint = suggestion(extra[0], missing or names)
+        raise InputError(
+            f"{signature.name} has no input {listed(extra)}", hint or _takes(signature)
+        )
+    if missing:
+        raise InputError(f"{signature.name}: input {listed(missing)} is missing", _takes(signature))
+
+
+def by_name(signature: Signature, values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+    """Positional and named arguments of a call together."""
+    names = [spec.name for spec in signature.inputs]
+    if len(values) > len(names):
+        raise InputError(
+            f"{signature.name}: {len(values)} positional inputs came, it has {len(names)}",
+            _takes(signature),
+        )
+    together = dict(zip(names, values))
+    twice = [name for name in together if name in named]
+    if twice:
+        raise InputError(
+            f"{signature.name}: input {listed(twice)} came twice, by position and by name",
+            _takes(signature),
+        )
+    together.update(named)
+    return together
+
+
+def _takes(signature: Signature) -> str:
+    return "it takes " + (", ".join(map(str, signature.inputs)) or "no inputs")

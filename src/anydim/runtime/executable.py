@@ -1,0 +1,221 @@
+"""A compiled program that can be called: native addresses, constants, arenas, threads.
+
+A call costs two native calls: `bind` computes and checks all sizes, `run` does the launches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import DimError, InputError
+from anydim.runtime.arena import Arena, Shelf
+from anydim.runtime.arrays import check_names, plain, wrapper
+from anydim.runtime.checks import Check, failure
+from anydim.runtime.layout import ARENA, ARENA_BYTES, PARALLEL, Layout
+from anydim.runtime.signature import Signature
+from anydim.runtime.threads import Pool, PoolCode
+
+_WORD = 8
+_READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
+_BIND = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+
+@dataclass(frozen=True)
+class Native:
+    """Addresses of a program's native functions; `keep` holds their memory alive."""
+
+    bind: int
+    run: int
+    worker: int
+    stop: int
+    keep: object
+
+
+class _Frame:
+    """What one call in progress needs: a block of words and an arena."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.block = (ctypes.c_int64 * layout.words)()
+        self.address = ctypes.addressof(self.block)
+        self.arena = Arena()
+
+
+class Executable:
+    """A program with a signature, called with arrays. Several threads may call it at once.
+
+    `constants` lie where the program expects them, in its order, 64-byte aligned; `checks` are
+    the meanings of bind's failure codes.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        native: Native,
+        layout: Layout,
+        checks: Sequence[Check],
+        constants: Sequence[numpy.ndarray],
+        threads: int = 1,
+    ) -> None:
+        self.signature = signature
+        self.layout = layout
+        self.threads = threads
+        self._native = native
+        self._checks = tuple(checks)
+        self._constants = tuple(constants)
+        self._table = numpy.array([_pointer(array) for array in constants], numpy.uint64)
+        self._table_address = _pointer(self._table)
+        self._bind, self._run = _BIND(native.bind), _RUN(native.run)
+        self._frames = Shelf(lambda: _Frame(layout))
+        self._pool: Pool | None = None
+        self._pool_lock = threading.Lock()
+        self._serial = threads < 2
+        self._inputs = [(s.name, s, s.dtype.numpy, len(s.shape)) for s in signature.inputs]
+        self._outputs = [(s.name, s.dtype.numpy, len(s.shape)) for s in signature.outputs]
+        self._shapes = struct.Struct(f"{sum(layout.input_ranks)}q")
+        self._results = struct.Struct(f"{sum(layout.output_ranks)}q")
+        pointers = len(layout.input_ranks) + len(layout.output_ranks)
+        self._call = struct.Struct(f"{3 + pointers}Q")
+
+    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name, new arrays that belong to the caller.
+
+        Raises InputError or DimError, before anything runs, for inputs that do not fit.
+        """
+        if len(given) != len(self._inputs):
+            check_names(given, self.signature)
+        arrays, shapes, foreign = self._arrays(given)
+        frame = self._frames.take()
+        try:
+            outputs = self._execute(frame, arrays, shapes)
+        finally:
+            self._frames.give(frame)
+        if foreign:
+            wrap = wrapper([given[name] for name, *_ in self._inputs])
+            if wrap is not None:
+                return {name: wrap(array) for name, array in outputs.items()}
+        return outputs
+
+    def _arrays(self, given: Mapping[str, Any]) -> tuple[list[numpy.ndarray], list[int], bool]:
+        """The inputs in order, all their sizes, and whether one was no numpy array."""
+        arrays, shapes, foreign = [], [], False
+        for name, spec, dtype, rank in self._inputs:
+            try:
+                array = given[name]
+            except KeyError:
+                check_names(given, self.signature)
+                raise
+            if (
+                type(array) is not numpy.ndarray
+                or array.dtype is not dtype
+                or array.ndim != rank
+                or array.flags.num & _READY != _READY
+            ):
+                foreign = foreign or not isinstance(array, numpy.ndarray)
+                array = plain(array, spec, dtype, self.signature.name)
+            arrays.append(array)
+            shapes.extend(array.shape)
+        return arrays, shapes, foreign
+
+    def _execute(
+        self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int]
+    ) -> dict[str, numpy.ndarray]:
+        layout, block = self.layout, frame.block
+        self._shapes.pack_into(block, _WORD * layout.input_shapes, *shapes)
+        code = self._bind(frame.address)
+        if code:
+            raise self._failure(code, arrays, block)
+        outputs = self._allocate(frame)
+        pointers = [array.ctypes.data for array in arrays]
+        pointers += [array.ctypes.data for array in outputs.values()]
+        pool = self._take_pool() if block[PARALLEL] else None
+        call = (frame.arena.address, pool.address if pool else 0, self._table_address, *pointers)
+        self._call.pack_into(block, _WORD * ARENA, *call)
+        try:
+            self._run(frame.address)
+        finally:
+            if pool:
+                pool.lock.release()
+        return outputs
+
+    def _allocate(self, frame: _Frame) -> dict[str, numpy.ndarray]:
+        """Arrays for the outputs at the sizes just bound, and the arena."""
+        sizes = self._results.unpack_from(frame.block, _WORD * self.layout.output_shapes)
+        outputs, at = {}, 0
+        try:
+            frame.arena.reserve(frame.block[ARENA_BYTES])
+            for name, dtype, rank in self._outputs:
+                outputs[name] = numpy.empty(sizes[at : at + rank], dtype)
+                at += rank
+        except (MemoryError, ValueError) as error:
+            at_sizes = ", ".join(f"{n} = {v}" for n, v in self._dims(frame.block).items())
+            raise DimError(
+                f"{self.signature.name}: not enough memory at {at_sizes}: {error}",
+                "use smaller inputs",
+            ) from None
+        return outputs
+
+    def _dims(self, block: ctypes.Array[ctypes.c_int64]) -> dict[str, int]:
+        first, names = self.layout.first_dim, self.signature.box.names
+        return {name: block[first + number] for number, name in enumerate(names)}
+
+    def _failure(
+        self, code: int, arrays: list[numpy.ndarray], block: ctypes.Array[ctypes.c_int64]
+    ) -> InputError:
+        shapes = [array.shape for array in arrays]
+        return failure(self._checks[code - 1], self.signature, shapes, self._dims(block))
+
+    # ---- threads -------------------------------------------------------------------------------
+
+    def _take_pool(self) -> Pool | None:
+        """The pool with its lock taken; None while another call has it or there are no threads."""
+        pool = self._pool
+        if pool is None or pool.process != os.getpid():
+            pool = self._make_pool()
+        return pool if pool is not None and pool.lock.acquire(blocking=False) else None
+
+    def _make_pool(self) -> Pool | None:
+        if self._serial or not self._pool_lock.acquire(blocking=False):
+            return None
+        try:
+            pool = self._pool
+            if pool is None or pool.process != os.getpid():
+                native = self._native
+                code = PoolCode(native.worker, native.stop, native.keep)
+                self._pool = Pool(code, self.threads)
+        except (OSError, RuntimeError):
+            self._serial = True
+        finally:
+            self._pool_lock.release()
+        return self._pool
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes that idle arenas hold now, all together."""
+        return sum(frame.arena.bytes for frame in self._frames.free())
+
+    @property
+    def highest_arena_bytes(self) -> int:
+        """The most bytes that any of the idle arenas has ever held."""
+        return max((frame.arena.highest for frame in self._frames.free()), default=0)
+
+    def release(self) -> None:
+        """Give the memory of idle arenas back to the system."""
+        frames = [self._frames.take() for _ in self._frames.free()]
+        for frame in frames:
+            frame.arena.release()
+            self._frames.give(frame)
+
+
+def _pointer(array: numpy.ndarray) -> int:
+    return int(array.ctypes.data)

@@ -1,0 +1,75 @@
+"""Where things lie in the block of 8-byte words that a call hands to native code.
+
+    result      arena bytes, whether a launch may use several threads      written by bind
+    call        arena, pool (0: one thread), table of constants            read by run
+    pointers    of the inputs, then of the outputs                         read by run
+    shapes      of the inputs (read by bind), then of the outputs (written by bind)
+    dims        in the order of the box                                    written by bind
+    slots       size expressions of the program                            written by bind, for run
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from anydim.runtime.signature import Signature
+
+ARENA_BYTES, PARALLEL, ARENA, POOL, CONSTANTS, POINTERS = range(6)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Word offsets of a block; `slots` counts the slots."""
+
+    input_ranks: tuple[int, ...]
+    output_ranks: tuple[int, ...]
+    dims: int
+    slots: int
+
+    @staticmethod
+    def of(signature: Signature, slots: int) -> Layout:
+        """The layout for a signature and a number of slots."""
+        return Layout(
+            tuple(spec.rank for spec in signature.inputs),
+            tuple(spec.rank for spec in signature.outputs),
+            len(signature.box.dims),
+            slots,
+        )
+
+    def pointer(self, position: int) -> int:
+        """The word of an input's pointer, or after all inputs, of an output's."""
+        return POINTERS + position
+
+    @cached_property
+    def input_shapes(self) -> int:
+        """The first word of the inputs' shapes."""
+        return POINTERS + len(self.input_ranks) + len(self.output_ranks)
+
+    @cached_property
+    def output_shapes(self) -> int:
+        """The first word of the outputs' shapes."""
+        return self.input_shapes + sum(self.input_ranks)
+
+    @cached_property
+    def first_dim(self) -> int:
+        """The first word of the dims."""
+        return self.output_shapes + sum(self.output_ranks)
+
+    @cached_property
+    def first_slot(self) -> int:
+        """The first word of the slots."""
+        return self.first_dim + self.dims
+
+    @property
+    def words(self) -> int:
+        """The length of the block."""
+        return self.first_slot + self.slots
+
+    def input_axis(self, input: int, axis: int) -> int:
+        """The word with the size of an input's axis."""
+        return self.input_shapes + sum(self.input_ranks[:input]) + axis
+
+    def output_axis(self, output: int, axis: int) -> int:
+        """The word with the size of an output's axis."""
+        return self.output_shapes + sum(self.output_ranks[:output]) + axis

@@ -1,0 +1,119 @@
+"""The memory and the worker threads of a fork-join pool whose code is native.
+
+Workers are daemon threads of Python that stay in native code, without the interpreter lock,
+until the pool is closed. The layout of `_Pool` is that of `%pool` in `program/threads.py`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+import weakref
+from dataclasses import dataclass
+
+SPINS = 1000  # pause instructions before a worker blocks: 15 to 60 us on processors of today
+_CLOSING_SECONDS = 1.0
+_LOCK_BYTES = 256  # more than a mutex or a condition takes on any system
+
+
+class _Pool(ctypes.Structure):
+    _fields_ = (
+        ("state", ctypes.c_int64),
+        ("space_0", ctypes.c_char * 56),
+        ("done", ctypes.c_int64),
+        ("space_1", ctypes.c_char * 56),
+        ("job", ctypes.c_int64 * 6),
+        ("space_2", ctypes.c_char * 16),
+        ("sleepers", ctypes.c_int64),
+        ("wakes", ctypes.c_int64),
+        ("waiting", ctypes.c_int64),
+        ("stop", ctypes.c_int64),
+        ("alive", ctypes.c_int64),
+        ("spins", ctypes.c_int64),
+        ("threads", ctypes.c_int64),
+        ("functions", ctypes.c_void_p * 4),
+        ("locks", ctypes.c_void_p * 3),
+    )
+
+
+@dataclass(frozen=True)
+class PoolCode:
+    """Addresses of the native functions of a pool; `keep` holds their memory alive."""
+
+    worker: int
+    stop: int
+    keep: object
+
+
+class Pool:
+    """`threads - 1` workers beside the caller. One caller at a time: take `lock` first."""
+
+    def __init__(self, code: PoolCode, threads: int) -> None:
+        """Raises OSError where the system offers no blocking, RuntimeError for no more threads."""
+        self.lock = threading.Lock()
+        self.process = os.getpid()
+        memory = _Memory(threads)
+        self.address = memory.address
+        self._finalizer = weakref.finalize(self, _close, memory, code, self.process)
+        worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.worker)
+        for number in range(1, threads):
+            memory.pool.alive += 1
+            arguments = (worker, memory, number, code)
+            thread = threading.Thread(
+                target=_serve, args=arguments, name=f"anydim-worker-{number}", daemon=True
+            )
+            try:
+                thread.start()
+            except RuntimeError:
+                memory.pool.alive -= 1
+                self.close()
+                raise
+
+    def close(self) -> None:
+        """End the workers; they hold nothing of the pool afterwards."""
+        self._finalizer()
+
+
+class _Memory:
+    """The pool structure, aligned to cache lines, with its lock and its two conditions."""
+
+    def __init__(self, threads: int) -> None:
+        size = ctypes.sizeof(_Pool)
+        self._bytes = (ctypes.c_char * (size + 64 + 3 * _LOCK_BYTES))()
+        self.address = -(-ctypes.addressof(self._bytes) // 64) * 64
+        self.pool = _Pool.from_address(self.address)
+        self.pool.spins = SPINS
+        self.pool.threads = threads
+        first = self.address + size
+        self.pool.locks[:] = [first, first + _LOCK_BYTES, first + 2 * _LOCK_BYTES]
+        self.pool.functions[:] = _system_functions(self.pool.locks)
+
+
+def _system_functions(locks: ctypes.Array[ctypes.c_void_p]) -> list[int | None]:
+    """Prepare mutex and conditions; addresses of lock, unlock, wait, broadcast."""
+    system = ctypes.CDLL(None) if os.name == "posix" else None
+    if system is None or not hasattr(system, "pthread_cond_wait"):
+        raise OSError("no POSIX threads on this system")
+    system.pthread_mutex_init(ctypes.c_void_p(locks[0]), None)
+    for condition in locks[1:]:
+        system.pthread_cond_init(ctypes.c_void_p(condition), None)
+    names = ("mutex_lock", "mutex_unlock", "cond_wait", "cond_broadcast")
+    found = (getattr(system, f"pthread_{name}") for name in names)
+    return [ctypes.cast(function, ctypes.c_void_p).value for function in found]
+
+
+def _serve(worker: ctypes._FuncPointer, memory: _Memory, number: int, code: PoolCode) -> None:
+    """A worker thread; holds memory and code for as long as it runs."""
+    worker(memory.address, number)
+
+
+def _close(memory: _Memory, code: PoolCode, process: int) -> None:
+    """Wait, for a bounded time, until no worker is in native code. Also runs at exit."""
+    if os.getpid() != process:  # the workers stayed in the parent
+        return
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(code.stop)(memory.address)
+    end = time.monotonic() + _CLOSING_SECONDS
+    while memory.pool.alive and time.monotonic() < end:
+        time.sleep(0.0001)

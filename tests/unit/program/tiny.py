@@ -1,0 +1,194 @@
+"""Small programs with hand-written kernels, compiled without any room above `program`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import llvmlite.binding as llvm
+import numpy
+
+from anydim.base.dtypes import float32
+from anydim.kernels.ir import Kernel, Operand
+from anydim.program.emit import BIND, RUN, emit
+from anydim.program.steps import Buffer, LaunchStep, Program
+from anydim.program.threads import STOP, WORKER, threads_text
+from anydim.runtime.executable import Executable, Native
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Box, Guard, Size, align_up, as_size, product
+
+# out[i] = a[i] + b[i] for the part of the range; operands a, b, out; size n
+ADD = """
+define void @add(ptr %arguments, i64 %start, i64 %stop, ptr %scratch) {
+entry:
+  %b.at = getelementptr i64, ptr %arguments, i64 1
+  %out.at = getelementptr i64, ptr %arguments, i64 2
+  %a = load ptr, ptr %arguments
+  %b = load ptr, ptr %b.at
+  %out = load ptr, ptr %out.at
+  br label %test
+test:
+  %i = phi i64 [ %start, %entry ], [ %next, %body ]
+  %more = icmp slt i64 %i, %stop
+  br i1 %more, label %body, label %end
+body:
+  %pa = getelementptr float, ptr %a, i64 %i
+  %pb = getelementptr float, ptr %b, i64 %i
+  %po = getelementptr float, ptr %out, i64 %i
+  %x = load float, ptr %pa
+  %y = load float, ptr %pb
+  %z = fadd float %x, %y
+  store float %z, ptr %po
+  %next = add i64 %i, 1
+  br label %test
+end:
+  ret void
+}
+"""
+
+# out[i] = x[i], through the thread's scratch: written whole, then read back; operands x, out
+THROUGH = """
+define void @through(ptr %arguments, i64 %start, i64 %stop, ptr %scratch) {
+entry:
+  %out.at = getelementptr i64, ptr %arguments, i64 1
+  %x = load ptr, ptr %arguments
+  %out = load ptr, ptr %out.at
+  br label %fill
+fill:
+  %i = phi i64 [ %start, %entry ], [ %i.next, %fill.body ]
+  %i.more = icmp slt i64 %i, %stop
+  br i1 %i.more, label %fill.body, label %drain
+fill.body:
+  %px = getelementptr float, ptr %x, i64 %i
+  %ps = getelementptr float, ptr %scratch, i64 %i
+  %v = load float, ptr %px
+  store float %v, ptr %ps
+  %i.next = add i64 %i, 1
+  br label %fill
+drain:
+  %j = phi i64 [ %start, %fill ], [ %j.next, %drain.body ]
+  %j.more = icmp slt i64 %j, %stop
+  br i1 %j.more, label %drain.body, label %end
+drain.body:
+  %pt = getelementptr float, ptr %scratch, i64 %j
+  %po = getelementptr float, ptr %out, i64 %j
+  %w = load float, ptr %pt
+  store float %w, ptr %po
+  %j.next = add i64 %j, 1
+  br label %drain
+end:
+  ret void
+}
+"""
+
+# nothing; to measure launches
+NOTHING = """
+define void @nothing(ptr %arguments, i64 %start, i64 %stop, ptr %scratch) { ret void }
+"""
+
+TEXTS = {"add": ADD, "through": THROUGH, "nothing": NOTHING}
+
+
+def kernel(name: str, operands: int, written: int, sizes: Sequence[str] = ()) -> Kernel:
+    """A kernel record; its code is one of TEXTS."""
+    made = [Operand(f"t{i}", float32, written=i >= operands - written) for i in range(operands)]
+    return Kernel(name, tuple(made), tuple(sizes), ())
+
+
+KERNELS = {
+    "add": kernel("add", 3, 1, ("n",)),
+    "through": kernel("through", 2, 1),
+    "nothing": kernel("nothing", 0, 0),
+}
+
+
+def spec(name: str, *shape: int | str | Size, dtype=float32) -> TensorSpec:
+    return TensorSpec(name, dtype, tuple(as_size(size) for size in shape))
+
+
+def buffer(name: str, kind: str, elements: Size | int, offset: Size | int | None = None) -> Buffer:
+    at = None if offset is None else as_size(offset)
+    return Buffer(name, kind, as_size(elements) * 4, at)
+
+
+def elements(tensor: TensorSpec) -> Size:
+    return product(tensor.shape)
+
+
+def program(
+    box: Box,
+    inputs: Sequence[TensorSpec],
+    outputs: Sequence[TensorSpec],
+    steps: Sequence[LaunchStep],
+    arena: Mapping[str, Size] | None = None,
+    constants: Mapping[str, numpy.ndarray] | None = None,
+    threads: int = 1,
+    guards: tuple[Guard, ...] = (),
+    name: str = "tiny",
+) -> Program:
+    """A program; `arena` gives the elements of each intermediate value, one after the other."""
+    buffers = [buffer(s.name, "input", elements(s)) for s in inputs]
+    buffers += [buffer(s.name, "output", elements(s)) for s in outputs]
+    buffers += [buffer(n, "constant", array.size) for n, array in (constants or {}).items()]
+    end = as_size(0)
+    for value, count in (arena or {}).items():
+        buffers.append(buffer(value, "arena", count, end))
+        end = end + align_up(count * 4, 64)
+    scratch = [step.scratch for step in steps]
+    return Program(
+        signature=Signature(name, box, tuple(inputs), tuple(outputs), guards),
+        buffers=tuple(buffers),
+        steps=tuple(steps),
+        kernels=tuple(KERNELS[n] for n in dict.fromkeys(step.kernel for step in steps)),
+        constants=constants or {},
+        arena_bytes=end,
+        scratch_bytes=max(scratch, key=str, default=as_size(0)),
+        threads=threads,
+    )
+
+
+@lru_cache(maxsize=None)
+def machine() -> llvm.TargetMachine:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(
+        codemodel="default", reloc="pic", opt=1
+    )
+
+
+@lru_cache(maxsize=None)
+def compiled(text: str) -> bytes:
+    module = llvm.parse_assembly(text)
+    module.verify()
+    module.triple = llvm.get_process_triple()
+    return machine().emit_object(module)
+
+
+def executable(made: Program) -> Executable:
+    """Compile a program whose kernels are of TEXTS."""
+    host = emit(made)
+    builder = llvm.JITLibraryBuilder()
+    for text in (host.text, threads_text(), *(TEXTS[k.name] for k in made.kernels)):
+        builder.add_object_img(compiled(text))
+    for symbol in (BIND, RUN, WORKER, STOP):
+        builder.export_symbol(symbol)
+    jit = llvm.create_lljit_compiler(machine())
+    library = builder.link(jit, f"tiny{id(host)}")
+    native = Native(
+        library[BIND], library[RUN], library[WORKER], library[STOP], keep=(library, jit)
+    )
+    return Executable(
+        made.signature, native, host.layout, host.checks, tuple(made.constants.values()),
+        made.threads,
+    )  # fmt: skip
+
+
+def adder(box: Box, *shape: int | str, threads: int = 1, grain: int = 4) -> Program:
+    """y = (a + b) + b, with the first sum in the arena."""
+    a, b, y = spec("a", *shape), spec("b", *shape), spec("y", *shape)
+    n = elements(a)
+    steps = [
+        LaunchStep("add", ("a", "b", "t"), (n,), n, grain, source="first"),
+        LaunchStep("add", ("t", "b", "y"), (n,), n, grain, source="second"),
+    ]
+    return program(box, [a, b], [y], steps, arena={"t": n}, threads=threads)
