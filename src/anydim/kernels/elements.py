@@ -68,13 +68,19 @@ class SizeParameters:
 
 @dataclass
 class Context:
-    """What all Elements of one function share. `buffers` maps tensors to buffer names."""
+    """What all Elements of one function share. `buffers` maps tensors to buffer names.
+
+    `running` says that every loop runs at least once wherever this code runs: then any read may
+    move out of the loops it does not depend on.
+    """
 
     types: Mapping[str, TensorType]
     sizes: SizeParameters
     machine: Machine
     buffers: Mapping[str, str] = field(default_factory=dict)
+    running: bool = False
     _used: dict[str, int] = field(default_factory=dict)
+    _homes: dict[str, Elements] = field(default_factory=dict)
 
     def fresh(self, prefix: str = "v") -> str:
         """A name that this function does not use yet."""
@@ -145,6 +151,7 @@ class Elements:
         lanes: int = 1,
         mask: ir.Value | None = None,
         local: LocalRead | None = None,
+        answers: frozenset[str] = frozenset(),
         outer: Elements | None = None,
         own: frozenset[str] | None = None,
     ) -> None:
@@ -154,10 +161,14 @@ class Elements:
         self.lanes = lanes
         self.mask = mask
         self.local = local
+        self.answers = answers
         self.outer = outer
+        self.uniform: Elements | None = None  # the same loop without lanes, for what needs none
         self.own = frozenset(self.indices) if own is None else own
         self.steps: list[ir.Step] = []
         self._known: dict[tuple[Expr, DType], ir.Value] = {}
+        self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._starts: dict[ir.Value, ir.Value] = {}
 
     def inner(
         self,
@@ -167,10 +178,13 @@ class Elements:
         lanes: int = 1,
         mask: ir.Value | None = None,
         local: LocalRead | None = None,
+        answers: frozenset[str] = frozenset(),
     ) -> Elements:
         """The inside of a loop over the axes of `indices` (lane 0's value for a lane axis).
 
-        Lanes, mask and `local` of this level stay in force unless new ones are given.
+        Lanes, mask and `local` of this level stay in force unless new ones are given. `local` may
+        answer a read with a value (None: load it). Tensors in `answers` are asked for at this
+        level even by what could be computed outside it.
         """
         if lane is None:
             lane, lanes = self.lane, self.lanes
@@ -182,6 +196,7 @@ class Elements:
             lanes=lanes,
             mask=mask,
             local=local or self.local,
+            answers=answers,
             outer=self,
             own=frozenset(indices),
         )
@@ -191,9 +206,7 @@ class Elements:
     def value(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
         """The value of an expression in every lane, as `dtype` (its own type when None)."""
         found = self._at(expr, dtype or self.dtype(expr))
-        if found.type.lanes == self.lanes:
-            return found
-        return self.name(splat(found, self.lanes))
+        return self.spread(found, self.lanes)
 
     def scalar(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
         """The value of an expression that is the same in all lanes, as a scalar."""
@@ -212,7 +225,20 @@ class Elements:
             return value
         name = self.context.fresh()
         self.steps.append(ir.Let(name, value))
+        self.context._homes[name] = self
         return ir.Var(value.type, name)
+
+    def spread(self, value: ir.Value, lanes: int) -> ir.Value:
+        """A value in every lane; a scalar is spread where it was named, once."""
+        if value.type.lanes == lanes or isinstance(value, ir.Const):
+            return splat(value, lanes)
+        home = self
+        if isinstance(value, ir.Var):
+            home = self.context._homes.get(value.name, self)
+        key = (value, lanes)
+        if key not in home._spread:
+            home._spread[key] = home.name(splat(value, lanes))
+        return home._spread[key]
 
     def know(self, expr: Expr, value: ir.Value) -> None:
         """From here on `expr` (of its own type) is `value`: a scalar, or one per lane."""
@@ -225,10 +251,11 @@ class Elements:
             return self.scalar(to_expr(form), int64)
         assert self.lane is not None
         rest = Affine.of(form.constant, {n: c for n, c in form.terms if n != self.lane})
-        step = self.indices[self.lane]
-        if own.constant != 1:
-            step = operate("mul", step, self.context.sizes.value(own))
-        return self.name(add(self.scalar(to_expr(rest), int64), step))
+        start = self.scalar(to_expr(rest), int64)
+        if own.constant == 1:
+            return self._start(start)
+        step = operate("mul", self.indices[self.lane], self.context.sizes.value(own))
+        return self.name(add(start, step))
 
     # ---- how it is done ------------------------------------------------------------------------
 
@@ -239,6 +266,8 @@ class Elements:
             return self._known[key]
         if self.outer is not None and self._hoistable(expr):
             found = self.outer._at(expr, dtype)
+        elif self.uniform is not None and not self._needs_lanes(expr):
+            found = self.uniform._at(expr, dtype)
         else:
             natural = dtype_of(expr, self.context.types) or dtype
             if natural != dtype:
@@ -252,7 +281,28 @@ class Elements:
         """Whether it may be computed outside this loop (which may run zero times)."""
         if free_axes(expr) & self.own:
             return False
-        return all(_always_inside(read, self.context.types) for read in reads(expr))
+        found = reads(expr)
+        if self.answers and any(read.tensor in self.answers for read in found):
+            return False
+        return self.context.running or all(
+            _always_inside(read, self.context.types) for read in found
+        )
+
+    def _of_row(self, expr: Expr) -> bool:
+        """Whether it is a result of the loops outside, as the total of a softmax is.
+
+        Elements are then multiplied by its reciprocal: one division per row, not per element.
+        """
+        outer = self.outer
+        while outer is not None and not outer.answers:
+            outer = outer.outer
+        if outer is None or not self._hoistable(expr):
+            return False
+        return any(read.tensor in outer.answers for read in reads(expr))
+
+    def _needs_lanes(self, expr: Expr) -> bool:
+        answers = self.answers if self.outer is None else self.answers | self.outer.answers
+        return self.lane in free_axes(expr) or any(r.tensor in answers for r in reads(expr))
 
     def _compute(self, expr: Expr, dtype: DType) -> ir.Value:
         if isinstance(expr, Literal):
@@ -289,6 +339,9 @@ class Elements:
         if fused is not None:
             return fused
         values = [self._at(argument, common) for argument in value_arguments(expr)]
+        if expr.function == "div" and common.is_float and self._of_row(expr.arguments[1]):
+            one = Apply("div", (Literal(1.0, common), expr.arguments[1]))
+            return operate("mul", *self._alike([values[0], self._at(one, common)]))
         if expr.function == "select":
             values.insert(0, self._at(expr.arguments[0], boolean))
         return operate(expr.function, *self._alike(values))
@@ -296,7 +349,7 @@ class Elements:
     def _alike(self, values: list[ir.Value]) -> list[ir.Value]:
         """All scalars, or all with as many lanes as the widest."""
         lanes = max(value.type.lanes for value in values)
-        return [v if v.type.lanes == lanes else self.name(splat(v, lanes)) for v in values]
+        return [self.spread(value, lanes) for value in values]
 
     def _fused(self, expr: Apply, dtype: DType) -> ir.Value | None:
         """a * b + c, a * b - c and c - a * b on floats as one fused multiply-add."""
@@ -348,19 +401,23 @@ class Elements:
         if regular and form.affine.stride(self.lane).constant == 1:
             terms = {n: c for n, c in form.affine.terms if n != self.lane}
             rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
-            start = self._at(_linear_expr(rest), int64)
-            offset = self.name(add(start, self.indices[self.lane]))
+            offset = self._start(self._at(_linear_expr(rest), int64))
             return ir.Load(vector, self._buffer(read), offset, mask)
-        offsets = self._at(_linear_expr(form), int64)
-        if offsets.type.lanes == 1:
-            offsets = self.name(splat(offsets, self.lanes))
+        offsets = self.spread(self._at(_linear_expr(form), int64), self.lanes)
         return ir.Gather(vector, self._buffer(read), offsets, mask)
 
     def _both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
         if left is None or right is None:
             known = left if right is None else right
-            return None if known is None else self.name(splat(known, self.lanes))
+            return None if known is None else self.spread(known, self.lanes)
         return self.name(operate("and", *self._alike([left, right])))
+
+    def _start(self, rest: ir.Value) -> ir.Value:
+        """rest + the index of lane 0."""
+        assert self.lane is not None
+        if rest not in self._starts:
+            self._starts[rest] = self.name(add(rest, self.indices[self.lane]))
+        return self._starts[rest]
 
     def _varies(self, expr: Expr) -> bool:
         return self.lanes > 1 and self.lane in free_axes(expr)

@@ -1,0 +1,176 @@
+"""A group with as few loops as possible: addresses flat, unit axes gone, neighbours merged.
+
+Before: y(b,s,c) = x(b,s,c) + bias(c)    loops b, s, c
+After:  y[...]   = x[bs*C + c] + bias[c] loops bs, c
+
+Axes with the same name in different statements are the same loop. Tensor types keep their shapes;
+only dtypes matter after this, because every affine read of it is flat. What is not affine (and
+what is guarded by a default) stays as written, and the axes in it stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from anydim.base.dtypes import int64
+from anydim.kernels.inference import free_axes
+from anydim.lang.affine import Affine, address, affine, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.tree import Axis, Cast, Expr, Group, Index, Literal, Read, Statement
+from anydim.sizes import Size, as_size
+
+
+def flatten(group: Group) -> Group:
+    """The same computation with flat addresses and merged axes."""
+    group = _flat_reads(_without_unit_axes(group))
+    pair = _mergeable(group)
+    while pair is not None:
+        group = _merge(group, *pair)
+        pair = _mergeable(group)
+    return group
+
+
+def own_address(statement: Statement) -> Affine:
+    """Where a statement writes, as a flat offset over its axes."""
+    strides = row_major_strides(statement.shape)
+    return Affine.of(as_size(0), {a.name: s for a, s in zip(statement.axes, strides)})
+
+
+def all_axes(statement: Statement) -> tuple[Axis, ...]:
+    """The axes written over, then the reduced ones."""
+    return (*statement.axes, *statement.reduced)
+
+
+def _rewrite_bodies(group: Group, change: Callable[[Expr], Expr | None]) -> Group:
+    statements = tuple(replace(s, body=rewrite(s.body, change)) for s in group.statements)
+    return replace(group, statements=statements)
+
+
+# ---- one step each -----------------------------------------------------------------------------
+
+
+def _flat_reads(group: Group) -> Group:
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Read) or expr.default is not None:
+            return None
+        form = address(expr, group.type_of(expr.tensor).shape)
+        return None if form is None else Read(expr.tensor, (to_expr(form),), flat=True)
+
+    return _rewrite_bodies(group, change)
+
+
+def _without_unit_axes(group: Group) -> Group:
+    units = {
+        axis.name
+        for statement in group.statements
+        for axis in all_axes(statement)
+        if axis.extent.constant == 1
+    }
+    if not units:
+        return group
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Index) and expr.name in units:
+            return Literal(0, int64)
+        return None
+
+    def kept(axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(axis for axis in axes if axis.name not in units)
+
+    # tensors made here lose their unit dimensions, so reads of them must be flat before
+    group = _flat_reads(group)
+    statements = tuple(
+        replace(s, axes=kept(s.axes), reduced=kept(s.reduced)) for s in group.statements
+    )
+    return _rewrite_bodies(replace(group, statements=statements), change)
+
+
+def _mergeable(group: Group) -> tuple[str, str] | None:
+    """Two axes, outer and inner, that can be one loop everywhere."""
+    candidates: dict[tuple[str, str], None] = {}
+    for statement in group.statements:
+        for outer, inner in zip(statement.axes, statement.axes[1:]):
+            candidates[outer.name, inner.name] = None
+        for outer in statement.reduced:
+            for inner in statement.reduced:
+                if outer is not inner:
+                    candidates[outer.name, inner.name] = None
+    for pair in candidates:
+        if all(_merges(statement, *pair) for statement in group.statements):
+            return pair
+    return None
+
+
+def _merges(statement: Statement, outer: str, inner: str) -> bool:
+    extents = {axis.name: axis.extent for axis in all_axes(statement)}
+    if outer not in extents and inner not in extents:
+        return True
+    written = [axis.name for axis in statement.axes]
+    reduced = [axis.name for axis in statement.reduced]
+    if outer in written:
+        place = written.index(outer)
+        if written[place + 1 : place + 2] != [inner]:
+            return False
+    elif outer not in reduced or inner not in reduced:
+        return False
+    return _reads_merge(statement.body, outer, inner, extents)
+
+
+def _reads_merge(expr: Expr, outer: str, inner: str, extents: Mapping[str, Size]) -> bool:
+    """Whether the two axes occur in flat affine reads only, there with matching strides."""
+    if not free_axes(expr) & {outer, inner}:
+        return True
+    if isinstance(expr, Index):
+        return False
+    if isinstance(expr, Read):
+        form = affine(expr.indices[0]) if expr.flat and expr.default is None else None
+        if form is None:
+            return False
+        return form.stride(outer) == form.stride(inner) * extents[inner]
+    parts = (expr.argument,) if isinstance(expr, Cast) else getattr(expr, "arguments", ())
+    return all(_reads_merge(part, outer, inner, extents) for part in parts)
+
+
+def _merge(group: Group, outer: str, inner: str) -> Group:
+    """The pair as one axis with the name of the outer one."""
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Read) or not expr.flat or not free_axes(expr) & {outer, inner}:
+            return None
+        form = affine(expr.indices[0])
+        assert form is not None
+        terms = dict(form.terms)
+        terms.pop(outer, None)
+        terms[outer] = terms.pop(inner, as_size(0))
+        return Read(expr.tensor, (to_expr(Affine.of(form.constant, terms)),), flat=True)
+
+    def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        extents = {axis.name: axis.extent for axis in old}
+        return tuple(
+            Axis(outer, axis.extent * extents[inner]) if axis.name == outer else axis
+            for axis in old
+            if axis.name != inner
+        )
+
+    statements = tuple(
+        replace(s, axes=axes(s.axes), reduced=axes(s.reduced)) for s in group.statements
+    )
+    return _rewrite_bodies(replace(group, statements=statements), change)
+
+
+def same_point(reader: Read, writer: Statement) -> bool:
+    """Whether a read of what `writer` wrote stands at the very element of the same loops."""
+    if reader.default is not None or not reader.flat:
+        return False
+    return affine(reader.indices[0]) == own_address(writer)
+
+
+def reads_own_points(group: Group) -> bool:
+    """Whether statements read each other's values only where they stand."""
+    writers = {statement.target: statement for statement in group.statements}
+    return all(
+        same_point(read, writers[read.tensor])
+        for statement in group.statements
+        for read in reads(statement.body)
+        if read.tensor in writers
+    )

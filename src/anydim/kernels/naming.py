@@ -1,0 +1,21 @@
+"""Kernel names: what the kernel is, and a hash of its text, so that equal kernels meet."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+from anydim.kernels.ir import Function, Kernel, Library, Operand
+
+
+def named_kernel(
+    prefix: str,
+    operands: Iterable[Operand],
+    sizes: Iterable[str],
+    functions: Iterable[Function],
+    libraries: Iterable[Library] = (),
+) -> Kernel:
+    """A kernel called `prefix_<hash of everything it consists of>`."""
+    parts = (tuple(operands), tuple(sizes), tuple(functions), tuple(libraries))
+    digest = hashlib.sha256(repr(parts).encode()).hexdigest()[:12]
+    return Kernel(f"{prefix}_{digest}", *parts)

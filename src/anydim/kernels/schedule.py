@@ -1,0 +1,69 @@
+"""Schedules as text: `rows(lanes=16, unroll=4)` prints from and parses back to a dataclass.
+
+A schedule is a frozen dataclass whose fields are ints, bools and words, with defaults for what a
+text may leave out. Each template registers its own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed
+
+_SCHEDULES: dict[str, type] = {}
+_TEXT = re.compile(r"\s*([a-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
+_OPTION = re.compile(r"\s*([a-z_]\w*)\s*=\s*(-?\d+|[A-Za-z_]\w*)\s*")
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def register(name: str, kind: Kind) -> Kind:
+    """Make a schedule type known under the name it prints with."""
+    _SCHEDULES[name] = kind
+    return kind
+
+
+def print_schedule(schedule: Any) -> str:
+    """`name(field=value, ...)`."""
+    name = next(name for name, kind in _SCHEDULES.items() if kind is type(schedule))
+    options = (f"{f.name}={_print(getattr(schedule, f.name))}" for f in fields(schedule))
+    return f"{name}({', '.join(options)})"
+
+
+def parse_schedule(text: str) -> Any:
+    """The schedule a text stands for; raises OptionError when it is not one."""
+    whole = _TEXT.fullmatch(text)
+    if whole is None:
+        raise OptionError(f"'{text}' is not a schedule", "write it as rows(lanes=16, unroll=4)")
+    name, inside = whole.groups()
+    if name not in _SCHEDULES:
+        raise OptionError(f"there is no schedule '{name}'", f"known: {listed(sorted(_SCHEDULES))}")
+    kind = _SCHEDULES[name]
+    known = {f.name for f in fields(kind)}
+    options: dict[str, Any] = {}
+    for part in inside.split(",") if inside.strip() else ():
+        option = _OPTION.fullmatch(part)
+        if option is None or option[1] not in known or option[1] in options:
+            raise OptionError(
+                f"schedule '{name}' cannot read '{part.strip()}'",
+                f"its options are {listed(sorted(known))}",
+            )
+        options[option[1]] = _parse(option[2])
+    try:
+        return kind(**options)
+    except TypeError:
+        missing = listed(sorted(known - set(options)))
+        raise OptionError(f"schedule '{text}' lacks {missing}") from None
+
+
+def _print(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _parse(text: str) -> int | bool | str:
+    if text in ("true", "false"):
+        return text == "true"
+    return int(text) if text.lstrip("-").isdigit() else text
