@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from anydim.base.dtypes import DType, boolean, uint8
 from anydim.kernels import ir
-from anydim.kernels.elements import Context, Elements, convert, number, operate
+from anydim.kernels.elements import Context, Elements, add, convert, number, operate
 from anydim.kernels.flatten import own_address
 from anydim.kernels.loops import (
     START,
@@ -196,6 +196,9 @@ class RowProgram:
                 scope.steps += self._block(scope, first, None, empty)
                 return
             left = scope.name(operate("sub", extent, first))
+            if empty:
+                scope.steps += self._block(scope, first, left, empty)
+                return
             full = self._block(scope, first, None, empty)
             part = self._block(scope, first, left, empty)
             fits = operate("less_equal", index(self.width), left)
@@ -210,10 +213,10 @@ class RowProgram:
         shared = outer.inner({})
         rows: list[Row] = []
         for copy in range(self.unroll):
-            at = shared.name(operate("add", first, index(copy * self.lanes)))
+            at = shared.name(add(first, index(copy * self.lanes)))
             mask = None
             if left is not None:
-                rest = shared.name(operate("sub", left, index(copy * self.lanes)))
+                rest = shared.name(add(left, index(-copy * self.lanes)))
                 mask = first_lanes(shared, rest, self.lanes)
             scope = shared.inner(
                 {self.form.lane.name: at},

@@ -1,0 +1,11 @@
+"""The templates, most special first: the first that takes a group makes its kernel.
+
+`rows` and `pointwise` together take every group of one statement, whatever it computes.
+"""
+
+from __future__ import annotations
+
+from anydim.kernels import pointwise, rows
+from anydim.kernels.template import Template
+
+TEMPLATES: tuple[Template, ...] = (rows.TEMPLATE, pointwise.TEMPLATE)
