@@ -102,7 +102,7 @@ class Arithmetic:
         range = left.range // right.range
         if left.range.low >= 0 and right.range.low > 0:
             return Term(self.lines.let(f"udiv i64 {left.name}, {right.name}"), range)
-        divisor, quotient, correct = self._floor_parts(left, right)
+        _, quotient, correct = self._floor_parts(left, right)
         one = self.lines.let(f"zext i1 {correct} to i64")
         floor = self.lines.let(f"sub i64 {quotient}, {one}")
         if right.range.low > 0:
@@ -179,7 +179,7 @@ def _constant(value: int) -> Term:
 
 
 def _fits(range: Interval) -> bool:
-    return -LARGEST <= range.low and range.high <= LARGEST
+    return range.low >= -LARGEST and range.high <= LARGEST
 
 
 def _bound(value: int | float) -> int | None:

@@ -96,7 +96,7 @@ def wrapper(values: Sequence[Any]) -> Wrap | None:
             if found is None and hasattr(value, "__array_namespace__"):
                 found = getattr(value.__array_namespace__(), "from_dlpack", None)
             if found is not None and library is not numpy:
-                return found  # type: ignore[no-any-return]
+                return found
     return None
 
 
@@ -114,7 +114,9 @@ def check_names(given: Mapping[str, Any], signature: Signature) -> None:
         raise InputError(f"{signature.name}: input {listed(missing)} is missing", _takes(signature))
 
 
-def by_name(signature: Signature, values: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
+def by_name(
+    signature: Signature, values: Sequence[Any], named: Mapping[str, Any]
+) -> dict[str, Any]:
     """Positional and named arguments of a call together."""
     names = [spec.name for spec in signature.inputs]
     if len(values) > len(names):

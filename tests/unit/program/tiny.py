@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache
 
 import llvmlite.binding as llvm
 import numpy
@@ -147,7 +147,7 @@ def program(
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def machine() -> llvm.TargetMachine:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -156,7 +156,7 @@ def machine() -> llvm.TargetMachine:
     )
 
 
-@lru_cache(maxsize=None)
+@cache
 def compiled(text: str) -> bytes:
     module = llvm.parse_assembly(text)
     module.verify()

@@ -1,0 +1,220 @@
+"""Differential test: a compiled program against a reference, at many sizes of its box.
+
+The ends of every dim, 0 and 1 come first; then random sizes. A size that would cost too much is
+brought down until it does not.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice, product
+
+import numpy
+
+from anydim.base.errors import DimError
+from anydim.program.plan import tensor_bytes
+from anydim.program.steps import Program
+from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Box
+
+Arrays = Mapping[str, numpy.ndarray]
+Function = Callable[[Arrays], Arrays]
+Progress = Callable[[int, int], None]
+Ranges = Mapping[str, tuple[int, int]]
+
+TOLERANCES = {"float16": 2e-2, "float32": 1e-3, "float64": 1e-9}
+MOST_FLOPS = 2_000_000_000  # of one sample
+MOST_BYTES = 256 * 1024 * 1024
+_MOST_CORNERS = 32
+_FIXED_SAMPLES = 3  # of a program without dims
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A size at which program and reference differ."""
+
+    sizes: Mapping[str, int]
+    output: str
+    reason: str
+
+    def __str__(self) -> str:
+        at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
+        return f"output '{self.output}' at {at}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """How a check went; `rejected` samples are sizes that a guard of the program refuses."""
+
+    samples: int
+    rejected: int
+    worst_error: float
+    worst_sizes: Mapping[str, int]
+    failures: tuple[Failure, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """Whether all samples agreed."""
+        return not self.failures
+
+    def __str__(self) -> str:
+        at = ", ".join(f"{name} = {value}" for name, value in self.worst_sizes.items())
+        verdict = "agree" if self.ok else f"{len(self.failures)} differ"
+        lines = [f"{self.samples} samples: {verdict}; worst error {self.worst_error:.3g} at {at}"]
+        if self.rejected:
+            lines.append(f"  {self.rejected} more sizes were refused by a guard")
+        return "\n".join(lines + [f"  {failure}" for failure in self.failures[:10]])
+
+
+def check(
+    program: Program,
+    call: Function,
+    reference: Function,
+    samples: int = 100,
+    seed: int = 0,
+    progress: Progress | None = None,
+    integers: Ranges | None = None,
+) -> CheckReport:
+    """Compare `call` with `reference` at `samples` sizes.
+
+    Integer inputs are drawn from `integers[name]` (low, high; both included), else from 0 and 1.
+    """
+    signature = program.signature
+    chance, data = random.Random(seed), numpy.random.default_rng(seed)
+    worst, worst_sizes, rejected = 0.0, {}, 0
+    failures: list[Failure] = []
+    done = 0
+    for done, sizes in enumerate(islice(_sizes(program, chance), samples), start=1):
+        inputs = {
+            spec.name: draw(spec, sizes, data, (integers or {}).get(spec.name, (0, 1)))
+            for spec in signature.inputs
+        }
+        try:
+            expected = reference(inputs)
+        except DimError:
+            rejected += _refused(call, inputs, sizes, failures)
+            continue
+        error, found = _compare(program, call(inputs), expected, sizes)
+        failures += found
+        if error >= worst:
+            worst, worst_sizes = error, sizes
+        if progress is not None:
+            progress(done, samples)
+    return CheckReport(done - rejected, rejected, worst, worst_sizes, tuple(failures))
+
+
+def _refused(
+    call: Function, inputs: Arrays, sizes: Mapping[str, int], failures: list[Failure]
+) -> int:
+    """The program must refuse what the reference refuses."""
+    try:
+        call(inputs)
+    except DimError:
+        return 1
+    failures.append(Failure(sizes, "all", "the reference refuses this size, the program does not"))
+    return 0
+
+
+def draw(
+    spec: TensorSpec,
+    sizes: Mapping[str, int],
+    data: numpy.random.Generator,
+    integers: tuple[int, int] = (0, 1),
+) -> numpy.ndarray:
+    """A random array for an input at given sizes."""
+    shape = tuple(size.evaluate(sizes) for size in spec.shape)
+    if spec.dtype.is_float:
+        return data.standard_normal(shape).astype(spec.dtype.numpy)
+    low, high = integers
+    return data.integers(low, high + 1, shape).astype(spec.dtype.numpy)
+
+
+def _sizes(program: Program, chance: random.Random) -> Iterator[dict[str, int]]:
+    box = program.signature.box
+    seen = set()
+    if not box.dims:
+        yield from ({} for _ in range(_FIXED_SAMPLES))
+        return
+    for sizes in islice(edges(box), _MOST_CORNERS):
+        sizes = _affordable(program, sizes)
+        point = tuple(sizes.values())
+        if point not in seen and box.contains(sizes):
+            seen.add(point)
+            yield sizes
+    while True:
+        yield _affordable(program, box.sample(chance))
+
+
+def edges(box: Box) -> Iterator[dict[str, int]]:
+    """Every dim at each of its ends, 0 and 1 where they lie inside: first one dim, then all."""
+    ends = {}
+    for dim in box.dims:
+        wanted = [dim.lo, 1, dim.lo + 64 if dim.hi is None else dim.hi]
+        ends[dim.name] = list(dict.fromkeys(value for value in wanted if value in dim))
+    middle = {name: values[-1] for name, values in ends.items()}
+    for name, values in ends.items():
+        for value in values:
+            yield {**middle, name: value}
+    for point in product(*ends.values()):
+        yield dict(zip(ends, point))
+
+
+def _affordable(program: Program, sizes: dict[str, int]) -> dict[str, int]:
+    """The sizes, or smaller ones of which the program and its reference are cheap enough."""
+    box = program.signature.box
+    while _cost(program, sizes) > 1:
+        largest = max(box.dims, key=lambda dim: sizes[dim.name] - dim.lo)
+        if sizes[largest.name] == largest.lo:
+            break
+        half = largest.lo + (sizes[largest.name] - largest.lo) // 2
+        smaller = {**sizes, largest.name: half}
+        if not box.contains(smaller):
+            break
+        sizes = smaller
+    return sizes
+
+
+def _cost(program: Program, sizes: Mapping[str, int]) -> float:
+    flops = sum(step.flops.evaluate(sizes) for step in program.steps)
+    tensors = (*program.signature.inputs, *program.signature.outputs)
+    size = program.total_bytes.evaluate(sizes)
+    size += sum(tensor_bytes(spec).evaluate(sizes) for spec in tensors)
+    return max(flops / MOST_FLOPS, size / MOST_BYTES)
+
+
+def _compare(
+    program: Program, came: Arrays, expected: Arrays, sizes: Mapping[str, int]
+) -> tuple[float, list[Failure]]:
+    worst, failures = 0.0, []
+    for spec in program.signature.outputs:
+        error, reason = difference(spec, came[spec.name], expected[spec.name])
+        worst = max(worst, error)
+        if reason:
+            failures.append(Failure(sizes, spec.name, reason))
+    return worst, failures
+
+
+def difference(
+    spec: TensorSpec, came: numpy.ndarray, expected: numpy.ndarray
+) -> tuple[float, str]:
+    """The largest error, relative above 1 and absolute below, and what is wrong ('' for nothing).
+
+    NaN agrees with NaN, an infinity with itself. Integers must be equal.
+    """
+    if came.shape != expected.shape or came.dtype != expected.dtype:
+        return numpy.inf, (
+            f"expected {expected.dtype}{list(expected.shape)}, got {came.dtype}{list(came.shape)}"
+        )
+    if not spec.dtype.is_float:
+        wrong = int(numpy.count_nonzero(came != expected))
+        return float(wrong > 0), f"{wrong} elements differ" if wrong else ""
+    wide, target = came.astype(numpy.float64), expected.astype(numpy.float64)
+    with numpy.errstate(invalid="ignore"):
+        error = numpy.abs(wide - target) / numpy.maximum(1.0, numpy.abs(target))
+    same = (wide == target) | (numpy.isnan(wide) & numpy.isnan(target))
+    error = numpy.where(same, 0.0, numpy.where(numpy.isnan(error), numpy.inf, error))
+    worst = float(error.max(initial=0.0))
+    tolerance = TOLERANCES.get(spec.dtype.name, 1e-3)
+    return worst, f"error {worst:.3g} above {tolerance:g}" if worst > tolerance else ""
