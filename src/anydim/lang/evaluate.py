@@ -1,0 +1,280 @@
+"""The meaning of a group: a numpy evaluator that everything else is compared with.
+
+An expression over axes has as its value an array with one dimension per axis, of length 1 where
+it does not depend on that axis. Work that would fill more than `LARGEST` elements at a time is
+split along the longest axis. Arrays of dtype object hold sizes, so that shape arithmetic can be
+evaluated while the sizes are still symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DType, boolean
+from anydim.base.errors import DimError, InputError
+from anydim.lang.contract import factors, sum_of_products
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.gather import read_values
+from anydim.lang.instantiate import identity
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Literal,
+    Read,
+    SizeTerm,
+    Statement,
+    TensorType,
+)
+from anydim.lang.typing import dtype_of
+from anydim.sizes import Size, maximum, minimum
+from anydim.sizes.guard import Guard
+
+LARGEST = 1 << 23  # elements of one intermediate array
+Array = numpy.ndarray[Any, Any]
+Span = tuple[int, int]
+
+_RELATIONS = {
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<=": lambda a, b: a <= b,
+    "<": lambda a, b: a < b,
+}
+
+
+def evaluate(
+    group: Group,
+    tensors: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    precision: DType | numpy.dtype[Any] | None = None,
+) -> dict[str, Array]:
+    """The outputs of a group for these inputs and sizes.
+
+    With `precision`, all floating point is computed (and returned) in that type. Raises DimError
+    for a guard that fails and InputError for an input that does not fit or a read out of bounds.
+    """
+    wide = precision.numpy if isinstance(precision, DType) else precision
+    check_guards(group.guards, sizes)
+    values: dict[str, Array] = {}
+    for tensor in group.inputs:
+        values[tensor.name] = _input(tensor.name, tensor.type, tensors, sizes, wide)
+    types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+    with numpy.errstate(all="ignore"):
+        for statement in group.statements:
+            values[statement.target] = _Evaluator(statement, types, values, sizes, wide).run()
+    return {tensor.name: values[tensor.name] for tensor in group.outputs}
+
+
+def check_guards(guards: tuple[Guard, ...], sizes: Mapping[str, int]) -> None:
+    """Raise DimError for the first guard that does not hold; those on unknown sizes are passed."""
+    for guard in guards:
+        if (guard.left.symbols | guard.right.symbols) - sizes.keys():
+            continue
+        left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
+        if not _RELATIONS[guard.relation](left, right):
+            raise DimError(
+                f"{guard.message} does not hold",
+                f"{guard.left} {guard.relation} {guard.right}, with {left} and {right}",
+            )
+
+
+def _input(
+    name: str, kind: TensorType, tensors: Mapping[str, Array], sizes: Mapping[str, int],
+    wide: numpy.dtype[Any] | None,
+) -> Array:  # fmt: skip
+    if name not in tensors:
+        raise InputError(f"tensor '{name}' is missing")
+    value = numpy.asarray(tensors[name])
+    known = [s.evaluate(sizes) if s.symbols <= sizes.keys() else None for s in kind.shape]
+    fits = len(known) == value.ndim
+    if not fits or any(k is not None and k != n for k, n in zip(known, value.shape)):
+        raise InputError(f"tensor '{name}' has shape {value.shape}, and its type is {kind}")
+    return value.astype(wide) if wide is not None and value.dtype.kind == "f" else value
+
+
+@dataclass
+class _Evaluator:
+    """Evaluates one statement."""
+
+    statement: Statement
+    types: Mapping[str, TensorType]
+    values: Mapping[str, Array]
+    sizes: Mapping[str, int]
+    wide: numpy.dtype[Any] | None
+
+    def __post_init__(self) -> None:
+        axes = (*self.statement.axes, *self.statement.reduced)
+        self.places = {axis.name: place for place, axis in enumerate(axes)}
+        self.dtype = dtype_of(self.statement.body, self.types)
+
+    def run(self) -> Array:
+        """The whole target."""
+        statement = self.statement
+        shape = tuple(self._length(axis) for axis in statement.axes)
+        spans = [(0, length) for length in (*shape, *map(self._length, statement.reduced))]
+        if prod(shape) == 0:
+            return numpy.empty(shape, self._numpy(self.dtype))
+        if prod(stop for _, stop in spans) == 0:
+            neutral = identity(statement.combine, self.dtype).value
+            return numpy.full(shape, neutral, self._numpy(self.dtype))
+        return self._block(spans)
+
+    def _length(self, axis: Axis) -> int:
+        return max(0, axis.extent.evaluate(self.sizes))
+
+    def _numpy(self, dtype: DType) -> numpy.dtype[Any]:
+        return self.wide if self.wide is not None and dtype.is_float else dtype.numpy
+
+    # ---- blocks --------------------------------------------------------------------------------
+
+    def _block(self, spans: list[Span]) -> Array:
+        """The target over part of its ranges, reduced over what the spans cover."""
+        statement = self.statement
+        if statement.combine == "add" and self.dtype.is_float:
+            parts = factors(statement.body)
+            if len(parts) > 1 and all(self._size(part, spans) <= LARGEST for part in parts):
+                arrays = [self._value(part, spans) for part in parts]
+                lengths = [stop - start for start, stop in spans]
+                if not any(array.dtype == object for array in arrays):
+                    return sum_of_products(arrays, lengths, len(statement.axes))
+        if self._size(statement.body, spans) > LARGEST:
+            return self._split(spans)
+        return self._reduce(self._value(statement.body, spans), spans)
+
+    def _size(self, expr: Expr, spans: list[Span]) -> int:
+        used = indices_of(expr)
+        return prod(
+            stop - start for name, (start, stop) in zip(self.places, spans) if name in used
+        )
+
+    def _split(self, spans: list[Span]) -> Array:
+        longest = max(range(len(spans)), key=lambda place: spans[place][1] - spans[place][0])
+        start, stop = spans[longest]
+        middle = (start + stop) // 2
+        lower, upper = list(spans), list(spans)
+        lower[longest], upper[longest] = (start, middle), (middle, stop)
+        halves = self._block(lower), self._block(upper)
+        if longest < len(self.statement.axes):
+            return numpy.concatenate(halves, axis=longest)
+        return self._apply(self.statement.combine, list(halves))
+
+    def _reduce(self, value: Array, spans: list[Span]) -> Array:
+        lengths = tuple(stop - start for start, stop in spans)
+        outer = len(self.statement.axes)
+        value = numpy.broadcast_to(value, lengths)
+        if value.dtype != object:
+            value = value.astype(self._numpy(self.dtype), copy=False)
+        if not self.statement.combine:
+            return numpy.array(value)
+        axes = tuple(range(outer, len(lengths)))
+        if value.dtype == object:
+            return self._reduce_objects(value, axes)
+        ufunc: Any = FUNCTIONS[self.statement.combine].numpy
+        return numpy.asarray(ufunc.reduce(value, axis=axes, dtype=value.dtype))
+
+    def _reduce_objects(self, value: Array, axes: tuple[int, ...]) -> Array:
+        moved = numpy.moveaxis(value, axes, range(len(axes)))
+        flat = moved.reshape((-1, *moved.shape[len(axes) :]))
+        result = _as_array(flat[0])
+        for part in flat[1:]:
+            result = self._apply(self.statement.combine, [result, _as_array(part)])
+        return result
+
+    # ---- expressions ---------------------------------------------------------------------------
+
+    def _value(self, expr: Expr, spans: list[Span]) -> Array:
+        if isinstance(expr, Literal):
+            kind = dtype_of(expr, self.types)
+            return numpy.full((1,) * len(spans), expr.value, self._numpy(kind))
+        if isinstance(expr, SizeTerm):
+            return _as_array(self._size_value(expr.size)).reshape((1,) * len(spans))
+        if isinstance(expr, Index):
+            place = self.places[expr.name]
+            shape = [1] * len(spans)
+            shape[place] = -1
+            return numpy.arange(*spans[place], dtype=numpy.int64).reshape(shape)
+        if isinstance(expr, Read):
+            return self._read(expr, spans)
+        if isinstance(expr, Cast):
+            return self._cast(expr.dtype, self._value(expr.argument, spans))
+        arguments = [self._value(argument, spans) for argument in expr.arguments]
+        result = self._apply(expr.function, arguments)
+        if result.dtype == object:
+            return result
+        return result.astype(self._numpy(dtype_of(expr, self.types)), copy=False)
+
+    def _size_value(self, size: Size) -> Any:
+        rest = size.substitute(self.sizes)
+        return rest if rest.constant is None else numpy.int64(rest.constant)
+
+    def _read(self, read: Read, spans: list[Span]) -> Array:
+        default = None if read.default is None else self._value(read.default, spans)
+        where = {name: spans[place] for name, place in self.places.items()}
+        return read_values(
+            self.values[read.tensor], read, where, self.places,
+            lambda index: self._value(index, spans), default, self.sizes,
+        )  # fmt: skip
+
+    def _cast(self, dtype: DType, value: Array) -> Array:
+        if value.dtype != object:
+            if dtype == boolean and value.dtype.kind == "f":
+                return value != 0
+            return value.astype(self._numpy(dtype))
+        if dtype.is_integer:
+            return value
+        return _plain(value).astype(self._numpy(dtype))
+
+    def _apply(self, function: str, arguments: list[Array]) -> Array:
+        if any(a.dtype == object for a in arguments) and function in ("min", "max"):
+            pick = minimum if function == "min" else maximum
+            return _as_array(numpy.frompyfunc(lambda a, b: pick(a, b), 2, 1)(*arguments))
+        if function in ("and", "or", "not", "xor", "select"):
+            arguments = [_plain(arguments[0]).astype(bool), *arguments[1:]]
+        return _as_array(FUNCTIONS[function].numpy(*arguments))
+
+
+def _as_array(value: Any) -> Array:
+    if isinstance(value, (numpy.ndarray, numpy.generic)):
+        return numpy.asarray(value)
+    array = numpy.empty((), dtype=object)
+    array[()] = value
+    return array
+
+
+def _plain(value: Array) -> Array:
+    """An object array of known sizes as int64; raises InputError for an unknown one."""
+    if value.dtype != object:
+        return value
+    flat = []
+    for item in value.reshape(-1):
+        constant = item.constant if isinstance(item, Size) else item
+        if constant is None:
+            raise InputError(f"the value {item} is not known before the program runs")
+        flat.append(constant)
+    return numpy.array(flat).reshape(value.shape)
+
+
+def indices_of(expr: Expr) -> set[str]:
+    """The indices an expression depends on."""
+    found: set[str] = set()
+    waiting = [expr]
+    while waiting:
+        expr = waiting.pop()
+        if isinstance(expr, Index):
+            found.add(expr.name)
+        elif isinstance(expr, Read):
+            waiting += expr.indices
+            waiting += () if expr.default is None else (expr.default,)
+        elif isinstance(expr, Apply):
+            waiting += expr.arguments
+        elif isinstance(expr, Cast):
+            waiting.append(expr.argument)
+    return found

@@ -1,0 +1,164 @@
+"""Text -> surface tree. Every bad text is a LanguageError that points at the place.
+
+The parser is made from `grammar.lark` on first use (about 50 ms) and kept; results are remembered
+by text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache, lru_cache
+from importlib import resources
+from re import MULTILINE
+from re import compile as pattern
+from typing import TYPE_CHECKING, Any
+
+from anydim.base.errors import LanguageError
+from anydim.lang.check import check
+from anydim.lang.rules import builder
+from anydim.lang.syntax import Definition, Problem, error_at
+
+if TYPE_CHECKING:
+    from lark import Lark
+
+LONGEST_TEXT = 1_000_000
+
+
+def parse(text: str, file: str = "<text>") -> dict[str, Definition]:
+    """The definitions of a text by name, in order; raises LanguageError for a bad text."""
+    return {definition.name: definition for definition in _parsed(text, file)}
+
+
+def parse_definition(text: str, file: str = "<text>") -> Definition:
+    """The one definition of a text; raises LanguageError when there is not exactly one."""
+    found = _parsed(text, file)
+    if len(found) != 1:
+        raise LanguageError(f"{file}: expected one definition, found {len(found)}")
+    return found[0]
+
+
+class Library(Mapping[str, Definition]):
+    """The definitions of a text, each parsed when it is first asked for.
+
+    Definitions start at the beginning of a line. For a library of which a program uses a part.
+    """
+
+    def __init__(self, text: str, file: str = "<text>") -> None:
+        starts = [(match.start(), match[1]) for match in _START.finditer(text)]
+        ends = [start for start, _ in starts[1:]] + [len(text)]
+        self._file = file
+        self._parts = {
+            name: (text.count("\n", 0, start), text[start:end])
+            for (start, name), end in zip(starts, ends)
+        }
+
+    def __getitem__(self, name: str) -> Definition:
+        line, part = self._parts[name]
+        return parse_definition("\n" * line + part, self._file)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+_START = pattern(r"^def\s+([A-Za-z_]\w*)", MULTILINE)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str, file: str) -> tuple[Definition, ...]:
+    definitions: list[Definition] = run_grammar("start", text, file)
+    names: set[str] = set()
+    for definition in definitions:
+        if definition.name in names:
+            raise error_at(
+                text, file, definition.position, f"'{definition.name}' is defined twice"
+            )
+        names.add(definition.name)
+    located = [_with_source(definition, text, file) for definition in definitions]
+    for definition in located:
+        check(definition, names)
+    return tuple(located)
+
+
+def _with_source(definition: Definition, text: str, file: str) -> Definition:
+    return Definition(
+        definition.name, definition.parameters, definition.attributes, definition.results,
+        definition.statements, definition.position, text, file,
+    )  # fmt: skip
+
+
+# ---- the grammar -------------------------------------------------------------------------------
+
+
+def run_grammar(start: str, text: str, file: str) -> Any:
+    """What rule `start` makes of a text; raises LanguageError with the place of a failure."""
+    from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
+
+    if len(text) > LONGEST_TEXT:
+        raise LanguageError(f"{file}: a text of {len(text)} characters is too long")
+    try:
+        return grammar().parse(text, start=start)
+    except Problem as problem:
+        raise error_at(text, file, problem.position, problem.text, problem.hint) from None
+    except UnexpectedToken as error:
+        if error.token.type == "$END":
+            problem = f"the text ends early; expected {_expected(error.accepts or error.expected)}"
+            raise error_at(text, file, len(text.rstrip()), problem) from None
+        found = f"expected {_expected(error.accepts or error.expected)}, found '{error.token}'"
+        hint = _hint(str(error.token), text, error.token.start_pos or 0)
+        raise error_at(text, file, error.token.start_pos or 0, found, hint) from None
+    except UnexpectedCharacters as error:
+        character = text[error.pos_in_stream]
+        expected = _expected(error.allowed or set())
+        problem = f"expected {expected}, found {character!r}"
+        hint = _hint(character, text, error.pos_in_stream)
+        raise error_at(text, file, error.pos_in_stream, problem, hint) from None
+    except UnexpectedEOF as error:
+        problem = f"the text ends early; expected {_expected(set(error.expected))}"
+        raise error_at(text, file, len(text.rstrip()), problem) from None
+
+
+@cache
+def grammar() -> Lark:
+    """The parser; made once."""
+    from lark import Lark
+
+    text = resources.files("anydim.lang").joinpath("grammar.lark").read_text("utf-8")
+    return Lark(
+        text,
+        parser="lalr",
+        lexer="contextual",
+        start=["start"],
+        transformer=builder(),
+    )
+
+
+_WORDS = {
+    "NAME": "a name", "NUMBER": "a number", "ELLIPSIS": "'...name'", "ASSIGN": "an assignment",
+    "OPERATOR": "an operator", "MINUS": "", "PREFIX": "", "DIMENSION": "", "CAST": "", "SIZE": "",
+    "FOR": "", "IF": "", "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'",
+    "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','", "SEMICOLON": "';'", "COLON": "':'",
+    "QMARK": "'?'", "EQUAL": "'='", "DEF": "'def'", "WHERE": "'where'", "ELSE": "'else'",
+    "IN": "'in'", "EXISTS": "'exists'", "$END": "the end", "__ANON_0": "'->'",
+}  # fmt: skip
+
+
+def _expected(terminals: set[str]) -> str:
+    if "NAME" in terminals and "NUMBER" in terminals:
+        return "an expression"
+    if "RBRACE" in terminals:
+        return "a statement or '}'"
+    if "OPERATOR" in terminals:
+        terminals = terminals - {"QMARK", "ELSE", "WHERE", "LPAR", "LSQB"}
+    words = sorted({_WORDS.get(name, name.lower()) for name in terminals} - {""})
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or "the end"
+
+
+def _hint(found: str, text: str, position: int) -> str:
+    if text.startswith("//", position) or text.startswith("/*", position):
+        return "comments start with '#'; '//' is floor division"
+    if found == "," and "=" in text[position:].split("\n", 1)[0]:
+        return "a statement assigns one tensor; calls between definitions are not supported yet"
+    return ""

@@ -1,0 +1,255 @@
+"""Element types of expressions: C's promotions, with literals that adapt to what they meet.
+
+`typed` takes the tree as `instantiate` first builds it and returns one where every conversion is
+a Cast and every Literal has a dtype; `dtype_of` reads the type off such a tree.
+
+A literal has no type of its own: it takes that of the other operands; a float literal among
+integers makes a float32. An index or a size is an int64 that gives way to any float type. A
+literal alone is int64, float32 or bool.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType, boolean, float32, int16, int32, int64
+from anydim.base.errors import InternalError
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+
+ARITHMETIC = frozenset(("add", "sub", "mul", "div", "floordiv", "mod", "fmod", "neg", "pow", "abs",
+                        "sign"))  # fmt: skip
+BITS = frozenset(("bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right"))
+LOGIC = frozenset(("and", "or", "xor", "not"))
+
+
+class TypeProblem(Exception):
+    """Why an expression has no type."""
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        self.text, self.hint = text, hint
+        super().__init__(text)
+
+
+def dtype_of(expr: Expr, types: Mapping[str, TensorType]) -> DType:
+    """The element type of a typed expression; `types` are those of the tensors it reads."""
+    if isinstance(expr, Read):
+        return types[expr.tensor].dtype
+    if isinstance(expr, Cast):
+        return expr.dtype
+    if isinstance(expr, (Index, SizeTerm)):
+        return int64
+    if isinstance(expr, Literal):
+        return expr.dtype or _alone(_literal_kind(expr))
+    rule = FUNCTIONS[expr.function].result
+    if rule == "bool":
+        return boolean
+    found = [dtype_of(a, types) for a in expr.arguments[1 if rule == "second" else 0 :]]
+    return found[0] if len(set(found)) == 1 else promote(found)
+
+
+def promote(dtypes: list[DType]) -> DType:
+    """The common type: floats win over integers, then width; mixed signs need a wider int."""
+    best = dtypes[0]
+    for dtype in dtypes[1:]:
+        best = _promote(best, dtype)
+    return best
+
+
+def _promote(left: DType, right: DType) -> DType:
+    if left == right:
+        return left
+    ranks = {"bool": 0, "uint": 1, "int": 1, "float": 2}
+    if ranks[left.kind] != ranks[right.kind]:
+        return left if ranks[left.kind] > ranks[right.kind] else right
+    if left.kind == right.kind:
+        return left if left.bits > right.bits else right
+    signed, unsigned = (left, right) if left.kind == "int" else (right, left)
+    if signed.bits > unsigned.bits:
+        return signed
+    return {8: int16, 16: int32}.get(unsigned.bits, int64)
+
+
+# ---- inference ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Typed:
+    """An expression and its type: `dtype`, or when None the kind of a term that adapts."""
+
+    expr: Expr
+    dtype: DType | None
+    kind: str = ""  # 'bool', 'int', 'index' or 'float' when dtype is None
+
+
+_KINDS = ("bool", "int", "index", "float")
+
+
+def typed(expr: Expr, types: Mapping[str, TensorType]) -> tuple[Expr, DType]:
+    """An equal expression with all conversions written out, and its element type.
+
+    Raises TypeProblem for one that has no type.
+    """
+    return _settle(_infer(expr, types))
+
+
+def as_index(expr: Expr, types: Mapping[str, TensorType]) -> Expr:
+    """A typed index expression; raises TypeProblem when it is not an integer."""
+    result, dtype = typed(expr, types)
+    if not dtype.is_integer:
+        raise TypeProblem(f"an index is an integer, not {dtype}", "write int64(...)")
+    return result
+
+
+def converted(expr: Expr, types: Mapping[str, TensorType], dtype: DType) -> Expr:
+    """A typed expression of the given element type."""
+    return _coerce(_infer(expr, types), dtype)
+
+
+def _alone(kind: str) -> DType:
+    return {"bool": boolean, "int": int64, "index": int64, "float": float32}[kind]
+
+
+def _literal_kind(expr: Literal) -> str:
+    if isinstance(expr.value, bool):
+        return "bool"
+    return "int" if isinstance(expr.value, int) else "float"
+
+
+def _infer(expr: Expr, types: Mapping[str, TensorType]) -> _Typed:
+    if isinstance(expr, Literal):
+        return _Typed(expr, expr.dtype, "" if expr.dtype else _literal_kind(expr))
+    if isinstance(expr, (Index, SizeTerm)):
+        return _Typed(expr, None, "index")
+    if isinstance(expr, Read):
+        dtype = types[expr.tensor].dtype
+        indices = tuple(as_index(index, types) for index in expr.indices)
+        default = None if expr.default is None else converted(expr.default, types, dtype)
+        return _Typed(Read(expr.tensor, indices, expr.flat, default), dtype)
+    if isinstance(expr, Cast):
+        return _Typed(_coerce(_infer(expr.argument, types), expr.dtype), expr.dtype)
+    return _infer_apply(expr, types)
+
+
+def _infer_apply(expr: Apply, types: Mapping[str, TensorType]) -> _Typed:
+    function = expr.function
+    arguments = [_infer(argument, types) for argument in expr.arguments]
+    if function in LOGIC:
+        return _Typed(Apply(function, tuple(_truth(a) for a in arguments)), boolean)
+    if FUNCTIONS[function].result == "second":
+        condition, branches = _truth(arguments[0]), arguments[1:]
+        dtype, kind = _join(branches)
+        made = tuple(b.expr if dtype is None else _coerce(b, dtype) for b in branches)
+        return _Typed(Apply(function, (condition, *made)), dtype, kind)
+    dtype, kind = _join(arguments)
+    if FUNCTIONS[function].result == "bool":
+        common = dtype or _alone(kind)
+        return _Typed(Apply(function, tuple(_coerce(a, common) for a in arguments)), boolean)
+    if FUNCTIONS[function].result == "float" and dtype is None and kind == "int":
+        kind = "float"
+    _refuse(function, dtype or _alone(kind))
+    if dtype is None:
+        return _Typed(Apply(function, tuple(a.expr for a in arguments)), None, kind)
+    return _Typed(Apply(function, tuple(_coerce(a, dtype) for a in arguments)), dtype)
+
+
+def _join(parts: list[_Typed]) -> tuple[DType | None, str]:
+    """The common type of operands: a dtype, or the kind of operands that all adapt."""
+    kinds = [part.kind for part in parts if part.dtype is None]
+    weakest = max(kinds, key=_KINDS.index) if kinds else "bool"
+    fixed = [part.dtype for part in parts if part.dtype is not None]
+    if not fixed:
+        return None, weakest
+    dtype = promote(fixed)
+    if weakest == "float" and not dtype.is_float:
+        return float32, ""
+    if weakest == "index" and not dtype.is_float:
+        return int64, ""
+    if weakest == "int" and dtype == boolean:
+        return int64, ""
+    return dtype, ""
+
+
+def _refuse(function: str, dtype: DType) -> None:
+    """Raise TypeProblem for a function that is not defined on a type."""
+    if FUNCTIONS[function].result == "float" and not dtype.is_float:
+        problem = f"'{function}' takes floating point, not {dtype}"
+        raise TypeProblem(problem, f"write {function}(float(...))")
+    if function in ARITHMETIC and dtype == boolean:
+        raise TypeProblem(f"'{function}' takes numbers, not bool", "write int32(...)")
+    if function in BITS and dtype.is_float:
+        raise TypeProblem(f"'{function}' takes integers, not {dtype}")
+    if function.startswith("shift") and dtype == boolean:
+        raise TypeProblem(f"'{function}' takes integers, not bool")
+
+
+def _truth(part: _Typed) -> Expr:
+    """The operand as a condition: a number holds when it is not 0."""
+    dtype = part.dtype or _alone(part.kind)
+    expr = _coerce(part, dtype)
+    if dtype == boolean:
+        return expr
+    zero = Literal(0.0 if dtype.is_float else 0, dtype)
+    return Apply("not_equal", (expr, zero))
+
+
+def _settle(part: _Typed) -> tuple[Expr, DType]:
+    dtype = part.dtype or _alone(part.kind)
+    return _coerce(part, dtype), dtype
+
+
+def _coerce(part: _Typed, dtype: DType) -> Expr:
+    """The operand as an expression of element type `dtype`."""
+    if part.dtype is not None:
+        return part.expr if part.dtype == dtype else Cast(dtype, part.expr)
+    return _adapt(part.expr, part.kind, dtype)
+
+
+def _adapt(expr: Expr, kind: str, dtype: DType) -> Expr:
+    """Give a term that adapts a type; integer arithmetic stays in int64 until it is done."""
+    if isinstance(expr, Literal):
+        if expr.dtype is not None:
+            return expr if expr.dtype == dtype else Cast(dtype, expr)
+        return literal(expr.value, dtype)
+    if isinstance(expr, SizeTerm) and dtype.is_float and expr.size.constant is not None:
+        return literal(expr.size.constant, dtype)
+    if isinstance(expr, (Index, SizeTerm)):
+        return expr if dtype == int64 else Cast(dtype, expr)
+    if not isinstance(expr, Apply):
+        raise InternalError(f"a {type(expr).__name__} has a type of its own")
+    if dtype != int64 and kind != "float":
+        return Cast(dtype, _adapt(expr, kind, int64))
+    if kind == "float" and not dtype.is_float:
+        return Cast(dtype, _adapt(expr, kind, float32))
+    skip = 1 if expr.function == "select" else 0
+    adapted = tuple(_adapt(a, _kind(a), dtype) for a in expr.arguments[skip:])
+    return Apply(expr.function, (*expr.arguments[:skip], *adapted))
+
+
+def _kind(expr: Expr) -> str:
+    """The kind of a term that adapts."""
+    if isinstance(expr, Literal):
+        return _literal_kind(expr)
+    if not isinstance(expr, Apply):
+        return "index"
+    skip = 1 if expr.function == "select" else 0
+    weakest = max((_kind(a) for a in expr.arguments[skip:]), key=_KINDS.index)
+    rule = FUNCTIONS[expr.function].result
+    return "float" if rule == "float" and weakest == "int" else weakest
+
+
+def literal(value: int | float | bool, dtype: DType) -> Literal:
+    """A literal of a type, its value converted as numpy converts; TypeProblem when out of range."""
+    if dtype.is_float:
+        return Literal(float(value), dtype)
+    if dtype == boolean:
+        return Literal(bool(value), dtype)
+    if value != value or value in (float("inf"), float("-inf")):
+        raise TypeProblem(f"{value} is no value of {dtype}")
+    number = int(value)
+    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
+    high = (1 << (dtype.bits - (dtype.kind == "int"))) - 1
+    if not low <= number <= high:
+        raise TypeProblem(f"{number} is outside {dtype}, which holds {low} to {high}")
+    return Literal(number, dtype)
