@@ -21,7 +21,8 @@ from anydim.sizes.polynomial import polynomial_range, slope, term_by_term
 
 _MOST_QUOTIENTS = 6  # how many of them a size may have to be rewritten
 _MOST_TERMS = 64
-_DEEPEST = 3  # splits of min and max, and uses of constraints, inside each other
+_DEEPEST = 3  # replacements of atoms by their limits inside each other
+_DEEPEST_CONSTRAINT = 2  # uses of constraints inside each other
 
 
 class Enclosure:
@@ -34,49 +35,56 @@ class Enclosure:
         self.ranges = dict(ranges)
         self.constraints = tuple(constraints)
         self._sizes: dict[tuple[Size, int], Interval] = {}
-        self._atoms: dict[str, Interval] = {}
+        self._atoms: dict[tuple[str, int], Interval] = {}
         self._tighten()
 
     def of(self, size: Size, depth: int = 0) -> Interval:
-        """A sound enclosure of the values of a size."""
+        """A sound enclosure of the values of a size.
+
+        `depth` counts the replacements that led here; it bounds the work and the recursion, since
+        a constraint may bring in quotients of the very symbols it is asked about.
+        """
         known = self._sizes.get((size, depth))
         if known is None:
             known = self._sizes[size, depth] = self._enclose(size, depth)
         return known
 
-    def of_atom(self, atom: str) -> Interval:
+    def of_atom(self, atom: str, depth: int = 0) -> Interval:
         """A sound enclosure of a symbol, quotient, remainder, minimum or maximum."""
         if not isinstance(atom, Atom):
             return self.ranges.get(atom, Interval())
-        known = self._atoms.get(atom)
+        known = self._atoms.get((atom, depth))
         if known is None:
-            parts = [self.of(argument) for argument in atom.arguments]
-            known = self._atoms[atom] = _OPERATORS[atom.function](parts)
+            parts = [self.of(argument, depth) for argument in atom.arguments]
+            known = self._atoms[atom, depth] = _OPERATORS[atom.function](parts)
         return known
 
     def _enclose(self, size: Size, depth: int) -> Interval:
-        result = self._polynomial(size)
+        result = self._polynomial(size, depth)
         compound = [atom for m, _ in size.monomials for atom in m if isinstance(atom, Atom)]
         simple = len(size.monomials) < 2 and not (self.constraints or compound)
         if simple or len(size.monomials) > _MOST_TERMS or result.value is not None:
             return result
         if any(atom.function == "floordiv" for atom in compound):
-            result &= self._without_quotients(size)
+            result &= self._without_quotients(size, depth)
         if any(atom.function == "mod" for atom in compound):
-            result &= self._without_remainders(size)
+            result &= self._without_remainders(size, depth)
         if depth < _DEEPEST:
             for atom in dict.fromkeys(compound):
                 if atom.arguments[1].constant is None or atom.function in ("min", "max"):
                     result &= self._by_limits(size, atom, depth)
+        if depth < _DEEPEST_CONSTRAINT:
             for constraint in self.constraints:
                 result &= self._by_constraint(size, constraint, depth)
         return result
 
-    def _polynomial(self, size: Size) -> Interval:
-        ranges = {atom: self.of_atom(atom) for m, _ in size.monomials for atom in m}
-        return polynomial_range(dict(size.monomials), ranges)
+    def _polynomial(self, size: Size, depth: int) -> Interval:
+        return polynomial_range(dict(size.monomials), self._atom_ranges(size, depth))
 
-    def _without_quotients(self, size: Size) -> Interval:
+    def _atom_ranges(self, size: Size, depth: int) -> dict[str, Interval]:
+        return {atom: self.of_atom(atom, depth) for m, _ in size.monomials for atom in m}
+
+    def _without_quotients(self, size: Size, depth: int) -> Interval:
         """Replace x // c by (x - x % c) / c, multiplying the whole size by c."""
         scale = 1
         for _ in range(_MOST_QUOTIENTS):
@@ -89,10 +97,10 @@ class Enclosure:
             kept = Size({m: c for m, c in size.monomials if m not in linear})
             rest = Size({_drop(m, found): c for m, c in size.monomials if m in linear})
             size, scale = kept * by + rest * inner, scale * (by.constant or 1)
-        where = self._polynomial(size)
+        where = self._polynomial(size, depth)
         return interval(_ceil(where.low, scale), _floor(where.high, scale))
 
-    def _without_remainders(self, size: Size) -> Interval:
+    def _without_remainders(self, size: Size, depth: int) -> Interval:
         """Replace x % y by x - y * (x // y)."""
 
         def swap(atom: str) -> Size:
@@ -101,7 +109,7 @@ class Enclosure:
                 return left - right * (left // right)
             return Size({(atom,): 1})
 
-        return self._polynomial(size.replace_atoms(swap))
+        return self._polynomial(size.replace_atoms(swap), depth)
 
     def _by_limits(self, size: Size, atom: Atom, depth: int) -> Interval:
         """Put what an atom can be, or cannot pass, in its place where growth has one direction."""
@@ -109,12 +117,12 @@ class Enclosure:
         def with_atom(value: Size) -> Interval:
             return self.of(size.replace_atoms(_replacing(atom, value)), depth + 1)
 
-        below, above = self._limits(atom)
+        below, above = self._limits(atom, depth)
         result = Interval()
         if atom.function in ("min", "max"):
             result = hull(with_atom(argument) for argument in atom.arguments)
         terms = dict(size.monomials)
-        growth = term_by_term(slope(terms, atom), {a: self.of_atom(a) for m in terms for a in m})
+        growth = term_by_term(slope(terms, atom), self._atom_ranges(size, depth))
         if growth.low < 0:
             below, above = above, below
         if growth.low >= 0 or growth.high <= 0:
@@ -124,16 +132,16 @@ class Enclosure:
                 result &= Interval(None, with_atom(limit).hi)
         return result
 
-    def _limits(self, atom: Atom) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
+    def _limits(self, atom: Atom, depth: int) -> tuple[tuple[Size, ...], tuple[Size, ...]]:
         """Sizes that an atom never lies below, and sizes that it never lies above."""
         left, right = atom.arguments[0], atom.arguments[-1]
         if atom.function == "min":
             return (), atom.arguments
         if atom.function == "max":
             return atom.arguments, ()
-        if right.constant is not None or self.of(right).low <= 0:
+        if right.constant is not None or self.of(right, depth).low <= 0:
             return (), ()
-        top = (left,) if self.of(left).low >= 0 else ()
+        top = (left,) if self.of(left, depth).low >= 0 else ()
         if atom.function == "mod":
             return (_ZERO,), (right - 1, *top)
         return ((_ZERO,), top) if top else ((), ())

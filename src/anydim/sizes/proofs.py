@@ -83,6 +83,8 @@ def simplify(size: Size, box: Box) -> Size:
         if not isinstance(atom, Atom):
             return Size({(atom,): 1})
         arguments = tuple(simplify(argument, box) for argument in atom.arguments)
+        if atom.function in ("floordiv", "mod") and arguments[1] == 0:
+            return Size({(atom,): 1})  # defined nowhere in the box; evaluating it says so
         if atom.function in ("min", "max"):
             return _simplify_extreme(atom.function, arguments, box)
         return _simplify_division(atom.function, arguments, box)
@@ -121,7 +123,10 @@ def _simplify_division(function: str, arguments: tuple[Size, ...], box: Box) -> 
 
 
 def _proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
-    return prove(left, relation, right, box) is Truth.PROVED
+    """What bounds alone prove; not `prove`, which would simplify again without end."""
+    if relation.startswith(">"):
+        left, right, relation = as_constant(right), left, relation.replace(">", "<")
+    return _against_zero(left - right, relation, box) is Truth.PROVED
 
 
 def _split_multiples(size: Size, divisor: Size) -> tuple[Size, Size]:

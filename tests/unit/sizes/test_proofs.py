@@ -139,6 +139,7 @@ def test_constraints_settle_what_bounds_cannot() -> None:
     assert prove(as_size("m"), ">=", as_size("n"), shorter) is Truth.REFUTED
     assert bounds(as_size("m"), shorter) == Interval(0, 511)
     assert bounds(as_size("n"), shorter) == Interval(1, 512)
+    assert bounds(as_size("(n - m - 1)//4"), shorter) == Interval(0, 127)
     same = Box(dims, (as_size("n - 2*m"), as_size("2*m - n")))
     assert prove(as_size("n"), "==", as_size("2*m"), same) is Truth.PROVED
     assert bounds(as_size("m"), same) == Interval(0, 256)
@@ -165,6 +166,19 @@ def test_constraints_settle_what_bounds_cannot() -> None:
 )
 def test_simplify(text: str, simpler: str) -> None:
     assert str(simplify(as_size(text), BOX)) == simpler
+
+
+def test_a_constraint_may_hold_quotients_of_its_own_symbols() -> None:
+    box = Box.of(Dim("a", 0, 9), Dim("b", 1, 2), constraints=(as_size("a//b + b - 1"),))
+    assert prove(as_size("a//b"), ">=", as_size("1 - b"), box) is Truth.PROVED
+    assert prove(as_size("a"), "==", as_size("b"), box) is Truth.UNKNOWN
+
+
+def test_a_divisor_that_is_always_zero_is_left_for_evaluation_to_report() -> None:
+    box = Box.of(Dim("a", 0, 0), Dim("b", 1, 2))
+    size = as_size("b//(a//b) + b % (a//b)")
+    assert simplify(size, box) == size
+    assert prove(size, "==", 3, box) is Truth.UNKNOWN
 
 
 def test_an_unknown_relation_is_our_bug() -> None:
