@@ -1,0 +1,90 @@
+"""Compiled objects kept on disk, found again by the hash of everything they depend on.
+
+Several processes may use one folder: files appear whole by rename, and a file that does not match
+its checksum counts as missing. The least recently used files go when the folder is too large. A
+folder that cannot be used costs a compile, never an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from anydim.base import settings
+
+_MAGIC = b"anydim-object-1\n"
+_DIGEST = 32
+
+
+def object_key(*parts: str) -> str:
+    """The name of an object that depends on these texts."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()
+
+
+@dataclass(frozen=True)
+class ObjectCache:
+    """A folder of compiled objects; `limit` is in bytes."""
+
+    folder: Path
+    limit: int
+
+    def get(self, key: str) -> bytes | None:
+        """The object, or None when it is not there whole."""
+        path = self._path(key)
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return None
+        head = len(_MAGIC) + _DIGEST
+        payload = data[head:]
+        if data[:head] != _MAGIC + hashlib.sha256(payload).digest():
+            with contextlib.suppress(OSError):
+                path.unlink()
+            return None
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        return payload
+
+    def put(self, key: str, payload: bytes) -> None:
+        """Keep an object, if the folder lets us."""
+        path = self._path(key)
+        with contextlib.suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
+                os.replace(name, path)
+            except OSError:
+                os.unlink(name)
+
+    def trim(self) -> None:
+        """Remove the least recently used objects until the rest fits into the limit."""
+        with contextlib.suppress(OSError):
+            files = [(f, f.stat()) for f in self.folder.glob("*/*") if f.is_file()]
+            total = sum(stat.st_size for _, stat in files)
+            for file, stat in sorted(files, key=lambda entry: entry[1].st_mtime_ns):
+                if total <= self.limit:
+                    return
+                with contextlib.suppress(OSError):
+                    file.unlink()
+                total -= stat.st_size
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / key[2:]
+
+
+def user_cache() -> ObjectCache | None:
+    """The cache that the settings ask for."""
+    if not settings.use_cache:
+        return None
+    return ObjectCache(Path(settings.cache_dir) / "objects", settings.cache_limit_mb * 1024**2)

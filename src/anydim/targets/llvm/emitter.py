@@ -1,0 +1,162 @@
+"""Writes the text of one function: values in SSA form, blocks, phis.
+
+The text needs no clean-up passes. Equal pure instructions are written once as long as the first
+one dominates; an instruction of a loop whose operands come from outside it is written before the
+loop. Names: %a0, %a1, ... parameters, %t1, %t2, ... values, b1, b2, ... blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+Lines: TypeAlias = "list[str | Lines]"
+
+
+@dataclass
+class Module:
+    """What the functions of one module share: declarations and helper functions they use."""
+
+    declarations: dict[str, str] = field(default_factory=dict)
+    helpers: dict[str, str] = field(default_factory=dict)
+
+    def declare(self, result: str, name: str, arguments: Iterable[str]) -> None:
+        """Declare a function of another module, once; `name` has its @."""
+        if name not in self.declarations:
+            self.declarations[name] = f"declare {result} {name}({', '.join(arguments)})"
+
+    def text(self) -> str:
+        return "\n".join([*self.helpers.values(), *self.declarations.values()])
+
+
+@dataclass
+class Scope:
+    """A piece of code and what is known only inside it. `before` is where a loop's hoists go."""
+
+    before: Lines | None = None
+    keys: list[str] = field(default_factory=list)
+
+
+class Emitter:
+    """The function being written; see the module's docstring."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.entry: Lines = []
+        self.block = "entry"
+        self._lines: Lines = ["entry:", self.entry]
+        self._scopes = [Scope()]
+        self._known: dict[str, str] = {}
+        self._depth: dict[str, int] = {}
+        self._count = 0
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def fresh(self) -> str:
+        """A name for a value made in the present scope."""
+        self._count += 1
+        name = f"%t{self._count}"
+        self._depth[name] = len(self._scopes) - 1
+        return name
+
+    def depth(self, name: str) -> int:
+        """How many scopes a value is inside of; constants and parameters have depth 0."""
+        return self._depth.get(name, 0)
+
+    def pure(self, instruction: str, operands: Iterable[str]) -> str:
+        """The result of an instruction that reads no memory and cannot fail."""
+        known = self._known.get(instruction)
+        if known is not None:
+            return known
+        depth = self._depth
+        needed = max((depth.get(operand, 0) for operand in operands), default=0)
+        level = len(self._scopes) - 1
+        target = self._lines
+        while level > needed:
+            before = self._scopes[level].before
+            if before is None:
+                break
+            target = before
+            level -= 1
+        self._count += 1
+        name = f"%t{self._count}"
+        depth[name] = level
+        target.append(f"  {name} = {instruction}")
+        self._known[instruction] = name
+        self._scopes[level].keys.append(instruction)
+        return name
+
+    def once(self, instruction: str) -> str:
+        """The result of an instruction that must run here."""
+        name = self.fresh()
+        self._lines.append(f"  {name} = {instruction}")
+        return name
+
+    def write(self, line: str) -> None:
+        """An instruction without result."""
+        self._lines.append(f"  {line}")
+
+    def alloca(self, type_: str, alignment: int) -> str:
+        """Memory that lives until the function returns."""
+        self._count += 1
+        name = f"%t{self._count}"
+        self.entry.append(f"  {name} = alloca {type_}, align {alignment}")
+        return name
+
+    def intrinsic(self, result: str, name: str, *arguments: tuple[str, str]) -> str:
+        """A call of a pure intrinsic on (type, operand) pairs."""
+        call = self.call_text(result, name, arguments)
+        return self.pure(call, [operand for _, operand in arguments])
+
+    def call_text(self, result: str, name: str, arguments: Iterable[tuple[str, str]]) -> str:
+        """The text of a call; the intrinsic is declared."""
+        pairs = tuple(arguments)
+        self.module.declare(result, f"@{name}", (kind.split(" align")[0] for kind, _ in pairs))
+        return f"call {result} @{name}({', '.join(f'{kind} {text}' for kind, text in pairs)})"
+
+    # ---- blocks --------------------------------------------------------------------------------
+
+    def new_label(self) -> str:
+        self._count += 1
+        return f"b{self._count}"
+
+    def jump(self, label: str) -> None:
+        self._lines.append(f"  br label %{label}")
+
+    def branch(self, condition: str, then: str, otherwise: str) -> None:
+        self._lines.append(f"  br i1 {condition}, label %{then}, label %{otherwise}")
+
+    def start(self, label: str) -> None:
+        """Begin a block."""
+        self._lines.append(f"{label}:")
+        self.block = label
+
+    def reserve(self) -> Lines:
+        """A place here for lines that are not known yet."""
+        place: Lines = []
+        self._lines.append(place)
+        return place
+
+    @contextmanager
+    def scope(self, before: Lines | None = None) -> Iterator[None]:
+        """Inside, new values are known only there; of a loop when `before` is given."""
+        self._scopes.append(Scope(before))
+        yield
+        for key in self._scopes.pop().keys:
+            del self._known[key]
+
+    def text(self) -> str:
+        """All lines of the body."""
+        out: list[str] = []
+        _flatten(self._lines, out)
+        return "\n".join(out)
+
+
+def _flatten(lines: Lines, out: list[str]) -> None:
+    for line in lines:
+        if isinstance(line, str):
+            out.append(line)
+        else:
+            _flatten(line, out)

@@ -1,0 +1,75 @@
+"""The machine this process runs on, as LLVM sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from anydim.base import settings
+from anydim.kernels.launch import Machine
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@dataclass(frozen=True)
+class Host:
+    """What a compile is for: all of it is part of the key of a cached object."""
+
+    triple: str
+    cpu: str
+    features: str
+    llvm: str
+
+
+@lru_cache(maxsize=1)
+def host() -> Host:
+    """This machine's triple, processor and features."""
+    import llvmlite.binding as llvm
+
+    return Host(
+        triple=llvm.get_default_triple(),
+        cpu=llvm.get_host_cpu_name(),
+        features=llvm.get_host_cpu_features().flatten(),
+        llvm=".".join(map(str, llvm.llvm_version_info)),
+    )
+
+
+def machine() -> Machine:
+    """Vectors, registers and caches for the templates; honours `settings.vector_bits`."""
+    vector_bytes, registers = vector_unit(host().features, host().triple, settings.vector_bits)
+    usual = Machine()
+    return Machine(
+        vector_bytes=vector_bytes,
+        registers=registers,
+        l1_bytes=_cache_bytes("1") or usual.l1_bytes,
+        l2_bytes=_cache_bytes("2") or usual.l2_bytes,
+    )
+
+
+def vector_unit(features: str, triple: str, wanted_bits: int = 0) -> tuple[int, int]:
+    """(bytes of a vector register, their number), no wider than `wanted_bits` unless that is 0."""
+    have = set(features.split(","))
+    if {"+avx512f", "+avx512bw", "+avx512vl", "+avx512dq"} <= have:
+        widest, registers = 64, 32
+    elif {"+avx2", "+fma"} <= have:
+        widest, registers = 32, 16
+    else:
+        widest, registers = 16, 32 if triple.startswith(("aarch64", "arm64")) else 16
+    if wanted_bits:
+        widest = max(16, min(widest, wanted_bits // 8))
+    return widest, registers
+
+
+@lru_cache(maxsize=4)
+def _cache_bytes(level: str) -> int:
+    """Bytes of the data cache of that level, 0 when the system does not say."""
+    try:
+        for index in sorted(_CACHES.glob("index*")):
+            kind = (index / "type").read_text().strip()
+            if (index / "level").read_text().strip() == level and kind != "Instruction":
+                size = (index / "size").read_text().strip()
+                return int(size.rstrip("KM")) * {"K": 1024, "M": 1024**2}.get(size[-1], 1)
+    except (OSError, ValueError):
+        return 0
+    return 0

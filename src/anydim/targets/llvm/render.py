@@ -1,0 +1,78 @@
+"""Loop IR to the text of LLVM modules.
+
+A kernel's module exports `void @NAME(ptr arguments, i64 start, i64 stop, ptr scratch)`, where
+`arguments` points to 8-byte slots: the operands' pointers in order, then the int64 sizes. It
+needs no other symbol than the library functions it calls. A library exports its public functions
+under their own names.
+"""
+
+from __future__ import annotations
+
+from anydim.kernels import ir
+from anydim.targets.llvm.emitter import Module
+from anydim.targets.llvm.spelling import symbol, type_text
+from anydim.targets.llvm.steps import Steps
+from anydim.targets.llvm.values import ZERO, Buffer
+
+_ZEROS = f"{ZERO} = private unnamed_addr constant i64 0, align 8"
+
+
+def render_kernel(kernel: ir.Kernel, vector_bytes: int = 64) -> str:
+    """The module of a kernel; `vector_bytes` is the widest vector LLVM may use."""
+    module = Module()
+    functions = [_function(module, f, "internal ") for f in kernel.functions]
+    own = {f.name for f in kernel.functions}
+    return _module(module, [*functions, _entry(kernel)], own, vector_bytes)
+
+
+def render_library(library: ir.Library, vector_bytes: int = 64) -> str:
+    """The module of a library."""
+    module = Module()
+    functions = [
+        _function(module, f, "" if f.public else "internal ") for f in library.functions
+    ]
+    return _module(module, functions, {f.name for f in library.functions}, vector_bytes)
+
+
+def _module(module: Module, functions: list[str], own: set[str], vector_bytes: int) -> str:
+    for name in own:
+        module.declarations.pop(symbol(name), None)
+    bits = 8 * vector_bytes
+    attributes = (
+        f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" '
+        f'"min-legal-vector-width"="{bits}" }}'
+    )
+    body = "\n\n".join(functions)
+    zeros = [_ZEROS] if ZERO in body else []
+    return "\n\n".join([*zeros, body, module.text(), attributes]) + "\n"
+
+
+def _function(module: Module, function: ir.Function, linkage: str) -> str:
+    steps = Steps(module)
+    parameters = []
+    for number, parameter in enumerate(function.parameters):
+        name = f"%a{number}"
+        if isinstance(parameter, ir.Pointer):
+            steps.values.buffers[parameter.name] = Buffer(name, parameter.dtype)
+            parameters.append(f"ptr {'' if parameter.alias else 'noalias '}{name}")
+        else:
+            steps.values.names[parameter.name] = name
+            kind = type_text(parameter.type.dtype, parameter.type.lanes)
+            parameters.append(f"{kind} {name}")
+    steps.run(function.body)
+    head = f"define {linkage}void {symbol(function.name)}({', '.join(parameters)}) #0 {{"
+    return f"{head}\n{steps.emitter.text()}\n  ret void\n}}"
+
+
+def _entry(kernel: ir.Kernel) -> str:
+    """The exported function: takes the argument block apart and calls `main`."""
+    lines, arguments = [], []
+    kinds = ["ptr"] * len(kernel.operands) + ["i64"] * len(kernel.sizes)
+    for slot, kind in enumerate(kinds):
+        lines.append(f"  %p{slot} = getelementptr i64, ptr %arguments, i64 {slot}")
+        lines.append(f"  %v{slot} = load {kind}, ptr %p{slot}, align 8")
+        arguments.append(f"{kind} %v{slot}")
+    arguments += ["i64 %start", "i64 %stop", "ptr %scratch"]
+    head = f"define void {symbol(kernel.name)}(ptr %arguments, i64 %start, i64 %stop, ptr %scratch)"
+    call = f"  tail call void {symbol(kernel.main.name)}({', '.join(arguments)})"
+    return "\n".join([f"{head} #0 {{", *lines, call, "  ret void", "}"])

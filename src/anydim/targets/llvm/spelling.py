@@ -1,0 +1,68 @@
+"""LLVM's spelling of types and constants."""
+
+from __future__ import annotations
+
+import re
+import struct
+from functools import lru_cache
+
+import numpy
+
+from anydim.base.dtypes import DType
+
+_FLOATS = {16: "half", 32: "float", 64: "double"}
+_PLAIN = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]*")
+
+
+@lru_cache(maxsize=None)
+def type_text(dtype: DType, lanes: int = 1) -> str:
+    """The type of a value: 'float', '<8 x i1>', ..."""
+    element = _FLOATS[dtype.bits] if dtype.is_float else f"i{dtype.bits}"
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+@lru_cache(maxsize=None)
+def memory_text(dtype: DType, lanes: int = 1) -> str:
+    """The type of the same value in memory, where a boolean takes a byte."""
+    if dtype.kind != "bool":
+        return type_text(dtype, lanes)
+    return "i8" if lanes == 1 else f"<{lanes} x i8>"
+
+
+@lru_cache(maxsize=None)
+def suffix(dtype: DType, lanes: int = 1) -> str:
+    """The mangled type in the name of an overloaded intrinsic: 'f32', 'v8i1', ..."""
+    letter = "f" if dtype.is_float else "i"
+    return f"{letter}{dtype.bits}" if lanes == 1 else f"v{lanes}{letter}{dtype.bits}"
+
+
+@lru_cache(maxsize=65536)
+def constant(dtype: DType, value: int | float | bool, lanes: int = 1) -> str:
+    """A number as an operand; wrapped or rounded to the element type."""
+    text = _scalar(dtype, value)
+    return text if lanes == 1 else f"splat ({type_text(dtype)} {text})"
+
+
+def _scalar(dtype: DType, value: int | float | bool) -> str:
+    if dtype.kind == "bool":
+        return "true" if value else "false"
+    if dtype.is_float:
+        with numpy.errstate(over="ignore"):
+            rounded = float(dtype.numpy.type(value))
+        if dtype.bits == 16:
+            return f"0xH{struct.unpack('<H', struct.pack('<e', rounded))[0]:04X}"
+        return f"0x{struct.unpack('<Q', struct.pack('<d', rounded))[0]:016X}"
+    wrapped = int(value) & ((1 << dtype.bits) - 1)
+    return str(wrapped - (1 << dtype.bits) if wrapped >> (dtype.bits - 1) else wrapped)
+
+
+def symbol(name: str) -> str:
+    """A function's name as it is written in a module."""
+    if _PLAIN.fullmatch(name):
+        return f"@{name}"
+    escaped = "".join(c if 32 <= ord(c) < 127 and c not in '"\\' else _escape(c) for c in name)
+    return f'@"{escaped}"'
+
+
+def _escape(character: str) -> str:
+    return "".join(f"\\{byte:02X}" for byte in character.encode())

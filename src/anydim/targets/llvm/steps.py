@@ -1,0 +1,268 @@
+"""Statements of the loop IR as LLVM blocks. Registers become SSA values joined by phis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from anydim.base.dtypes import boolean
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.targets.llvm.emitter import Emitter, Module
+from anydim.targets.llvm.spelling import memory_text, suffix, symbol, type_text
+from anydim.targets.llvm.values import Buffer, Values
+
+Registers = dict[str, tuple[str, ir.Type]]
+
+
+def assigned(steps: tuple[ir.Step, ...]) -> Iterator[str]:
+    """Names of the registers that steps give new values to."""
+    for step in steps:
+        if isinstance(step, ir.Assign):
+            yield step.name
+        elif isinstance(step, ir.For):
+            yield from assigned(step.body)
+        elif isinstance(step, ir.If):
+            yield from assigned(step.then)
+            yield from assigned(step.otherwise)
+        elif isinstance(step, ir.Switch):
+            for _, body in step.cases:
+                yield from assigned(body)
+
+
+class Steps:
+    """Writes the body of one function."""
+
+    def __init__(self, module: Module) -> None:
+        self.emitter = Emitter(module)
+        self.values = Values(self.emitter)
+
+    def run(self, steps: tuple[ir.Step, ...]) -> None:
+        for step in steps:
+            _RULES[type(step)](self, step)
+
+    # ---- plain statements ----------------------------------------------------------------------
+
+    def _let(self, step: ir.Let) -> None:
+        self.values.names[step.name] = self.values.value(step.value)
+
+    def _register(self, step: ir.Declare | ir.Assign) -> None:
+        self.values.registers[step.name] = (self.values.value(step.value), step.value.type)
+
+    def _stack(self, step: ir.Stack) -> None:
+        text = f"[{max(step.count, 1)} x {memory_text(step.dtype)}]"
+        self.values.buffers[step.name] = Buffer(self.emitter.alloca(text, 64), step.dtype)
+
+    def _store(self, step: ir.Store) -> None:
+        emitter, values, kind = self.emitter, self.values, step.value.type
+        value = values.to_memory(kind, values.value(step.value))
+        pointer = values.pointer(step.buffer, step.offset, kind.dtype)
+        memory = memory_text(kind.dtype, kind.lanes)
+        plain = f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}"
+        if step.mask is None:
+            emitter.write(plain)
+            return
+        mask = values.value(step.mask)
+        if kind.lanes == 1:
+            inside, after = emitter.new_label(), emitter.new_label()
+            emitter.branch(mask, inside, after)
+            emitter.start(inside)
+            emitter.write(plain)
+            emitter.jump(after)
+            emitter.start(after)
+            return
+        form = f"v{kind.lanes}i8" if kind.dtype == boolean else suffix(kind.dtype, kind.lanes)
+        flags = type_text(boolean, kind.lanes)
+        arguments = ((memory, value), (f"ptr align {kind.dtype.bytes}", pointer), (flags, mask))
+        emitter.write(emitter.call_text("void", f"llvm.masked.store.{form}.p0", arguments))
+
+    def _prefetch(self, step: ir.Prefetch) -> None:
+        buffer = self.values.buffers[step.buffer]
+        pointer = self.values.pointer(step.buffer, step.offset, buffer.dtype)
+        hints = (("i32", str(int(step.write))), ("i32", "3"), ("i32", "1"))
+        self.emitter.write(
+            self.emitter.call_text("void", "llvm.prefetch.p0", (("ptr", pointer), *hints))
+        )
+
+    def _call(self, step: ir.Call) -> None:
+        parts = []
+        for argument in step.arguments:
+            if isinstance(argument, ir.Address):
+                parts.append(("ptr", self.values.address(argument)))
+            else:
+                kind = type_text(argument.type.dtype, argument.type.lanes)
+                parts.append((kind, self.values.value(argument)))
+        name = symbol(step.function)
+        self.emitter.module.declare("void", name, (kind for kind, _ in parts))
+        texts = ", ".join(f"{kind} {text}" for kind, text in parts)
+        self.emitter.write(f"call void {name}({texts})")
+
+    # ---- control flow --------------------------------------------------------------------------
+
+    def _for(self, step: ir.For) -> None:
+        start, stop, width = (self.values.value(v) for v in (step.start, step.stop, step.step))
+        trips = _constant_trips(start, stop, width)
+        if trips == 0:
+            return
+        if trips == 1:
+            self.values.names[step.variable] = start
+            with self._local_registers():
+                self.run(step.body)
+            return
+        self._loop(step, start, stop, width, trips is not None)
+
+    def _loop(self, step: ir.For, start: str, stop: str, width: str, certain: bool) -> None:
+        """guard; preheader; body with phis; the test stands at the end of the body."""
+        emitter, values = self.emitter, self.values
+        ahead, body, after = (emitter.new_label() for _ in range(3))
+        guard = emitter.block
+        if certain:
+            emitter.jump(ahead)
+        else:
+            flag = emitter.pure(f"icmp slt i64 {start}, {stop}", (start, stop))
+            emitter.branch(flag, ahead, after)
+        emitter.start(ahead)
+        before = emitter.reserve()
+        emitter.jump(body)
+        emitter.start(body)
+        changed = [n for n in dict.fromkeys(assigned(step.body)) if n in values.registers]
+        outside = {name: values.registers[name] for name in changed}
+        phis = emitter.reserve()
+        with emitter.scope(before), self._local_registers():
+            variable = emitter.fresh()
+            inside = {name: emitter.fresh() for name in changed}
+            for name in changed:
+                values.registers[name] = (inside[name], outside[name][1])
+            values.names[step.variable] = variable
+            self.run(step.body)
+            following = emitter.once(f"add nsw i64 {variable}, {width}")
+            again = emitter.once(f"icmp slt i64 {following}, {stop}")
+            latch = emitter.block
+            results = {name: values.registers[name][0] for name in changed}
+        emitter.branch(again, body, after)
+        phis.append(_phi(variable, "i64", (start, ahead), (following, latch)))
+        for name in changed:
+            text = _text(outside[name][1])
+            phis.append(_phi(inside[name], text, (outside[name][0], ahead), (results[name], latch)))
+        emitter.start(after)
+        routes = [(results, latch)]
+        if not certain:
+            routes.append(({name: outside[name][0] for name in changed}, guard))
+        self._join(outside, routes)
+
+    def _if(self, step: ir.If) -> None:
+        condition = self.values.value(step.condition)
+        then, otherwise, after = (self.emitter.new_label() for _ in range(3))
+        if not step.otherwise:
+            otherwise = after
+        outside, here = dict(self.values.registers), self.emitter.block
+        self.emitter.branch(condition, then, otherwise)
+        routes = [self._case(then, step.then, after)]
+        if step.otherwise:
+            routes.append(self._case(otherwise, step.otherwise, after))
+        else:
+            routes.append((_current(outside), here))
+        self._finish(after, outside, routes)
+
+    def _switch(self, step: ir.Switch) -> None:
+        value = self.values.value(step.value)
+        after = self.emitter.new_label()
+        labels = [self.emitter.new_label() for _ in step.cases]
+        outside, here = dict(self.values.registers), self.emitter.block
+        kind = _text(step.value.type)
+        targets = " ".join(
+            f"{kind} {number}, label %{label}" for (number, _), label in zip(step.cases, labels)
+        )
+        self.emitter.write(f"switch {kind} {value}, label %{after} [ {targets} ]")
+        routes = [
+            self._case(label, body, after) for label, (_, body) in zip(labels, step.cases)
+        ]
+        routes.append((_current(outside), here))
+        self._finish(after, outside, routes)
+
+    def _case(
+        self, label: str, body: tuple[ir.Step, ...], after: str
+    ) -> tuple[dict[str, str], str]:
+        """One branch: what registers hold at its end, and the block it ends in."""
+        self.emitter.start(label)
+        outside = dict(self.values.registers)
+        with self.emitter.scope():
+            self.run(body)
+        end = self.emitter.block
+        self.emitter.jump(after)
+        results = {name: self.values.registers[name][0] for name in outside}
+        self.values.registers = outside
+        return results, end
+
+    def _finish(
+        self, after: str, outside: Registers, routes: list[tuple[dict[str, str], str]]
+    ) -> None:
+        self.emitter.start(after)
+        changed = {
+            name: held for name, held in outside.items()
+            if any(results[name] != held[0] for results, _ in routes)
+        }  # fmt: skip
+        self._join(changed, routes)
+
+    def _join(self, changed: Registers, routes: list[tuple[dict[str, str], str]]) -> None:
+        """Registers where routes meet: a phi for each that may differ."""
+        lines = []
+        for name, (_, kind) in changed.items():
+            result = self.emitter.fresh()
+            lines.append(_phi(result, _text(kind), *((held[name], b) for held, b in routes)))
+            self.values.registers[name] = (result, kind)
+        for line in lines:
+            self.emitter.write(line.strip())
+
+    def _local_registers(self) -> _Local:
+        return _Local(self.values)
+
+
+class _Local:
+    """Registers declared inside are forgotten at the end; the others keep their last value."""
+
+    def __init__(self, values: Values) -> None:
+        self.values = values
+
+    def __enter__(self) -> None:
+        self.outside = set(self.values.registers)
+
+    def __exit__(self, *_: object) -> None:
+        registers = self.values.registers
+        self.values.registers = {n: held for n, held in registers.items() if n in self.outside}
+
+
+def _current(registers: Registers) -> dict[str, str]:
+    return {name: held[0] for name, held in registers.items()}
+
+
+def _phi(name: str, kind: str, *sources: tuple[str, str]) -> str:
+    edges = ", ".join(f"[ {value}, %{block} ]" for value, block in sources)
+    return f"  {name} = phi {kind} {edges}"
+
+
+def _text(kind: ir.Type) -> str:
+    return type_text(kind.dtype, kind.lanes)
+
+
+def _constant_trips(start: str, stop: str, width: str) -> int | None:
+    """How often a loop runs, when that is known."""
+    if any(text.startswith("%") for text in (start, stop, width)):
+        return None
+    if int(width) <= 0:
+        raise InternalError(f"a loop of the loop IR has step {width}")
+    return max(0, -((int(start) - int(stop)) // int(width)))
+
+
+_RULES: dict[type, Callable[[Steps, Any], None]] = {
+    ir.Let: Steps._let,
+    ir.Declare: Steps._register,
+    ir.Assign: Steps._register,
+    ir.Stack: Steps._stack,
+    ir.Store: Steps._store,
+    ir.Prefetch: Steps._prefetch,
+    ir.Call: Steps._call,
+    ir.For: Steps._for,
+    ir.If: Steps._if,
+    ir.Switch: Steps._switch,
+}

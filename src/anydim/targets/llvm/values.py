@@ -1,0 +1,276 @@
+"""Expressions of the loop IR as LLVM instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.targets.llvm.convert import convert
+from anydim.targets.llvm.emitter import Emitter
+from anydim.targets.llvm.functions import apply
+from anydim.targets.llvm.lanes import Lanes
+from anydim.targets.llvm.spelling import constant, memory_text, suffix, type_text
+
+ZERO = "@zero"  # eight bytes of zeros: what a masked-off scalar load reads
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A pointer and the element type that `Address` counts in."""
+
+    pointer: str
+    dtype: DType
+
+
+Sum = tuple[tuple[str, ...], int]  # names to add, and a number
+
+
+class Values:
+    """Writes the values of one function; `names`, `registers`, `buffers` say what names mean."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self.names: dict[str, str] = {}
+        self.registers: dict[str, tuple[str, ir.Type]] = {}
+        self.buffers: dict[str, Buffer] = {}
+        self._sums: dict[str, Sum] = {}
+
+    def value(self, node: ir.Value) -> str:
+        """The operand that holds a value; writes what it takes."""
+        return _RULES[type(node)](self, node)
+
+    def _const(self, node: ir.Const) -> str:
+        return constant(node.type.dtype, node.value, node.type.lanes)
+
+    def _var(self, node: ir.Var) -> str:
+        if node.name not in self.names:
+            raise InternalError(f"loop IR uses '{node.name}' where it has no value")
+        return self.names[node.name]
+
+    def _get(self, node: ir.Get) -> str:
+        if node.name not in self.registers:
+            raise InternalError(f"loop IR reads register '{node.name}' where it has no value")
+        return self.registers[node.name][0]
+
+    def _op(self, node: ir.Op) -> str:
+        arguments = [self.value(argument) for argument in node.arguments]
+        kind = node.arguments[-1].type
+        result = apply(self.emitter, node.function, kind.dtype, kind.lanes, arguments)
+        if kind == ir.INDEX and node.function in ("add", "sub", "mul"):
+            self._note_sum(node.function, result, *arguments)
+        return result
+
+    def _convert(self, node: ir.Convert) -> str:
+        have = node.argument.type
+        lanes = Lanes(self.emitter, have.dtype, have.lanes)
+        return convert(lanes, self.value(node.argument), node.type.dtype)
+
+    def _bitcast(self, node: ir.Bitcast) -> str:
+        have = node.argument.type
+        value = self.value(node.argument)
+        target = type_text(node.type.dtype, node.type.lanes)
+        text = f"bitcast {type_text(have.dtype, have.lanes)} {value} to {target}"
+        return self.emitter.pure(text, (value,))
+
+    # ---- addresses -----------------------------------------------------------------------------
+
+    def _sum(self, operand: str) -> Sum:
+        if not operand.startswith("%"):
+            return (), int(operand)
+        return self._sums.get(operand, ((operand,), 0))
+
+    def _note_sum(self, function: str, result: str, a: str, b: str) -> None:
+        """Remember an index value as a sum, so that addresses can be taken apart."""
+        if not result.startswith("%"):
+            return
+        (left, left_number), (right, right_number) = self._sum(a), self._sum(b)
+        if function == "add":
+            self._sums[result] = (left + right, left_number + right_number)
+        elif function == "sub" and not right:
+            self._sums[result] = (left, left_number - right_number)
+        elif function == "mul" and (not left or not right) and left_number * right_number:
+            names, number, factor = left, left_number, right_number
+            if not left:
+                names, number, factor = right, right_number, left_number
+            if len(names) + (number != 0) > 1 and len(names) <= 3:
+                scaled = tuple(self._times(name, factor) for name in names)
+                self._sums[result] = (scaled, number * factor)
+
+    def _times(self, name: str, factor: int) -> str:
+        return self.emitter.pure(f"mul i64 {name}, {factor}", (name,))
+
+    def pointer(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
+        """The address of an element, its loop-invariant part first."""
+        if buffer not in self.buffers:
+            raise InternalError(f"loop IR uses a buffer '{buffer}' that is not there")
+        emitter = self.emitter
+        pointer = self.buffers[buffer].pointer
+        names, number = self._sum(self.value(offset))
+        text = memory_text(dtype)
+        for name in sorted(names, key=emitter.depth):
+            pointer = emitter.pure(
+                f"getelementptr {text}, ptr {pointer}, i64 {name}", (pointer, name)
+            )
+        if number:
+            pointer = emitter.pure(f"getelementptr {text}, ptr {pointer}, i64 {number}", (pointer,))
+        return pointer
+
+    def address(self, node: ir.Address) -> str:
+        if node.buffer not in self.buffers:
+            raise InternalError(f"loop IR uses a buffer '{node.buffer}' that is not there")
+        return self.pointer(node.buffer, node.offset, self.buffers[node.buffer].dtype)
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def _load(self, node: ir.Load) -> str:
+        dtype, lanes = node.type.dtype, node.type.lanes
+        pointer = self.pointer(node.buffer, node.offset, dtype)
+        memory = memory_text(dtype, lanes)
+        if node.mask is None:
+            return self._from_memory(
+                node.type, self.emitter.once(f"load {memory}, ptr {pointer}, align {dtype.bytes}")
+            )
+        mask = self.value(node.mask)
+        if lanes == 1:
+            text = f"select i1 {mask}, ptr {pointer}, ptr {ZERO}"
+            pointer = self.emitter.pure(text, (mask, pointer))
+            loaded = self.emitter.once(f"load {memory}, ptr {pointer}, align {dtype.bytes}")
+            return self._from_memory(node.type, loaded)
+        flags = type_text(boolean, lanes)
+        call = self.emitter.call_text(
+            memory,
+            f"llvm.masked.load.{_memory_suffix(node.type)}.p0",
+            ((f"ptr align {dtype.bytes}", pointer), (flags, mask), (memory, "zeroinitializer")),
+        )
+        return self._from_memory(node.type, self.emitter.once(call))
+
+    def _gather(self, node: ir.Gather) -> str:
+        dtype, lanes = node.type.dtype, node.type.lanes
+        offsets = self.value(node.offsets)
+        memory = memory_text(dtype, lanes)
+        pointers = self.emitter.pure(
+            f"getelementptr {memory_text(dtype)}, ptr {self.buffers[node.buffer].pointer}, "
+            f"{type_text(int64, lanes)} {offsets}",
+            (self.buffers[node.buffer].pointer, offsets),
+        )
+        mask = constant(boolean, True, lanes) if node.mask is None else self.value(node.mask)
+        call = self.emitter.call_text(
+            memory,
+            f"llvm.masked.gather.{_memory_suffix(node.type)}.v{lanes}p0",
+            (
+                (f"<{lanes} x ptr> align {dtype.bytes}", pointers),
+                (type_text(boolean, lanes), mask),
+                (memory, "zeroinitializer"),
+            ),
+        )
+        return self._from_memory(node.type, self.emitter.once(call))
+
+    def _from_memory(self, kind: ir.Type, loaded: str) -> str:
+        if kind.dtype != boolean:
+            return loaded
+        zero = "0" if kind.lanes == 1 else "zeroinitializer"
+        text = f"icmp ne {memory_text(boolean, kind.lanes)} {loaded}, {zero}"
+        return self.emitter.pure(text, (loaded,))
+
+    def to_memory(self, kind: ir.Type, value: str) -> str:
+        """A value in the form it is stored in."""
+        if kind.dtype != boolean:
+            return value
+        flags, memory = type_text(boolean, kind.lanes), memory_text(boolean, kind.lanes)
+        return self.emitter.pure(f"zext {flags} {value} to {memory}", (value,))
+
+    # ---- lanes ---------------------------------------------------------------------------------
+
+    def _splat(self, node: ir.Splat) -> str:
+        scalar, lanes = self.value(node.argument), node.type.lanes
+        if lanes == 1:
+            return scalar
+        if not scalar.startswith("%"):
+            return f"splat ({type_text(node.type.dtype)} {scalar})"
+        vector, element = type_text(node.type.dtype, lanes), type_text(node.type.dtype)
+        first = self.emitter.pure(
+            f"insertelement {vector} poison, {element} {scalar}, i64 0", (scalar,)
+        )
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        return self.emitter.pure(
+            f"shufflevector {vector} {first}, {vector} poison, {zeros}", (first,)
+        )
+
+    def _iota(self, node: ir.Iota) -> str:
+        dtype, lanes = node.type.dtype, node.type.lanes
+        if lanes == 1:
+            return constant(dtype, 0)
+        element = type_text(dtype)
+        return f"<{', '.join(f'{element} {constant(dtype, i)}' for i in range(lanes))}>"
+
+    def _shuffle(self, node: ir.Shuffle) -> str:
+        left, right = self.value(node.left), self.value(node.right)
+        vector = type_text(node.left.type.dtype, node.left.type.lanes)
+        picks = ", ".join(f"i32 {lane}" for lane in node.lanes)
+        return self.emitter.pure(
+            f"shufflevector {vector} {left}, {vector} {right}, <{len(node.lanes)} x i32> <{picks}>",
+            (left, right),
+        )
+
+    def _extract(self, node: ir.Extract) -> str:
+        value, kind = self.value(node.argument), node.argument.type
+        if kind.lanes == 1:
+            return value
+        text = f"extractelement {type_text(kind.dtype, kind.lanes)} {value}, i64 {node.lane}"
+        return self.emitter.pure(text, (value,))
+
+    def _reduce(self, node: ir.Reduce) -> str:
+        kind = node.argument.type
+        value = self.value(node.argument)
+        if kind.lanes == 1:
+            return value
+        if kind.dtype.is_float and node.function in ("add", "mul") and kind.dtype.bits > 16:
+            return self._reduce_float(node.function, kind, value)
+        return self._reduce_by_halves(node.function, kind, value)
+
+    def _reduce_float(self, function: str, kind: ir.Type, value: str) -> str:
+        element, vector = type_text(kind.dtype), type_text(kind.dtype, kind.lanes)
+        name = f"llvm.vector.reduce.f{function}.{suffix(kind.dtype, kind.lanes)}"
+        first = constant(kind.dtype, -0.0 if function == "add" else 1.0)
+        call = self.emitter.call_text(element, name, ((element, first), (vector, value)))
+        return self.emitter.pure(call.replace("call ", "call reassoc ", 1), (value,))
+
+    def _reduce_by_halves(self, function: str, kind: ir.Type, value: str) -> str:
+        lanes = kind.lanes
+        while lanes > 1:
+            vector, half = type_text(kind.dtype, lanes), lanes // 2
+            parts = []
+            for start in (0, half):
+                picks = ", ".join(f"i32 {start + i}" for i in range(half))
+                text = f"shufflevector {vector} {value}, {vector} poison, <{half} x i32> <{picks}>"
+                if half == 1:
+                    text = f"extractelement {vector} {value}, i64 {start}"
+                parts.append(self.emitter.pure(text, (value,)))
+            value = apply(self.emitter, function, kind.dtype, half, parts)
+            lanes = half
+        return value
+
+
+def _memory_suffix(kind: ir.Type) -> str:
+    return f"v{kind.lanes}i8" if kind.dtype == boolean else suffix(kind.dtype, kind.lanes)
+
+
+_RULES: dict[type, Callable[[Values, Any], str]] = {
+    ir.Const: Values._const,
+    ir.Var: Values._var,
+    ir.Get: Values._get,
+    ir.Op: Values._op,
+    ir.Convert: Values._convert,
+    ir.Bitcast: Values._bitcast,
+    ir.Load: Values._load,
+    ir.Gather: Values._gather,
+    ir.Splat: Values._splat,
+    ir.Iota: Values._iota,
+    ir.Reduce: Values._reduce,
+    ir.Shuffle: Values._shuffle,
+    ir.Extract: Values._extract,
+}
