@@ -119,5 +119,3 @@ class Lanes:
     def narrow(self, value: str) -> str:
         """A float64 value as this type."""
         return self.like(float64).cast("fptrunc", value, self.dtype)
-
-

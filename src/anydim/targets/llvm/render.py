@@ -28,9 +28,7 @@ def render_kernel(kernel: ir.Kernel, vector_bytes: int = 64) -> str:
 def render_library(library: ir.Library, vector_bytes: int = 64) -> str:
     """The module of a library."""
     module = Module()
-    functions = [
-        _function(module, f, "" if f.public else "internal ") for f in library.functions
-    ]
+    functions = [_function(module, f, "" if f.public else "internal ") for f in library.functions]
     return _module(module, functions, {f.name for f in library.functions}, vector_bytes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy
 
@@ -14,14 +14,14 @@ _FLOATS = {16: "half", 32: "float", 64: "double"}
 _PLAIN = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]*")
 
 
-@lru_cache(maxsize=None)
+@cache
 def type_text(dtype: DType, lanes: int = 1) -> str:
     """The type of a value: 'float', '<8 x i1>', ..."""
     element = _FLOATS[dtype.bits] if dtype.is_float else f"i{dtype.bits}"
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
-@lru_cache(maxsize=None)
+@cache
 def memory_text(dtype: DType, lanes: int = 1) -> str:
     """The type of the same value in memory, where a boolean takes a byte."""
     if dtype.kind != "bool":
@@ -29,7 +29,7 @@ def memory_text(dtype: DType, lanes: int = 1) -> str:
     return "i8" if lanes == 1 else f"<{lanes} x i8>"
 
 
-@lru_cache(maxsize=None)
+@cache
 def suffix(dtype: DType, lanes: int = 1) -> str:
     """The mangled type in the name of an overloaded intrinsic: 'f32', 'v8i1', ..."""
     letter = "f" if dtype.is_float else "i"

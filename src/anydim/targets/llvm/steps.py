@@ -128,7 +128,7 @@ class Steps:
         changed = [n for n in dict.fromkeys(assigned(step.body)) if n in values.registers]
         outside = {name: values.registers[name] for name in changed}
         phis = emitter.reserve()
-        with emitter.scope(before), self._local_registers():
+        with emitter.scope(), emitter.scope(before), self._local_registers():
             variable = emitter.fresh()
             inside = {name: emitter.fresh() for name in changed}
             for name in changed:
@@ -174,9 +174,7 @@ class Steps:
             f"{kind} {number}, label %{label}" for (number, _), label in zip(step.cases, labels)
         )
         self.emitter.write(f"switch {kind} {value}, label %{after} [ {targets} ]")
-        routes = [
-            self._case(label, body, after) for label, (_, body) in zip(labels, step.cases)
-        ]
+        routes = [self._case(label, body, after) for label, (_, body) in zip(labels, step.cases)]
         routes.append((_current(outside), here))
         self._finish(after, outside, routes)
 

@@ -1,0 +1,376 @@
+"""Runs loop IR in plain Python on numpy arrays: slow, and checks every access to memory.
+
+What a target compiles must give the same (but for rounding: 'fma' rounds once here, sums over
+lanes may be ordered differently). Scalar int64 values are Python ints, all others are arrays of
+`lanes` elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy
+
+from anydim.base.dtypes import DType, boolean, float16, float32, uint8
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.lang.functions import FUNCTIONS
+
+
+def run(
+    kernel: ir.Kernel,
+    operands: Sequence[numpy.ndarray],
+    sizes: Sequence[int],
+    start: int = 0,
+    stop: int = 1,
+    scratch_bytes: int = 0,
+) -> None:
+    """Run a kernel on contiguous arrays; written operands are changed in place.
+
+    Raises InternalError for an access outside a buffer, a write to an operand that is only read,
+    or loop IR that is not well formed.
+    """
+    if len(operands) != len(kernel.operands) or len(sizes) != len(kernel.sizes):
+        raise InternalError(
+            f"kernel '{kernel.name}' takes {len(kernel.operands)} operands and "
+            f"{len(kernel.sizes)} sizes, not {len(operands)} and {len(sizes)}"
+        )
+    functions = {f.name: f for library in kernel.libraries for f in library.functions}
+    functions |= {f.name: f for f in kernel.functions}
+    arguments: list[Any] = []
+    for operand, array in zip(kernel.operands, operands):
+        if array.dtype != operand.dtype.numpy or not array.flags.c_contiguous:
+            raise InternalError(
+                f"operand '{operand.name}' wants a contiguous array of {operand.dtype}, "
+                f"not {array.dtype}"
+            )
+        data = array.reshape(-1).view(numpy.uint8)
+        arguments.append(Pointer(Memory(operand.name, data, operand.written), 0, operand.dtype))
+    arguments += [int(size) for size in sizes] + [start, stop]
+    scratch = Memory("scratch", numpy.full(scratch_bytes, 0xA5, numpy.uint8), True)
+    arguments.append(Pointer(scratch, 0, uint8))
+    with numpy.errstate(all="ignore"):
+        _Frame(functions, kernel.main, arguments).run(kernel.main.body)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The bytes of a tensor, a stack array or scratch."""
+
+    name: str
+    data: numpy.ndarray
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A place in memory; `Address` counts in elements of `dtype`."""
+
+    memory: Memory
+    byte: int
+    dtype: DType
+
+
+def convert(value: Any, wanted: DType) -> numpy.ndarray:
+    """Lanes of a value as another element type; float to integer saturates, NaN becomes 0."""
+    array = numpy.atleast_1d(numpy.asarray(value))
+    if array.dtype.kind == "f" and wanted.is_integer:
+        bounds = numpy.iinfo(wanted.numpy)
+        inside = (array > bounds.min) & (array < bounds.max)
+        whole = numpy.where(inside, array, 0).astype(wanted.numpy)
+        whole[array >= bounds.max] = bounds.max
+        whole[array <= bounds.min] = bounds.min
+        return whole
+    return array.astype(wanted.numpy)
+
+
+def _power(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
+    if a.dtype.kind == "f":
+        return numpy.power(a, b)
+    raised = numpy.power(a, numpy.where(b < 0, 0, b).astype(b.dtype))
+    sign = numpy.where(b % 2 == 0, 1, -1)
+    inverse = numpy.where(a == 1, 1, numpy.where(a == -1, sign, 0))
+    return numpy.where(b < 0, inverse, raised).astype(a.dtype)
+
+
+def _fused(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
+    if a.dtype.kind != "f":
+        return a * b + c
+    wide = numpy.float64 if a.dtype != numpy.float64 else numpy.longdouble
+    return (a.astype(wide) * b + c).astype(a.dtype)
+
+
+_OWN: dict[str, Callable[..., Any]] = {
+    "pow": _power,
+    "fma": _fused,
+    "fast_min": lambda a, b: numpy.where(a < b, a, b),
+    "fast_max": lambda a, b: numpy.where(a > b, a, b),
+    "isinf": lambda a: numpy.isinf(a) if a.dtype.kind == "f" else numpy.zeros(len(a), bool),
+}
+_PLAIN: dict[str, Callable[[int, int], Any]] = {
+    "add": lambda a, b: _wrap(a + b),
+    "sub": lambda a, b: _wrap(a - b),
+    "mul": lambda a, b: _wrap(a * b),
+    "min": min,
+    "max": max,
+    "floordiv": lambda a, b: _wrap(a // b) if b else 0,
+    "mod": lambda a, b: a % b if b else 0,
+}
+_REDUCTIONS: dict[str, Callable[[numpy.ndarray], Any]] = {
+    "add": numpy.add.reduce,
+    "mul": numpy.multiply.reduce,
+    "min": numpy.minimum.reduce,
+    "max": numpy.maximum.reduce,
+    "fast_min": numpy.minimum.reduce,
+    "fast_max": numpy.maximum.reduce,
+}
+
+
+def _wrap(value: int) -> int:
+    return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63
+
+
+@dataclass
+class _Frame:
+    """One call of a function."""
+
+    functions: dict[str, ir.Function]
+    function: ir.Function
+    arguments: list[Any]
+    names: dict[str, Any] = field(default_factory=dict)
+    registers: dict[str, Any] = field(default_factory=dict)
+    buffers: dict[str, Pointer] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.arguments) != len(self.function.parameters):
+            self._fail(f"takes {len(self.function.parameters)} arguments")
+        for parameter, argument in zip(self.function.parameters, self.arguments):
+            if isinstance(parameter, ir.Pointer):
+                pointer = Pointer(argument.memory, argument.byte, parameter.dtype)
+                self.buffers[parameter.name] = pointer
+            else:
+                self.names[parameter.name] = argument
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise InternalError(f"loop IR function '{self.function.name}': {problem}")
+
+    def run(self, steps: Sequence[ir.Step]) -> None:
+        for step in steps:
+            _STEPS[type(step)](self, step)
+
+    def value(self, node: ir.Value) -> Any:
+        return _VALUES[type(node)](self, node)
+
+    def integer(self, node: ir.Value) -> int:
+        """An int64 scalar, as addresses and loops want it."""
+        value = self.value(node)
+        if not isinstance(value, int):
+            self._fail(f"{node} is not an int64 scalar")
+        return value
+
+    def _made(self, kind: ir.Type, array: Any) -> Any:
+        """A computed value in the form its type has here."""
+        array = numpy.atleast_1d(array)
+        if len(array) != kind.lanes:
+            self._fail(f"a value of {len(array)} lanes stands where {kind} is wanted")
+        if kind == ir.INDEX:
+            return int(array[0])
+        return array.astype(kind.dtype.numpy, copy=False)
+
+    def _array(self, node: ir.Value) -> numpy.ndarray:
+        value = self.value(node)
+        return numpy.array([value], numpy.int64) if isinstance(value, int) else value
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def _const(self, node: ir.Const) -> Any:
+        if node.type == ir.INDEX:
+            return int(node.value)
+        return numpy.full(node.type.lanes, node.value).astype(node.type.dtype.numpy)
+
+    def _var(self, node: ir.Var) -> Any:
+        if node.name not in self.names:
+            self._fail(f"'{node.name}' has no value here")
+        return self.names[node.name]
+
+    def _get(self, node: ir.Get) -> Any:
+        if node.name not in self.registers:
+            self._fail(f"register '{node.name}' has no value here")
+        return self.registers[node.name]
+
+    def _op(self, node: ir.Op) -> Any:
+        values = [self.value(argument) for argument in node.arguments]
+        if node.function in _PLAIN and all(isinstance(v, int) for v in values):
+            return _PLAIN[node.function](*values)
+        for argument in node.arguments[node.function == "select" :]:
+            if argument.type != node.arguments[-1].type:
+                self._fail(f"'{node.function}' is given {argument.type} and others")
+        arrays = [self._array_of(v) for v in values]
+        if len({len(array) for array in arrays}) != 1:
+            self._fail(f"'{node.function}' is given different numbers of lanes")
+        function = _OWN.get(node.function) or FUNCTIONS[node.function].numpy
+        if arrays[-1].dtype == numpy.float16:  # computed in float32, as targets do
+            arrays = [a.astype(numpy.float32) if a.dtype.kind == "f" else a for a in arrays]
+        return self._made(node.type, function(*arrays))
+
+    @staticmethod
+    def _array_of(value: Any) -> numpy.ndarray:
+        return numpy.array([value], numpy.int64) if isinstance(value, int) else value
+
+    def _convert(self, node: ir.Convert) -> Any:
+        array = self._array(node.argument)
+        if node.type.dtype == float16 and array.dtype != numpy.float16:
+            array = convert(array, float32)
+        return self._made(node.type, convert(array, node.type.dtype))
+
+    def _bitcast(self, node: ir.Bitcast) -> Any:
+        return self._made(node.type, self._array(node.argument).view(node.type.dtype.numpy))
+
+    def _splat(self, node: ir.Splat) -> Any:
+        return self._made(node.type, numpy.repeat(self._array(node.argument), node.type.lanes))
+
+    def _iota(self, node: ir.Iota) -> Any:
+        return self._made(node.type, numpy.arange(node.type.lanes))
+
+    def _reduce(self, node: ir.Reduce) -> Any:
+        return self._made(node.type, _REDUCTIONS[node.function](self._array(node.argument)))
+
+    def _shuffle(self, node: ir.Shuffle) -> Any:
+        both = numpy.concatenate([self._array(node.left), self._array(node.right)])
+        return self._made(node.type, both[list(node.lanes)])
+
+    def _extract(self, node: ir.Extract) -> Any:
+        return self._made(node.type, self._array(node.argument)[node.lane])
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def _elements(self, buffer: str, kind: ir.Type, offsets: numpy.ndarray, use: str) -> Any:
+        """(bytes of the memory, byte position of each element), checked."""
+        if buffer not in self.buffers:
+            self._fail(f"there is no buffer '{buffer}'")
+        pointer = self.buffers[buffer]
+        size = kind.dtype.bytes
+        places = pointer.byte + offsets * size
+        data = pointer.memory.data
+        outside = (places < 0) | (places + size > len(data))
+        if outside.any():
+            at = int(places[outside][0])
+            self._fail(
+                f"{use} of {kind} in '{buffer}' leaves '{pointer.memory.name}': byte {at} "
+                f"of {len(data)}"
+            )
+        return data, places[:, None] + numpy.arange(size)
+
+    def _mask(self, node: ir.Value | None, lanes: int) -> numpy.ndarray:
+        return numpy.ones(lanes, bool) if node is None else self._array(node)
+
+    def _read(self, node: ir.Load | ir.Gather, offsets: numpy.ndarray) -> Any:
+        mask = self._mask(node.mask, node.type.lanes)
+        data, places = self._elements(node.buffer, node.type, offsets[mask], "load")
+        result = numpy.zeros(node.type.lanes, node.type.dtype.numpy)
+        raw = data[places]
+        if node.type.dtype == boolean:
+            result[mask] = raw[:, 0] != 0
+        else:
+            result[mask] = raw.view(node.type.dtype.numpy)[:, 0] if len(raw) else 0
+        return self._made(node.type, result)
+
+    def _load(self, node: ir.Load) -> Any:
+        return self._read(node, self.integer(node.offset) + numpy.arange(node.type.lanes))
+
+    def _gather(self, node: ir.Gather) -> Any:
+        return self._read(node, self._array(node.offsets))
+
+    def _store(self, step: ir.Store) -> None:
+        kind = step.value.type
+        array = self._array(step.value)
+        mask = self._mask(step.mask, kind.lanes)
+        offsets = self.integer(step.offset) + numpy.arange(kind.lanes)
+        data, places = self._elements(step.buffer, kind, offsets[mask], "store")
+        memory = self.buffers[step.buffer].memory
+        if not memory.writable and mask.any():
+            self._fail(f"store to '{memory.name}', which is only read")
+        kept = numpy.ascontiguousarray(array[mask])
+        data[places] = kept.view(numpy.uint8).reshape(len(kept), kind.dtype.bytes)
+
+    def _prefetch(self, step: ir.Prefetch) -> None:
+        self.integer(step.offset)
+
+    def _stack(self, step: ir.Stack) -> None:
+        data = numpy.full(step.count * step.dtype.bytes, 0xA5, numpy.uint8)
+        self.buffers[step.name] = Pointer(Memory(step.name, data, True), 0, step.dtype)
+
+    # ---- statements ----------------------------------------------------------------------------
+
+    def _let(self, step: ir.Let) -> None:
+        self.names[step.name] = self.value(step.value)
+
+    def _declare(self, step: ir.Declare) -> None:
+        self.registers[step.name] = self.value(step.value)
+
+    def _assign(self, step: ir.Assign) -> None:
+        if step.name not in self.registers:
+            self._fail(f"register '{step.name}' is not declared")
+        self.registers[step.name] = self.value(step.value)
+
+    def _for(self, step: ir.For) -> None:
+        start, stop, width = (self.integer(v) for v in (step.start, step.stop, step.step))
+        if width <= 0:
+            self._fail(f"the loop over '{step.variable}' has step {width}")
+        for index in range(start, stop, width):
+            self.names[step.variable] = index
+            self.run(step.body)
+
+    def _if(self, step: ir.If) -> None:
+        self.run(step.then if self._array(step.condition)[0] else step.otherwise)
+
+    def _switch(self, step: ir.Switch) -> None:
+        number = int(self._array(step.value)[0])
+        for case, body in step.cases:
+            if case == number:
+                self.run(body)
+
+    def _call(self, step: ir.Call) -> None:
+        if step.function not in self.functions:
+            self._fail(f"there is no function '{step.function}'")
+        arguments: list[Any] = []
+        for argument in step.arguments:
+            if isinstance(argument, ir.Address):
+                pointer = self.buffers[argument.buffer]
+                byte = pointer.byte + self.integer(argument.offset) * pointer.dtype.bytes
+                arguments.append(Pointer(pointer.memory, byte, pointer.dtype))
+            else:
+                arguments.append(self.value(argument))
+        function = self.functions[step.function]
+        _Frame(self.functions, function, arguments).run(function.body)
+
+
+_VALUES: dict[type, Callable[[_Frame, Any], Any]] = {
+    ir.Const: _Frame._const,
+    ir.Var: _Frame._var,
+    ir.Get: _Frame._get,
+    ir.Op: _Frame._op,
+    ir.Convert: _Frame._convert,
+    ir.Bitcast: _Frame._bitcast,
+    ir.Load: _Frame._load,
+    ir.Gather: _Frame._gather,
+    ir.Splat: _Frame._splat,
+    ir.Iota: _Frame._iota,
+    ir.Reduce: _Frame._reduce,
+    ir.Shuffle: _Frame._shuffle,
+    ir.Extract: _Frame._extract,
+}
+_STEPS: dict[type, Callable[[_Frame, Any], None]] = {
+    ir.Let: _Frame._let,
+    ir.Declare: _Frame._declare,
+    ir.Assign: _Frame._assign,
+    ir.Store: _Frame._store,
+    ir.Prefetch: _Frame._prefetch,
+    ir.For: _Frame._for,
+    ir.If: _Frame._if,
+    ir.Switch: _Frame._switch,
+    ir.Call: _Frame._call,
+    ir.Stack: _Frame._stack,
+}

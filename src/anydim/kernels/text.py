@@ -1,0 +1,160 @@
+"""Loop IR as text to read: one line per statement, expressions in infix form.
+
+kernel softmax(x: float32, y: float32 out; rows, cols)
+  for r in start:stop
+    top := -inf.float32x8
+    for c in 0:cols step 8
+      top <- max(top, x[r*cols + c : 8])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from anydim.kernels import ir
+from anydim.lang.functions import FUNCTIONS
+
+_INDENT = "  "
+
+
+def print_kernel(kernel: ir.Kernel) -> str:
+    """A kernel with its functions; functions of libraries are named only."""
+    operands = ", ".join(
+        f"{o.name}: {o.dtype}{' out' if o.written else ''}" for o in kernel.operands
+    )
+    lines = [f"kernel {kernel.name}({operands}; {', '.join(kernel.sizes)})"]
+    lines += [f"{_INDENT}uses library {library.name}" for library in kernel.libraries]
+    for function in kernel.functions:
+        lines += [_INDENT + line for line in print_function(function).splitlines()]
+    return "\n".join(lines)
+
+
+def print_function(function: ir.Function) -> str:
+    """One function."""
+    head = f"function {function.name}({', '.join(map(_parameter, function.parameters))})"
+    return "\n".join([head, *(_INDENT + line for line in _steps(function.body))])
+
+
+def print_value(node: ir.Value) -> str:
+    """An expression."""
+    return _VALUES[type(node)](node)
+
+
+def _parameter(parameter: ir.Pointer | ir.Scalar) -> str:
+    if isinstance(parameter, ir.Pointer):
+        return f"{parameter.name}: {'alias ' if parameter.alias else ''}*{parameter.dtype}"
+    return parameter.name if parameter.type == ir.INDEX else f"{parameter.name}: {parameter.type}"
+
+
+def _place(node: ir.Load | ir.Store, lanes: int) -> str:
+    span = f" : {lanes}" if lanes > 1 else ""
+    where = f" if {print_value(node.mask)}" if node.mask is not None else ""
+    return f"{node.buffer}[{print_value(node.offset)}{span}{where}]"
+
+
+def _const(node: ir.Const) -> str:
+    return f"{node.value}" if node.type == ir.INDEX else f"{node.value}.{node.type}"
+
+
+def _op(node: ir.Op) -> str:
+    row = FUNCTIONS.get(node.function)
+    parts = [_inner(a) for a in node.arguments]
+    if row is not None and row.operator and len(parts) == 2:
+        return f"{parts[0]} {row.operator} {parts[1]}"
+    if row is not None and row.operator and len(parts) == 1:
+        return f"{row.operator}{parts[0]}"
+    return f"{node.function}({', '.join(map(print_value, node.arguments))})"
+
+
+def _inner(node: ir.Value) -> str:
+    row = FUNCTIONS.get(node.function) if isinstance(node, ir.Op) else None
+    text = print_value(node)
+    return f"({text})" if row is not None and row.operator and len(row.operator) < 3 else text
+
+
+def _gather(node: ir.Gather) -> str:
+    where = f" if {print_value(node.mask)}" if node.mask is not None else ""
+    return f"{node.buffer}[[{print_value(node.offsets)}{where}]]"
+
+
+def _shuffle(node: ir.Shuffle) -> str:
+    lanes = " ".join(map(str, node.lanes))
+    return f"shuffle({print_value(node.left)}, {print_value(node.right)}; {lanes})"
+
+
+_VALUES: dict[type, Callable[[Any], str]] = {
+    ir.Const: _const,
+    ir.Var: lambda node: node.name,
+    ir.Get: lambda node: node.name,
+    ir.Op: _op,
+    ir.Convert: lambda node: f"{node.type}({print_value(node.argument)})",
+    ir.Bitcast: lambda node: f"bits {node.type}({print_value(node.argument)})",
+    ir.Load: lambda node: _place(node, node.type.lanes),
+    ir.Gather: _gather,
+    ir.Splat: lambda node: f"splat({print_value(node.argument)})",
+    ir.Iota: lambda node: f"iota.{node.type}",
+    ir.Reduce: lambda node: f"reduce {node.function}({print_value(node.argument)})",
+    ir.Shuffle: _shuffle,
+    ir.Extract: lambda node: f"lane {node.lane} of {_inner(node.argument)}",
+}
+
+
+def _steps(steps: tuple[ir.Step, ...]) -> Iterator[str]:
+    for step in steps:
+        yield from _STEPS[type(step)](step)
+
+
+def _block(steps: tuple[ir.Step, ...]) -> Iterator[str]:
+    return (_INDENT + line for line in _steps(steps))
+
+
+def _for(step: ir.For) -> Iterator[str]:
+    span = f"{print_value(step.start)}:{print_value(step.stop)}"
+    one = isinstance(step.step, ir.Const) and step.step.value == 1
+    yield f"for {step.variable} in {span}" + ("" if one else f" step {print_value(step.step)}")
+    yield from _block(step.body)
+
+
+def _if(step: ir.If) -> Iterator[str]:
+    yield f"if {print_value(step.condition)}"
+    yield from _block(step.then)
+    if step.otherwise:
+        yield "else"
+        yield from _block(step.otherwise)
+
+
+def _switch(step: ir.Switch) -> Iterator[str]:
+    yield f"switch {print_value(step.value)}"
+    for number, body in step.cases:
+        yield f"{_INDENT}case {number}"
+        yield from (_INDENT + line for line in _block(body))
+
+
+def _call(step: ir.Call) -> Iterator[str]:
+    arguments = (
+        f"&{a.buffer}[{print_value(a.offset)}]" if isinstance(a, ir.Address) else print_value(a)
+        for a in step.arguments
+    )
+    yield f"{step.function}({', '.join(arguments)})"
+
+
+def _prefetch(step: ir.Prefetch) -> Iterator[str]:
+    purpose = "write" if step.write else "read"
+    yield f"prefetch {purpose} {step.buffer}[{print_value(step.offset)}]"
+
+
+_STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
+    ir.Let: lambda step: iter([f"{step.name} = {print_value(step.value)}"]),
+    ir.Declare: lambda step: iter([f"{step.name} := {print_value(step.value)}"]),
+    ir.Assign: lambda step: iter([f"{step.name} <- {print_value(step.value)}"]),
+    ir.Store: lambda step: iter(
+        [f"{_place(step, step.value.type.lanes)} = {print_value(step.value)}"]
+    ),
+    ir.Stack: lambda step: iter([f"{step.name} = stack {step.dtype}[{step.count}]"]),
+    ir.Prefetch: _prefetch,
+    ir.For: _for,
+    ir.If: _if,
+    ir.Switch: _switch,
+    ir.Call: _call,
+}
