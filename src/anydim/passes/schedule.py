@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from anydim.base.errors import InternalError
 from anydim.graph.nodes import Graph, Node
+from anydim.graph.text import print_statement
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.template import Template
 from anydim.lang.affine import rewrite
-from anydim.lang.printer import print_group
 from anydim.lang.tree import Expr, Group, Read, Statement, Tensor
 from anydim.passes.views import is_reshape
 from anydim.sizes import Box
@@ -82,7 +82,8 @@ class Schedule:
             schedule = template.match(group, box, self.machine, constants)
             if schedule is not None:
                 return template.lower(group, schedule, box, self.machine, constants), template.name
-        raise InternalError(f"no template takes {node.where()}\n{print_group(group)}")
+        dump = "\n".join(map(print_statement, group.statements))
+        raise InternalError(f"no template takes {node.where()}\n{dump}")
 
 
 def _alias(node: Node, graph: Graph, taken: set[str]) -> Alias | None:
