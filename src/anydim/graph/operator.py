@@ -127,7 +127,8 @@ def _instantiate(
         group = instantiate(definition, types, written.attributes, box)
     except LanguageError as error:
         given = ", ".join(map(str, types)) or "nothing"
-        raise GraphError(f"operator '{record.name}' on {given}: {error.problem}", error.hint) from None
+        where = f"operator '{record.name}' on {given}"
+        raise GraphError(f"{where}: {error.problem}", error.hint) from None
     guards = _open(record, written.guards, box or Box())
     return replace(group, guards=(*group.guards, *guards)) if guards else group
 

@@ -12,7 +12,18 @@ from anydim.graph.scan import Scanner
 from anydim.graph.text import INFIX
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.tree import (
-    Apply, Axis, Cast, Expr, Group, Index, Literal, Read, SizeTerm, Statement, Tensor, TensorType,
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Literal,
+    Read,
+    SizeTerm,
+    Statement,
+    Tensor,
+    TensorType,
 )  # fmt: skip
 from anydim.sizes import Box, Dim, Guard, Size
 

@@ -64,10 +64,11 @@ class Scanner:
 
     def one_of(self, tokens: Iterable[str]) -> str:
         """Take the longest of these tokens that stands here."""
-        for token in sorted(tokens, key=len, reverse=True):
-            if self.accept(token):
-                return token
-        self.fail(" or ".join(tokens))
+        found = [token for token in sorted(tokens, key=len) if self.peek(token)]
+        if not found:
+            self.fail(" or ".join(tokens))
+        self.take(found[-1])
+        return found[-1]
 
     def accept_word(self, word: str) -> bool:
         """Take a whole word if it stands here."""

@@ -26,7 +26,16 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.scan import RESERVED
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.tree import (
-    Axis, Cast, Expr, Group, Index, Literal, Read, SizeTerm, Statement, Tensor, TensorType,
+    Axis,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Literal,
+    Read,
+    SizeTerm,
+    Statement,
+    TensorType,
 )  # fmt: skip
 from anydim.sizes import Guard, Size
 

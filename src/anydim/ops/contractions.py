@@ -49,11 +49,12 @@ def gemm(types: Types, attributes: Attributes, box: Box) -> Written:
     scale = "" if attributes["alpha"] == 1 else "alpha * "
     declared = ["float alpha"] if scale else []
     if len(types) == 2 or attributes["beta"] == 0:
-        if not scale:
-            return Written(definition("gemm", parameters + _unused(types), [f"y(m,n) +=! {product}"]))
+        parameters += [parameter("c", [f"C{a}" for a in range(kind.rank)]) for kind in types[2:]]
         statements = [f"t(m,n) +=! {product}", "y(m,n) = alpha * t(m,n)"]
-        text = definition("gemm", parameters + _unused(types), statements, declared)
-        return Written(text, {"alpha": attributes["alpha"]})
+        if not scale:
+            statements = [f"y(m,n) +=! {product}"]
+        values = {"alpha": attributes["alpha"]} if scale else {}
+        return Written(definition("gemm", parameters, statements, declared), values)
     if types[2].rank > 2:
         raise GraphError(f"operator 'gemm': c is {types[2]}, expected at most 2 axes")
     c_sizes = ["M", "N"][2 - types[2].rank :]
@@ -67,10 +68,6 @@ def gemm(types: Types, attributes: Attributes, box: Box) -> Written:
     statements = [f"t(m,n) +=! {product}", f"y(m,n) = {scale}t(m,n) + {added}"]
     values = {name.split()[1]: attributes[name.split()[1]] for name in declared}
     return Written(definition("gemm", parameters, statements, declared), values)
-
-
-def _unused(types: Types) -> list[str]:
-    return [parameter("c", [f"C{axis}" for axis in range(kind.rank)]) for kind in types[2:]]
 
 
 _TERM = re.compile(r"([A-Za-z]*)(\.\.\.)?([A-Za-z]*)")

@@ -15,8 +15,9 @@ from anydim.base.errors import InternalError
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator
 
-_HEADER = re.compile(r"^def (?P<name>\w+)\((?P<arguments>[^;]*?(?:;(?P<attributes>[^{]*?))?)\)\s*->",
-                     re.MULTILINE)  # fmt: skip
+_HEADER = re.compile(
+    r"^def (?P<name>\w+)\((?P<inputs>[^;{]*?)(?:;(?P<attributes>[^{]*?))?\)\s*->", re.MULTILINE
+)
 _DOMAIN = re.compile(r"domain (?P<low>\S+)\.\.(?P<high>\S+)")
 _WORDS = {"true": True, "false": False}
 

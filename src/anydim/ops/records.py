@@ -45,10 +45,8 @@ RECORDS = (
     _reduction("reduce_log_sum", "+", "the log of the sum", finish="log({t})", domain=_POSITIVE),
     _row("reduce_log_sum_exp", "reduction", reductions.log_sum_exp, _REDUCED),
     # normalisations
-    Operator("softmax", Softmax("softmax", False), "normalise", "shares that sum to 1 along an axis",
-             FrozenMapping(axis=-1)),
-    Operator("log_softmax", Softmax("log_softmax", True), "normalise", "the logarithm of softmax",
-             FrozenMapping(axis=-1)),
+    _row("softmax", "normalise", Softmax("softmax", False), {"axis": -1}),
+    _row("log_softmax", "normalise", Softmax("log_softmax", True), {"axis": -1}),
     _row("layer_norm", "normalise", reductions.layer_norm,
          {"axis": -1, "epsilon": 1e-5, "statistics": False}),
     # contractions

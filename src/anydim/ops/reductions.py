@@ -70,7 +70,8 @@ class Layout:
         axes = axis_set(name, attributes["axes"], rank)
         indices, sizes = numbered("i", rank), numbered("N", rank)
         keep = attributes["keepdims"]
-        result = [f"k{a}" if a in axes else indices[a] for a in range(rank) if keep or a not in axes]
+        stays = [axis for axis in range(rank) if keep or axis not in axes]
+        result = [f"k{axis}" if axis in axes else indices[axis] for axis in stays]
         return Layout(
             axes,
             read("x", indices),

@@ -34,8 +34,6 @@ from anydim.sizes import (
     simplify,
 )
 
-Text = tuple[Types, Attributes, Box]
-
 
 def transpose(types: Types, attributes: Attributes, box: Box) -> Written:
     """x with its axes in another order: axis i of the result is axis perm[i] of x."""
@@ -346,9 +344,8 @@ def pad(types: Types, attributes: Attributes, box: Box) -> Written:
         for axis in range(rank):
             message = f"a reflecting pad of axis {axis} is smaller than the axis"
             extent = types[0].shape[axis]
-            guards += [
-                Guard(side, "<", maximum(extent, 1), message) for side in (before[axis], after[axis])
-            ]
+            sides = (before[axis], after[axis])
+            guards += [Guard(side, "<", maximum(extent, 1), message) for side in sides]
     used = [
         offset
         for offset, b, a in zip(offsets, before, after)

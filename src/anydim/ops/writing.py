@@ -50,7 +50,8 @@ def definition(
     """`def name(parameters; attributes) -> (results) { statements }`"""
     declared = f"; {', '.join(attributes)}" if attributes else ""
     body = "\n  ".join(statements)
-    return f"def {name}({', '.join(parameters)}{declared}) -> ({', '.join(results)}) {{\n  {body}\n}}"
+    head = f"def {name}({', '.join(parameters)}{declared}) -> ({', '.join(results)})"
+    return f"{head} {{\n  {body}\n}}"
 
 
 def sizes_as_attributes(letter: str, sizes: Iterable[Size | int]) -> dict[str, Size]:

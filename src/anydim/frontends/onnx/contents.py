@@ -1,0 +1,188 @@
+"""What a node makes of known contents: the operator's own evaluator, run on arrays of sizes.
+
+Arithmetic on sizes stays exact: where a result would depend on which sizes come (a comparison
+that is neither proved nor refuted, a division that would round a negative number), `Undecided`
+is raised and the node computes at run time instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import AnydimError
+from anydim.graph.nodes import Node
+from anydim.graph.operator import operator
+from anydim.lang.evaluate import evaluate
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, simplify
+
+
+class Undecided(Exception):
+    """Contents that only a run can tell."""
+
+
+@dataclass(frozen=True, eq=False)
+class Symbol:
+    """A size as an element of an object array, with Python's arithmetic and honest comparisons."""
+
+    size: Size
+    box: Box
+
+    def _with(self, size: Size) -> Symbol:
+        return Symbol(size, self.box)
+
+    def __add__(self, other: Any) -> Symbol:
+        return self._with(self.size + _size(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Symbol:
+        return self._with(self.size - _size(other))
+
+    def __rsub__(self, other: Any) -> Symbol:
+        return self._with(_size(other) - self.size)
+
+    def __mul__(self, other: Any) -> Symbol:
+        return self._with(self.size * _size(other))
+
+    __rmul__ = __mul__
+
+    def __neg__(self) -> Symbol:
+        return self._with(-self.size)
+
+    def __abs__(self) -> Symbol:
+        return self if self >= 0 else -self
+
+    def __floordiv__(self, other: Any) -> Symbol:
+        return self._with(_quotient(self.size, _size(other), self.box))
+
+    def __rfloordiv__(self, other: Any) -> Symbol:
+        return self._with(_quotient(_size(other), self.size, self.box))
+
+    def __mod__(self, other: Any) -> Symbol:
+        divisor = _size(other)
+        _require(divisor, ">", 0, self.box)
+        return self._with(simplify(self.size % divisor, self.box))
+
+    def __rmod__(self, other: Any) -> Symbol:
+        return self._with(_size(other)) % self
+
+    def __eq__(self, other: object) -> bool:
+        return _decide(self.size, "==", _size(other), self.box)
+
+    def __ne__(self, other: object) -> bool:
+        return _decide(self.size, "!=", _size(other), self.box)
+
+    def __lt__(self, other: Any) -> bool:
+        return _decide(self.size, "<", _size(other), self.box)
+
+    def __le__(self, other: Any) -> bool:
+        return _decide(self.size, "<=", _size(other), self.box)
+
+    def __gt__(self, other: Any) -> bool:
+        return _decide(self.size, ">", _size(other), self.box)
+
+    def __ge__(self, other: Any) -> bool:
+        return _decide(self.size, ">=", _size(other), self.box)
+
+    def __bool__(self) -> bool:
+        return _decide(self.size, "!=", as_size(0), self.box)
+
+    def __int__(self) -> int:
+        constant = self.size.constant
+        if constant is None:
+            raise Undecided(str(self.size))
+        return constant
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _size(value: Any) -> Size:
+    if isinstance(value, Symbol):
+        return value.size
+    if isinstance(value, Size):
+        return value
+    if isinstance(value, (float, numpy.floating)):
+        raise Undecided("sizes among real numbers")
+    return as_size(int(value))
+
+
+def _decide(left: Size, relation: str, right: Size, box: Box) -> bool:
+    truth = prove(left, relation, right, box)
+    if truth is Truth.UNKNOWN:
+        raise Undecided(f"{left} {relation} {right}")
+    return truth is Truth.PROVED
+
+
+def _require(left: Size, relation: str, right: int, box: Box) -> None:
+    if prove(left, relation, right, box) is not Truth.PROVED:
+        raise Undecided(f"{left} {relation} {right}")
+
+
+def _quotient(size: Size, divisor: Size, box: Box) -> Size:
+    """A quotient for which rounding down and rounding toward zero agree."""
+    _require(divisor, ">", 0, box)
+    exact = size.divide_exactly(divisor)
+    if exact is not None:
+        return exact
+    _require(size, ">=", 0, box)
+    return simplify(size // divisor, box)
+
+
+# ---- nodes -------------------------------------------------------------------------------------
+
+
+def known_results(
+    node: Node, types: Sequence[TensorType], inputs: Sequence[numpy.ndarray], box: Box
+) -> list[numpy.ndarray]:
+    """The contents of a node's results. Raises Undecided when only a run can tell them."""
+    own = _OWN.get(node.operator)
+    if own is not None and any(array.dtype == object for array in inputs):
+        return [_unwrapped(own(*inputs), types[0].dtype.numpy)]
+    group = operator(node.operator).instantiate(types, node.attributes, box)
+    if group.guards:
+        raise Undecided(node.operator)
+    tensors = {t.name: _wrapped(array, box) for t, array in zip(group.inputs, inputs)}
+    try:
+        made = evaluate(group, tensors, {})
+    except (TypeError, ValueError, AttributeError, AnydimError, ArithmeticError) as error:
+        raise Undecided(node.operator) from error
+    return [_unwrapped(made[t.name], t.type.dtype.numpy) for t in group.outputs]
+
+
+_OWN = {
+    "maximum": numpy.frompyfunc(maximum, 2, 1),
+    "minimum": numpy.frompyfunc(minimum, 2, 1),
+}
+
+
+def _wrapped(array: numpy.ndarray, box: Box) -> numpy.ndarray:
+    if array.dtype != object:
+        return array
+    wrapped = numpy.empty(array.shape, object)
+    for place, size in numpy.ndenumerate(array):
+        wrapped[place] = Symbol(as_size(size), box)
+    return wrapped
+
+
+def _unwrapped(array: Any, dtype: numpy.dtype) -> numpy.ndarray:
+    """Sizes instead of symbols; numbers of the result's type when all are constant."""
+    array = numpy.asarray(array)
+    if array.dtype != object:
+        return array.astype(dtype)
+    unwrapped = numpy.empty(array.shape, object)
+    for place, value in numpy.ndenumerate(array):
+        unwrapped[place] = _size(value)
+    constants = [size.constant for size in unwrapped.flat]
+    if all(constant is not None for constant in constants):
+        return numpy.array(constants, dtype).reshape(array.shape)
+    if dtype.kind not in "iu":
+        raise Undecided("sizes among real numbers")
+    return unwrapped

@@ -1,0 +1,285 @@
+"""The table of ONNX operators: one row says how each becomes operators of the library.
+
+A row's function takes a `Call` and returns its results, one or several, in ONNX's order. It
+raises `Unsupported` with the reason where a node asks for what is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy
+
+from anydim.base.dtypes import DType, boolean
+from anydim.frontends.onnx import shape_operators as shapes
+from anydim.frontends.onnx.call import Call, Result
+from anydim.frontends.onnx.emitting import Known
+from anydim.frontends.onnx.tensors import Unsupported, element_type, read_tensor
+
+Build: TypeAlias = "Callable[[Call], Result | Sequence[Result]]"
+
+
+def same(name: str, inputs: int, **renamed: str) -> Build:
+    """The library has this operator; `renamed` leads from its attributes to ONNX's."""
+
+    def build(call: Call) -> Result:
+        attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
+        attributes = {own: value for own, value in attributes.items() if value is not None}
+        return call.emit(name, *(call.input(i) for i in range(inputs)), **attributes)
+
+    return build
+
+
+def chain(name: str) -> Build:
+    """Any number of inputs, combined two by two from the left."""
+
+    def build(call: Call) -> Result:
+        total = call.input(0)
+        for position in range(1, len(call.inputs)):
+            total = call.emit(name, total, call.input(position))
+        return total
+
+    return build
+
+
+def mean(call: Call) -> Result:
+    total = chain("add")(call)
+    assert isinstance(total, str)
+    return call.emit("div", total, call.number(len(call.inputs), call.type(0).dtype))
+
+
+def clip(call: Call) -> Result:
+    """Bounds are attributes before opset 11, inputs since; either may be missing."""
+    value, dtype = call.input(0), call.type(0).dtype
+    for position, operator, name in ((1, "maximum", "min"), (2, "minimum", "max")):
+        if call.given(position):
+            value = call.emit(operator, value, call.input(position))
+        elif call.opset < 11 and name in call.attributes:
+            value = call.emit(operator, value, call.number(call.attribute(name), dtype))
+    return value
+
+
+def cast(call: Call) -> Result:
+    return cast_to(call, element_type(call.attribute("to")))
+
+
+def cast_like(call: Call) -> Result:
+    return cast_to(call, call.type(1).dtype)
+
+
+def cast_to(call: Call, dtype: DType) -> Result:
+    if call.type(0).dtype == dtype:
+        return call.input(0)
+    return call.emit("cast", call.input(0), to=dtype)
+
+
+def passed_on(call: Call) -> Result:
+    return call.input(0)
+
+
+def dropout(call: Call) -> Sequence[Result]:
+    """Nothing is dropped outside training; the mask is all true."""
+    if call.given(2):
+        training = call.known(2)
+        if training.dtype == object or bool(training.any()):
+            raise Unsupported("dropout in training mode")
+    if len(call.outputs) < 2:
+        return [call.input(0)]
+    mask = call.emit("fill", shape=call.shape(0), value=True, dtype=boolean)
+    return [call.input(0), mask]
+
+
+def modulo(call: Call) -> Result:
+    name = "fmod" if call.attribute("fmod") else "mod"
+    return call.emit(name, call.input(0), call.input(1))
+
+
+def shift(call: Call) -> Result:
+    direction = call.attribute("direction")
+    names = {"LEFT": "shift_left", "RIGHT": "shift_right"}
+    if direction not in names:
+        raise Unsupported(f"direction {direction!r}")
+    return call.emit(names[direction], call.input(0), call.input(1))
+
+
+def gelu(call: Call) -> Result:
+    names = {"none": "gelu", "tanh": "gelu_tanh"}
+    kind = call.attribute("approximate", "none")
+    if kind not in names:
+        raise Unsupported(f"approximate {kind!r}")
+    return call.emit(names[kind], call.input(0))
+
+
+def is_inf(call: Call) -> Result:
+    return call.emit(
+        "is_inf", call.input(0),
+        negative=bool(call.attribute("detect_negative", 1)),
+        positive=bool(call.attribute("detect_positive", 1)),
+    )  # fmt: skip
+
+
+def constant(call: Call) -> Result:
+    """The one attribute that is given holds the value."""
+    for name, dtype in (
+        ("value_float", numpy.float32), ("value_floats", numpy.float32),
+        ("value_int", numpy.int64), ("value_ints", numpy.int64),
+    ):  # fmt: skip
+        if name in call.attributes:
+            return Known.of(numpy.array(call.attribute(name), dtype))
+    value = call.attribute("value")
+    if value is None:
+        raise Unsupported(f"a constant given by {', '.join(call.attributes) or 'nothing'}")
+    array = read_tensor(value, None, call.source)
+    name = call.emitter.fresh(f"{call.outputs[0]}/value")
+    call.emitter.add_constant(name, array)
+    return name
+
+
+# ---- reductions and normalisations -------------------------------------------------------------
+
+
+def reduction(name: str, axes_input_since: int) -> Build:
+    def build(call: Call) -> Result:
+        if call.type(0).dtype == boolean:
+            raise Unsupported("a reduction of booleans")
+        axes: Sequence[int] | None = call.attribute("axes")
+        if call.opset >= axes_input_since:
+            axes = call.integers(1) if call.given(1) else None
+        if not axes:
+            if call.attribute("noop_with_empty_axes"):
+                axes = ()
+            else:
+                axes = None
+        keep = bool(call.attribute("keepdims", 1))
+        return call.emit(name, call.input(0), axes=axes, keepdims=keep)
+
+    return build
+
+
+def softmax(name: str) -> Build:
+    """Before opset 13 all axes from `axis` on count as one."""
+
+    def build(call: Call) -> Result:
+        rank = call.type(0).rank
+        axis = call.attribute("axis", 1 if call.opset < 13 else -1)
+        if call.opset < 13:
+            if not -rank <= axis <= rank:
+                raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+            axis = tuple(range(axis + rank if axis < 0 else axis, rank))
+        return call.emit(name, call.input(0), axis=axis)
+
+    return build
+
+
+def layer_norm(call: Call) -> Sequence[Result]:
+    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
+    statistics = any(call.outputs[1:])
+    return call.emit_many(
+        "layer_norm", 3 if statistics else 1, *inputs,
+        axis=call.attribute("axis"), epsilon=call.attribute("epsilon"), statistics=statistics,
+    )  # fmt: skip
+
+
+def batch_norm(call: Call) -> Result:
+    if call.attribute("training_mode") or any(call.outputs[1:]):
+        raise Unsupported("batch normalisation in training mode")
+    inputs = (call.input(position) for position in range(5))
+    return call.emit("batch_norm", *inputs, epsilon=call.attribute("epsilon"))
+
+
+# ---- contractions ------------------------------------------------------------------------------
+
+
+def gemm(call: Call) -> Result:
+    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
+    return call.emit(
+        "gemm", *inputs, alpha=call.attribute("alpha"), beta=call.attribute("beta"),
+        transpose_a=bool(call.attribute("transA")), transpose_b=bool(call.attribute("transB")),
+    )  # fmt: skip
+
+
+def einsum(call: Call) -> Result:
+    inputs = (call.input(position) for position in range(len(call.inputs)))
+    return call.emit("einsum", *inputs, equation=call.attribute("equation"))
+
+
+_UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
+    "Atan": "atan", "Atanh": "atanh", "BitwiseNot": "bit_not", "Ceil": "ceil", "Cos": "cos",
+    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish": "hard_swish",
+    "IsNaN": "is_nan", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid",
+    "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign",
+    "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+}  # fmt: skip
+_BINARY = {
+    "Add": "add", "And": "logical_and", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or",
+    "BitwiseXor": "bit_xor", "Div": "div", "Equal": "equal", "Greater": "greater",
+    "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
+    "MatMul": "matmul", "Mul": "mul", "Or": "logical_or", "PRelu": "prelu", "Pow": "pow",
+    "Sub": "sub", "Xor": "logical_xor",
+}  # fmt: skip
+_REDUCTIONS = {
+    "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceLogSum": "reduce_log_sum",
+    "ReduceLogSumExp": "reduce_log_sum_exp", "ReduceMax": "reduce_max",
+    "ReduceMean": "reduce_mean", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
+    "ReduceSumSquare": "reduce_sum_square",
+}  # fmt: skip
+
+OPERATORS: dict[str, Build] = {
+    **{theirs: same(ours, 1) for theirs, ours in _UNARY.items()},
+    **{theirs: same(ours, 2) for theirs, ours in _BINARY.items()},
+    **{theirs: reduction(ours, 18) for theirs, ours in _REDUCTIONS.items()},
+    "ReduceSum": reduction("reduce_sum", 13),
+    "BatchNormalization": batch_norm,
+    "BitShift": shift,
+    "Cast": cast,
+    "CastLike": cast_like,
+    "Celu": same("celu", 1, alpha="alpha"),
+    "Clip": clip,
+    "Concat": shapes.concat,
+    "Constant": constant,
+    "ConstantOfShape": shapes.constant_of_shape,
+    "Dropout": dropout,
+    "Einsum": einsum,
+    "Elu": same("elu", 1, alpha="alpha"),
+    "Expand": shapes.expand,
+    "Flatten": shapes.flatten,
+    "Gather": same("gather", 2, axis="axis"),
+    "GatherElements": same("gather_elements", 2, axis="axis"),
+    "GatherND": same("gather_nd", 2, batch_dims="batch_dims"),
+    "Gelu": gelu,
+    "Gemm": gemm,
+    "HardSigmoid": same("hard_sigmoid", 1, alpha="alpha", beta="beta"),
+    "Identity": passed_on,
+    "IsInf": is_inf,
+    "LayerNormalization": layer_norm,
+    "LeakyRelu": same("leaky_relu", 1, alpha="alpha"),
+    "LogSoftmax": softmax("log_softmax"),
+    "Max": chain("maximum"),
+    "Mean": mean,
+    "Min": chain("minimum"),
+    "Mod": modulo,
+    "OneHot": shapes.one_hot,
+    "Pad": shapes.pad,
+    "Range": shapes.range_,
+    "Reshape": shapes.reshape,
+    "Selu": same("selu", 1, alpha="alpha", gamma="gamma"),
+    "Shape": shapes.shape,
+    "Shrink": same("shrink", 1, lambd="lambd", bias="bias"),
+    "Size": shapes.size,
+    "Slice": shapes.slice_,
+    "Softmax": softmax("softmax"),
+    "Split": shapes.split,
+    "Squeeze": shapes.squeeze,
+    "Sum": chain("add"),
+    "Swish": same("swish", 1, alpha="alpha"),
+    "ThresholdedRelu": same("thresholded_relu", 1, alpha="alpha"),
+    "Tile": shapes.tile,
+    "Transpose": same("transpose", 1, perm="perm"),
+    "Trilu": shapes.trilu,
+    "Unsqueeze": shapes.unsqueeze,
+    "Where": same("where", 3),
+}
+"""ONNX operator type -> how it is built."""

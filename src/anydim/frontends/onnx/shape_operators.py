@@ -1,0 +1,219 @@
+"""Rows of ONNX operators about shapes; sizes come from known contents, never from data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import from_numpy, int64
+from anydim.frontends.onnx.call import Call, Result
+from anydim.frontends.onnx.emitting import MOST_KNOWN, Known
+from anydim.frontends.onnx.tensors import MOST_AXES, Unsupported, read_tensor
+from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product, simplify
+
+_WIDEST_CONCAT = 16
+
+
+def shape(call: Call) -> Result:
+    rank = call.type(0).rank
+    start, end = call.attribute("start", 0), call.attribute("end", rank)
+    return Known.sizes(call.shape(0)[slice(start, end)])
+
+
+def size(call: Call) -> Result:
+    total = Known.sizes([product(call.shape(0))])
+    return Known(total.array.reshape(()), int64)
+
+
+def constant_of_shape(call: Call) -> Result:
+    given = call.attribute("value")
+    array = numpy.zeros(1, numpy.float32)
+    if given is not None:
+        array = read_tensor(given, None, call.source).reshape(-1)
+    if array.size != 1:
+        raise Unsupported(f"a value of {array.size} elements, expected 1")
+    shape = call.sizes(0)
+    _check_rank(len(shape))
+    fixed = [size.constant for size in shape]
+    if all(size is not None and size >= 0 for size in fixed):
+        count = numpy.prod([int(size or 0) for size in fixed], dtype=object)
+        if count <= MOST_KNOWN:
+            return Known.of(numpy.full(tuple(int(s or 0) for s in fixed), array[0]))
+    return call.emit("fill", shape=shape, value=array[0].item(), dtype=from_numpy(array.dtype))
+
+
+def range_(call: Call) -> Result:
+    arrays = [call.known(position) for position in range(3)]
+    if all(array.dtype != object for array in arrays):
+        start, limit, delta = (array.reshape(()).item() for array in arrays)
+        count = -((start - limit) // delta) if delta else 0
+        if 0 <= count <= MOST_KNOWN:
+            return Known.of(numpy.arange(start, limit, delta, dtype=arrays[0].dtype))
+    if call.type(0).dtype.is_float:
+        raise Unsupported("a range of real numbers")
+    (start,), (limit,), (step,) = (call.sizes(position) for position in range(3))
+    if not step.constant:
+        raise Unsupported(f"a range with step {step}")
+    distance = limit - start if step.constant > 0 else start - limit
+    count = simplify(
+        maximum(ceil_div(distance, abs(step.constant)), 0), call.emitter.box
+    )
+    return call.emit("range", start=start, step=step, count=count, dtype=call.type(0).dtype)
+
+
+# ---- views -------------------------------------------------------------------------------------
+
+
+def reshape(call: Call) -> Result:
+    wanted = list(call.sizes(1))
+    _check_rank(len(wanted))
+    own = call.shape(0)
+    if not call.attribute("allowzero"):
+        for axis, size in enumerate(wanted):
+            if size.constant == 0:
+                if axis >= len(own):
+                    raise Unsupported(f"size 0 at axis {axis} copies an axis that is not there")
+                wanted[axis] = own[axis]
+    return call.emit("reshape", call.input(0), shape=wanted)
+
+
+def flatten(call: Call) -> Result:
+    return call.emit("flatten", call.input(0), axis=call.attribute("axis", 1))
+
+
+def expand(call: Call) -> Result:
+    wanted = call.sizes(1)
+    _check_rank(len(wanted))
+    return call.emit("expand", call.input(0), shape=wanted)
+
+
+def squeeze(call: Call) -> Result:
+    axes = call.attribute("axes")
+    if call.opset >= 13:
+        axes = call.integers(1) if call.given(1) else None
+    if axes is None and any(size.constant is None for size in call.shape(0)):
+        open_sizes = ", ".join(map(str, call.shape(0)))
+        raise Unsupported(f"which axes of [{open_sizes}] go depends on their sizes; name the axes")
+    return call.emit("squeeze", call.input(0), axes=axes)
+
+
+def unsqueeze(call: Call) -> Result:
+    axes = call.attribute("axes") if call.opset < 13 else call.integers(1)
+    _check_rank(call.type(0).rank + len(axes or ()))
+    return call.emit("unsqueeze", call.input(0), axes=axes)
+
+
+def slice_(call: Call) -> Result:
+    if call.opset < 10:
+        starts, ends = call.attribute("starts"), call.attribute("ends")
+        return call.emit(
+            "slice", call.input(0), starts=starts, ends=ends, axes=call.attribute("axes")
+        )
+    starts, ends = call.sizes(1), call.sizes(2)
+    axes = call.integers(3) if call.given(3) else None
+    steps = call.integers(4) if call.given(4) else None
+    return call.emit("slice", call.input(0), starts=starts, ends=ends, axes=axes, steps=steps)
+
+
+def split(call: Call) -> Sequence[Result]:
+    axis = call.attribute("axis", 0)
+    rank = call.type(0).rank
+    if not -rank <= axis < rank:
+        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    extent = call.shape(0)[axis]
+    count = len(call.outputs)
+    sizes: Sequence[Any] | None = call.attribute("split")
+    if call.opset >= 13 and call.given(1):
+        sizes = call.sizes(1)
+    if sizes is None:
+        sizes = _even_parts(call, extent, count)
+    if len(sizes) != count:
+        raise Unsupported(f"{len(sizes)} parts for {count} results")
+    return call.emit_many("split", count, call.input(0), axis=axis, sizes=sizes)
+
+
+def _even_parts(call: Call, extent: Size, count: int) -> list[Size]:
+    """Equal parts; since opset 18 the last ones may be smaller."""
+    exact = extent.divide_exactly(count)
+    if exact is not None:
+        return [exact] * count
+    if call.opset < 18:
+        raise Unsupported(f"size {extent} is not always {count} equal parts")
+    part = ceil_div(extent, count)
+    parts = (maximum(minimum(extent - part * number, part), 0) for number in range(count))
+    return [simplify(size, call.emitter.box) for size in parts]
+
+
+def concat(call: Call) -> Result:
+    """Many inputs are joined in rounds, so that no text nests deeply."""
+    axis = call.attribute("axis")
+    values = [call.input(position) for position in range(len(call.inputs))]
+    while len(values) > 1:
+        groups = [
+            values[start : start + _WIDEST_CONCAT]
+            for start in range(0, len(values), _WIDEST_CONCAT)
+        ]
+        values = [
+            call.emit("concat", *group, axis=axis) if len(group) > 1 else group[0]
+            for group in groups
+        ]
+    if len(call.inputs) == 1:
+        return call.emit("concat", values[0], axis=axis)
+    return values[0]
+
+
+# ---- repeats and masks -------------------------------------------------------------------------
+
+
+def tile(call: Call) -> Result:
+    return call.emit("tile", call.input(0), repeats=call.sizes(1))
+
+
+def pad(call: Call) -> Result:
+    rank = call.type(0).rank
+    counts: Sequence[Any] = call.attribute("pads", ()) if call.opset < 11 else call.sizes(1)
+    axes: Sequence[int] = range(rank)
+    if call.given(3):
+        axes = call.integers(3)
+    if len(counts) != 2 * len(axes) or not all(-rank <= axis < rank for axis in axes):
+        raise Unsupported(f"{len(counts)} pads for {len(axes)} of {rank} axes")
+    before: list[Any] = [0] * rank
+    after: list[Any] = [0] * rank
+    for number, axis in enumerate(axes):
+        before[axis], after[axis] = counts[number], counts[len(axes) + number]
+    mode = call.attribute("mode", "constant")
+    inputs = [call.input(0)]
+    if mode == "constant":
+        if call.given(2):
+            inputs.append(_scalar(call, 2))
+        elif call.opset < 11 and call.attribute("value"):
+            inputs.append(call.number(call.attribute("value"), call.type(0).dtype))
+    return call.emit("pad", *inputs, before=before, after=after, mode=mode)
+
+
+def _scalar(call: Call, position: int) -> str:
+    """An input of one element, as a scalar."""
+    if call.type(position).rank == 0:
+        return call.input(position)
+    return call.emit("reshape", call.input(position), shape=())
+
+
+def one_hot(call: Call) -> Result:
+    (depth,) = call.sizes(1)
+    indices = call.input(0)
+    if call.type(0).dtype.is_float:
+        indices = call.emit("cast", indices, to=int64)
+    axis = call.attribute("axis", -1)
+    return call.emit("one_hot", indices, call.input(2), depth=depth, axis=axis)
+
+
+def trilu(call: Call) -> Result:
+    k = call.sizes(1)[0] if call.given(1) else as_size(0)
+    return call.emit("trilu", call.input(0), upper=bool(call.attribute("upper", 1)), k=k)
+
+
+def _check_rank(rank: int) -> None:
+    if rank > MOST_AXES:
+        raise Unsupported(f"{rank} axes, at most {MOST_AXES} are possible")

@@ -1,0 +1,179 @@
+"""Arrays out of a model file. Nothing in the file is trusted: every size is checked before use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DTYPES, DType
+from anydim.base.errors import ModelError
+
+MOST_AXES = 32
+_MOST_BYTES = 1 << 46
+
+# TensorProto.DataType -> element type, and the field that holds elements when raw_data does not.
+ELEMENT_TYPES: dict[int, DType] = {
+    number: DTYPES[name]
+    for number, name in {
+        1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
+        9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
+    }.items()
+}  # fmt: skip
+_FIELDS = {
+    "float32": "float_data", "float64": "double_data", "int64": "int64_data",
+    "uint32": "uint64_data", "uint64": "uint64_data",
+}  # fmt: skip
+
+
+class Unsupported(Exception):
+    """What one node needs and anydim does not have; `import_model` reports all of them at once."""
+
+
+def element_type(number: int) -> DType:
+    """The element type of a TensorProto.DataType; Unsupported for one anydim does not hold."""
+    dtype = ELEMENT_TYPES.get(number)
+    if dtype is None:
+        raise Unsupported(f"element type {_type_name(number)}")
+    return dtype
+
+
+def _type_name(number: int) -> str:
+    import onnx
+
+    try:
+        return str(onnx.TensorProto.DataType.Name(number)).lower()  # type: ignore[arg-type]
+    except ValueError:
+        return f"number {number}, which ONNX does not know"
+
+
+def read_tensor(proto: Any, folder: Path | None, where: str) -> numpy.ndarray:
+    """The array of a TensorProto, read-only; `folder` is where external data may lie.
+
+    Raises ModelError when its parts contradict each other and Unsupported for a type anydim lacks.
+    """
+    dtype = element_type(proto.data_type)
+    if proto.HasField("segment"):
+        raise ModelError(f"{where}: tensors in segments are not supported")
+    shape = _shape(proto, where)
+    count = 1
+    for size in shape:
+        count *= size
+    if count * dtype.bytes > _MOST_BYTES:
+        raise ModelError(f"{where}: a tensor of shape {list(shape)} cannot be")
+    if proto.data_location == 1 or proto.external_data:
+        flat = _external(proto, folder, where, dtype, count)
+    elif proto.HasField("raw_data"):
+        flat = _raw(proto.raw_data, where, dtype, count)
+    else:
+        flat = _listed(proto, where, dtype, count)
+    array = flat.reshape(shape)
+    if not array.flags.aligned:
+        array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def _shape(proto: Any, where: str) -> tuple[int, ...]:
+    if len(proto.dims) > MOST_AXES:
+        raise ModelError(f"{where}: {len(proto.dims)} axes, at most {MOST_AXES} are possible")
+    shape = tuple(proto.dims)
+    if any(size < 0 for size in shape):
+        raise ModelError(f"{where}: its shape {list(shape)} has a negative size")
+    return shape
+
+
+def _expect(found: int, expected: int, where: str, dtype: DType, unit: str) -> None:
+    if found != expected:
+        raise ModelError(
+            f"{where}: holds {found} {unit}, its shape and type {dtype} ask for {expected}",
+            "the file may be truncated",
+        )
+
+
+def _raw(data: bytes, where: str, dtype: DType, count: int) -> numpy.ndarray:
+    _expect(len(data), count * dtype.bytes, where, dtype, "bytes")
+    return numpy.frombuffer(data, dtype.numpy)
+
+
+def _listed(proto: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
+    values = getattr(proto, _FIELDS.get(dtype.name, "int32_data"))
+    _expect(len(values), count, where, dtype, "elements")
+    if dtype.name == "float16":
+        return numpy.array(values, numpy.int64).astype(numpy.uint16).view(numpy.float16)
+    try:
+        return numpy.fromiter(values, _LISTED.get(dtype.kind, dtype.numpy), count).astype(
+            dtype.numpy
+        )
+    except OverflowError:
+        raise ModelError(f"{where}: an element does not fit {dtype}") from None
+
+
+_LISTED: dict[str, Any] = {"int": numpy.int64, "uint": numpy.uint64, "bool": numpy.int64}
+
+
+# ---- external data -----------------------------------------------------------------------------
+
+
+def _external(
+    proto: Any, folder: Path | None, where: str, dtype: DType, count: int
+) -> numpy.ndarray:
+    """Elements in another file of the model's folder, mapped, not read."""
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    path = _confined(entries.get("location", ""), folder, where)
+    offset = _number(entries, "offset", 0, where)
+    wanted = count * dtype.bytes
+    length = _number(entries, "length", wanted, where)
+    _expect(length, wanted, where, dtype, "bytes")
+    available = path.stat().st_size
+    if offset + length > available:
+        raise ModelError(
+            f"{where}: needs bytes {offset}..{offset + length} of '{path.name}', "
+            f"which has {available}"
+        )
+    if not count:
+        return numpy.zeros(0, dtype.numpy)
+    return numpy.memmap(path, dtype.numpy, "r", offset, (count,))
+
+
+def _confined(location: str, folder: Path | None, where: str) -> Path:
+    """The file at a location that is inside `folder`, links followed; ModelError otherwise."""
+    problem = _path_problem(location)
+    if problem:
+        raise ModelError(f"{where}: external data at {location!r}: {problem}")
+    if folder is None:
+        raise ModelError(
+            f"{where}: external data at {location!r}, but the model did not come from a file",
+            "give the path of the model",
+        )
+    try:
+        path = (folder / location).resolve(strict=True)
+        inside = path.is_relative_to(folder.resolve(strict=True)) and path.is_file()
+    except (OSError, RuntimeError, ValueError):
+        raise ModelError(f"{where}: external data at {location!r} cannot be opened") from None
+    if not inside:
+        problem = "is not a file of the model's folder"
+        raise ModelError(f"{where}: external data at {location!r} {problem}")
+    return path
+
+
+_PATH_CHECKS: tuple[tuple[str, Callable[[str], bool]], ...] = (
+    ("there is no path", lambda location: not location.strip()),
+    ("a path has no control characters", lambda location: any(ord(c) < 32 for c in location)),
+    ("a path with '/' as separator is expected", lambda location: "\\" in location),
+    ("the path is absolute", lambda location: location.startswith("/") or location[1:2] == ":"),
+    ("the path leaves the folder", lambda location: ".." in PurePosixPath(location).parts),
+)
+
+
+def _path_problem(location: str) -> str:
+    return next((problem for problem, holds in _PATH_CHECKS if holds(location)), "")
+
+
+def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
+    text = entries.get(key, str(default))
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        raise ModelError(f"{where}: '{key}' of its external data is {text[:40]!r}, not a number")
+    return int(text)
