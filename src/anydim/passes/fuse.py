@@ -10,7 +10,7 @@ axes that are the same loop have the same name; values used only inside a group 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from anydim.graph.nodes import Graph, Node
@@ -53,6 +53,8 @@ class Clusters:
     writer: dict[str, int] = field(default_factory=dict)  # value -> statement
     users: dict[str, set[int]] = field(default_factory=dict)  # value -> statements
     constants: frozenset[str] = frozenset()
+    forms: Forms = field(default_factory=lambda: Forms())
+    decisions: dict[Key, Template | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.constants = frozenset(self.graph.constants)
@@ -70,14 +72,35 @@ class Clusters:
         kept = [s.target for s in statements if self._seen_outside(s.target, set(inside))]
         return group_of(statements, self.graph.types, kept)
 
-    def template(self, numbers: Iterable[int]) -> Template | None:
-        """The template that takes these statements as one kernel."""
+    def template(self, numbers: Sequence[int]) -> Template | None:
+        """The template that takes these statements as one kernel (asked once per equal group)."""
+        key = self._key(sorted(numbers))
+        if key not in self.decisions:
+            self.decisions[key] = self._decide(numbers)
+        return self.decisions[key]
+
+    def _decide(self, numbers: Iterable[int]) -> Template | None:
         group = self.group(numbers)
         for template in self.templates:
             found = template.match(group, self.graph.box, self.machine, self.constants)
             if found is not None:
                 return template
         return None
+
+    def _key(self, numbers: Sequence[int]) -> Key:
+        """What a template sees of these statements, but for the names of tensors."""
+        places: dict[str, int] = {}
+        inside = set(numbers)
+        parts: list[Hashable] = []
+        for number in numbers:
+            statement = self.lines[number].statement
+            form, tensors = self.forms.of(statement)
+            kept = self._seen_outside(statement.target, inside)
+            parts += [form, kept]
+            for name in (statement.target, *tensors):
+                parts.append(places.setdefault(name, len(places)))
+        outside = [(self.graph.types[name], name in self.constants) for name in places]
+        return (*parts, *outside)
 
     def place(self, number: int) -> None:
         """Let a statement join the latest cluster it reads from that takes it."""
@@ -168,6 +191,35 @@ class Clusters:
                     sources = sorted(self._inputs(self.members[cluster]), reverse=True)
                     stack += [(source, False) for source in sources if source not in state]
         return done
+
+
+Key = tuple[Hashable, ...]
+
+
+class Forms:
+    """Statements without the names of their tensors, numbered: equal forms, equal numbers."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Statement, int] = {}
+        self.known: dict[int, tuple[int, tuple[str, ...]]] = {}
+        self.held: list[Statement] = []
+
+    def of(self, statement: Statement) -> tuple[int, tuple[str, ...]]:
+        """The number of a statement's form, and the tensors it reads in order."""
+        if id(statement) not in self.known:
+            tensors = inputs_of(statement)
+            places = {name: str(place) for place, name in enumerate(tensors)}
+
+            def change(expr: Expr) -> Expr | None:
+                if isinstance(expr, Read):
+                    return replace(expr, tensor=places[expr.tensor])
+                return None
+
+            form = replace(statement, target="", body=rewrite(statement.body, change))
+            number = self.numbers.setdefault(form, len(self.numbers))
+            self.known[id(statement)] = (number, tensors)
+            self.held.append(statement)
+        return self.known[id(statement)]
 
 
 # ---- pointwise producers of reductions ---------------------------------------------------------
