@@ -1,0 +1,174 @@
+"""The contraction template: matrix products of any layout, batched, with pointwise epilogues.
+
+`contraction_form.py` reads the group, `contraction_main.py` writes the loops, and what no model
+changes is in `contraction_library.py`. A constant B is packed into panels when it is loaded;
+another B is packed into scratch a block of columns at a time, or read in place when A has few
+rows. Every size is a run-time argument, block sizes included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.base.dtypes import float32, float64, int32, int64
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.contraction_form import Form, form_of
+from anydim.kernels.contraction_library import contraction_library
+from anydim.kernels.contraction_main import Blocks, MainWriter
+from anydim.kernels.launch import Argument, Launch, Machine, Panels
+from anydim.kernels.micro import Tile, tile_of
+from anydim.kernels.template import Template
+from anydim.lang.tree import Group
+from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
+
+_DTYPES = (float32, float64, int32, int64)
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """How a contraction runs; see `contraction_main.py` for the loops.
+
+    `block_k` steps of k run over a row tile before it moves on; columns are taken in blocks whose
+    part of B has about `block_bytes`; `row_tiles` tiles are one piece of parallel work. A B that
+    is not `packed` at load time is read in place up to `in_place_rows` rows of A.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int
+    block_k: int
+    block_bytes: int
+    row_tiles: int
+    in_place_rows: int
+    packed: bool
+
+    @property
+    def tile(self) -> Tile:
+        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
+
+    def __str__(self) -> str:
+        where = "packed" if self.packed else f"in place to {self.in_place_rows} rows"
+        return (
+            f"contraction(tile {self.rows}x{self.vectors * self.lanes}, unroll {self.unroll}, "
+            f"k by {self.block_k}, B by {self.block_bytes >> 10} KiB, "
+            f"{self.row_tiles} row tiles a piece, B {where})"
+        )
+
+
+def match_contraction(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> Contraction | None:
+    """The schedule for a group, or None when it is no contraction with pointwise epilogue."""
+    form = _form(group, constants)
+    if form is None or form.dtype not in _DTYPES:
+        return None
+    tile = tile_of(machine, form.dtype)
+    return Contraction(
+        rows=tile.rows,
+        vectors=tile.vectors,
+        lanes=tile.lanes,
+        unroll=tile.unroll,
+        block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
+        block_bytes=machine.l2_bytes // 2,
+        row_tiles=16,
+        in_place_rows=2 * tile.rows,
+        packed=form.b in constants,
+    )
+
+
+def lower_contraction(
+    group: Group, schedule: Contraction, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a group by a schedule."""
+    form = _form(group, constants)
+    if form is None:
+        raise InternalError("a group that is no contraction reached its lowering")
+    tile = schedule.tile
+    blocks = _blocks(form, schedule, tile)
+    packing = _panels(form, tile) if schedule.packed else None
+    writer = MainWriter(group, form, tile, blocks, schedule, machine)
+    functions = writer.functions()
+    kernel = ir.Kernel(
+        name="contraction",
+        operands=writer.operands,
+        sizes=writer.sizes.names,
+        functions=functions,
+        libraries=(contraction_library(tile, form.dtype),),
+    )
+    work = form.m.extent * form.n.extent * form.k.extent * product(x.extent for x in form.loops)
+    return Launch(
+        kernel=kernel,
+        arguments=tuple(
+            Argument(name, packing if role == "b" else None) for name, role in writer.arguments
+        ),
+        sizes=writer.sizes.sizes,
+        parallel=blocks.units,
+        grain=_grain(form, tile),
+        scratch=writer.scratch,
+        flops=2 * work,
+        moved=_moved(group),
+        schedule=str(schedule),
+        reason=_reason(form, schedule),
+    )
+
+
+CONTRACTION = Template("contraction", Contraction, match_contraction, lower_contraction)
+
+
+@lru_cache(maxsize=512)
+def _form(group: Group, constants: frozenset[str]) -> Form | None:
+    return form_of(group, constants)
+
+
+def _blocks(form: Form, schedule: Contraction, tile: Tile) -> Blocks:
+    """Columns and rows of a piece of work: many rows share a wide block of columns."""
+    tiles = ceil_div(form.m.extent, tile.rows)
+    panel_bytes = tile.width * form.dtype.bytes * maximum(form.k.extent, 1)
+    kept = maximum(as_size(schedule.block_bytes) // panel_bytes, 1)
+    panels = minimum(kept, maximum(tiles // 8, 1))
+    columns = panels * tile.width
+    column_blocks = ceil_div(form.n.extent, columns)
+    row_blocks = ceil_div(tiles, schedule.row_tiles)
+    units = product(walk.extent for walk in form.loops) * column_blocks * row_blocks
+    return Blocks(tiles, columns, column_blocks, row_blocks, units)
+
+
+def _panels(form: Form, tile: Tile) -> Panels:
+    """How a constant B is packed; all of its sizes are known."""
+
+    def known(part: tuple[tuple[Size, Size], ...]) -> tuple[tuple[int, int], ...]:
+        return tuple((_int(size), _int(stride)) for size, stride in part)
+
+    batch, k, n = (known(part) for part in form.b_parts)
+    return Panels(tile.width, batch, k, n, _int(form.b_start))
+
+
+def _int(size: Size) -> int:
+    if size.constant is None:
+        raise InternalError(f"size {size} of a packed constant is not constant")
+    return size.constant
+
+
+def _grain(form: Form, tile: Tile) -> int:
+    """Pieces that are worth a thread: at least about 2 us of reading B."""
+    k = form.k.extent.constant
+    if k is None:
+        return 1
+    return max(1, 60_000 // max(1, k * tile.width * form.dtype.bytes))
+
+
+def _moved(group: Group) -> Size:
+    tensors = (*group.inputs, *group.outputs)
+    return sum((product(t.type.shape) * t.type.dtype.bytes for t in tensors), as_size(0))
+
+
+def _reason(form: Form, schedule: Contraction) -> str:
+    epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
+    start = f", starting from {form.start.tensor}" if form.start is not None else ""
+    loops = len(form.loops)
+    around = f" in {loops} loop{'s' if loops > 1 else ''}" if form.loops else ""
+    where = "a constant B is packed when loaded" if schedule.packed else "B is packed as it is used"
+    return f"a matrix product{around}{start}, {epilogue}; {where}"

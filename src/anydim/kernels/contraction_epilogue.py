@@ -1,0 +1,256 @@
+"""What follows a contraction in its kernel: pointwise statements on the finished sums.
+
+The statements after the product become one expression per output. A term that is added to the
+product first of all (a bias, a residual) costs nothing: the sums start from it instead of 0. The
+rest is a small loop over the tile that was just finished, while it is in the first cache.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType
+from anydim.kernels import ir
+from anydim.kernels.arithmetic import (
+    first_lanes,
+    loop,
+    minus,
+    plus,
+    round_down,
+    times,
+    variable,
+)
+from anydim.kernels.elements import Context, Elements
+from anydim.kernels.inference import dtype_of
+from anydim.lang.affine import Affine, address, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.tree import (
+    Apply,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Read,
+    SizeTerm,
+    Statement,
+    TensorType,
+)
+from anydim.sizes import as_size
+
+PRODUCT = "product"  # the tensor that stands for the finished sums in an expression
+
+
+@dataclass(frozen=True)
+class Output:
+    """A tensor written at the places of the sums, and its value there."""
+
+    tensor: str
+    value: Expr
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is the sums themselves."""
+        return isinstance(self.value, Read) and self.value.tensor == PRODUCT
+
+
+def epilogue_of(group: Group, product: Statement) -> tuple[Output, ...] | None:
+    """Every output as an expression over the product's axes; None when one is not pointwise.
+
+    External reads become flat reads with affine addresses.
+    """
+    inliner = _Inliner(group, product)
+    for statement in group.statements:
+        if statement is product:
+            continue
+        value = inliner.value(statement)
+        if value is None:
+            return None
+        inliner.values[statement.target] = value
+    outputs = [(tensor.name, inliner.values.get(tensor.name)) for tensor in group.outputs]
+    if not outputs or any(value is None for _, value in outputs):
+        return None
+    return tuple(Output(name, value) for name, value in outputs if value is not None)
+
+
+class _Unfit(Exception):
+    """The expression is not pointwise over the product's axes."""
+
+
+class _Inliner:
+    """Pointwise statements as expressions over the axes of the product."""
+
+    def __init__(self, group: Group, product: Statement) -> None:
+        self.group = group
+        self.axes = tuple(axis for axis in product.axes if axis.extent.constant != 1)
+        strides = zip(product.axes, row_major_strides(product.shape))
+        kept = {axis.name: s for axis, s in strides if axis.extent.constant != 1}
+        self.place = Affine.of(as_size(0), kept)
+        self.types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+        self.types[PRODUCT] = TensorType(self.types[product.target].dtype, ())
+        sums = Read(PRODUCT, tuple(Index(axis.name) for axis in self.axes))
+        self.values: dict[str, Expr] = {product.target: sums}
+        self.inputs = {tensor.name for tensor in group.inputs}
+
+    def value(self, statement: Statement) -> Expr | None:
+        if statement.combine:
+            return None
+        axes = [axis for axis in statement.axes if axis.extent.constant != 1]
+        if [axis.extent for axis in axes] != [axis.extent for axis in self.axes]:
+            return None
+        names = {old.name: new.name for old, new in zip(axes, self.axes)}
+        units = {axis.name for axis in statement.axes} - set(names)
+        try:
+            value = self._inlined(statement.body, names, units)
+        except _Unfit:
+            return None
+        wanted = self.types[statement.target].dtype
+        return value if dtype_of(value, self.types) == wanted else Cast(wanted, value)
+
+    def _inlined(self, expr: Expr, names: dict[str, str], units: set[str]) -> Expr:
+        if isinstance(expr, Read):
+            return self._read(expr, names)
+        if isinstance(expr, Index):
+            return SizeTerm(as_size(0)) if expr.name in units else Index(names[expr.name])
+        if isinstance(expr, Apply):
+            parts = tuple(self._inlined(a, names, units) for a in expr.arguments)
+            return Apply(expr.function, parts)
+        if isinstance(expr, Cast):
+            return Cast(expr.dtype, self._inlined(expr.argument, names, units))
+        return expr
+
+    def _read(self, read: Read, names: dict[str, str]) -> Expr:
+        form = address(read, self.types[read.tensor].shape)
+        if form is None or read.default is not None:
+            raise _Unfit
+        moved = {names[old]: c for old, c in form.terms if old in names}
+        form = Affine.of(form.constant, moved)
+        if read.tensor in self.inputs:
+            return Read(read.tensor, (to_expr(form),), flat=True)
+        if form != self.place or read.tensor not in self.values:
+            raise _Unfit
+        return self.values[read.tensor]
+
+
+def split_start(
+    outputs: tuple[Output, ...], group: Group, column: str
+) -> tuple[Read | None, tuple[Output, ...]]:
+    """A read that the product is added to everywhere, and the outputs without it.
+
+    The read must step by one element along the columns and have the product's type.
+    """
+    dtype = next(group.type_of(s.target).dtype for s in group.statements if s.combine)
+    for output in outputs:
+        found = _first_addition(output.value)
+        if found is None:
+            continue
+        addition, read, sums = found
+        form = address(read, group.type_of(read.tensor).shape)
+        if form is None or form.stride(column) != 1:
+            continue
+        if group.type_of(read.tensor).dtype != dtype:
+            continue
+        rest = _without(outputs, addition, sums)
+        if rest is not None:
+            return read, rest
+    return None, outputs
+
+
+def _without(
+    outputs: tuple[Output, ...], addition: Expr, sums: Read
+) -> tuple[Output, ...] | None:
+    """Outputs with the bare sums for an addition; None when they need the sums before it too."""
+    marker = Read(f"{PRODUCT} and start", sums.indices)
+    changed = []
+    for output in outputs:
+        value = rewrite(output.value, lambda e: marker if e == addition else None)
+        if any(read.tensor == PRODUCT for read in reads(value)):
+            return None
+        value = rewrite(value, lambda e: sums if e == marker else None)
+        changed.append(Output(output.tensor, value))
+    return tuple(changed)
+
+
+def _first_addition(expr: Expr) -> tuple[Apply, Read, Read] | None:
+    """product + read, somewhere in an expression."""
+    found: list[tuple[Apply, Read, Read]] = []
+
+    def look(part: Expr) -> Expr | None:
+        if isinstance(part, Apply) and part.function == "add":
+            left, right = part.arguments
+            for sums, other in ((left, right), (right, left)):
+                if isinstance(sums, Read) and sums.tensor == PRODUCT:
+                    if isinstance(other, Read) and other.tensor != PRODUCT:
+                        found.append((part, other, sums))
+        return None
+
+    rewrite(expr, look)
+    return found[0] if found else None
+
+
+# ---- the loop over a finished tile -------------------------------------------------------------
+
+FINISH_SCALARS = ("sums_row", "out_at", "out_row", "row0", "rows", "column0", "columns")
+
+
+def finish_function(
+    outputs: tuple[Output, ...],
+    dtype: DType,
+    lanes: int,
+    loops: tuple[str, ...],
+    context: Context,
+    pointers: tuple[ir.Pointer, ...],
+) -> ir.Function:
+    """Write the outputs of one tile of sums, `rows` x `columns` from (row0, column0) on.
+
+    `sums` and the outputs at `out_at` point to the tile's first element. `pointers` are the
+    kernel's own; then come the scalars of FINISH_SCALARS, the loops and the sizes in use.
+    """
+    root = Elements(context, {name: variable(name) for name in loops})
+    row = root.inner({"m": plus(variable("row0"), variable("i"))})
+
+    def lane(name: str, mask: ir.Value | None) -> Elements:
+        at = plus(times(variable("i"), variable("sums_row")), variable(name))
+        vector = ir.Type(dtype, lanes)
+
+        def sums(read: Read) -> ir.Value | None:
+            return ir.Load(vector, "sums", at, mask) if read.tensor == PRODUCT else None
+
+        column = plus(variable("column0"), variable(name))
+        return row.inner({"n": column}, lane="n", lanes=lanes, mask=mask, local=sums)
+
+    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
+    whole, cut = lane("j0", None), lane("j1", mask)
+    stores = [_stores(outputs, whole, "j0", None), _stores(outputs, cut, "j1", mask)]
+    left = minus(variable("columns"), variable("j1"))
+    body = (
+        ir.Let("whole", round_down(variable("columns"), lanes)),
+        *root.steps,
+        loop(
+            "i", 0, variable("rows"), 1,
+            *row.steps,
+            loop("j0", 0, variable("whole"), lanes, *whole.steps, *stores[0]),
+            loop(
+                "j1", variable("whole"), variable("columns"), lanes,
+                ir.Let("inside", first_lanes(left, lanes)), *cut.steps, *stores[1],
+            ),
+        ),
+    )  # fmt: skip
+    return ir.Function(
+        "finish",
+        (
+            ir.Pointer("sums", dtype, alias=True),
+            *pointers,
+            *(ir.Scalar(n) for n in (*FINISH_SCALARS, *loops, *context.sizes.names)),
+        ),
+        body,
+    )
+
+
+def _stores(
+    outputs: tuple[Output, ...], lane: Elements, column: str, mask: ir.Value | None
+) -> list[ir.Step]:
+    """All values first: an output may lie where the sums are."""
+    row = times(variable("i"), variable("out_row"))
+    at = plus(variable("out_at"), row, variable(column))
+    types = lane.context.types
+    values = [(o.tensor, lane.value(o.value, types[o.tensor].dtype)) for o in outputs]
+    return [ir.Store(lane.context.buffers[name], at, value, mask) for name, value in values]

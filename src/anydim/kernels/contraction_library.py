@@ -1,0 +1,279 @@
+"""What no model changes of a contraction: compiled once per register tile and element type.
+
+    micro-kernels   a register tile, see `micro.py`
+    row             a row tile times a block of k, over all panels of a block of columns
+    strip           a row tile times all of k: `row` for each block of k
+    transpose       dst[c, r] = src[r, c]
+    gather          dst[r, c] = src[r, c]; both pad with zeros to whole vectors
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from anydim.base.dtypes import DType, int64
+from anydim.kernels import ir
+from anydim.kernels.arithmetic import (
+    compare,
+    constant,
+    either,
+    first_lanes,
+    greatest,
+    least,
+    loop,
+    minus,
+    plus,
+    quotient_up,
+    register,
+    round_down,
+    times,
+    variable,
+)
+from anydim.kernels.elements import operate
+from anydim.kernels.micro import Tile, micro_kernel, micro_name
+
+ROW_SCALARS = (
+    "k", "a_row", "b_row", "b_panel", "init_row", "init_panel", "c_row", "rows", "columns",
+    "ahead", "step",
+)  # fmt: skip
+STRIP_SCALARS = ("k_block", *ROW_SCALARS)
+
+
+def prefix_of(tile: Tile, dtype: DType) -> str:
+    """What the names of a library's functions begin with: unlike for unlike tiles."""
+    return f"product_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
+
+
+@lru_cache(maxsize=16)
+def contraction_library(tile: Tile, dtype: DType) -> ir.Library:
+    """The library for the largest register tile of a machine and an element type."""
+    prefix = prefix_of(tile, dtype)
+    kernels = tuple(
+        micro_kernel(tile, rows, vectors, dtype, prefix)
+        for rows in range(1, tile.rows + 1)
+        for vectors in range(1, tile.vectors + 1)
+    )
+    return ir.Library(
+        prefix,
+        (
+            *kernels,
+            _row(tile, dtype, prefix),
+            _strip(tile, dtype, prefix),
+            _transpose(tile, dtype, prefix),
+            _gather(tile, dtype, prefix),
+        ),
+    )
+
+
+def _pointers(dtype: DType) -> tuple[ir.Pointer, ...]:
+    return (
+        ir.Pointer("a", dtype),
+        ir.Pointer("b", dtype),
+        ir.Pointer("init", dtype, alias=True),
+        ir.Pointer("c", dtype, alias=True),
+    )
+
+
+def _scalars(names: tuple[str, ...]) -> tuple[ir.Scalar, ...]:
+    return tuple(ir.Scalar(name) for name in names)
+
+
+def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
+    """c = init + a b for one row tile and the columns of one block, panel by panel."""
+    at = variable("column")
+    arguments = (
+        ir.Address("a", constant(0)),
+        ir.Address("b", register("b_at")),
+        ir.Address("init", register("init_at")),
+        ir.Address("c", at),
+        *(variable(name) for name in ("k", "a_row", "b_row", "init_row", "c_row")),
+        variable("width"),
+        register("ahead_at"),
+        variable("step"),
+    )
+    cases = tuple(
+        (
+            rows * (tile.vectors + 1) + vectors,
+            (ir.Call(micro_name(rows, vectors, prefix), arguments),),
+        )
+        for rows in range(1, tile.rows + 1)
+        for vectors in range(1, tile.vectors + 1)
+    )
+    vectors = quotient_up(variable("width"), tile.lanes)
+    key = plus(times(variable("rows"), tile.vectors + 1), vectors)
+    passed = minus(times(variable("k"), variable("step")), variable("b_panel"))
+    return ir.Function(
+        f"{prefix}_row",
+        (*_pointers(dtype), *_scalars(ROW_SCALARS)),
+        (
+            ir.Declare("b_at", constant(0)),
+            ir.Declare("init_at", constant(0)),
+            ir.Declare("ahead_at", variable("ahead")),
+            loop(
+                "column", 0, variable("columns"), tile.width,
+                ir.Let("width", least(minus(variable("columns"), at), tile.width)),
+                ir.Switch(key, cases),
+                ir.Assign("b_at", plus(register("b_at"), variable("b_panel"))),
+                ir.Assign("init_at", plus(register("init_at"), variable("init_panel"))),
+                ir.Assign("ahead_at", plus(register("ahead_at"), passed)),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
+    """c = init + a b for one row tile: blocks of k of even length, at most `k_block`.
+
+    The first block starts from `init`, the others go on from c. Without any k, c = init.
+    """
+    k, at = variable("k"), variable("k0")
+    blocks = greatest(quotient_up(k, variable("k_block")), 1)
+    even = round_down(plus(quotient_up(k, variable("blocks")), 7), 8)
+    per_k = minus(times(variable("panels"), variable("step")), variable("b_row"))
+    ahead = plus(variable("ahead"), times(at, variable("ahead_per_k")))
+    names = ROW_SCALARS[1:]
+
+    def row(start: str, row_stride: str, panel_stride: ir.Value) -> ir.Call:
+        changed = {"init_row": variable(row_stride), "init_panel": panel_stride, "ahead": ahead}
+        return ir.Call(
+            f"{prefix}_row",
+            (
+                ir.Address("a", at),
+                ir.Address("b", times(at, variable("b_row"))),
+                ir.Address(start, constant(0)),
+                ir.Address("c", constant(0)),
+                variable("length"),
+                *(changed.get(name, variable(name)) for name in names),
+            ),
+        )
+
+    return ir.Function(
+        f"{prefix}_strip",
+        (*_pointers(dtype), *_scalars(STRIP_SCALARS)),
+        (
+            ir.Let("blocks", blocks),
+            ir.Let("even", either(compare("less_equal", variable("blocks"), 1), k, even)),
+            ir.Let("panels", quotient_up(variable("columns"), tile.width)),
+            ir.Let("ahead_per_k", per_k),
+            loop(
+                "k0", 0, greatest(k, 1), greatest(variable("even"), 1),
+                ir.Let("length", least(minus(k, at), variable("even"))),
+                ir.If(
+                    compare("equal", at, 0),
+                    (row("init", "init_row", variable("init_panel")),),
+                    (row("c", "c_row", constant(tile.width)),),
+                ),
+            ),
+        ),
+        public=True,
+    )  # fmt: skip
+
+
+# ---- copies ------------------------------------------------------------------------------------
+
+
+def _copy_parameters(dtype: DType) -> tuple[ir.Pointer | ir.Scalar, ...]:
+    return (
+        ir.Pointer("src", dtype),
+        ir.Pointer("dst", dtype),
+        *_scalars(("src_row", "dst_row", "rows", "columns", "width")),
+    )
+
+
+def _gather(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
+    """dst[r, c] = src[r, c] for r < rows, c < columns; 0 from there to `width` (whole vectors)."""
+    vector = ir.Type(dtype, tile.lanes)
+    mask = ir.Var(ir.Type(ir.FLAG.dtype, tile.lanes), "inside")
+
+    def copy(column: str, mask: ir.Value | None) -> ir.Store:
+        value = ir.Load(vector, "src", plus(variable("src_at"), variable(column)), mask)
+        return ir.Store("dst", plus(variable("dst_at"), variable(column)), value)
+
+    left = greatest(minus(variable("columns"), variable("c1")), 0)
+    whole = round_down(variable("columns"), tile.lanes)
+    return ir.Function(
+        f"{prefix}_gather",
+        _copy_parameters(dtype),
+        (
+            ir.Let("whole", whole),
+            loop(
+                "r", 0, variable("rows"), 1,
+                ir.Let("src_at", times(variable("r"), variable("src_row"))),
+                ir.Let("dst_at", times(variable("r"), variable("dst_row"))),
+                loop("c0", 0, variable("whole"), tile.lanes, copy("c0", None)),
+                loop(
+                    "c1", variable("whole"), variable("width"), tile.lanes,
+                    ir.Let("inside", first_lanes(left, tile.lanes)),
+                    copy("c1", mask),
+                ),
+            ),
+        ),
+        public=True,
+    )  # fmt: skip
+
+
+def _transpose(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
+    """dst[c, r] = src[r, c] for r < rows, c < columns; 0 for rows up to `width` (whole vectors).
+
+    Square blocks go through registers; what is left at the edges is gathered.
+    """
+    lanes = tile.lanes
+    vector, wide = ir.Type(dtype, lanes), ir.Type(int64, lanes)
+    left = minus(variable("rows"), variable("r"))
+    is_whole = compare("greater_equal", variable("left"), lanes)
+    rows_on = first_lanes(greatest(variable("left"), 0), lanes)
+    stride = ir.Splat(wide, variable("src_row"))
+    start = ir.Splat(wide, plus(variable("src_at"), variable("c1")))
+    offsets = operate("add", start, operate("mul", stride, ir.Iota(wide)))
+    inside = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
+    gathered = ir.Gather(vector, "src", offsets, inside)
+    target = plus(times(variable("c1"), variable("dst_row")), variable("r"))
+    return ir.Function(
+        f"{prefix}_transpose",
+        _copy_parameters(dtype),
+        (
+            loop(
+                "r", 0, variable("width"), lanes,
+                ir.Let("left", left),
+                ir.Let("src_at", times(variable("r"), variable("src_row"))),
+                ir.Let("inside", rows_on),
+                ir.Let(
+                    "whole",
+                    either(is_whole, round_down(variable("columns"), lanes), constant(0)),
+                ),
+                loop("c0", 0, variable("whole"), lanes, *_square(vector)),
+                loop(
+                    "c1", variable("whole"), variable("columns"), 1,
+                    ir.Store("dst", target, gathered),
+                ),
+            ),
+        ),
+        public=True,
+    )  # fmt: skip
+
+
+def _square(vector: ir.Type) -> list[ir.Step]:
+    """One square block of a transpose: at each stage, off-diagonal halves of pairs swap places."""
+    lanes = vector.lanes
+    steps: list[ir.Step] = []
+    for i in range(lanes):
+        at = plus(variable("src_at"), times(variable("src_row"), i), variable("c0"))
+        steps.append(ir.Let(f"x{lanes}_{i}", ir.Load(vector, "src", at)))
+    previous, half = lanes, lanes // 2
+    while half:
+        for i in range(lanes):
+            first, second = (i, i + half) if not i & half else (i - half, i)
+            low = bool(i & half)
+            pick = tuple(
+                (p + half if low else p) if not p & half else lanes + (p if low else p - half)
+                for p in range(lanes)
+            )
+            left = ir.Var(vector, f"x{previous}_{first}")
+            right = ir.Var(vector, f"x{previous}_{second}")
+            steps.append(ir.Let(f"x{half}_{i}", ir.Shuffle(vector, left, right, pick)))
+        previous, half = half, half // 2
+    for i in range(lanes):
+        row = plus(variable("c0"), i)
+        at = plus(times(row, variable("dst_row")), variable("r"))
+        steps.append(ir.Store("dst", at, ir.Var(vector, f"x{previous}_{i}")))
+    return steps

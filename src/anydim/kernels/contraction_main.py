@@ -1,0 +1,453 @@
+"""The loops of a contraction kernel around the library's `strip`.
+
+    for each piece of work: (loop indices, block of columns, block of row tiles)
+        pack what has to be packed of A and B for it
+        for each row tile: strip (all of k, all columns of the block), then its epilogue
+
+Row tiles are of even height: 13 rows with tiles of up to 8 are 7 + 6. The strip prefetches the
+next block of columns while this one is used; the row tiles share that work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anydim.base.dtypes import uint8
+from anydim.kernels import ir
+from anydim.kernels.arithmetic import (
+    compare,
+    constant,
+    either,
+    least,
+    loop,
+    minus,
+    plus,
+    quotient,
+    register,
+    round_down,
+    times,
+    variable,
+)
+from anydim.kernels.contraction_epilogue import FINISH_SCALARS, PRODUCT, Output, finish_function
+from anydim.kernels.contraction_form import Form, Walk
+from anydim.kernels.contraction_library import STRIP_SCALARS, prefix_of
+from anydim.kernels.elements import Context, SizeParameters, number
+from anydim.kernels.launch import Machine
+from anydim.kernels.micro import LINE, Tile
+from anydim.lang.affine import address, reads
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Size, align_up, as_size
+
+if TYPE_CHECKING:
+    from anydim.kernels.contraction import Contraction
+
+_AHEAD = 4096  # bytes that a single row tile prefetches ahead
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Counts of the loops: row tiles, columns of a block, blocks, pieces of work."""
+
+    tiles: Size
+    columns: Size
+    column_blocks: Size
+    row_blocks: Size
+    units: Size
+
+
+class MainWriter:
+    """Writes the functions of one kernel, and collects its operands and sizes."""
+
+    def __init__(
+        self,
+        group: Group,
+        form: Form,
+        tile: Tile,
+        blocks: Blocks,
+        schedule: Contraction,
+        machine: Machine,
+    ) -> None:
+        self.group = group
+        self.form = form
+        self.tile = tile
+        self.blocks = blocks
+        self.schedule = schedule
+        self.machine = machine
+        self.prefix = prefix_of(tile, form.dtype)
+        self.sizes = SizeParameters()
+        self.target = self._target()
+        self.finished = self.target is not None and all(o.is_product for o in form.outputs)
+        self._name_operands()
+        self._lay_out_scratch()
+
+    # ---- operands ------------------------------------------------------------------------------
+
+    def _target(self) -> Output | None:
+        """The output whose memory holds the sums; None when none has their type."""
+        fitting = [
+            o for o in self.form.outputs
+            if self.group.type_of(o.tensor).dtype == self.form.dtype
+        ]  # fmt: skip
+        return next((o for o in fitting if o.is_product), fitting[0] if fitting else None)
+
+    def _name_operands(self) -> None:
+        """A packed B is an operand of its own; any other tensor is one operand, read or written."""
+        form, packed = self.form, self.schedule.packed
+        self.a_name = "a"
+        self.b_name = "a" if form.a == form.b and not packed else "b"
+        names = {form.a: "a"}
+        roles = [(form.a, "a")]
+        if self.b_name == "b":
+            roles.append((form.b, "b"))
+            if not packed:
+                names[form.b] = "b"
+        external = [r.tensor for o in form.outputs for r in reads(o.value)]
+        if form.start is not None:
+            external.append(form.start.tensor)
+        for tensor in external:
+            if tensor != PRODUCT and tensor not in names:
+                names[tensor] = f"r{len(roles)}"
+                roles.append((tensor, names[tensor]))
+        for output in form.outputs:
+            names[output.tensor] = f"y{len(roles)}"
+            roles.append((output.tensor, names[output.tensor]))
+        written = {output.tensor for output in form.outputs}
+        self.buffers: Mapping[str, str] = names
+        self.arguments = tuple(roles)
+        self.operands = tuple(
+            ir.Operand(role, self.group.type_of(tensor).dtype, tensor in written)
+            for tensor, role in roles
+        )
+
+    def _lay_out_scratch(self) -> None:
+        """Byte offsets of a packed block of A, of B, and of a tile of sums."""
+        form, tile, size = self.form, self.tile, self.form.dtype.bytes
+        self.a_packed = form.k.a != 1
+        self.b_packed = not self.schedule.packed
+        self.k_padded = align_up(form.k.extent, tile.lanes)
+        rows = self.schedule.row_tiles * tile.rows
+        a_bytes = align_up(self.k_padded * (rows * size), LINE) if self.a_packed else as_size(0)
+        b_bytes = as_size(0)
+        if self.b_packed:
+            b_bytes = align_up(form.k.extent * self.blocks.columns * size, LINE)
+        sums = as_size(0) if self.target else self.blocks.columns * (tile.rows * size)
+        self.b_offset, self.sums_offset = a_bytes, a_bytes + b_bytes
+        self.scratch = a_bytes + b_bytes + sums
+
+    # ---- functions -----------------------------------------------------------------------------
+
+    def functions(self) -> tuple[ir.Function, ...]:
+        """The epilogue's function where there is one, and main."""
+        finish = () if self.finished else (self._finish_function(),)
+        body = self._body()
+        main = ir.Function(
+            "product",
+            (
+                *self._pointers(),
+                *(ir.Scalar(name) for name in self.sizes.names),
+                ir.Scalar("start"),
+                ir.Scalar("stop"),
+                ir.Pointer("scratch", uint8),
+            ),
+            body,
+        )
+        return (*finish, main)
+
+    def _pointers(self) -> tuple[ir.Pointer, ...]:
+        return tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands)
+
+    def _finish_function(self) -> ir.Function:
+        types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
+        types[PRODUCT] = TensorType(self.form.dtype, ())
+        context = Context(types, self.sizes, self.machine, self.buffers)
+        loops = tuple(walk.name for walk in self.form.loops)
+        made = finish_function(
+            self.form.outputs, self.form.dtype, self.tile.lanes, loops, context, self._pointers()
+        )
+        self.finish_sizes = self.sizes.names
+        return made
+
+    def _body(self) -> tuple[ir.Step, ...]:
+        steps: list[ir.Step] = []
+        if self.form.start is None:
+            zero = number(self.form.dtype, 0, self.tile.lanes)
+            steps.append(ir.Stack("zeros", self.form.dtype, self.tile.width))
+            steps += [
+                ir.Store("zeros", constant(j * self.tile.lanes), zero)
+                for j in range(self.tile.vectors)
+            ]
+        if self.b_packed:
+            steps.append(ir.Declare("b_ready", constant(-1)))
+        return (*steps, loop("unit", variable("start"), variable("stop"), 1, *self._unit()))
+
+    def _unit(self) -> list[ir.Step]:
+        """One piece of work."""
+        value, blocks, form = self.sizes.value, self.blocks, self.form
+        steps: list[ir.Step] = []
+        steps += _split("unit", "row_block", "block", value(blocks.row_blocks))
+        steps += _split("block", "column_block", "rest0", value(blocks.column_blocks))
+        for number_, walk in reversed(list(enumerate(form.loops))):
+            done = len(form.loops) - 1 - number_
+            steps += _split(f"rest{done}", walk.name, f"rest{done + 1}", value(walk.extent))
+        tile0 = times(variable("row_block"), self.schedule.row_tiles)
+        last = plus(variable("tile0"), self.schedule.row_tiles)
+        tiles, rows = value(blocks.tiles), value(form.m.extent)
+        column0 = times(variable("column_block"), value(blocks.columns))
+        left = minus(value(form.n.extent), variable("column0"))
+        steps += [
+            ir.Let("tile0", tile0),
+            ir.Let("tile1", least(tiles, last)),
+            ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
+            ir.Let("even", quotient(rows, tiles)),
+            ir.Let("taller", minus(rows, times(variable("even"), tiles))),
+            ir.Let("column0", column0),
+            ir.Let("width", least(left, value(blocks.columns))),
+            ir.Let("a_at", self._start_of(form.a_start, lambda w: w.a)),
+            ir.Let("c_at", plus(self._start_of(as_size(0), lambda w: w.c), variable("column0"))),
+            ir.Let("b_at", self._start_of_b()),
+            *self._ahead(),
+            *self._pack_a(),
+            *self._pack_b(),
+            loop("tile", variable("tile0"), variable("tile1"), 1, *self._tile()),
+        ]
+        return steps
+
+    def _start_of(self, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
+        parts = [times(variable(w.name), self.sizes.value(stride(w))) for w in self.form.loops]
+        return plus(self.sizes.value(start), *parts)
+
+    def _start_of_b(self) -> ir.Value:
+        """The first element of the block of columns; in panels for a packed B."""
+        form, value = self.form, self.sizes.value
+        if not self.schedule.packed:
+            columns = times(variable("column0"), value(form.n.b))
+            return plus(self._start_of(form.b_start, lambda w: w.b), columns)
+        group = align_up(form.n.extent, self.tile.width) * form.k.extent
+        inner = as_size(1)
+        terms: list[ir.Value] = []
+        for walk in reversed(form.loops):
+            if walk.b != 0:
+                terms.append(times(variable(walk.name), value(inner * group)))
+                inner = inner * walk.extent
+        return plus(*terms, times(variable("column0"), value(form.k.extent)))
+
+    def _first_row(self, tile: ir.Value) -> ir.Value:
+        return plus(times(tile, variable("even")), least(tile, variable("taller")))
+
+    # ---- bringing operands into place ----------------------------------------------------------
+
+    def _ahead(self) -> list[ir.Step]:
+        """Where to prefetch: row tiles share the next block of columns among them."""
+        if self.b_packed:
+            return []
+        value = self.sizes.value
+        single = compare("equal", variable("tiles"), 1)
+        whole = compare("equal", value(self.blocks.row_blocks), 1)
+        block = value(self.form.k.extent * self.blocks.columns)
+        shared = quotient(constant(self.tile.width), variable("tiles"))
+        distance = constant(_AHEAD // self.form.dtype.bytes)
+        return [
+            ir.Let("step", either(whole, shared, constant(0))),
+            ir.Let("ahead0", either(single, distance, block)),
+            ir.Let("share", quotient(block, variable("tiles"))),
+        ]
+
+    def _pack_a(self) -> list[ir.Step]:
+        """Rows of A whose elements do not lie side by side are copied, for this piece of work."""
+        if not self.a_packed:
+            return []
+        value, form = self.sizes.value, self.form
+        rows = minus(self._first_row(variable("tile1")), variable("first_row"))
+        source = plus(variable("a_at"), times(variable("first_row"), value(form.m.a)))
+        return [
+            ir.Let("first_row", self._first_row(variable("tile0"))),
+            ir.Call(
+                f"{self.prefix}_transpose",
+                (
+                    ir.Address(self.a_name, source),
+                    ir.Address("scratch", constant(0)),
+                    value(form.k.a),
+                    value(self.k_padded),
+                    value(form.k.extent),
+                    rows,
+                    value(self.k_padded),
+                ),
+            ),
+        ]
+
+    def _pack_b(self) -> list[ir.Step]:
+        """The block of columns of B as panels in scratch, unless it is there from the last piece.
+
+        With few rows of A, full panels are read in place: only a last, partial one is packed.
+        """
+        if not self.b_packed:
+            return []
+        form, value, width = self.form, self.sizes.value, self.tile.width
+        in_place: ir.Value = constant(0)
+        if form.n.b == 1:
+            few = compare("less_equal", value(form.m.extent), self.schedule.in_place_rows)
+            full = times(quotient(variable("width"), width), width)
+            in_place = either(few, full, constant(0))
+        ready = compare("not_equal", register("b_ready"), variable("block"))
+        return [
+            ir.Let("in_place", in_place),
+            ir.If(
+                ready,
+                (
+                    loop("panel", variable("in_place"), variable("width"), width, self._panel()),
+                    ir.Assign("b_ready", variable("block")),
+                ),
+            ),
+        ]
+
+    def _panel(self) -> ir.Call:
+        form, value, lanes = self.form, self.sizes.value, self.tile.lanes
+        panel, size = variable("panel"), form.dtype.bytes
+        columns = least(minus(variable("width"), panel), self.tile.width)
+        padded = round_down(plus(columns, lanes - 1), lanes)
+        offset = plus(times(panel, value(form.k.extent * size)), value(self.b_offset))
+        source = ir.Address(self.b_name, plus(variable("b_at"), times(panel, value(form.n.b))))
+        target = ir.Address("scratch", offset)
+        width = constant(self.tile.width)
+        if form.n.b == 1:
+            shape = (value(form.k.b), width, value(form.k.extent), columns, padded)
+            return ir.Call(f"{self.prefix}_gather", (source, target, *shape))
+        shape = (value(form.n.b), width, columns, value(form.k.extent), padded)
+        return ir.Call(f"{self.prefix}_transpose", (source, target, *shape))
+
+    # ---- one row tile --------------------------------------------------------------------------
+
+    def _tile(self) -> list[ir.Step]:
+        taller = compare("less", variable("tile"), variable("taller"))
+        steps: list[ir.Step] = [
+            ir.Let("row0", self._first_row(variable("tile"))),
+            ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
+            ir.Let("sums_at", self._sums_at()),
+        ]
+        width, panel = constant(self.tile.width), self.form.k.extent * self.tile.width
+        if not self.b_packed:
+            b = ir.Address("b", variable("b_at"))
+            strides = (width, self.sizes.value(panel))
+            steps.append(self._strip(b, strides, constant(0), variable("width")))
+        else:
+            rest = minus(variable("width"), variable("in_place"))
+            size = self.form.dtype.bytes
+            offset = times(variable("in_place"), self.sizes.value(self.form.k.extent * size))
+            b = ir.Address("scratch", plus(offset, self.sizes.value(self.b_offset)))
+            strides = (width, self.sizes.value(panel))
+            if self.form.n.b == 1:
+                place = ir.Address(self.b_name, variable("b_at"))
+                row = (self.sizes.value(self.form.k.b), width)
+                steps.append(self._strip(place, row, constant(0), variable("in_place")))
+            steps.append(self._strip(b, strides, variable("in_place"), rest))
+        return [*steps, *([] if self.finished else [self._finish_call()])]
+
+    def _sums_at(self) -> ir.Value:
+        if self.target is None:
+            return constant(0)
+        row = times(variable("row0"), self.sizes.value(self.form.m.c))
+        return plus(variable("c_at"), row)
+
+    def _sums(self, column: ir.Value) -> tuple[ir.Address, ir.Value]:
+        """Where the sums of the row tile go, and the stride of their rows."""
+        if self.target is not None:
+            at = plus(variable("sums_at"), column)
+            row = self.sizes.value(self.form.m.c)
+            return ir.Address(self.buffers[self.target.tensor], at), row
+        offset = times(column, self.form.dtype.bytes)
+        at = plus(offset, self.sizes.value(self.sums_offset))
+        return ir.Address("scratch", at), self.sizes.value(self.blocks.columns)
+
+    def _strip(
+        self,
+        b: ir.Address,
+        b_strides: tuple[ir.Value, ir.Value],
+        column: ir.Value,
+        columns: ir.Value,
+    ) -> ir.Call:
+        form, value = self.form, self.sizes.value
+        sums, sums_row = self._sums(column)
+        start, start_row, start_panel = self._start(column)
+        a, a_row = self._a()
+        ahead, step = constant(0), constant(0)
+        if not self.b_packed:
+            share = times(minus(variable("tile"), variable("tile0")), variable("share"))
+            ahead, step = plus(variable("ahead0"), share), variable("step")
+        scalars = {
+            "k_block": constant(self.schedule.block_k),
+            "k": value(form.k.extent),
+            "a_row": a_row,
+            "b_row": b_strides[0],
+            "b_panel": b_strides[1],
+            "init_row": start_row,
+            "init_panel": start_panel,
+            "c_row": sums_row,
+            "rows": variable("rows"),
+            "columns": columns,
+            "ahead": ahead,
+            "step": step,
+        }
+        order = tuple(scalars[name] for name in STRIP_SCALARS)
+        return ir.Call(f"{self.prefix}_strip", (a, b, start, sums, *order))
+
+    def _a(self) -> tuple[ir.Address, ir.Value]:
+        value, form = self.sizes.value, self.form
+        if not self.a_packed:
+            at = plus(variable("a_at"), times(variable("row0"), value(form.m.a)))
+            return ir.Address(self.a_name, at), value(form.m.a)
+        row = value(self.k_padded * form.dtype.bytes)
+        inside = minus(variable("row0"), variable("first_row"))
+        return ir.Address("scratch", times(inside, row)), value(self.k_padded)
+
+    def _start(self, column: ir.Value) -> tuple[ir.Address, ir.Value, ir.Value]:
+        """What the sums start from: address, stride of rows, stride of panels."""
+        read = self.form.start
+        if read is None:
+            return ir.Address("zeros", constant(0)), constant(0), constant(0)
+        form = address(read, self.group.type_of(read.tensor).shape)
+        assert form is not None
+        value = self.sizes.value
+        row = value(form.stride("m"))
+        at = plus(
+            value(form.constant),
+            times(variable("row0"), row),
+            variable("column0"),
+            column,
+            *(times(variable(w.name), value(form.stride(w.name))) for w in self.form.loops),
+        )
+        return ir.Address(self.buffers[read.tensor], at), row, constant(self.tile.width)
+
+    def _finish_call(self) -> ir.Call:
+        sums, sums_row = self._sums(constant(0))
+        row = self.sizes.value(self.form.m.c)
+        out = plus(variable("c_at"), times(variable("row0"), row))
+        scalars = {
+            "sums_row": sums_row,
+            "out_at": out,
+            "out_row": row,
+            "row0": variable("row0"),
+            "rows": variable("rows"),
+            "column0": variable("column0"),
+            "columns": variable("width"),
+        }
+        return ir.Call(
+            "finish",
+            (
+                sums,
+                *(ir.Address(o.name, constant(0)) for o in self.operands),
+                *(scalars[name] for name in FINISH_SCALARS),
+                *(variable(walk.name) for walk in self.form.loops),
+                *(variable(name) for name in self.finish_sizes),
+            ),
+        )
+
+
+def _split(number_: str, low: str, high: str, by: ir.Value) -> list[ir.Step]:
+    """low = number % by, high = number / by."""
+    high_value = quotient(variable(number_), by)
+    return [
+        ir.Let(high, high_value),
+        ir.Let(low, minus(variable(number_), times(variable(high), by))),
+    ]
