@@ -101,7 +101,8 @@ def bind(
 def _bind_attributes(binding: Binding, given: Mapping[str, Any]) -> None:
     definition = binding.definition
     known = {attribute.name for attribute in definition.attributes}
-    ellipses = {f"...{t.name}" for p in definition.parameters for t in p.shape if _is_spread(t)}
+    shapes = [term for parameter in definition.parameters for term in parameter.shape]
+    ellipses = {f"...{term.name}" for term in shapes if isinstance(term, Spread)}
     for name in given:
         if name not in known | ellipses:
             hint = suggestion(name, known | ellipses)

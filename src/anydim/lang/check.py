@@ -13,6 +13,7 @@ from anydim.lang.syntax import (
     RESERVED,
     TYPE_NAMES,
     Assignment,
+    Attribute,
     Call,
     Convert,
     Count,
@@ -22,6 +23,7 @@ from anydim.lang.syntax import (
     Flat,
     Name,
     Number,
+    Parameter,
     Range,
     Spread,
     Term,
@@ -74,7 +76,8 @@ def check(definition: Definition, others: Iterable[str] = ()) -> None:
 
 def _check_head(names: _Names) -> None:
     seen: set[str] = set()
-    for declared in (*names.definition.parameters, *names.definition.attributes):
+    heads: tuple[Parameter | Attribute, ...] = names.definition.parameters
+    for declared in (*heads, *names.definition.attributes):
         if declared.name in seen or declared.name in RESERVED:
             why = "is named twice" if declared.name in seen else "is a word of the language"
             raise names.error(declared.position, f"parameter '{declared.name}' {why}")

@@ -20,6 +20,7 @@ from anydim.lang.syntax import Definition, Problem, error_at
 
 if TYPE_CHECKING:
     from lark import Lark
+    from lark.exceptions import UnexpectedInput
 
 LONGEST_TEXT = 1_000_000
 
@@ -68,7 +69,7 @@ _START = pattern(r"^def\s+([A-Za-z_]\w*)", MULTILINE)
 
 @lru_cache(maxsize=4096)
 def _parsed(text: str, file: str) -> tuple[Definition, ...]:
-    definitions: list[Definition] = run_grammar("start", text, file)
+    definitions: list[Definition] = run_grammar(grammar(), text, file)
     names: set[str] = set()
     for definition in definitions:
         if definition.name in names:
@@ -92,47 +93,47 @@ def _with_source(definition: Definition, text: str, file: str) -> Definition:
 # ---- the grammar -------------------------------------------------------------------------------
 
 
-def run_grammar(start: str, text: str, file: str) -> Any:
-    """What rule `start` makes of a text; raises LanguageError with the place of a failure."""
-    from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedToken
+def run_grammar(lark: Lark, text: str, file: str) -> Any:
+    """What a grammar makes of a text; raises LanguageError with the place of a failure."""
+    from lark.exceptions import UnexpectedInput
 
     if len(text) > LONGEST_TEXT:
         raise LanguageError(f"{file}: a text of {len(text)} characters is too long")
     try:
-        return grammar().parse(text, start=start)
+        return lark.parse(text)
     except Problem as problem:
         raise error_at(text, file, problem.position, problem.text, problem.hint) from None
-    except UnexpectedToken as error:
-        if error.token.type == "$END":
-            problem = f"the text ends early; expected {_expected(error.accepts or error.expected)}"
-            raise error_at(text, file, len(text.rstrip()), problem) from None
-        found = f"expected {_expected(error.accepts or error.expected)}, found '{error.token}'"
-        hint = _hint(str(error.token), text, error.token.start_pos or 0)
-        raise error_at(text, file, error.token.start_pos or 0, found, hint) from None
-    except UnexpectedCharacters as error:
-        character = text[error.pos_in_stream]
-        expected = _expected(error.allowed or set())
-        problem = f"expected {expected}, found {character!r}"
-        hint = _hint(character, text, error.pos_in_stream)
-        raise error_at(text, file, error.pos_in_stream, problem, hint) from None
-    except UnexpectedEOF as error:
-        problem = f"the text ends early; expected {_expected(set(error.expected))}"
-        raise error_at(text, file, len(text.rstrip()), problem) from None
+    except UnexpectedInput as error:
+        found = _located(error, text)
+        raise error_at(text, file, found.position, found.text, found.hint) from None
+
+
+def _located(error: UnexpectedInput, text: str) -> Problem:
+    """What the parser could not take, in words."""
+    expected = getattr(error, "accepts", None) or getattr(error, "expected", None)
+    words = _expected(set(expected or getattr(error, "allowed", None) or ()))
+    token = getattr(error, "token", None)
+    position = error.pos_in_stream
+    if position is None or (token is not None and token.type == "$END"):
+        return Problem(len(text.rstrip()), f"the text ends early; expected {words}")
+    found = f"'{token}'" if token is not None else repr(text[position])
+    hint = _hint(str(found), text, position)
+    return Problem(position, f"expected {words}, found {found}", hint)
 
 
 @cache
 def grammar() -> Lark:
-    """The parser; made once."""
+    """The parser of definitions; made once."""
+    return load_grammar(("grammar.lark",), "start", builder())
+
+
+def load_grammar(files: tuple[str, ...], start: str, transformer: Any) -> Lark:
+    """A parser for the grammar that these files make together, from one of its rules."""
     from lark import Lark
 
-    text = resources.files("anydim.lang").joinpath("grammar.lark").read_text("utf-8")
-    return Lark(
-        text,
-        parser="lalr",
-        lexer="contextual",
-        start=["start"],
-        transformer=builder(),
-    )
+    folder = resources.files("anydim.lang")
+    text = "\n".join(folder.joinpath(file).read_text("utf-8") for file in files)
+    return Lark(text, parser="lalr", lexer="contextual", start=start, transformer=transformer)
 
 
 _WORDS = {
@@ -141,7 +142,8 @@ _WORDS = {
     "FOR": "", "IF": "", "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'",
     "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','", "SEMICOLON": "';'", "COLON": "':'",
     "QMARK": "'?'", "EQUAL": "'='", "DEF": "'def'", "WHERE": "'where'", "ELSE": "'else'",
-    "IN": "'in'", "EXISTS": "'exists'", "$END": "the end", "__ANON_0": "'->'",
+    "IN": "'in'", "BRACED": "", "QUOTED": "", "EXISTS": "'exists'", "$END": "the end",
+    "_ARROW": "'->'",
 }  # fmt: skip
 
 
@@ -159,6 +161,6 @@ def _expected(terminals: set[str]) -> str:
 def _hint(found: str, text: str, position: int) -> str:
     if text.startswith("//", position) or text.startswith("/*", position):
         return "comments start with '#'; '//' is floor division"
-    if found == "," and "=" in text[position:].split("\n", 1)[0]:
+    if found == "','" and "=" in text[position:].split("\n", 1)[0]:
         return "a statement assigns one tensor; calls between definitions are not supported yet"
     return ""

@@ -7,6 +7,7 @@ with the text around it in `parser.py`.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.text import suggestion
@@ -45,11 +46,11 @@ OPERATORS = {row.operator: row.name for row in FUNCTIONS.values() if row.arity =
 PREFIXES = {row.operator: row.name for row in FUNCTIONS.values() if row.arity == 1}
 
 
-def builder() -> Any:
-    """The transformer that turns rules into nodes while the parser runs."""
+def builder(more: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+    """The transformer that turns rules into nodes while the parser runs; `more` rules win."""
     from lark import Transformer, v_args
 
-    return v_args(inline=True)(type("Builder", (Transformer,), dict(_RULES)))()
+    return v_args(inline=True)(type("Builder", (Transformer,), {**_RULES, **(more or {})}))()
 
 
 def _at(token: Token) -> int:
@@ -106,8 +107,13 @@ def _constant(kind: Token, term: Term | None) -> int | float | bool | str | None
     if not isinstance(inner, Number) or (sign < 0 and isinstance(inner.value, bool)):
         raise Problem(term.position, "the default of an attribute is a constant")
     value = inner.value
-    fits = {"int": int, "size": int, "bool": bool, "float": (int, float)}[str(kind)]
-    if not isinstance(value, fits) or (isinstance(value, bool) and kind != "bool"):
+    fits = {
+        "int": type(value) is int,
+        "size": type(value) is int,
+        "bool": isinstance(value, bool),
+        "float": not isinstance(value, bool),
+    }
+    if not fits[str(kind)]:
         raise Problem(term.position, f"{value} is not a default for kind '{kind}'")
     if isinstance(value, bool):
         return value

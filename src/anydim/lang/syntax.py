@@ -40,7 +40,7 @@ PRECEDENCE: dict[str, int] = {
 
 
 def _position() -> int:
-    return field(default=0, compare=False, repr=False)  # type: ignore[no-any-return]
+    return field(default=0, compare=False, repr=False)
 
 
 # ---- expressions -------------------------------------------------------------------------------
