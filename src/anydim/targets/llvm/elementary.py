@@ -247,8 +247,14 @@ _HALF_PI = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624871
 
 
 def _quadrant(v: Lanes, x: str) -> tuple[str, str, str]:
-    """(sin r, cos r, bits that end in n) with x = n pi/2 + r; precise up to |x| of about 10^6."""
+    """(sin r, cos r, bits that end in n) with x = n pi/2 + r.
+
+    Precise up to |x| of about 10^12 where there is a fused multiply-add, else 10^6. Beyond 2^50
+    the angle is taken to be 2^50: results stay between -1 and 1 but mean nothing.
+    """
     magic = v.constant(1.5 * 2**52)
+    invalid = v.sub(x, x)  # NaN for inf and NaN, else 0
+    x = v.add(v.above(-(2.0**50), v.below(2.0**50, x)), invalid)
     shifted = v.fma(x, v.constant(2 / math.pi), magic)
     n = v.sub(shifted, magic)
     r = x
@@ -362,7 +368,7 @@ def sinh(v: Lanes, x: str) -> str:
     one = v.constant(1.0)
     inverse = v.div(one, v.add(m, one))
     half = v.mul(v.mul(m, v.constant(0.5)), v.add(m, v.constant(2.0)))
-    return v.copysign(v.fma(half, v.mul(inverse, inverse), half), x)
+    return v.copysign(v.mul(half, v.fma(inverse, inverse, one)), x)
 
 
 def cosh(v: Lanes, x: str) -> str:

@@ -8,6 +8,9 @@ under their own names.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.targets.llvm.emitter import Module
 from anydim.targets.llvm.spelling import symbol, type_text
@@ -15,6 +18,20 @@ from anydim.targets.llvm.steps import Steps
 from anydim.targets.llvm.values import ZERO, Buffer
 
 _ZEROS = f"{ZERO} = private unnamed_addr constant i64 0, align 8"
+
+
+def render_modules(kernels: Iterable[ir.Kernel], vector_bytes: int = 64) -> dict[str, str]:
+    """The modules of kernels and of the libraries they use, by name, each once."""
+    texts: dict[str, str] = {}
+    libraries: dict[str, ir.Library] = {}
+    for kernel in kernels:
+        texts[kernel.name] = render_kernel(kernel, vector_bytes)
+        for library in kernel.libraries:
+            if libraries.setdefault(library.name, library) != library:
+                raise InternalError(f"two libraries are named '{library.name}'")
+    for name, library in libraries.items():
+        texts[name] = render_library(library, vector_bytes)
+    return texts
 
 
 def render_kernel(kernel: ir.Kernel, vector_bytes: int = 64) -> str:
