@@ -125,7 +125,8 @@ class Enclosure:
         growth = term_by_term(slope(terms, atom), self._atom_ranges(size, depth))
         if growth.low < 0:
             below, above = above, below
-        if growth.low >= 0 or growth.high <= 0:
+        linear = all(monomial.count(atom) < 2 for monomial in terms)  # limits may pass its range
+        if linear and (growth.low >= 0 or growth.high <= 0):
             for limit in below:
                 result &= Interval(with_atom(limit).lo, None)
             for limit in above:

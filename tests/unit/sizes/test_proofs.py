@@ -100,6 +100,7 @@ def test_simplify_keeps_every_value(size: Size, box: Box) -> None:
         ("n//b", 0, 512),
         ("b % n", 0, 64),
         ("u % 7", 0, 6),
+        ("max(b, -70)**2", 0, 4096),
         ("u", 0, None),
         ("unheard_of", None, None),
     ],
