@@ -41,6 +41,7 @@ class RowForm:
     """A flattened group with its loops told apart: `outer` ones, and those of a `row`.
 
     `lane` is the axis along vector lanes: the last of `row`, or one of `outer` (then `across`).
+    `scaled` are scalars that stand for a sum whose factors were taken out of it.
     """
 
     group: Group
@@ -48,6 +49,7 @@ class RowForm:
     row: tuple[Axis, ...]
     lane: Axis
     plan: Plan
+    scaled: frozenset[str] = frozenset()
 
     @property
     def across(self) -> bool:
@@ -317,6 +319,8 @@ class Row:
         for name in self.program.plan.made:
             function, dtype = folding(self.program.statements[name].combine, self.dtype(name))
             self.known[name] = convert(number(dtype, identity(function, dtype)), self.dtype(name))
+        for name in self.program.form.scaled:
+            self.known[name] = number(self.dtype(name), 0)
 
     def finish(self) -> None:
         """Store the scalars that are results."""

@@ -14,12 +14,13 @@ from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.passplan import cost, plan_sweeps, work
 from anydim.kernels.rowcode import RowForm, RowProgram
-from anydim.lang.affine import reads
-from anydim.lang.tree import Apply, Axis, Group, Read, Statement
+from anydim.lang.affine import reads, to_expr
+from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.sizes import Box, Truth, as_size, product, prove
 
 PART_WORK = 16384  # cheap operations that are worth a thread
 TYPICAL_ROW = 128  # elements, where the size is not known
+RAW = " raw"
 
 
 def row_form(group: Group, across: bool) -> RowForm | None:
@@ -34,11 +35,12 @@ def row_form(group: Group, across: bool) -> RowForm | None:
         group = _with_unit_axis(group)
         row = (group.statements[0].axes[-1],)
     names = frozenset(axis.name for axis in row)
+    group, scaled = _factors_last(group, names)
     outer = _outer_axes(group, names)
     plan = plan_sweeps(group, names) if outer is not None else None
     if plan is None or outer is None or (across and not (outer and plan.made)):
         return None
-    form = RowForm(group, outer, row, outer[-1] if across else row[-1], plan)
+    form = RowForm(group, outer, row, outer[-1] if across else row[-1], plan, scaled)
     if len(group.statements) > 1 and any(_is_contraction(s) for s in group.statements):
         return None
     return form if _stores_lanes(form) else None
@@ -67,6 +69,46 @@ def _outer_axes(group: Group, row: frozenset[str]) -> tuple[Axis, ...] | None:
         if {axis.name for axis in statement.axes} - row != wanted:
             return None
     return outer
+
+
+def _factors_last(group: Group, row: frozenset[str]) -> tuple[Group, frozenset[str]]:
+    """Sums of scaled elements as scaled sums: a mean divides once per row, not per element.
+
+    Also returns the targets that became scaled sums; over nothing they are 0 all the same.
+    """
+    statements: list[Statement] = []
+    raw: list[Tensor] = []
+    for statement in group.statements:
+        dtype = group.type_of(statement.target).dtype
+        rest, scale = _factors(statement.body, row)
+        if statement.combine != "add" or not dtype.is_float or not scale:
+            statements.append(statement)
+            continue
+        tensor = Tensor(statement.target + RAW, group.type_of(statement.target))
+        raw.append(tensor)
+        total: Expr = Read(tensor.name, (to_expr(own_address(statement)),), flat=True)
+        for function, factor in reversed(scale):
+            total = Apply(function, (total, factor))
+        statements.append(replace(statement, target=tensor.name, body=rest))
+        statements.append(replace(statement, body=total, combine="", reduced=()))
+    group = replace(group, statements=tuple(statements), temporaries=(*group.temporaries, *raw))
+    return group, frozenset(tensor.name.removesuffix(RAW) for tensor in raw)
+
+
+def _factors(expr: Expr, row: frozenset[str]) -> tuple[Expr, list[tuple[str, Expr]]]:
+    """An expression without the factors and divisors that are the same along the row."""
+    found: list[tuple[str, Expr]] = []
+    while isinstance(expr, Apply) and expr.function in ("mul", "div"):
+        left, right = expr.arguments
+        if not free_axes(right) & row and free_axes(left) & row:
+            found.append((expr.function, right))
+            expr = left
+        elif expr.function == "mul" and not free_axes(left) & row and free_axes(right) & row:
+            found.append(("mul", left))
+            expr = right
+        else:
+            break
+    return expr, found
 
 
 def _with_unit_axis(group: Group) -> Group:

@@ -16,7 +16,10 @@ from anydim.kernels.rowform import lane_score, lanes_for, row_form, row_launch
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.sizes import Box
+from anydim.sizes import Box, product
+
+
+SHORT_ROW = 32  # elements; summing up the lanes of a shorter row costs as much as the row
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,11 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     return Rows(lanes_for(form, machine), 4, form.across)
 
 
-def _merit(form: RowForm) -> tuple[int, bool]:
-    return lane_score(form), not form.across
+def _merit(form: RowForm) -> tuple[bool, int, bool]:
+    """Contiguous reads decide, after rows too short to fill vectors; ties go along."""
+    count = product(axis.extent for axis in form.row).constant
+    short = count is not None and count < SHORT_ROW and not form.across
+    return not short, lane_score(form), not form.across
 
 
 def lower(
