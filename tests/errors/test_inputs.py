@@ -162,7 +162,7 @@ def test_positional_inputs(model: Model) -> None:
 
 
 def test_nested_lists_of_the_wrong_shape(model: Model) -> None:
-    with pytest.raises(InputError, match="input 'ids' of bert[.]onnx: list is no array"):
+    with pytest.raises(InputError, match=r"input 'ids' of bert[.]onnx: list is no array"):
         model(**{**good(), "ids": [[1.0], [1.0, 2.0]]})
 
 

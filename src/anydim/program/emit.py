@@ -16,6 +16,7 @@ from anydim.program.steps import ALIGNMENT, LaunchStep, Program
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CONSTANTS, PARALLEL, POOL, Layout
 from anydim.sizes import Interval, Size, align_up
+from anydim.targets.llvm.spelling import symbol
 
 STEPS_PER_FUNCTION = 16  # keeps register allocation of long programs cheap
 BIND, RUN = "anydim_bind", "anydim_run"
@@ -186,7 +187,7 @@ def _run(program: Program, layout: Layout) -> str:
     functions = [_chunk(n, steps, program, layout) for n, steps in enumerate(chunks)]
     calls = "".join(f"  call void @part{n}(ptr %block)\n" for n in range(len(chunks)))
     kernels = sorted({step.kernel for step in program.steps})
-    declarations = "".join(f'declare void @"{name}"(ptr, i64, i64, ptr)\n' for name in kernels)
+    declarations = "".join(f"declare void {symbol(name)}(ptr, i64, i64, ptr)\n" for name in kernels)
     return (
         "declare void @anydim_launch(ptr, ptr, ptr, i64, i64, ptr, i64)\n"
         "declare void @anydim_wake(ptr)\n"
@@ -258,7 +259,7 @@ class _Chunk:
             self.lines.store_word("%arguments", word, value, type)
         parallel = self.size(step.parallel)
         self.lines.add(
-            f'call void @anydim_launch(ptr {self.pool}, ptr @"{step.kernel}", ptr %arguments, '
+            f"call void @anydim_launch(ptr {self.pool}, ptr {symbol(step.kernel)}, ptr %arguments, "
             f"i64 {parallel}, i64 {max(1, step.grain)}, ptr {self.scratch}, i64 {self.stride})"
         )
 
