@@ -1,0 +1,196 @@
+"""The whole compiler on one screen: source -> graph -> passes -> program -> native code -> model.
+
+`PASSES` is THE list: each pass, why it stands where it stands, and what holds after it. To add a
+pass, write a frozen dataclass with `run(graph) -> graph` in `passes/` and add one line here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from anydim.base import settings
+from anydim.base.errors import OptionError
+from anydim.frontends.source import read
+from anydim.graph.evaluate import evaluate
+from anydim.graph.nodes import Graph
+from anydim.graph.text import print_graph, print_statement
+from anydim.graph.verify import verify
+from anydim.kernels.launch import Machine
+from anydim.kernels.template import Template
+from anydim.kernels.templates import TEMPLATES
+from anydim.kernels.text import print_kernel
+from anydim.model import CompileReport, Model
+from anydim.passes.assemble import Assemble
+from anydim.passes.fuse import Fuse
+from anydim.passes.lower import Lower
+from anydim.passes.schedule import Alias, Schedule, Scheduled
+from anydim.passes.simplify import Simplify
+from anydim.passes.units import Units
+from anydim.passes.views import Views
+from anydim.program.emit import BIND, RUN, emit
+from anydim.program.steps import Program
+from anydim.program.threads import STOP, WORKER, threads_text
+from anydim.runtime.executable import Executable, Native
+from anydim.sizes import Box, Dim
+from anydim.targets.llvm.compiler import compile_modules
+from anydim.targets.llvm.host import machine
+from anydim.targets.llvm.loader import load
+from anydim.targets.llvm.render import render_kernel, render_library
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A line of the list. `make` builds the pass for a machine and its kernel templates."""
+
+    name: str
+    why_here: str
+    after: str
+    make: Callable[[Machine, tuple[Template, ...]], Any]
+
+
+PASSES: tuple[Pass, ...] = (
+    Pass(
+        "lower", "first: every later pass thinks in comprehensions, not in operators",
+        "each node is one statement; numbers are literals", lambda m, t: Lower(),
+    ),
+    Pass(
+        "simplify", "before views and fusion: what disappears here need not be moved or fused",
+        "no rule fits anywhere, nothing is computed twice or from constants alone",
+        lambda m, t: Simplify(),
+    ),
+    Pass(
+        "units", "before views: a loop that runs once hides that two loops are the same",
+        "no intermediate value has a dimension of size 1", lambda m, t: Units(),
+    ),
+    Pass(
+        "views", "before fusion: statements that only move data would keep others apart",
+        "transposes, slices, reshapes and expands are positions in the reads of others",
+        lambda m, t: Views(),
+    ),
+    Pass(
+        "fuse", "last on the graph: it needs the statements as they will run",
+        "each node is a group that one kernel template takes", lambda m, t: Fuse(m, t),
+    ),
+)  # fmt: skip
+# then, from graph to program:
+#   schedule   groups -> launches of kernels, equal groups sharing one kernel
+#   assemble   lifetimes -> arena offsets as formulas; packed constants; host steps
+#   native     one host module, one object per kernel and micro-kernel library, linked
+
+
+def compile(
+    source: Any,
+    dims: Mapping[str, Dim] | None = None,
+    *,
+    threads: int = 1,
+    progress: Progress | None = None,
+) -> Model:
+    """Compile a model once for every size inside the bounds of its dims.
+
+    `source` is the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder or a Graph.
+    `dims` gives bounds to the model's named dims; those left out run from 0 with no upper bound.
+    `threads` cores serve a call. `progress(stage, done, total)` is told what is being done.
+    Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
+    """
+    if not isinstance(threads, int) or threads < 1:
+        raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
+    work = _Work(progress or (lambda stage, done, total: None))
+    graph = work.timed("import", lambda: verify(read(source, dims)))
+    cpu = machine()
+    fused = graph
+    for entry in PASSES:
+        item = entry.make(cpu, TEMPLATES)
+        fused = work.timed(entry.name, lambda item=item, at=fused: item.run(at))
+        work.stages[entry.name] = lambda at=fused: print_graph(at)
+    work.stages["import"] = lambda: print_graph(graph)
+    scheduled = work.timed("schedule", lambda: Schedule(cpu, TEMPLATES).run(fused))
+    outer = fused.replace(types={**fused.types, **_named_types(graph)}, guards=fused.guards)
+    program = work.timed("assemble", lambda: Assemble(threads).run(outer, scheduled))
+    executable = work.timed("native", lambda: build(program, cpu))
+    work.stages["kernels"] = lambda: "\n".join(print_kernel(k) for k in program.kernels)
+    work.stages["schedule"] = lambda: _schedule_text(scheduled)
+    return Model(executable, program, _reference(graph), work.report(graph, scheduled))
+
+
+def build(program: Program, cpu: Machine) -> Executable:
+    """Native code for a program, loaded and ready to be called."""
+    host = emit(program)
+    libraries = {lib.name: lib for kernel in program.kernels for lib in kernel.libraries}
+    texts = {kernel.name: render_kernel(kernel, cpu.vector_bytes) for kernel in program.kernels}
+    texts |= {lib.name: render_library(lib, cpu.vector_bytes) for lib in libraries.values()}
+    texts |= {"host": host.text, "threads": threads_text()}
+    objects = compile_modules(texts, settings.compile_threads)
+    loaded = load(objects.values(), (BIND, RUN, WORKER, STOP))
+    bind, run, worker, stop = (loaded.address(name) for name in (BIND, RUN, WORKER, STOP))
+    return Executable(
+        program.signature,
+        Native(bind, run, worker, stop, loaded),
+        host.layout,
+        host.checks,
+        tuple(program.constants.values()),
+        program.threads,
+    )
+
+
+class _Work:
+    """Times the stages of one compilation and keeps what they would print."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.seconds: dict[str, float] = {}
+        self.stages: dict[str, Callable[[], str]] = {}
+        self.total = len(PASSES) + 4
+
+    def timed(self, stage: str, work: Callable[[], Any]) -> Any:
+        self.progress(stage, len(self.seconds), self.total)
+        start = time.perf_counter()
+        result = work()
+        self.seconds[stage] = time.perf_counter() - start
+        if len(self.seconds) == self.total:
+            self.progress("done", self.total, self.total)
+        return result
+
+    def report(self, graph: Graph, scheduled: tuple[Scheduled | Alias, ...]) -> CompileReport:
+        launches = [item for item in scheduled if isinstance(item, Scheduled)]
+        notes = [
+            f"{len(graph.nodes)} nodes became {len(launches)} launches;"
+            f" {len(scheduled) - len(launches)} values are other values' bytes",
+            *(f"{item.template}: {item.source}" for item in launches),
+        ]
+        return CompileReport(self.seconds, self.stages, tuple(notes))
+
+
+def _named_types(graph: Graph) -> dict[str, Any]:
+    return {name: graph.types[name] for name in (*graph.inputs, *graph.outputs)}
+
+
+def _reference(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """The graph's meaning by the numpy evaluator, in float64."""
+    return lambda inputs: evaluate(graph, inputs, precision=numpy.dtype(numpy.float64))
+
+
+def _schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:
+    lines = []
+    for item in scheduled:
+        if isinstance(item, Alias):
+            lines.append(f"'{item.target}' is the bytes of '{item.source}'")
+            continue
+        lines.append(f"{item.launch.kernel.name}: {item.launch.schedule}  # {item.source}")
+        lines += [f"    {print_statement(statement)}" for statement in item.group.statements]
+    return "\n".join(lines)
+
+
+def default_threads() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+__all__ = ["PASSES", "Box", "Pass", "build", "compile", "default_threads"]
