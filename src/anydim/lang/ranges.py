@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+from anydim.base.errors import DimError
 from anydim.lang.affine import Affine, affine
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, product, prove, simplify
@@ -45,7 +46,7 @@ def running(extents: Iterable[Size], box: Box) -> Box:
         name
         for extent in extents
         for name in extent.symbols
-        if extent.substitute({name: 0}).constant == 0
+        if _empty_at_zero(extent, name)
     }
     if not emptying:
         return box
@@ -56,6 +57,14 @@ def running(extents: Iterable[Size], box: Box) -> Box:
         for dim in box.dims
     )
     return Box.of(*raised, constraints=box.constraints)
+
+
+def _empty_at_zero(extent: Size, name: str) -> bool:
+    """Whether an extent is 0 where a dim is; where the dim divides something, it is not defined."""
+    try:
+        return extent.substitute({name: 0}).constant == 0
+    except DimError:
+        return False
 
 
 def constraint(position: Expr, size: Size, tensor: str, axis: int, box: Box) -> Constraint | None:
