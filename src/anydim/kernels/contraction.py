@@ -2,8 +2,8 @@
 
 `contraction_form.py` reads the group, `contraction_main.py` writes the loops, and what no model
 changes is in `contraction_library.py`. A constant B is packed into panels when it is loaded;
-another B is packed into scratch a block of columns at a time, or read in place when A has few
-rows. Every size is a run-time argument, block sizes included.
+another B is packed into scratch, a block of columns at a time. Every size is a run-time argument,
+block sizes included.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Contraction:
 
     `block_k` steps of k run over a row tile before it moves on; columns are taken in blocks whose
     part of B has about `block_bytes`; `row_tiles` tiles are one piece of parallel work. A B that
-    is not `packed` at load time is read in place up to `in_place_rows` rows of A.
+    is not `packed` when it is loaded is packed as it is used.
     """
 
     rows: int
@@ -42,7 +42,6 @@ class Contraction:
     block_k: int
     block_bytes: int
     row_tiles: int
-    in_place_rows: int
     packed: bool
 
     @property
@@ -50,11 +49,11 @@ class Contraction:
         return Tile(self.rows, self.vectors, self.unroll, self.lanes)
 
     def __str__(self) -> str:
-        where = "packed" if self.packed else f"in place to {self.in_place_rows} rows"
+        when = "when loaded" if self.packed else "as used"
         return (
             f"contraction(tile {self.rows}x{self.vectors * self.lanes}, unroll {self.unroll}, "
             f"k by {self.block_k}, B by {self.block_bytes >> 10} KiB, "
-            f"{self.row_tiles} row tiles a piece, B {where})"
+            f"{self.row_tiles} row tiles a piece, B packed {when})"
         )
 
 
@@ -74,7 +73,6 @@ def match_contraction(
         block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
         block_bytes=machine.l2_bytes // 2,
         row_tiles=16,
-        in_place_rows=2 * tile.rows,
         packed=form.b in constants,
     )
 

@@ -33,7 +33,7 @@ from anydim.kernels.elements import operate
 from anydim.kernels.micro import Tile, micro_kernel, micro_name
 
 ROW_SCALARS = (
-    "k", "a_row", "b_row", "b_panel", "init_row", "init_panel", "c_row", "rows", "columns",
+    "k", "a_row", "b_panel", "init_row", "init_panel", "c_row", "rows", "columns",
     "ahead", "step",
 )  # fmt: skip
 STRIP_SCALARS = ("k_block", *ROW_SCALARS)
@@ -86,7 +86,7 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         ir.Address("b", register("b_at")),
         ir.Address("init", register("init_at")),
         ir.Address("c", at),
-        *(variable(name) for name in ("k", "a_row", "b_row", "init_row", "c_row")),
+        *(variable(name) for name in ("k", "a_row", "init_row", "c_row")),
         variable("width"),
         register("ahead_at"),
         variable("step"),
@@ -129,7 +129,7 @@ def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     k, at = variable("k"), variable("k0")
     blocks = greatest(quotient_up(k, variable("k_block")), 1)
     even = round_down(plus(quotient_up(k, variable("blocks")), 7), 8)
-    per_k = minus(times(variable("panels"), variable("step")), variable("b_row"))
+    per_k = minus(times(variable("panels"), variable("step")), constant(tile.width))
     ahead = plus(variable("ahead"), times(at, variable("ahead_per_k")))
     names = ROW_SCALARS[1:]
 
@@ -139,7 +139,7 @@ def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
             f"{prefix}_row",
             (
                 ir.Address("a", at),
-                ir.Address("b", times(at, variable("b_row"))),
+                ir.Address("b", times(at, tile.width)),
                 ir.Address(start, constant(0)),
                 ir.Address("c", constant(0)),
                 variable("length"),

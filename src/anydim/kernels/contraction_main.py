@@ -278,29 +278,12 @@ class MainWriter:
         ]
 
     def _pack_b(self) -> list[ir.Step]:
-        """The block of columns of B as panels in scratch, unless it is there from the last piece.
-
-        With few rows of A, full panels are read in place: only a last, partial one is packed.
-        """
+        """The block of columns of B as panels in scratch, unless the last piece left it there."""
         if not self.b_packed:
             return []
-        form, value, width = self.form, self.sizes.value, self.tile.width
-        in_place: ir.Value = constant(0)
-        if form.n.b == 1:
-            few = compare("less_equal", value(form.m.extent), self.schedule.in_place_rows)
-            full = times(quotient(variable("width"), width), width)
-            in_place = either(few, full, constant(0))
-        ready = compare("not_equal", register("b_ready"), variable("block"))
-        return [
-            ir.Let("in_place", in_place),
-            ir.If(
-                ready,
-                (
-                    loop("panel", variable("in_place"), variable("width"), width, self._panel()),
-                    ir.Assign("b_ready", variable("block")),
-                ),
-            ),
-        ]
+        missing = compare("not_equal", register("b_ready"), variable("block"))
+        panels = loop("panel", 0, variable("width"), self.tile.width, self._panel())
+        return [ir.If(missing, (panels, ir.Assign("b_ready", variable("block"))))]
 
     def _panel(self) -> ir.Call:
         form, value, lanes = self.form, self.sizes.value, self.tile.lanes
@@ -326,23 +309,7 @@ class MainWriter:
             ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
             ir.Let("sums_at", self._sums_at()),
         ]
-        width, panel = constant(self.tile.width), self.form.k.extent * self.tile.width
-        if not self.b_packed:
-            b = ir.Address("b", variable("b_at"))
-            strides = (width, self.sizes.value(panel))
-            steps.append(self._strip(b, strides, constant(0), variable("width")))
-        else:
-            rest = minus(variable("width"), variable("in_place"))
-            size = self.form.dtype.bytes
-            offset = times(variable("in_place"), self.sizes.value(self.form.k.extent * size))
-            b = ir.Address("scratch", plus(offset, self.sizes.value(self.b_offset)))
-            strides = (width, self.sizes.value(panel))
-            if self.form.n.b == 1:
-                place = ir.Address(self.b_name, variable("b_at"))
-                row = (self.sizes.value(self.form.k.b), width)
-                steps.append(self._strip(place, row, constant(0), variable("in_place")))
-            steps.append(self._strip(b, strides, variable("in_place"), rest))
-        return [*steps, *([] if self.finished else [self._finish_call()])]
+        return [*steps, self._strip(), *([] if self.finished else [self._finish_call()])]
 
     def _sums_at(self) -> ir.Value:
         if self.target is None:
@@ -350,42 +317,37 @@ class MainWriter:
         row = times(variable("row0"), self.sizes.value(self.form.m.c))
         return plus(variable("c_at"), row)
 
-    def _sums(self, column: ir.Value) -> tuple[ir.Address, ir.Value]:
+    def _sums(self) -> tuple[ir.Address, ir.Value]:
         """Where the sums of the row tile go, and the stride of their rows."""
         if self.target is not None:
-            at = plus(variable("sums_at"), column)
             row = self.sizes.value(self.form.m.c)
-            return ir.Address(self.buffers[self.target.tensor], at), row
-        offset = times(column, self.form.dtype.bytes)
-        at = plus(offset, self.sizes.value(self.sums_offset))
+            return ir.Address(self.buffers[self.target.tensor], variable("sums_at")), row
+        at = self.sizes.value(self.sums_offset)
         return ir.Address("scratch", at), self.sizes.value(self.blocks.columns)
 
-    def _strip(
-        self,
-        b: ir.Address,
-        b_strides: tuple[ir.Value, ir.Value],
-        column: ir.Value,
-        columns: ir.Value,
-    ) -> ir.Call:
+    def _strip(self) -> ir.Call:
         form, value = self.form, self.sizes.value
-        sums, sums_row = self._sums(column)
-        start, start_row, start_panel = self._start(column)
+        sums, sums_row = self._sums()
+        start, start_row, start_panel = self._start()
         a, a_row = self._a()
-        ahead, step = constant(0), constant(0)
-        if not self.b_packed:
+        if self.b_packed:
+            b = ir.Address("scratch", value(self.b_offset))
+            ahead: ir.Value = constant(0)
+            step: ir.Value = constant(0)
+        else:
+            b = ir.Address("b", variable("b_at"))
             share = times(minus(variable("tile"), variable("tile0")), variable("share"))
             ahead, step = plus(variable("ahead0"), share), variable("step")
         scalars = {
             "k_block": constant(self.schedule.block_k),
             "k": value(form.k.extent),
             "a_row": a_row,
-            "b_row": b_strides[0],
-            "b_panel": b_strides[1],
+            "b_panel": value(form.k.extent * self.tile.width),
             "init_row": start_row,
             "init_panel": start_panel,
             "c_row": sums_row,
             "rows": variable("rows"),
-            "columns": columns,
+            "columns": variable("width"),
             "ahead": ahead,
             "step": step,
         }
@@ -401,7 +363,7 @@ class MainWriter:
         inside = minus(variable("row0"), variable("first_row"))
         return ir.Address("scratch", times(inside, row)), value(self.k_padded)
 
-    def _start(self, column: ir.Value) -> tuple[ir.Address, ir.Value, ir.Value]:
+    def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
         """What the sums start from: address, stride of rows, stride of panels."""
         read = self.form.start
         if read is None:
@@ -414,13 +376,12 @@ class MainWriter:
             value(form.constant),
             times(variable("row0"), row),
             variable("column0"),
-            column,
             *(times(variable(w.name), value(form.stride(w.name))) for w in self.form.loops),
         )
         return ir.Address(self.buffers[read.tensor], at), row, constant(self.tile.width)
 
     def _finish_call(self) -> ir.Call:
-        sums, sums_row = self._sums(constant(0))
+        sums, sums_row = self._sums()
         row = self.sizes.value(self.form.m.c)
         out = plus(variable("c_at"), times(variable("row0"), row))
         scalars = {

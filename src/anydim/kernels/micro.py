@@ -3,13 +3,14 @@
     c[i, j] = init[i, j] + sum over k of a[i, k] * b[k, j]     i < rows, j < columns
 
 `rows` x `vectors` accumulators live in registers while k runs; each step loads one row of a panel
-of B and broadcasts one element of every row of A. Rows of A, B, C and init may have any stride;
-elements along k of A and along j of B, C, init are neighbours. A stride of 0 repeats a row, so
+of B and broadcasts one element of every row of A. Rows of A, C and init may have any stride;
+elements along k of A and along j of C and init are neighbours. A stride of 0 repeats a row, so
 `init` may be a bias, C itself (to go on with a sum) or a row of zeros.
 
-Fewer columns than the tile has are masked in the last vector; loads of B never are: a panel is
-padded to whole vectors. While k runs the tile prefetches as many lines as a row of a panel has,
-first those from `ahead` elements behind b on, then `step` elements further for each k.
+B is a panel: rows of the full tile's width, one behind the other, padded to whole vectors. (With
+a run-time stride LLVM spilled accumulators.) Fewer columns are masked in the last vector of C.
+Every unrolled step also prefetches as much of B as it reads: from `ahead` elements behind b on,
+then from `step` elements further for each k.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from anydim.kernels.elements import number, operate
 from anydim.kernels.launch import Machine
 
 LINE = 64  # bytes that one prefetch brings
-MICRO_SCALARS = ("k", "a_row", "b_row", "init_row", "c_row", "columns", "ahead", "step")
+MICRO_SCALARS = ("k", "a_row", "init_row", "c_row", "columns", "ahead", "step")
 
 
 @dataclass(frozen=True)
@@ -49,10 +50,6 @@ class Tile:
     def width(self) -> int:
         """Columns of the tile: the width of a panel of B."""
         return self.vectors * self.lanes
-
-    def prefetches(self, dtype: DType) -> int:
-        """Prefetches per step of k: the lines of a full panel's row."""
-        return max(1, self.width * dtype.bytes // LINE)
 
 
 def tile_of(machine: Machine, dtype: DType) -> Tile:
@@ -112,6 +109,7 @@ class _Micro:
         return (
             ir.Let("whole", whole),
             *(ir.Let(f"a{i}", times(variable("a_row"), i)) for i in range(self.rows)),
+            ir.Let("stride", times(variable("step"), unroll)),
             ir.Declare("b_at", plus(0)),
             ir.Declare("ahead_at", variable("ahead")),
             *self._start(),
@@ -161,21 +159,24 @@ class _Micro:
         """`unroll` steps of k from the value of loop variable `k` on."""
         steps: list[ir.Step] = []
         sets = accumulator_sets(self.rows, self.vectors)
+        width, line = self.tile.width, max(1, LINE // self.dtype.bytes)
         for u in range(unroll):
+            if unroll > 1:
+                places = range(-(-u * width // line) * line, (u + 1) * width, line)
+                ahead = [plus(register("ahead_at"), place) for place in places]
+                steps += [ir.Prefetch("b", at) for at in ahead]
             steps += self._step(k, u, u % sets)
+        steps.append(ir.Assign("b_at", plus(register("b_at"), unroll * width)))
+        if unroll > 1:
+            steps.append(ir.Assign("ahead_at", plus(register("ahead_at"), variable("stride"))))
         return steps
 
     def _step(self, k: str, u: int, part: int) -> list[ir.Step]:
-        """One step of k: both addresses move on, so that few registers hold addresses."""
+        """One step of k."""
         steps: list[ir.Step] = []
         for j in range(self.vectors):
-            load = ir.Load(self.vector, "b", plus(register("b_at"), j * self.tile.lanes))
-            steps.append(ir.Let(f"{k}b{u}_{j}", load))
-        for line in range(self.tile.prefetches(self.dtype)):
-            at = plus(register("ahead_at"), line * LINE // self.dtype.bytes)
-            steps.append(ir.Prefetch("b", at))
-        steps.append(ir.Assign("b_at", plus(register("b_at"), variable("b_row"))))
-        steps.append(ir.Assign("ahead_at", plus(register("ahead_at"), variable("step"))))
+            at = plus(register("b_at"), u * self.tile.width + j * self.tile.lanes)
+            steps.append(ir.Let(f"{k}b{u}_{j}", ir.Load(self.vector, "b", at)))
         for i in range(self.rows):
             at = plus(variable(f"a{i}"), variable(k), u) if i else plus(variable(k), u)
             scalar = ir.Load(ir.Type(self.dtype), "a", at)
