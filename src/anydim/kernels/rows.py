@@ -18,7 +18,6 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
 
-
 SHORT_ROW = 32  # elements; summing up the lanes of a shorter row costs as much as the row
 
 

@@ -1,0 +1,78 @@
+"""Runs launches at given sizes, part by part: in the evaluator, or compiled for this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from anydim.kernels.evaluator import run
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.template import Template
+from anydim.lang.tree import Group
+from anydim.sizes import Box
+from anydim.targets.llvm.run import build, call
+
+GUARD = 64  # elements before and after each output that must stay as they are
+
+
+class Prepared:
+    """A group made into a launch by a template, ready to run at any size."""
+
+    def __init__(
+        self, group: Group, templates: Sequence[Template], box: Box, machine: Machine,
+        constants: frozenset[str] = frozenset(), schedule: object | None = None,
+    ) -> None:  # fmt: skip
+        self.group = group
+        self.machine = machine
+        for template in templates:
+            found = template.match(group, box, machine, constants)
+            if found is not None:
+                self.template = template
+                break
+        else:
+            raise AssertionError("no template takes the group")
+        self.schedule = schedule or found
+        self.launch: Launch = template.lower(group, self.schedule, box, machine, constants)
+        self._loaded = None
+
+    def outputs(
+        self, arrays: Sequence[np.ndarray], env: Mapping[str, int], parts: int = 1,
+        compiled: bool = False,
+    ) -> tuple[np.ndarray, ...]:  # fmt: skip
+        """The outputs for some inputs, the parallel range cut into `parts`."""
+        tensors = dict(zip((tensor.name for tensor in self.group.inputs), arrays))
+        guarded = {}
+        for tensor in self.group.outputs:
+            shape = [size.evaluate(env) for size in tensor.type.shape]
+            guarded[tensor.name], tensors[tensor.name] = _guarded(shape, tensor.type.dtype.numpy)
+        operands = [np.ascontiguousarray(tensors[a.tensor]) for a in self.launch.arguments]
+        operands = [
+            tensors[a.tensor] if a.tensor in guarded else o
+            for a, o in zip(self.launch.arguments, operands)
+        ]
+        sizes = [size.evaluate(env) for size in self.launch.sizes]
+        scratch = self.launch.scratch.evaluate(env)
+        extent = self.launch.parallel.evaluate(env)
+        cuts = sorted({extent * part // parts for part in range(parts + 1)})
+        for start, stop in pairwise(cuts):
+            if compiled:
+                call(self._address(), operands, sizes, start, stop, scratch)
+            else:
+                run(self.launch.kernel, operands, sizes, start, stop, scratch)
+        for whole, fill in guarded.values():
+            assert (whole[:GUARD] == fill).all() and (whole[-GUARD:] == fill).all()
+        return tuple(tensors[tensor.name] for tensor in self.group.outputs)
+
+    def _address(self) -> int:
+        if self._loaded is None:
+            self._loaded = build(self.launch.kernel, self.machine.vector_bytes)
+        return self._loaded.address(self.launch.kernel.name)
+
+
+def _guarded(shape: list[int], dtype: np.dtype) -> tuple[tuple[np.ndarray, object], np.ndarray]:
+    count = int(np.prod(shape, dtype=np.int64))
+    fill = dtype.type(1)
+    whole = np.full(count + 2 * GUARD, fill, dtype)
+    return (whole, fill), whole[GUARD : GUARD + count].reshape(shape)

@@ -1,0 +1,151 @@
+"""Rows and pointwise: right at every size, vector width, type and split of the parallel range."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64
+from anydim.kernels import pointwise, rows
+from anydim.kernels.launch import Machine
+from tests.unit.kernels.launching import Prepared
+from tests.unit.kernels.row_cases import BOX, BY_NAME, CASES, Case
+
+TEMPLATES = (rows.TEMPLATE, pointwise.TEMPLATE)
+FLOATING = ("softmax", "softmax across", "column means", "masked mean", "layer norm")
+NUMERIC = ("sum of all", "broadcast", "permuted", "transposed", "padded", "rows of two loops",
+           "repeated", "lower triangle", "matrix product")  # fmt: skip
+OUTER = ((2, 3), (0, 3), (1, 0), (1, 1))
+
+
+@cache
+def prepared(name: str, vector_bytes: int, dtype: DType = float32) -> Prepared:
+    machine = Machine(vector_bytes, 16)
+    return Prepared(BY_NAME[name].group(dtype), TEMPLATES, BOX, machine)
+
+
+def columns(vector_bytes: int) -> tuple[int, ...]:
+    lanes = vector_bytes // 4
+    return (0, 1, lanes - 1, lanes, lanes + 1, 4 * lanes, 131)
+
+
+def check(
+    case: Case, made: Prepared, env: dict[str, int], dtype: DType, parts: int, compiled: bool
+) -> None:
+    if case.name == "sum over windows" and env["C"] < 2:
+        return
+    arrays = case.arrays(dtype, env)
+    found = made.outputs(arrays, env, parts, compiled)
+    exact = dtype == float64 or dtype.is_integer
+    tolerance = {"rtol": 1e-12, "atol": 1e-12} if exact else {"rtol": 3e-5, "atol": 3e-6}
+    for result, expected in zip(found, case.expected(arrays), strict=True):
+        assert result.shape == np.shape(expected)
+        np.testing.assert_allclose(result, expected, **tolerance)
+
+
+@pytest.mark.parametrize("vector_bytes", (16, 64))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_access_is_inside_and_values_are_right(case: Case, vector_bytes: int) -> None:
+    made = prepared(case.name, vector_bytes)
+    assert made.template.name == case.template
+    for size in columns(vector_bytes)[:5]:
+        for outer, middle in OUTER[: 3 if size < 8 else 1]:
+            env = {"R": outer, "S": middle, "C": size, "B": 2, "V": 5}
+            check(case, made, env, float32, parts=2, compiled=False)
+
+
+@pytest.mark.parametrize("vector_bytes", (16, 32, 64))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_compiled(case: Case, vector_bytes: int) -> None:
+    made = prepared(case.name, vector_bytes)
+    for size in (*columns(vector_bytes), 1000):
+        for outer, middle in OUTER:
+            env = {"R": outer, "S": middle, "C": size, "B": 2, "V": 5}
+            for parts in (1, 3):
+                check(case, made, env, float32, parts, compiled=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, float64) for name in (*FLOATING, *NUMERIC)]
+    + [(name, dtype) for name in NUMERIC for dtype in (int64, int32)],
+)
+def test_other_types(name: str, dtype: DType) -> None:
+    made = prepared(name, 32, dtype)
+    for size in (0, 1, 3, 4, 5, 33):
+        env = {"R": 3, "S": 2, "C": size, "B": 2, "V": 5}
+        check(BY_NAME[name], made, env, dtype, parts=2, compiled=True)
+
+
+@pytest.mark.parametrize("dtype", (int64, int32, boolean), ids=str)
+def test_extremes_over_nothing_are_the_ends_of_the_type(dtype: DType) -> None:
+    case = Case(
+        "extremes",
+        "def ends(T(R,C) x) -> (y, z) { y(r) max=! x(r,c)\n z(r) min=! x(r,c) }",
+        ("R C",),
+        lambda x: (x, x),
+    )
+    made = Prepared(case.group(dtype), TEMPLATES, BOX, Machine(32, 16))
+    low, high = made.outputs([np.zeros((2, 0), dtype.numpy)], {"R": 2, "C": 0}, compiled=True)
+    info = (False, True) if dtype == boolean else (np.iinfo(dtype.numpy).min, np.iinfo(
+        dtype.numpy).max)  # fmt: skip
+    assert (low == info[0]).all() and (high == info[1]).all()
+
+
+def test_nothing_reduced_is_the_identity() -> None:
+    made = prepared("column means", 32)
+    (result,) = made.outputs([np.zeros((0, 5), np.float32)], {"R": 0, "C": 5}, compiled=True)
+    assert (result == 0).all()
+
+
+def test_nan_and_infinity_pass_through() -> None:
+    made = prepared("softmax", 64)
+    x = np.zeros((3, 40), np.float32)
+    x[0, 37], x[1, 2], x[2, 5] = np.nan, np.inf, -np.inf
+    (y,) = made.outputs([x], {"R": 3, "C": 40}, compiled=True)
+    assert np.isnan(y[0]).all() and np.isnan(y[1, 2])
+    assert y[2, 5] == 0 and np.allclose(np.delete(y[2], 5), 1 / 39)
+
+
+def test_indirect_reads_outside_yield_zero() -> None:
+    made = prepared("looked up", 32)
+    table = np.ones((5, 9), np.float32)
+    at = np.array([[0, 4, 5], [-5, -6, 2**40]], np.int64)
+    env = {"V": 5, "C": 9, "B": 2, "S": 3}
+    (y,) = made.outputs([table, at], env, compiled=True)
+    assert (y[..., 0] == [[1, 1, 0], [1, 0, 0]]).all()
+
+
+def test_long_sums_stay_accurate() -> None:
+    made = prepared("layer norm", 64)
+    random = np.random.default_rng(3)
+    x = (random.standard_normal((2, 4999)) + 1000).astype(np.float32)
+    g, b = np.ones(4999, np.float32), np.zeros(4999, np.float32)
+    (y,) = made.outputs([x, g, b], {"R": 2, "C": 4999}, compiled=True)
+    wide = x.astype(np.float64)
+    expected = (wide - wide.mean(1, keepdims=True)) / wide.std(1, keepdims=True)
+    np.testing.assert_allclose(y, expected, atol=2e-4)
+
+
+def test_equal_computations_are_one_kernel() -> None:
+    renamed = Case(
+        "softmax",
+        BY_NAME["softmax"].text.replace("top", "most").replace("(r,c)", "(i,j)").replace(
+            "(r)", "(i)"),
+        ("S V",),
+        lambda x: x,
+    )  # fmt: skip
+    other = Prepared(renamed.group(), TEMPLATES, BOX, Machine(64, 16))
+    assert other.launch.kernel == prepared("softmax", 64).launch.kernel
+    assert other.launch.sizes != prepared("softmax", 64).launch.sizes
+
+
+def test_reports() -> None:
+    launch = prepared("softmax", 64).launch
+    env = {"R": 7, "C": 384}
+    assert launch.schedule == "rows(lanes=16, unroll=4, across=false)"
+    assert launch.moved.evaluate(env) == 2 * 4 * 7 * 384
+    assert 7 * 384 * 10 < launch.flops.evaluate(env) < 7 * 384 * 30
+    assert launch.parallel.evaluate(env) == 7
