@@ -1,0 +1,302 @@
+"""Recognise attention in a group of statements, by what it computes and not by how it is split up.
+
+    s(b, q, k) +=! Q(b, q, d) * K(b, k, d)
+    top(b, q) max=! f(s);  e = exp(f(s) - top);  total(b, q) +=! e;  p = e / total
+    o(b, q, v) +=! p(b, q, k) * V(b, k, v)
+
+`f` is any number of pointwise statements on the scores. Pointwise statements may be merged, split
+or written into the reductions; batch axes may be none, one or several, in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anydim.base.dtypes import float32
+from anydim.kernels.inference import dtype_of, free_axes
+from anydim.lang.affine import Affine, address, reads, rewrite, row_major_strides
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Literal,
+    Read,
+    Statement,
+    TensorType,
+)
+from anydim.sizes import as_size
+
+MOST_READS = 32  # of one expression, once pointwise statements are written into it
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A tensor and the element of it that each position of the loops uses."""
+
+    tensor: str
+    address: Affine
+
+    def at(self, *moving: str) -> Affine:
+        """The address with the axes `moving` at 0."""
+        kept = {name: c for name, c in self.address.terms if name not in moving}
+        return Affine.of(self.address.constant, kept)
+
+
+@dataclass(frozen=True)
+class Form:
+    """An attention: `score` is what softmax is taken of, an expression over `raw`, the product."""
+
+    batch: tuple[Axis, ...]
+    query: Axis
+    key: Axis
+    depth: Axis
+    width: Axis
+    queries: Factor
+    keys: Factor
+    values: Factor
+    output: Factor
+    raw: str
+    score: Expr
+
+
+def attention_form(group: Group) -> Form | None:
+    """The attention that a group computes; None when it computes something else."""
+    return _Matcher(group).form() if len(group.outputs) == 1 else None
+
+
+class _Matcher:
+    def __init__(self, group: Group) -> None:
+        tensors = (*group.inputs, *group.outputs, *group.temporaries)
+        self.types: dict[str, TensorType] = {t.name: t.type for t in tensors}
+        self.inputs = {t.name for t in group.inputs}
+        self.statements = group.statements
+        self.reductions = {s.target: s for s in group.statements if s.combine}
+        self.bodies: dict[str, Expr] = {}
+
+    def form(self) -> Form | None:
+        """Read the group backwards from its last product."""
+        last = self.statements[-1]
+        if len(self.reductions) != 4 or not self._is_product(last):
+            return None
+        if any(self.types[name].dtype != float32 for name in self.reductions):
+            return None
+        if not self._resolve_all():
+            return None
+        for shares, values in _both_ways(last.body):
+            if shares.tensor in self.bodies and values.tensor in self.inputs:
+                found = self._score(self._resolved(shares), last.reduced[0])
+                if found is not None:
+                    return self._assembled(*found, last, values)
+        return None
+
+    # ---- pointwise statements ------------------------------------------------------------------
+
+    def _resolve_all(self) -> bool:
+        """Know every pointwise value by what it is of inputs and reductions; False: too much."""
+        for statement in self.statements:
+            if not statement.combine:
+                body = self._resolved(statement.body)
+                if len(reads(body)) > MOST_READS:
+                    return False
+                wanted = self.types[statement.target].dtype
+                if dtype_of(body, self.types) != wanted:
+                    body = Cast(wanted, body)
+                self.bodies[statement.target] = body
+        return True
+
+    def _resolved(self, expr: Expr) -> Expr:
+        """An expression with reads of pointwise values replaced by what they are."""
+        axes = {s.target: [a.name for a in s.axes] for s in self.statements}
+
+        def change(e: Expr) -> Expr | None:
+            if not isinstance(e, Read) or e.tensor not in self.bodies:
+                return None
+            if e.flat or e.default is not None:
+                return None
+            places = dict(zip(axes[e.tensor], e.indices))
+            return rewrite(
+                self.bodies[e.tensor],
+                lambda inner: places.get(inner.name) if isinstance(inner, Index) else None,
+            )
+
+        return rewrite(expr, change)
+
+    # ---- softmax -------------------------------------------------------------------------------
+
+    def _score(self, shares: Expr, key: Axis) -> tuple[Statement, Expr] | None:
+        """(the product of queries and keys, what softmax over `key` is taken of)."""
+        quotient = _quotient(shares)
+        if quotient is None:
+            return None
+        powers, total = quotient
+        if self._reduced(total, "add", key) != powers:
+            return None
+        if not (isinstance(powers, Apply) and powers.function == "exp"):
+            return None
+        (difference,) = powers.arguments
+        if not (isinstance(difference, Apply) and difference.function == "sub"):
+            return None
+        score, top = difference.arguments
+        if self._reduced(top, "max", key) != score:
+            return None
+        products = [r for r in reads(score) if r.tensor in self.reductions]
+        if not products or any(not self._is_own(r) for r in products):
+            return None
+        names = {r.tensor for r in products}
+        others = {r.tensor for r in reads(score)} - names
+        if len(names) != 1 or not others <= self.inputs:
+            return None
+        scores = self.reductions[names.pop()]
+        if not free_axes(score) <= {axis.name for axis in scores.axes}:
+            return None
+        return (scores, score) if self._is_product(scores) else None
+
+    def _reduced(self, read: Expr, combine: str, key: Axis) -> Expr | None:
+        """What a reduction over `key` is taken of, when `read` reads such a reduction as it is."""
+        if not isinstance(read, Read) or read.tensor not in self.reductions:
+            return None
+        statement = self.reductions[read.tensor]
+        if statement.combine != combine or statement.reduced != (key,) or not self._is_own(read):
+            return None
+        return self._resolved(statement.body)
+
+    def _is_own(self, read: Read) -> bool:
+        """Whether a read takes the element at the axes that the statement wrote it with."""
+        axes = self.reductions[read.tensor].axes
+        own = tuple(Index(axis.name) for axis in axes)
+        return not read.flat and read.default is None and read.indices == own
+
+    # ---- products ------------------------------------------------------------------------------
+
+    def _is_product(self, statement: Statement) -> bool:
+        body = statement.body
+        return (
+            statement.combine == "add"
+            and len(statement.reduced) == 1
+            and isinstance(body, Apply)
+            and body.function == "mul"
+            and all(
+                isinstance(a, Read)
+                and a.default is None
+                and self.types[a.tensor].dtype == float32
+                for a in body.arguments
+            )
+        )
+
+    def _factor(self, read: Read) -> Factor | None:
+        form = address(read, self.types[read.tensor].shape)
+        return None if form is None else Factor(read.tensor, form)
+
+    def _assembled(
+        self, scores: Statement, score: Expr, last: Statement, values: Read
+    ) -> Form | None:
+        key, depth = last.reduced[0], scores.reduced[0]
+        if key not in scores.axes or depth.extent.constant is None or not last.axes:
+            return None
+        width = last.axes[-1]
+        rows = {axis for axis in scores.axes if axis != key}
+        if width in scores.axes or {*last.axes} - {width} != rows:
+            return None
+        if width.extent.constant is None:
+            return None
+        of_values = self._factor(values)
+        for left, right in _both_ways(scores.body):
+            of_queries, of_keys = self._factor(left), self._factor(right)
+            if of_queries is None or of_keys is None or of_values is None:
+                return None
+            if key.name in of_keys.address.indices and key.name not in of_queries.address.indices:
+                break
+        else:
+            return None
+        if left.tensor not in self.inputs or right.tensor not in self.inputs:
+            return None
+        query = _query_axis(scores.axes, key, of_queries, (of_keys, of_values))
+        form = Form(
+            batch=tuple(axis for axis in scores.axes if axis not in (query, key)),
+            query=query,
+            key=key,
+            depth=depth,
+            width=width,
+            queries=of_queries,
+            keys=of_keys,
+            values=of_values,
+            output=_written(last),
+            raw=scores.target,
+            score=_without_division(score, key.name, self.types),
+        )
+        return form if _has_fast_addresses(form) else None
+
+
+def _both_ways(body: Expr) -> tuple[tuple[Read, Read], ...]:
+    assert isinstance(body, Apply)
+    left, right = body.arguments
+    assert isinstance(left, Read) and isinstance(right, Read)
+    return (left, right), (right, left)
+
+
+def _quotient(expr: Expr) -> tuple[Expr, Expr] | None:
+    """(a, b) for a / b, a * (1 / b) and (1 / b) * a."""
+    if not isinstance(expr, Apply) or expr.function not in ("div", "mul"):
+        return None
+    left, right = expr.arguments
+    if expr.function == "div":
+        return left, right
+    for factor, inverse in ((left, right), (right, left)):
+        if isinstance(inverse, Apply) and inverse.function == "div":
+            one, divisor = inverse.arguments
+            if isinstance(one, Literal) and one.value == 1:
+                return factor, divisor
+    return None
+
+
+def _query_axis(
+    axes: tuple[Axis, ...], key: Axis, queries: Factor, others: tuple[Factor, ...]
+) -> Axis:
+    """The innermost axis that only the queries depend on; a loop of one when there is none."""
+    for axis in reversed(axes):
+        alone = not any(axis.name in other.address.indices for other in others)
+        if axis != key and alone and axis.name in queries.address.indices:
+            return axis
+    return Axis(f"{key.name}/query", as_size(1))
+
+
+def _written(statement: Statement) -> Factor:
+    strides = row_major_strides(statement.shape)
+    terms = {axis.name: stride for axis, stride in zip(statement.axes, strides)}
+    return Factor(statement.target, Affine.of(as_size(0), terms))
+
+
+def _has_fast_addresses(form: Form) -> bool:
+    """Whether vectors of each operand lie where the kernel can load and store them whole."""
+    along_depth = form.keys.address.stride(form.depth.name).constant == 1
+    along_keys = form.keys.address.stride(form.key.name).constant == 1
+    return (
+        form.queries.address.stride(form.depth.name).constant == 1
+        and (along_depth or along_keys)
+        and form.values.address.stride(form.width.name).constant == 1
+        and form.output.address.stride(form.width.name).constant == 1
+    )
+
+
+def _without_division(score: Expr, key: str, types: Mapping[str, TensorType]) -> Expr:
+    """The score with division by what does not depend on the key as multiplication."""
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Apply) or expr.function != "div":
+            return None
+        value, divisor = expr.arguments
+        if key not in free_axes(value) or key in free_axes(divisor):
+            return None
+        if dtype_of(expr, types) != float32:
+            return None
+        if isinstance(divisor, Literal):
+            if divisor.value == 0:
+                return None
+            return Apply("mul", (value, Literal(1.0 / divisor.value, float32)))
+        return Apply("mul", (value, Apply("div", (Literal(1.0, float32), divisor))))
+
+    return rewrite(score, change)
