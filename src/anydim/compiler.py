@@ -19,12 +19,13 @@ from anydim.base.errors import OptionError
 from anydim.frontends.source import read
 from anydim.graph.evaluate import evaluate
 from anydim.graph.nodes import Graph
-from anydim.graph.text import print_graph, print_statement
+from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.kernels.templates import TEMPLATES
 from anydim.kernels.text import print_kernel
+from anydim.lang.printer import print_statement
 from anydim.model import CompileReport, Model
 from anydim.passes.assemble import Assemble
 from anydim.passes.fuse import Fuse

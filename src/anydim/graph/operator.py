@@ -122,6 +122,7 @@ def _instantiate(
     record: Operator, types: tuple[TensorType, ...], attributes: Attributes, box: Box | None
 ) -> Group:
     written = record.written(types, attributes, box or Box())
+    guards = _open(record, written.guards, box or Box())
     definition = _definition(written.text, record.file, record.name)
     try:
         group = instantiate(definition, types, written.attributes, box)
@@ -129,7 +130,6 @@ def _instantiate(
         given = ", ".join(map(str, types)) or "nothing"
         where = f"operator '{record.name}' on {given}"
         raise GraphError(f"{where}: {error.problem}", error.hint) from None
-    guards = _open(record, written.guards, box or Box())
     return replace(group, guards=(*group.guards, *guards)) if guards else group
 
 

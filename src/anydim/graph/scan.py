@@ -7,16 +7,10 @@ import re
 from collections.abc import Iterable
 from typing import NoReturn
 
-from anydim.base.dtypes import DTYPES
 from anydim.base.errors import GraphError, OptionError
 from anydim.base.text import caret
-from anydim.lang.functions import FUNCTIONS
 from anydim.sizes import Size, parse
 
-RESERVED = frozenset(
-    [*DTYPES, *FUNCTIONS, "_", "true", "false", "nan", "inf", "none"]
-    + ["in", "out", "temporary", "guard", "over"]
-)
 _NUMBER = re.compile(
     r"(?P<word>true|false|nan|-?inf)\b|(?P<float>-?\d+(?:\.\d*(?:e[-+]?\d+)?|e[-+]?\d+))"
     r"|(?P<int>-?\d+)"
@@ -69,10 +63,6 @@ class Scanner:
             self.fail(" or ".join(tokens))
         self.take(found[-1])
         return found[-1]
-
-    def accept_word(self, word: str) -> bool:
-        """Take a whole word if it stands here."""
-        return bool(self.accept_of((word,)))
 
     def accept_of(self, words: Iterable[str]) -> str:
         """Take the word here if it is one of `words`; else take nothing and say ''."""

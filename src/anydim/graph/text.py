@@ -6,7 +6,11 @@
     constant w: float32[4, 8] = 0f3a...            (digest of the content)
     node h: float32[n, 8] = matmul(x, w) "demo.onnx: /MatMul"
     node y: float32[n, 8] = fused(h) "..."
-      y[i: n, j: {8}] = exp(h(i, j))
+      group {
+        input float32[n, 8] h
+        output float32[n, 8] y
+        y(i, j) = exp(h(i, j)) where i in 0:n, j in 0:8
+      }
     output y
 
 Names that could be taken for something else stand in double quotes, as JSON strings.
@@ -20,27 +24,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import FUSED, Graph, Node
-from anydim.graph.scan import RESERVED
-from anydim.lang.functions import FUNCTIONS
-from anydim.lang.tree import (
-    Axis,
-    Cast,
-    Expr,
-    Group,
-    Index,
-    Literal,
-    Read,
-    SizeTerm,
-    Statement,
-    TensorType,
-)  # fmt: skip
+from anydim.lang.printer import print_group
+from anydim.lang.tree import TensorType
 from anydim.sizes import Guard, Size
 
 _BARE = re.compile(r"[A-Za-z_/][\w./$#@]*")
-INFIX = {f.name: f.operator for f in FUNCTIONS.values() if f.operator and f.arity == 2}
+_RESERVED = frozenset([*DTYPES, "_", "true", "false", "nan", "inf", "none"])
 
 
 def print_graph(graph: Graph) -> str:
@@ -67,53 +59,9 @@ def _node_lines(node: Node, types: Mapping[str, TensorType]) -> list[str]:
     pairs = ", ".join(f"{_name(name)}: {_value(value)}" for name, value in shown.items())
     extra = f" {{{pairs}}}" if pairs else ""
     head = f"node {made} = {node.operator}({given}){extra} {json.dumps(node.source)}"
-    return [head, *_group_lines(node.group, types)] if node.operator == FUSED else [head]
-
-
-def _group_lines(group: Group, types: Mapping[str, TensorType]) -> list[str]:
-    lines = []
-    for word, tensors in (("in", group.inputs), ("out", group.outputs)):
-        lines += [
-            f"  {word} {_typed(tensor.name, tensor.type)}"
-            for tensor in tensors
-            if types.get(tensor.name) != tensor.type
-        ]
-    lines += [f"  temporary {_typed(t.name, t.type)}" for t in group.temporaries]
-    lines += [f"  {_guard(guard)}" for guard in group.guards]
-    return lines + [f"  {print_statement(statement)}" for statement in group.statements]
-
-
-def print_statement(statement: Statement) -> str:
-    """`y[i: n] add over [k: m] = (a(i, k) * b(k))`"""
-    head = f"{_name(statement.target)}[{_axes(statement.axes)}]"
-    if statement.combine:
-        head += f" {statement.combine} over [{_axes(statement.reduced)}]"
-    return f"{head} = {print_expr(statement.body)}"
-
-
-def print_expr(expr: Expr) -> str:
-    """A scalar expression, every infix operation in parentheses."""
-    if isinstance(expr, Literal):
-        return _number(expr.value) + (f":{expr.dtype}" if expr.dtype else "")
-    if isinstance(expr, Index):
-        return _name(expr.name)
-    if isinstance(expr, SizeTerm):
-        return f"{{{expr.size}}}"
-    if isinstance(expr, Read):
-        inner = ", ".join(map(print_expr, expr.indices))
-        default = "" if expr.default is None else f" | {print_expr(expr.default)}"
-        left, right = "[]" if expr.flat else "()"
-        return f"{_name(expr.tensor)}{left}{inner}{default}{right}"
-    if isinstance(expr, Cast):
-        return f"{expr.dtype}({print_expr(expr.argument)})"
-    arguments = [print_expr(argument) for argument in expr.arguments]
-    if expr.function in INFIX:
-        return f"({arguments[0]} {INFIX[expr.function]} {arguments[1]})"
-    return f"{expr.function}({', '.join(arguments)})"
-
-
-def _axes(axes: tuple[Axis, ...]) -> str:
-    return ", ".join(f"{_name(axis.name)}: {{{axis.extent}}}" for axis in axes)
+    if node.operator != FUSED:
+        return [head]
+    return [head, *(f"  {line}" for line in print_group(node.group).splitlines())]
 
 
 def _typed(name: str, kind: TensorType) -> str:
@@ -126,23 +74,19 @@ def _guard(guard: Guard) -> str:
 
 
 def _name(name: str) -> str:
-    plain = _BARE.fullmatch(name) and name not in RESERVED
+    plain = _BARE.fullmatch(name) and name not in _RESERVED
     return name if plain else json.dumps(name)
-
-
-def _number(value: int | float | bool) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float) and not math.isfinite(value):
-        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
-    return repr(value)
 
 
 def _value(value: Any) -> str:
     if value is None:
         return "none"
-    if isinstance(value, (bool, int, float)):
-        return _number(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if isinstance(value, (int, float)):
+        return repr(value)
     if isinstance(value, str):
         return json.dumps(value)
     if isinstance(value, Size):

@@ -39,7 +39,7 @@ def scan_text(text: str, file: str, kind: str) -> Iterator[Operator]:
         domain = _DOMAIN.search(comment)
         yield Operator(
             name=header["name"],
-            text=text[start:end],
+            text="\n" * text.count("\n", 0, start) + text[start:end],
             kind=kind,
             doc=" ".join(line for line in lines if not line.startswith("domain ")).strip(),
             attributes=FrozenMapping(_attributes(header["attributes"] or "")),

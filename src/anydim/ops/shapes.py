@@ -207,7 +207,7 @@ def concat(types: Types, attributes: Attributes, box: Box) -> Written:
             body += f"{indices[axis]} < {' + '.join(ends)} ? ({part} else {zero}) : "
         else:
             body += f"({part} else {zero})"
-    where = ranges([(indices[axis], " + ".join(ends))])
+    where = ranges(zip(indices, [*sizes[:axis], " + ".join(ends), *sizes[axis + 1 :]]))
     return Written(definition("concat", parameters, [f"{target('y', indices)} = {body}{where}"]))
 
 

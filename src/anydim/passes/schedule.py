@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 
 from anydim.base.errors import InternalError
 from anydim.graph.nodes import Graph, Node
-from anydim.graph.text import print_statement
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.template import Template
 from anydim.lang.affine import rewrite
+from anydim.lang.printer import print_statement
 from anydim.lang.tree import Expr, Group, Read, Statement, Tensor
 from anydim.passes.views import is_reshape
 from anydim.sizes import Box

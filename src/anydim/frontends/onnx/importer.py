@@ -149,8 +149,9 @@ class _Import:
         where = f"{self.model}: input '{value.name}'"
         if not tensor.HasField("shape"):
             raise ModelError(f"{where} has no shape", "the number of its axes has to be known")
-        if len(tensor.shape.dim) > MOST_AXES:
-            raise ModelError(f"{where} has {len(tensor.shape.dim)} axes, at most {MOST_AXES} can be")
+        rank = len(tensor.shape.dim)
+        if rank > MOST_AXES:
+            raise ModelError(f"{where} has {rank} axes, at most {MOST_AXES} are possible")
         shape = tuple(
             names.size(dim, f"{value.name}_{axis}", where)
             for axis, dim in enumerate(tensor.shape.dim)
