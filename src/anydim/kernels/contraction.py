@@ -19,6 +19,7 @@ from anydim.kernels.contraction_library import contraction_library
 from anydim.kernels.contraction_main import Blocks, MainWriter
 from anydim.kernels.launch import Argument, Launch, Machine, Panels
 from anydim.kernels.micro import Tile, tile_of
+from anydim.kernels.naming import named_kernel
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
@@ -89,12 +90,9 @@ def lower_contraction(
     packing = _panels(form, tile) if schedule.packed else None
     writer = MainWriter(group, form, tile, blocks, schedule, machine)
     functions = writer.functions()
-    kernel = ir.Kernel(
-        name="contraction",
-        operands=writer.operands,
-        sizes=writer.sizes.names,
-        functions=functions,
-        libraries=(contraction_library(tile, form.dtype),),
+    library = contraction_library(tile, form.dtype)
+    kernel = named_kernel(
+        "contraction", writer.operands, writer.sizes.names, functions, (library,)
     )
     work = form.m.extent * form.n.extent * form.k.extent * product(x.extent for x in form.loops)
     return Launch(
@@ -113,7 +111,7 @@ def lower_contraction(
     )
 
 
-CONTRACTION = Template("contraction", Contraction, match_contraction, lower_contraction)
+TEMPLATE = Template("contraction", Contraction, match_contraction, lower_contraction)
 
 
 @lru_cache(maxsize=512)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from anydim.kernels import pointwise, rows
+from anydim.kernels import contraction, pointwise, rows
 from anydim.kernels.template import Template
 
-TEMPLATES: tuple[Template, ...] = (rows.TEMPLATE, pointwise.TEMPLATE)
+TEMPLATES: tuple[Template, ...] = (contraction.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE)
