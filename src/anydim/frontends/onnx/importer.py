@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.errors import AnydimError, GraphError, ModelError, OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.text import listed, suggestion
@@ -109,10 +110,11 @@ class _Import:
         self.emitter.taken |= taken
 
     def initializers(self) -> None:
-        for tensor in self.proto.initializer:
+        for number, tensor in enumerate(self.proto.initializer):
             where = f"{self.model}: initializer '{tensor.name}'"
+            raw = self.opened.weights.get(number)
             try:
-                array = read_tensor(tensor, self.opened.folder, where)
+                array = read_tensor(tensor, self.opened.folder, where, raw)
             except Unsupported as reason:
                 self.broken.add(tensor.name)
                 self.fail(tensor.name, "initializer", str(reason))

@@ -2,48 +2,100 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy
+
 from anydim.base.errors import InputError, ModelError
+from anydim.frontends.onnx.wire import Span, without_weights
 
 OLDEST_OPSET = 7
+_READ_AT_ONCE = 1 << 30
+
+Read = Callable[[Span], numpy.ndarray]
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A decoded model, the name that messages give it, its opset and the folder of its data."""
+    """A decoded model, the name that messages give it, its opset and the folder of its data.
+
+    `weights` reads the content of initializers, by number, that `proto` does not hold.
+    """
 
     proto: Any
     name: str
     opset: int
     folder: Path | None
+    weights: Mapping[int, Callable[[], numpy.ndarray]] = field(default_factory=dict)
 
 
 def open_model(source: Any) -> Opened:
     """Decode a model; ModelError for what is no ONNX model or one of an opset out of reach."""
     if isinstance(source, (str, os.PathLike)):
-        path = Path(source)
-        proto, name, folder = _decode(_bytes_of(path), path.name), path.name, path.parent
-    elif isinstance(source, (bytes, bytearray, memoryview)):
-        proto, name, folder = _decode(bytes(source), "the model"), "model", None
-    elif hasattr(source, "graph") and hasattr(source, "opset_import"):
-        proto, name, folder = source, source.graph.name or "model", None
-    else:
-        raise InputError(
-            f"a model cannot be read from {type(source).__name__}",
-            "give a path, the bytes of a file, or an onnx.ModelProto",
-        )
-    return Opened(proto, name, _opset(proto, name), folder)
+        return _open_file(Path(source))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = memoryview(source).cast("B")
+        return _opened(data, "the model", None, lambda span: _slice(data, span))
+    if hasattr(source, "graph") and hasattr(source, "opset_import"):
+        name = source.graph.name or "the model"
+        return Opened(source, name, _opset(source, name), None)
+    raise InputError(
+        f"a model cannot be read from {type(source).__name__}",
+        "give a path, the bytes of a file, or an onnx.ModelProto",
+    )
 
 
-def _bytes_of(path: Path) -> bytes:
+def _open_file(path: Path) -> Opened:
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise ModelError(f"{path} is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                data = memoryview(mapped)
+                try:
+                    return _opened(data, path.name, path.parent, lambda span: _part(path, span))
+                finally:
+                    data.release()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"{path}: cannot be read: {reason}") from None
+
+
+def _opened(data: memoryview, name: str, folder: Path | None, read: Read) -> Opened:
+    skeleton, places = without_weights(data)
+    proto = _decode(skeleton, name)
+    weights = {number: _reader(read, span) for number, span in places.items()}
+    return Opened(proto, name, _opset(proto, name), folder, weights)
+
+
+def _reader(read: Read, span: Span) -> Callable[[], numpy.ndarray]:
+    return lambda: read(span)
+
+
+def _slice(data: memoryview, span: Span) -> numpy.ndarray:
+    return numpy.frombuffer(data[span.start : span.stop], numpy.uint8)
+
+
+def _part(path: Path, span: Span) -> numpy.ndarray:
+    """Bytes of a file, read straight to where they stay."""
+    part = numpy.empty(len(span), numpy.uint8)
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.seek(span.start)
+            view = memoryview(part)
+            while view:
+                count = file.readinto(view[:_READ_AT_ONCE])
+                if not count:
+                    raise ModelError(f"{path} became shorter while it was read")
+                view = view[count:]
     except OSError as error:
         raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    return part
 
 
 def _decode(data: bytes, name: str) -> Any:

@@ -49,10 +49,13 @@ def _type_name(number: int) -> str:
         return f"number {number}, which ONNX does not know"
 
 
-def read_tensor(proto: Any, folder: Path | None, where: str) -> numpy.ndarray:
+def read_tensor(
+    proto: Any, folder: Path | None, where: str, raw: Callable[[], numpy.ndarray] | None = None
+) -> numpy.ndarray:
     """The array of a TensorProto, read-only; `folder` is where external data may lie.
 
-    Raises ModelError when its parts contradict each other and Unsupported for a type anydim lacks.
+    `raw` reads the bytes of its raw_data where they were left in the file. Raises ModelError when
+    the parts contradict each other and Unsupported for a type anydim lacks.
     """
     dtype = element_type(proto.data_type)
     if proto.HasField("segment"):
@@ -65,8 +68,10 @@ def read_tensor(proto: Any, folder: Path | None, where: str) -> numpy.ndarray:
         raise ModelError(f"{where}: a tensor of shape {list(shape)} cannot be")
     if proto.data_location == 1 or proto.external_data:
         flat = _external(proto, folder, where, dtype, count)
-    elif proto.HasField("raw_data"):
-        flat = _raw(proto.raw_data, where, dtype, count)
+    elif raw is not None or proto.HasField("raw_data"):
+        data = numpy.frombuffer(proto.raw_data, numpy.uint8) if raw is None else raw()
+        _expect(data.size, count * dtype.bytes, where, dtype, "bytes")
+        flat = data.view(dtype.numpy)
     else:
         flat = _listed(proto, where, dtype, count)
     array = flat.reshape(shape)
@@ -91,11 +96,6 @@ def _expect(found: int, expected: int, where: str, dtype: DType, unit: str) -> N
             f"{where}: holds {found} {unit}, its shape and type {dtype} ask for {expected}",
             "the file may be truncated",
         )
-
-
-def _raw(data: bytes, where: str, dtype: DType, count: int) -> numpy.ndarray:
-    _expect(len(data), count * dtype.bytes, where, dtype, "bytes")
-    return numpy.frombuffer(data, dtype.numpy)
 
 
 def _listed(proto: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:

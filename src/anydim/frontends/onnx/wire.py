@@ -1,0 +1,138 @@
+"""Large tensors stay out of the protobuf decoder: found in the file, cut out, and read in place.
+
+A model file is nearly all weights, and a decoder would copy each of them twice. `without_weights`
+walks the wire format (https://protobuf.dev/programming-guides/encoding) of ModelProto.graph
+.initializer and returns the file without the large `raw_data` fields, with where those lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in ModelProto, GraphProto, TensorProto
+_SMALLEST = 4096
+_MESSAGE = 2  # wire type of strings, bytes and messages
+_FIXED = {1: 8, 5: 4}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Bytes of a file."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+
+class _Irregular(Exception):
+    """Something the walk does not expect; the decoder will say what is wrong, if anything is."""
+
+
+def without_weights(data: memoryview) -> tuple[bytes, dict[int, Span]]:
+    """(the file without large weights, their places by number of the initializer).
+
+    A file that is not laid out as expected comes back whole, with no places.
+    """
+    try:
+        return _model(data)
+    except _Irregular:
+        return bytes(data), {}
+
+
+def _model(data: memoryview) -> tuple[bytes, dict[int, Span]]:
+    parts: list[bytes] = []
+    places: dict[int, Span] = {}
+    graphs = 0
+    for number, whole, content in _fields(data, Span(0, len(data))):
+        if number == _GRAPH and content is not None:
+            graphs += 1
+            body, places = _graph(data, content)
+            parts.append(_message(_GRAPH, body))
+        else:
+            parts.append(bytes(data[whole.start : whole.stop]))
+    if graphs > 1:
+        raise _Irregular
+    return b"".join(parts), places
+
+
+def _graph(data: memoryview, span: Span) -> tuple[bytes, dict[int, Span]]:
+    parts: list[bytes] = []
+    places: dict[int, Span] = {}
+    count = 0
+    for number, whole, content in _fields(data, span):
+        if number != _INITIALIZER or content is None:
+            parts.append(bytes(data[whole.start : whole.stop]))
+            continue
+        if len(content) < _SMALLEST:
+            parts.append(bytes(data[whole.start : whole.stop]))
+        else:
+            body, place = _tensor(data, content)
+            parts.append(_message(_INITIALIZER, body))
+            if place is not None:
+                places[count] = place
+        count += 1
+    return b"".join(parts), places
+
+
+def _tensor(data: memoryview, span: Span) -> tuple[bytes, Span | None]:
+    parts: list[bytes] = []
+    place: Span | None = None
+    for number, whole, content in _fields(data, span):
+        if number == _RAW_DATA and content is not None:
+            if place is not None:
+                raise _Irregular
+            place = content
+        else:
+            parts.append(bytes(data[whole.start : whole.stop]))
+    return b"".join(parts), place
+
+
+def _fields(data: memoryview, span: Span) -> Iterator[tuple[int, Span, Span | None]]:
+    """(field number, the whole field, its content if it is a string or message) of a message."""
+    at = span.start
+    while at < span.stop:
+        start = at
+        key, at = _varint(data, at, span.stop)
+        wire = key & 7
+        content: Span | None = None
+        if wire == _MESSAGE:
+            length, at = _varint(data, at, span.stop)
+            content = Span(at, at + length)
+            at += length
+        elif wire in _FIXED:
+            at += _FIXED[wire]
+        elif wire == 0:
+            _, at = _varint(data, at, span.stop)
+        else:
+            raise _Irregular
+        if at > span.stop:
+            raise _Irregular
+        yield key >> 3, Span(start, at), content
+
+
+def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < stop and shift < 64:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at += 1
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise _Irregular
+
+
+def _message(number: int, body: bytes) -> bytes:
+    return _encoded(number << 3 | _MESSAGE) + _encoded(len(body)) + body
+
+
+def _encoded(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
