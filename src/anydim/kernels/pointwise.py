@@ -21,7 +21,7 @@ class Pointwise:
     """`lanes` wide vectors, `unroll` of them side by side."""
 
     lanes: int
-    unroll: int = 2
+    unroll: int = 4
 
 
 register("pointwise", Pointwise)

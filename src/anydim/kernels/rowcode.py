@@ -31,9 +31,12 @@ from anydim.kernels.loops import (
     segments,
 )
 from anydim.kernels.passplan import Plan, needed
-from anydim.lang.affine import Affine, row_major_strides
-from anydim.lang.tree import Apply, Axis, Group, Read, Statement
+from anydim.lang.affine import Affine, affine, reads, row_major_strides
+from anydim.lang.tree import Apply, Axis, Group, Read, SizeTerm, Statement
 from anydim.sizes import Size, align_up, as_size, ceil_div, product
+
+
+MOST_AHEAD = 3  # inputs whose next row is asked for ahead of time
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class RowProgram:
         self.scalars = frozenset(n for n, kind in self.plan.kinds.items() if kind != "element")
         self.elements = frozenset(self.plan.kinds) - self.scalars
         self.sweeps: tuple[Segment, ...] = ()
+        self.ahead = self._read_ahead()
+        self.near: ir.Value = index(0)
 
     def value(self, size: Size) -> ir.Value:
         return self.context.sizes.value(size)
@@ -133,6 +138,35 @@ class RowProgram:
             self._rows_along(kernel, empty)
         return tuple(kernel.steps)
 
+    def _read_ahead(self) -> tuple[tuple[str, Affine, Size], ...]:
+        """What the first sweep of the next row will read: buffer, address, distance of rows.
+
+        The second sweep asks for it, where there is one: it has the memory to itself.
+        """
+        if self.form.across or not self.form.outer or self.plan.sweeps < 2:
+            return ()
+        roots = {**self.plan.made, **self.plan.stored}
+        wanted = needed(0, self.statements, self.plan.kinds, roots, {})
+        found: dict[tuple[str, Affine, Size], None] = {}
+        for name in self.statements:
+            for read in reads(self.statements[name].body) if name in wanted else ():
+                form = affine(read.indices[0]) if read.flat else None
+                if form is None or read.tensor in self.plan.kinds:
+                    continue
+                distance = form.stride(self.form.outer[-1].name)
+                if distance != 0 and form.stride(self.form.lane.name) == 1:
+                    found[self.context.buffers[read.tensor], form, distance] = None
+        return tuple(found)[:MOST_AHEAD]
+
+    def _distances(self, kernel: Elements) -> None:
+        """Rows too long for two of them to stay in the nearest cache are not read ahead."""
+        if self.ahead:
+            bytes_of = max(t.type.dtype.bytes for t in self.form.group.inputs)
+            most = self.context.machine.l1_bytes // (4 * bytes_of * len(self.ahead))
+            self.near = kernel.name(
+                operate("less", self.value(self.form.lane.extent), index(most))
+            )
+
     # ---- along ---------------------------------------------------------------------------------
 
     def _rows_along(self, kernel: Elements, empty: bool) -> None:
@@ -140,6 +174,7 @@ class RowProgram:
         low, high = (START, STOP) if self.form.whole else (index(0), extent)
         if not empty:
             self.sweeps = segments(kernel, low, high, self.lanes, self.unroll)
+            self._distances(kernel)
 
         def one(scope: Elements) -> None:
             row = Row(self, scope.inner({}, answers=self.scalars), None)
@@ -389,7 +424,19 @@ class Cell:
         for name, value in zip((*saved, *results), values):
             buffer, offset = self._place(name)
             self.scope.steps.append(ir.Store(buffer, offset, value, self.mask))
+        if self.sweep == 1 and self.mask is None:
+            self._prefetch()
         self.target.steps += self.scope.steps
+
+    def _prefetch(self) -> None:
+        """Ask for what the next row's first sweep reads here."""
+        for buffer, form, distance in self.program.ahead:
+            far = self.row.scope.outer
+            assert far is not None
+            step = far.value(SizeTerm(distance))
+            near = far.name(operate("select", self.program.near, step, index(0)))
+            offset = self.scope.name(add(self.scope.offset(form), near))
+            self.scope.steps.append(ir.Prefetch(buffer, offset))
 
     def read(self, read: Read) -> ir.Value | None:
         """An element of this row; None for tensors of other kinds."""
