@@ -233,10 +233,14 @@ class _Evaluator:
         return _plain(value).astype(self._numpy(dtype))
 
     def _apply(self, function: str, arguments: list[Array]) -> Array:
-        if any(a.dtype == object for a in arguments) and function in ("min", "max"):
-            pick = minimum if function == "min" else maximum
-            return _as_array(numpy.frompyfunc(lambda a, b: pick(a, b), 2, 1)(*arguments))
-        if function in ("and", "or", "not", "xor", "select"):
+        if any(a.dtype == object for a in arguments):
+            if function in ("min", "max"):
+                pick = minimum if function == "min" else maximum
+                return _as_array(numpy.frompyfunc(lambda a, b: pick(a, b), 2, 1)(*arguments))
+            if FUNCTIONS[function].result == "bool" and len(arguments) == 2:
+                difference = _plain(_as_array(numpy.subtract(*arguments)))
+                return _as_array(FUNCTIONS[function].numpy(difference, 0))
+        if function == "select":
             arguments = [_plain(arguments[0]).astype(bool), *arguments[1:]]
         return _as_array(FUNCTIONS[function].numpy(*arguments))
 

@@ -43,7 +43,7 @@ def _divide(a: Any, b: Any) -> Any:
     safe = numpy.where(b == 0, 1, b)
     quotient = numpy.floor_divide(a, safe)
     remainder = a - quotient * safe
-    truncated = quotient + ((remainder != 0) & ((remainder < 0) != (safe < 0)) & (quotient < 0))
+    truncated = quotient + ((remainder != 0) & (quotient < 0))
     return numpy.where(b == 0, 0, truncated).astype(numpy.result_type(a, b))
 
 

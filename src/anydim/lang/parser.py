@@ -116,8 +116,8 @@ def _located(error: UnexpectedInput, text: str) -> Problem:
     position = error.pos_in_stream
     if position is None or (token is not None and token.type == "$END"):
         return Problem(len(text.rstrip()), f"the text ends early; expected {words}")
-    found = f"'{token}'" if token is not None else repr(text[position])
-    hint = _hint(str(found), text, position)
+    found = f"'{_piece(text, position, str(token or ''))}'"
+    hint = _hint(found, text, position)
     return Problem(position, f"expected {words}, found {found}", hint)
 
 
@@ -136,6 +136,13 @@ def load_grammar(files: tuple[str, ...], start: str, transformer: Any) -> Lark:
     return Lark(text, parser="lalr", lexer="contextual", start=start, transformer=transformer)
 
 
+def _piece(text: str, position: int, token: str) -> str:
+    """The operator at a position, else the token there, else the character."""
+    match = _OPERATOR.match(text, position)
+    return match[0] if match else token or repr(text[position])[1:-1]
+
+
+_OPERATOR = pattern(r"->|[-+*/<>=!&|]{1,2}")
 _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "ELLIPSIS": "'...name'", "ASSIGN": "an assignment",
     "OPERATOR": "an operator", "MINUS": "", "PREFIX": "", "DIMENSION": "", "CAST": "", "SIZE": "",
