@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from anydim.base.dtypes import uint8
 from anydim.kernels.elements import Context, SizeParameters
@@ -23,6 +24,7 @@ TYPICAL_ROW = 128  # elements, where the size is not known
 RAW = " raw"
 
 
+@lru_cache(maxsize=512)
 def row_form(group: Group, across: bool) -> RowForm | None:
     """The form with lanes along the reduced axes, or across them; None when there is none."""
     group = flatten(group)
