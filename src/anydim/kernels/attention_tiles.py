@@ -25,7 +25,7 @@ from anydim.kernels.arithmetic import (
 )
 from anydim.kernels.elements import number, operate
 
-UNROLL = 4
+UNROLL = 1
 SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
 
