@@ -6,15 +6,14 @@ pass, write a frozen dataclass with `run(graph) -> graph` in `passes/` and add o
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy
-
 from anydim.base import settings
+from anydim.base.dtypes import float64
 from anydim.base.errors import OptionError
 from anydim.frontends.source import read
 from anydim.graph.evaluate import evaluate
@@ -38,7 +37,7 @@ from anydim.program.emit import BIND, RUN, emit
 from anydim.program.steps import Program
 from anydim.program.threads import STOP, WORKER, threads_text
 from anydim.runtime.executable import Executable, Native
-from anydim.sizes import Box, Dim
+from anydim.sizes import Dim
 from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import machine
 from anydim.targets.llvm.loader import load
@@ -107,11 +106,10 @@ def compile(
     graph = work.timed("import", lambda: verify(read(source, dims)))
     cpu = machine()
     fused = graph
+    work.printed("import", graph)
     for entry in PASSES:
-        item = entry.make(cpu, TEMPLATES)
-        fused = work.timed(entry.name, lambda item=item, at=fused: item.run(at))
-        work.stages[entry.name] = lambda at=fused: print_graph(at)
-    work.stages["import"] = lambda: print_graph(graph)
+        fused = work.timed(entry.name, partial(entry.make(cpu, TEMPLATES).run, fused))
+        work.printed(entry.name, fused)
     scheduled = work.timed("schedule", lambda: Schedule(cpu, TEMPLATES).run(fused))
     outer = fused.replace(types={**fused.types, **_named_types(graph)}, guards=fused.guards)
     program = work.timed("assemble", lambda: Assemble(threads).run(outer, scheduled))
@@ -159,6 +157,10 @@ class _Work:
             self.progress("done", self.total, self.total)
         return result
 
+    def printed(self, stage: str, graph: Graph) -> None:
+        """Keep the graph as it stands after a stage, to be printed when somebody asks."""
+        self.stages[stage] = partial(print_graph, graph)
+
     def report(self, graph: Graph, scheduled: tuple[Scheduled | Alias, ...]) -> CompileReport:
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         notes = [
@@ -175,7 +177,7 @@ def _named_types(graph: Graph) -> dict[str, Any]:
 
 def _reference(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """The graph's meaning by the numpy evaluator, in float64."""
-    return lambda inputs: evaluate(graph, inputs, precision=numpy.dtype(numpy.float64))
+    return lambda inputs: evaluate(graph, inputs, precision=float64)
 
 
 def _schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:
@@ -188,10 +190,3 @@ def _schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:
         lines += [f"    {print_statement(statement)}" for statement in item.group.statements]
     return "\n".join(lines)
 
-
-def default_threads() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-__all__ = ["PASSES", "Box", "Pass", "build", "compile", "default_threads"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.sizes import Size, as_size, product
@@ -46,11 +47,13 @@ class Affine:
         return Affine.of(self.constant * factor, {n: c * factor for n, c in self.terms})
 
 
+@lru_cache(maxsize=1 << 12)
 def row_major_strides(shape: tuple[Size, ...]) -> tuple[Size, ...]:
     """Elements between neighbours along each dimension of a contiguous tensor."""
     return tuple(product(shape[i + 1 :]) for i in range(len(shape)))
 
 
+@lru_cache(maxsize=1 << 16)
 def affine(expr: Expr) -> Affine | None:
     """The affine form of an integer expression over indices and sizes; None when it has none."""
     if isinstance(expr, Index):
@@ -104,6 +107,7 @@ def to_expr(form: Affine) -> Expr:
     return result
 
 
+@lru_cache(maxsize=1 << 16)
 def address(read: Read, shape: tuple[Size, ...]) -> Affine | None:
     """The flat row-major element offset of a read of a tensor of `shape`; None if not affine."""
     if read.flat:
@@ -121,16 +125,26 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     """Rebuild an expression bottom up; `change` may return a replacement for a rebuilt node."""
     if isinstance(expr, Read):
         default = None if expr.default is None else rewrite(expr.default, change)
-        indices = tuple(rewrite(index, change) for index in expr.indices)
-        expr = Read(expr.tensor, indices, expr.flat, default)
+        indices = tuple([rewrite(index, change) for index in expr.indices])
+        if default is not expr.default or not _same(indices, expr.indices):
+            expr = Read(expr.tensor, indices, expr.flat, default)
     elif isinstance(expr, Apply):
-        expr = Apply(expr.function, tuple(rewrite(a, change) for a in expr.arguments))
+        arguments = tuple([rewrite(argument, change) for argument in expr.arguments])
+        if not _same(arguments, expr.arguments):
+            expr = Apply(expr.function, arguments)
     elif isinstance(expr, Cast):
-        expr = Cast(expr.dtype, rewrite(expr.argument, change))
+        argument = rewrite(expr.argument, change)
+        if argument is not expr.argument:
+            expr = Cast(expr.dtype, argument)
     replaced = change(expr)
     return expr if replaced is None else replaced
 
 
+def _same(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> bool:
+    return all(a is b for a, b in zip(left, right))
+
+
+@lru_cache(maxsize=1 << 16)
 def reads(expr: Expr) -> tuple[Read, ...]:
     """Every read in an expression, inner ones (indirect indices) included, in order."""
     if isinstance(expr, Read):

@@ -11,11 +11,20 @@ syntax (what a user writes) lives in `syntax.py`; `instantiate.py` leads from th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from anydim.base.dtypes import DType
 from anydim.sizes import Size
 from anydim.sizes.guard import Guard
+
+
+def _hash_once(self: Any) -> int:
+    """The hash of an immutable node, computed once: trees are looked up far more than made."""
+    state: dict[str, Any] = self.__dict__
+    known: int | None = state.get("_hash")
+    if known is None:
+        known = state["_hash"] = hash((type(self), *state.values()))
+    return known
 
 
 @dataclass(frozen=True)
@@ -24,6 +33,8 @@ class TensorType:
 
     dtype: DType
     shape: tuple[Size, ...]
+
+    __hash__ = _hash_once
 
     @property
     def rank(self) -> int:
@@ -40,6 +51,8 @@ class Literal:
     value: int | float | bool
     dtype: DType | None = None
 
+    __hash__ = _hash_once
+
 
 @dataclass(frozen=True)
 class Index:
@@ -47,12 +60,16 @@ class Index:
 
     name: str
 
+    __hash__ = _hash_once
+
 
 @dataclass(frozen=True)
 class SizeTerm:
     """A size expression used as an int64 value."""
 
     size: Size
+
+    __hash__ = _hash_once
 
 
 @dataclass(frozen=True)
@@ -69,6 +86,8 @@ class Read:
     flat: bool = False
     default: Expr | None = None
 
+    __hash__ = _hash_once
+
 
 @dataclass(frozen=True)
 class Apply:
@@ -77,6 +96,8 @@ class Apply:
     function: str
     arguments: tuple[Expr, ...]
 
+    __hash__ = _hash_once
+
 
 @dataclass(frozen=True)
 class Cast:
@@ -84,6 +105,8 @@ class Cast:
 
     dtype: DType
     argument: Expr
+
+    __hash__ = _hash_once
 
 
 Expr: TypeAlias = Literal | Index | SizeTerm | Read | Apply | Cast
@@ -95,6 +118,8 @@ class Axis:
 
     name: str
     extent: Size
+
+    __hash__ = _hash_once
 
 
 @dataclass(frozen=True)
@@ -112,6 +137,8 @@ class Statement:
     combine: str = ""
     reduced: tuple[Axis, ...] = ()
 
+    __hash__ = _hash_once
+
     @property
     def shape(self) -> tuple[Size, ...]:
         return tuple(axis.extent for axis in self.axes)
@@ -123,6 +150,8 @@ class Tensor:
 
     name: str
     type: TensorType
+
+    __hash__ = _hash_once
 
 
 @dataclass(frozen=True)
@@ -138,6 +167,8 @@ class Group:
     statements: tuple[Statement, ...]
     temporaries: tuple[Tensor, ...] = ()
     guards: tuple[Guard, ...] = field(default=())
+
+    __hash__ = _hash_once
 
     def type_of(self, name: str) -> TensorType:
         """The type of a tensor of this group; KeyError when it has none of that name."""

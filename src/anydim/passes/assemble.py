@@ -30,7 +30,7 @@ class Assemble:
     threads: int = 1
 
     def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Program:
-        """`graph` gives the call's signature and constants; `scheduled` its fused form's launches."""
+        """`graph` gives the signature and the constants, `scheduled` the launches in order."""
         names = _Names(graph, scheduled)
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         plan = PlanMemory().run(names.lifetimes(launches), graph.box)

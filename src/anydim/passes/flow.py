@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.nodes import FUSED, Graph, Node
@@ -27,6 +28,7 @@ class Line:
         return self.statement.target
 
 
+@lru_cache(maxsize=1 << 14)
 def inputs_of(statement: Statement) -> tuple[str, ...]:
     """The distinct tensors a statement reads, in order of first read."""
     return tuple(dict.fromkeys(read.tensor for read in reads(statement.body)))

@@ -262,7 +262,7 @@ def _is_product(statement: Statement) -> bool:
 
 
 def _inline(statement: Statement, producer: Statement) -> Statement | None:
-    """`statement` with reads of the producer replaced by its body, when each element is read once."""
+    """`statement` with the producer's body in place of its value, if it reads each element once."""
     names = {axis.name for axis in (*statement.axes, *statement.reduced)}
     found: list[Read] = []
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anydim.sizes import Box, Size, Truth, as_size, maximum, prove
+from anydim.sizes import Atom, Box, Size, Truth, as_size, maximum, prove
 
 UNBOUNDED_SAMPLE = 1024  # stands for a dim without upper bound when offsets are compared
 
@@ -70,7 +70,19 @@ def _apart(at: Size, size: Size, other: Size, other_size: Size, box: Box) -> boo
 
 
 def _at_most(left: Size, right: Size, box: Box) -> bool:
-    return left == right or prove(left, "<=", right, box) is Truth.PROVED
+    if left == right:
+        return True
+    if all(dim.lo >= 0 for dim in box.dims) and _never_negative(right - left):
+        return True
+    return prove(left, "<=", right, box) is Truth.PROVED
+
+
+def _never_negative(size: Size) -> bool:
+    """Whether a polynomial of plain dims has no negative coefficient: the common, cheap proof."""
+    return all(
+        coefficient >= 0 and not any(isinstance(atom, Atom) for atom, _ in atoms)
+        for coefficient, atoms in size.terms()
+    )
 
 
 def _maximum(ends: Sequence[Size], box: Box, sample: Mapping[str, int]) -> Size:

@@ -76,7 +76,8 @@ RULES: tuple[Rule, ...] = (
     Rule("one multiplied", call("mul", C, A), lambda f: f["a"], _is(1)),
     Rule("divide by one", call("div", A, C), lambda f: f["a"], _is(1)),
     Rule(
-        "divide by a number", call("div", A, C), _inverse, _float_divisor, "one unit in the last place"
+        "divide by a number", call("div", A, C), _inverse, _float_divisor,
+        error="one unit in the last place",
     ),
     Rule(
         "square", call("pow", A, C), lambda f: call("mul", f["a"], f["a"]),

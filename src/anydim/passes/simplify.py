@@ -21,7 +21,7 @@ from anydim.sizes import Size
 
 @dataclass(frozen=True)
 class Simplify:
-    """Apply the rules, fold constants of at most `fold_elements` elements, merge equal statements."""
+    """Apply the rules, fold constants up to `fold_elements` elements, merge equal statements."""
 
     fold_elements: int = 1 << 22
 

@@ -1,4 +1,4 @@
-"""Move no data that an index can move: permutations go into their producer, other views into readers.
+"""Move no data that an index can move: permutations go into producers, other views into readers.
 
 A view is a statement whose body is one unguarded read at an affine position: transpose, slice,
 expand, reshape, flatten, split. Before fusion each is composed into the reads of its consumers.
@@ -80,7 +80,7 @@ def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
     uses.update(graph.outputs)
     place = {line.target: position for position, line in enumerate(lines)}
     result: list[Line | None] = list(lines)
-    for position, line in enumerate(lines):
+    for position in range(len(lines)):
         current = result[position]
         order = None if current is None else _permutation(current.statement)
         if current is None or order is None:
