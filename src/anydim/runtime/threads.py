@@ -55,6 +55,7 @@ class Pool:
         self.lock = threading.Lock()
         self.process = os.getpid()
         memory = _Memory(threads)
+        self._memory = memory  # at exit a call may still be running when the pool is closed
         self.address = memory.address
         self._finalizer = weakref.finalize(self, _close, memory, code, self.process)
         worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.worker)

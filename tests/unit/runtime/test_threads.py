@@ -89,10 +89,11 @@ EXITS = {
     "plain": "",
     "held by a module": "import sys; sys.modules['held'] = run",
     "after many calls": "[run({'a': X, 'b': X}) for _ in range(200)]",
-    "from a thread": """
+    "while threads call": """
 import threading
-thread = threading.Thread(target=lambda: [run({'a': X, 'b': X}) for _ in range(500)], daemon=True)
-thread.start()""",
+for _ in range(3):
+    work = lambda: [run({'a': X, 'b': X}) for _ in range(5000)]
+    threading.Thread(target=work, daemon=True).start()""",
     "in a forked child": "import os; os.fork()",
     "by an error": "raise SystemExit(0)",
 }
