@@ -13,7 +13,6 @@ from functools import lru_cache
 
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import InternalError
-from anydim.kernels import ir
 from anydim.kernels.contraction_form import Form, form_of
 from anydim.kernels.contraction_library import contraction_library
 from anydim.kernels.contraction_main import Blocks, MainWriter
@@ -22,7 +21,7 @@ from anydim.kernels.micro import Tile, tile_of
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
 
 _DTYPES = (float32, float64, int32, int64)
 
@@ -31,9 +30,9 @@ _DTYPES = (float32, float64, int32, int64)
 class Contraction:
     """How a contraction runs; see `contraction_main.py` for the loops.
 
-    `block_k` steps of k run over a row tile before it moves on; columns are taken in blocks whose
-    part of B has about `block_bytes`; `row_tiles` tiles are one piece of parallel work. A B that
-    is not `packed` when it is loaded is packed as it is used.
+    A block of rows has `block_rows_bytes` of A, a block of columns at least a panel, else
+    `block_columns_bytes` of B; `block_k` steps of k run over a row tile before it moves on.
+    A B that is not `packed` when it is loaded is packed as it is used.
     """
 
     rows: int
@@ -41,8 +40,8 @@ class Contraction:
     lanes: int
     unroll: int
     block_k: int
-    block_bytes: int
-    row_tiles: int
+    block_rows_bytes: int
+    block_columns_bytes: int
     packed: bool
 
     @property
@@ -53,8 +52,8 @@ class Contraction:
         when = "when loaded" if self.packed else "as used"
         return (
             f"contraction(tile {self.rows}x{self.vectors * self.lanes}, unroll {self.unroll}, "
-            f"k by {self.block_k}, B by {self.block_bytes >> 10} KiB, "
-            f"{self.row_tiles} row tiles a piece, B packed {when})"
+            f"k by {self.block_k}, A by {self.block_rows_bytes >> 10} KiB, "
+            f"B by {self.block_columns_bytes >> 10} KiB, packed {when})"
         )
 
 
@@ -72,8 +71,8 @@ def match_contraction(
         lanes=tile.lanes,
         unroll=tile.unroll,
         block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
-        block_bytes=machine.l2_bytes // 2,
-        row_tiles=16,
+        block_rows_bytes=machine.l2_bytes * 3 // 8,
+        block_columns_bytes=machine.l2_bytes // 32,
         packed=form.b in constants,
     )
 
@@ -120,16 +119,17 @@ def _form(group: Group, constants: frozenset[str]) -> Form | None:
 
 
 def _blocks(form: Form, schedule: Contraction, tile: Tile) -> Blocks:
-    """Columns and rows of a piece of work: many rows share a wide block of columns."""
+    """Rows and columns of a piece of work: as many rows as stay in the second cache."""
+    k_bytes = maximum(form.k.extent, 1) * form.dtype.bytes
+    kept = maximum(as_size(schedule.block_rows_bytes) // (k_bytes * tile.rows), 1)
     tiles = ceil_div(form.m.extent, tile.rows)
-    panel_bytes = tile.width * form.dtype.bytes * maximum(form.k.extent, 1)
-    kept = maximum(as_size(schedule.block_bytes) // panel_bytes, 1)
-    panels = minimum(kept, maximum(tiles // 8, 1))
+    row_blocks = ceil_div(tiles, kept)
+    block_tiles = ceil_div(tiles, maximum(row_blocks, 1))
+    panels = maximum(as_size(schedule.block_columns_bytes) // (k_bytes * tile.width), 1)
     columns = panels * tile.width
     column_blocks = ceil_div(form.n.extent, columns)
-    row_blocks = ceil_div(tiles, schedule.row_tiles)
     units = product(walk.extent for walk in form.loops) * column_blocks * row_blocks
-    return Blocks(tiles, columns, column_blocks, row_blocks, units)
+    return Blocks(tiles, block_tiles, columns, column_blocks, row_blocks, units)
 
 
 def _panels(form: Form, tile: Tile) -> Panels:

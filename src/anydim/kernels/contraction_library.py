@@ -23,6 +23,7 @@ from anydim.kernels.arithmetic import (
     loop,
     minus,
     plus,
+    quotient,
     quotient_up,
     register,
     round_down,
@@ -101,7 +102,8 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     )
     vectors = quotient_up(variable("width"), tile.lanes)
     key = plus(times(variable("rows"), tile.vectors + 1), vectors)
-    passed = minus(times(variable("k"), variable("step")), variable("b_panel"))
+    prefetched = times(quotient(variable("k"), tile.unroll), variable("step"))
+    passed = minus(prefetched, variable("b_panel"))
     return ir.Function(
         f"{prefix}_row",
         (*_pointers(dtype), *_scalars(ROW_SCALARS)),
@@ -129,8 +131,8 @@ def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     k, at = variable("k"), variable("k0")
     blocks = greatest(quotient_up(k, variable("k_block")), 1)
     even = round_down(plus(quotient_up(k, variable("blocks")), 7), 8)
-    per_k = minus(times(variable("panels"), variable("step")), constant(tile.width))
-    ahead = plus(variable("ahead"), times(at, variable("ahead_per_k")))
+    prefetched = times(variable("panels"), times(quotient(at, tile.unroll), variable("step")))
+    ahead = minus(plus(variable("ahead"), prefetched), times(at, tile.width))
     names = ROW_SCALARS[1:]
 
     def row(start: str, row_stride: str, panel_stride: ir.Value) -> ir.Call:
@@ -154,7 +156,6 @@ def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
             ir.Let("blocks", blocks),
             ir.Let("even", either(compare("less_equal", variable("blocks"), 1), k, even)),
             ir.Let("panels", quotient_up(variable("columns"), tile.width)),
-            ir.Let("ahead_per_k", per_k),
             loop(
                 "k0", 0, greatest(k, 1), greatest(variable("even"), 1),
                 ir.Let("length", least(minus(k, at), variable("even"))),

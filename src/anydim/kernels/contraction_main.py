@@ -1,11 +1,12 @@
 """The loops of a contraction kernel around the library's `strip`.
 
-    for each piece of work: (loop indices, block of columns, block of row tiles)
+    for each piece of work: (loop indices, block of row tiles, block of columns)
         pack what has to be packed of A and B for it
         for each row tile: strip (all of k, all columns of the block), then its epilogue
 
-Row tiles are of even height: 13 rows with tiles of up to 8 are 7 + 6. The strip prefetches the
-next block of columns while this one is used; the row tiles share that work.
+A block of rows of A stays in the second cache while B streams through it once: the strips
+prefetch the next block of columns while they use the present one, the row tiles sharing that
+work. Row tiles are of even height: 13 rows with tiles of up to 8 are 7 + 6.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ _AHEAD = 4096  # bytes that a single row tile prefetches ahead
 
 @dataclass(frozen=True)
 class Blocks:
-    """Counts of the loops: row tiles, columns of a block, blocks, pieces of work."""
+    """Counts of the loops: row tiles in all and of a block, columns of a block, blocks, pieces."""
 
     tiles: Size
+    block_tiles: Size
     columns: Size
     column_blocks: Size
     row_blocks: Size
@@ -127,8 +129,9 @@ class MainWriter:
         self.a_packed = form.k.a != 1
         self.b_packed = not self.schedule.packed
         self.k_padded = align_up(form.k.extent, tile.lanes)
-        rows = self.schedule.row_tiles * tile.rows
-        a_bytes = align_up(self.k_padded * (rows * size), LINE) if self.a_packed else as_size(0)
+        a_bytes = as_size(0)
+        if self.a_packed:
+            a_bytes = align_up(self.blocks.block_tiles * self.k_padded * (tile.rows * size), LINE)
         b_bytes = as_size(0)
         if self.b_packed:
             b_bytes = align_up(form.k.extent * self.blocks.columns * size, LINE)
@@ -178,21 +181,21 @@ class MainWriter:
                 ir.Store("zeros", constant(j * self.tile.lanes), zero)
                 for j in range(self.tile.vectors)
             ]
-        if self.b_packed:
-            steps.append(ir.Declare("b_ready", constant(-1)))
+        steps += [ir.Declare("a_ready", constant(-1))] if self.a_packed else []
+        steps += [ir.Declare("b_ready", constant(-1))] if self.b_packed else []
         return (*steps, loop("unit", variable("start"), variable("stop"), 1, *self._unit()))
 
     def _unit(self) -> list[ir.Step]:
         """One piece of work."""
         value, blocks, form = self.sizes.value, self.blocks, self.form
         steps: list[ir.Step] = []
-        steps += _split("unit", "row_block", "block", value(blocks.row_blocks))
-        steps += _split("block", "column_block", "rest0", value(blocks.column_blocks))
+        steps += _split("unit", "column_block", "block", value(blocks.column_blocks))
+        steps += _split("block", "row_block", "rest0", value(blocks.row_blocks))
         for number_, walk in reversed(list(enumerate(form.loops))):
             done = len(form.loops) - 1 - number_
             steps += _split(f"rest{done}", walk.name, f"rest{done + 1}", value(walk.extent))
-        tile0 = times(variable("row_block"), self.schedule.row_tiles)
-        last = plus(variable("tile0"), self.schedule.row_tiles)
+        tile0 = times(variable("row_block"), value(blocks.block_tiles))
+        last = plus(variable("tile0"), value(blocks.block_tiles))
         tiles, rows = value(blocks.tiles), value(form.m.extent)
         column0 = times(variable("column_block"), value(blocks.columns))
         left = minus(value(form.n.extent), variable("column0"))
@@ -242,14 +245,12 @@ class MainWriter:
         """Where to prefetch: row tiles share the next block of columns among them."""
         if self.b_packed:
             return []
-        value = self.sizes.value
         single = compare("equal", variable("tiles"), 1)
-        whole = compare("equal", value(self.blocks.row_blocks), 1)
-        block = value(self.form.k.extent * self.blocks.columns)
-        shared = quotient(constant(self.tile.width), variable("tiles"))
+        block = self.sizes.value(self.form.k.extent * self.blocks.columns)
         distance = constant(_AHEAD // self.form.dtype.bytes)
+        window = constant(self.tile.width * self.tile.unroll)
         return [
-            ir.Let("step", either(whole, shared, constant(0))),
+            ir.Let("step", quotient(window, variable("tiles"))),
             ir.Let("ahead0", either(single, distance, block)),
             ir.Let("share", quotient(block, variable("tiles"))),
         ]
@@ -261,29 +262,36 @@ class MainWriter:
         value, form = self.sizes.value, self.form
         rows = minus(self._first_row(variable("tile1")), variable("first_row"))
         source = plus(variable("a_at"), times(variable("first_row"), value(form.m.a)))
+        missing = compare("not_equal", register("a_ready"), variable("block"))
+        copy = ir.Call(
+            f"{self.prefix}_transpose",
+            (
+                ir.Address(self.a_name, source),
+                ir.Address("scratch", constant(0)),
+                value(form.k.a),
+                value(self.k_padded),
+                value(form.k.extent),
+                rows,
+                value(self.k_padded),
+            ),
+        )
         return [
             ir.Let("first_row", self._first_row(variable("tile0"))),
-            ir.Call(
-                f"{self.prefix}_transpose",
-                (
-                    ir.Address(self.a_name, source),
-                    ir.Address("scratch", constant(0)),
-                    value(form.k.a),
-                    value(self.k_padded),
-                    value(form.k.extent),
-                    rows,
-                    value(self.k_padded),
-                ),
-            ),
+            ir.If(missing, (copy, ir.Assign("a_ready", variable("block")))),
         ]
 
     def _pack_b(self) -> list[ir.Step]:
         """The block of columns of B as panels in scratch, unless the last piece left it there."""
         if not self.b_packed:
             return []
-        missing = compare("not_equal", register("b_ready"), variable("block"))
+        columns = self.sizes.value(self.blocks.column_blocks)
+        wanted = plus(times(variable("rest0"), columns), variable("column_block"))
+        missing = compare("not_equal", register("b_ready"), variable("b_wanted"))
         panels = loop("panel", 0, variable("width"), self.tile.width, self._panel())
-        return [ir.If(missing, (panels, ir.Assign("b_ready", variable("block"))))]
+        return [
+            ir.Let("b_wanted", wanted),
+            ir.If(missing, (panels, ir.Assign("b_ready", variable("b_wanted")))),
+        ]
 
     def _panel(self) -> ir.Call:
         form, value, lanes = self.form, self.sizes.value, self.tile.lanes

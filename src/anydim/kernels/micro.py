@@ -9,8 +9,8 @@ elements along k of A and along j of C and init are neighbours. A stride of 0 re
 
 B is a panel: rows of the full tile's width, one behind the other, padded to whole vectors. (With
 a run-time stride LLVM spilled accumulators.) Fewer columns are masked in the last vector of C.
-Every unrolled step also prefetches as much of B as it reads: from `ahead` elements behind b on,
-then from `step` elements further for each k.
+Every unrolled step also prefetches as much of B as it reads: the first from `ahead` elements
+behind b on, each further one from `step` elements later.
 """
 
 from __future__ import annotations
@@ -109,7 +109,6 @@ class _Micro:
         return (
             ir.Let("whole", whole),
             *(ir.Let(f"a{i}", times(variable("a_row"), i)) for i in range(self.rows)),
-            ir.Let("stride", times(variable("step"), unroll)),
             ir.Declare("b_at", plus(0)),
             ir.Declare("ahead_at", variable("ahead")),
             *self._start(),
@@ -168,7 +167,7 @@ class _Micro:
             steps += self._step(k, u, u % sets)
         steps.append(ir.Assign("b_at", plus(register("b_at"), unroll * width)))
         if unroll > 1:
-            steps.append(ir.Assign("ahead_at", plus(register("ahead_at"), variable("stride"))))
+            steps.append(ir.Assign("ahead_at", plus(register("ahead_at"), variable("step"))))
         return steps
 
     def _step(self, k: str, u: int, part: int) -> list[ir.Step]:
