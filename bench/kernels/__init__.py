@@ -1,0 +1,1 @@
+"""One kernel at a time against the same operator of peers."""
