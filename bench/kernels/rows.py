@@ -118,7 +118,8 @@ class Ours:
         block = (ctypes.c_int64 * len(slots))(*slots)
         scratch = aligned(np.zeros(launch.scratch.evaluate(env) + 1, np.uint8))
         entry = ENTRY(self.loaded.address(launch.kernel.name))
-        stop, at, where = launch.parallel.evaluate(env), ctypes.addressof(block), scratch.ctypes.data
+        stop = launch.parallel.evaluate(env)
+        at, where = ctypes.addressof(block), scratch.ctypes.data
 
         def once(keep: object = (block, scratch)) -> None:
             entry(at, 0, stop, where)
