@@ -5,7 +5,12 @@
 
 from __future__ import annotations
 
-from anydim.kernels import contraction, pointwise, rows
+from anydim.kernels import attention, contraction, pointwise, rows
 from anydim.kernels.template import Template
 
-TEMPLATES: tuple[Template, ...] = (contraction.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE)
+TEMPLATES: tuple[Template, ...] = (
+    attention.TEMPLATE,
+    contraction.TEMPLATE,
+    rows.TEMPLATE,
+    pointwise.TEMPLATE,
+)
