@@ -253,15 +253,15 @@ def _quadrant(v: Lanes, x: str) -> tuple[str, str, str]:
     the angle is taken to be 2^50: results stay between -1 and 1 but mean nothing.
     """
     magic = v.constant(1.5 * 2**52)
-    invalid = v.sub(x, x)  # NaN for inf and NaN, else 0
-    x = v.add(v.above(-(2.0**50), v.below(2.0**50, x)), invalid)
+    finite = v.compare("fcmp olt", v.abs(x), v.constant(INF))
+    x = v.select(finite, v.above(-(2.0**50), v.below(2.0**50, x)), v.constant(NAN))
     shifted = v.fma(x, v.constant(2 / math.pi), magic)
     n = v.sub(shifted, magic)
     r = x
     for part in _HALF_PI:
         r = v.fma(n, v.constant(-part), r)
     z = v.mul(r, r)
-    sine = v.fma(v.mul(r, z), v.polynomial(z, _SIN), r)
+    sine = v.copysign(v.fma(v.mul(r, z), v.polynomial(z, _SIN), r), r)  # -0 stays -0
     cosine = v.fma(v.mul(z, z), v.polynomial(z, _COS), v.fma(z, v.constant(-0.5), v.constant(1.0)))
     return sine, cosine, v.to_bits(shifted)
 

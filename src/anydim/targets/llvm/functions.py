@@ -148,7 +148,7 @@ def _other_side(v: Lanes, rest: str, b: str) -> str:
 
 
 def _constant_power(v: Lanes, x: str, y: str) -> str | None:
-    """x^y by products or a root, for the exponents that models are full of."""
+    """x^y by products or a root, for the exponents that numpy does so too."""
     if y == v.constant(1.0):
         return x
     if y == v.constant(2.0):
@@ -158,9 +158,7 @@ def _constant_power(v: Lanes, x: str, y: str) -> str | None:
     if y == v.constant(-1.0):
         return v.div(v.constant(1.0), x)
     if y == v.constant(0.5):
-        root = v.intrinsic("sqrt", v.add(x, v.constant(0.0)))
-        below = v.compare("fcmp oeq", x, v.constant(-math.inf))
-        return v.select(below, v.constant(math.inf), root)
+        return v.intrinsic("sqrt", v.add(x, v.constant(0.0)))
     return None
 
 

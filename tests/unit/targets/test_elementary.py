@@ -1,0 +1,132 @@
+"""Promise: the largest error of each elementary function, against extended precision."""
+
+from __future__ import annotations
+
+import math
+
+import numpy
+import pytest
+
+from anydim.base.dtypes import DType, float16, float32, float64
+from tests.unit.targets.programs import apply
+
+# Largest error in units of the last place of (float32, float64), measured, rounded up.
+ACCURACY = {
+    "exp": (1, 1), "expm1": (1, 2), "log": (1, 1), "log1p": (1, 2), "tanh": (5, 3),
+    "sigmoid": (3, 3), "erf": (6, 12), "sin": (1, 2), "cos": (1, 2), "tan": (1, 4),
+    "asin": (1, 3), "acos": (1, 2), "atan": (1, 2), "sinh": (1, 5), "cosh": (1, 3),
+    "asinh": (1, 2), "acosh": (1, 3), "atanh": (1, 3), "sqrt": (1, 1), "rsqrt": (2, 2),
+}  # fmt: skip
+REFERENCE = {
+    "sigmoid": lambda x: 1 / (1 + numpy.exp(-x)),
+    "erf": lambda x: numpy.vectorize(math.erf, otypes=[float])(x.astype(float)),
+    "asin": numpy.arcsin, "acos": numpy.arccos, "atan": numpy.arctan, "asinh": numpy.arcsinh,
+    "acosh": numpy.arccosh, "atanh": numpy.arctanh, "rsqrt": lambda x: 1 / numpy.sqrt(x),
+}  # fmt: skip
+RNG = numpy.random.default_rng(7)
+COUNT = 4000
+
+
+def both_signs(limit: float) -> numpy.ndarray:
+    spread = numpy.exp(RNG.uniform(-30, math.log(limit), COUNT)) * RNG.choice([-1, 1], COUNT)
+    return numpy.concatenate([RNG.uniform(-limit, limit, COUNT), spread])
+
+
+def positive(low: float, high: float) -> numpy.ndarray:
+    return numpy.exp(RNG.uniform(math.log(low), math.log(high), 2 * COUNT))
+
+
+DOMAIN = {
+    "exp": both_signs(86.5), "expm1": both_signs(80), "log": positive(1e-37, 1e38),
+    "log1p": numpy.concatenate([both_signs(0.99), positive(1, 1e30)]), "tanh": both_signs(30),
+    "sigmoid": both_signs(80), "erf": both_signs(10), "sin": both_signs(1e3),
+    "cos": both_signs(1e3), "tan": both_signs(1e3), "asin": both_signs(1), "acos": both_signs(1),
+    "atan": both_signs(1e5), "sinh": both_signs(80), "cosh": both_signs(80),
+    "asinh": both_signs(1e30), "acosh": 1 + positive(1e-10, 1e30), "atanh": both_signs(0.9999),
+    "sqrt": positive(1e-30, 1e30), "rsqrt": positive(1e-30, 1e30),
+}  # fmt: skip
+
+
+def reference(name: str, values: numpy.ndarray) -> numpy.ndarray:
+    function = REFERENCE.get(name) or getattr(numpy, name)
+    with numpy.errstate(all="ignore"):
+        return numpy.asarray(function(values))
+
+
+@pytest.mark.parametrize("column,dtype", [(0, float32), (1, float64)], ids=str)
+@pytest.mark.parametrize("name", ACCURACY)
+def test_accuracy(name: str, column: int, dtype: DType) -> None:
+    values = DOMAIN[name].astype(dtype.numpy)
+    want = reference(name, values.astype(numpy.longdouble))
+    (got,) = apply((name,), dtype, values, lanes=8)
+    place = numpy.spacing(numpy.abs(want.astype(dtype.numpy))).astype(numpy.longdouble)
+    error = numpy.abs(got.astype(numpy.longdouble) - want) / place
+    worst = int(numpy.argmax(error))
+    assert error[worst] <= ACCURACY[name][column], f"{name}({values[worst]}): {error[worst]} ulp"
+
+
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+def test_special_values(dtype: DType, lanes: int) -> None:
+    """Infinities, NaN, zeros of both signs, overflow and underflow."""
+    special = [0.0, -0.0, numpy.inf, -numpy.inf, numpy.nan, 1, -1, 0.5, 2, 1e-40, -1e-40]
+    edges = [88.73, 88.72, -87, -88, -104, 709.7, 709.8, -709, -745, -746, 1000, -1000]
+    values = numpy.array([*special, *edges], dtype.numpy)
+    names = tuple(ACCURACY)
+    for name, got in zip(names, apply(names, dtype, values, lanes=lanes)):
+        want = reference(name, values.astype(numpy.float64))
+        with numpy.errstate(all="ignore"):
+            want = want.astype(dtype.numpy)
+        smallest = 2e-38 if dtype == float32 else 1e-307
+        numpy.testing.assert_allclose(got, want, rtol=1e-5, atol=smallest, err_msg=name)
+
+
+def test_signs_of_zero_are_kept() -> None:
+    zeros = numpy.array([0.0, -0.0], numpy.float32)
+    names = ("tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "sqrt")
+    for name, got in zip(names, apply(names, float32, zeros)):
+        assert numpy.signbit(got).tolist() == [False, True], name
+
+
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+def test_pow(dtype: DType) -> None:
+    base = positive(1e-3, 1e3).astype(dtype.numpy)
+    power = RNG.uniform(-10, 10, len(base)).astype(dtype.numpy)
+    want = numpy.power(base.astype(numpy.longdouble), power.astype(numpy.longdouble))
+    (got,) = apply(("pow",), dtype, base, power)
+    tolerance = 1e-7 if dtype == float32 else 1e-13
+    assert float(numpy.max(numpy.abs(got - want) / want)) < tolerance
+
+
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+def test_pow_of_special_values(dtype: DType) -> None:
+    values = numpy.array(
+        [0.0, -0.0, numpy.inf, -numpy.inf, numpy.nan, 1, -1, 0.5, 2, -2, 3, -3, 2.5, -2.5, 1e30,
+         -1e30, -0.5], dtype.numpy,
+    )  # fmt: skip
+    base, power = (a.ravel() for a in numpy.meshgrid(values, values))
+    with numpy.errstate(all="ignore"):
+        want = numpy.power(base, power)
+    (got,) = apply(("pow",), dtype, base, power)
+    numpy.testing.assert_allclose(got, want, rtol=1e-5)
+    kept = ~numpy.isnan(want)
+    assert (numpy.signbit(got) == numpy.signbit(want))[kept].all()
+
+
+def test_float16_is_computed_in_float32() -> None:
+    values = numpy.linspace(-4, 4, 257).astype(numpy.float16)
+    names = ("exp", "tanh", "erf", "sigmoid", "sin", "sinh")
+    for name, got in zip(names, apply(names, float16, values, lanes=8)):
+        want = reference(name, values.astype(numpy.float32)).astype(numpy.float16)
+        numpy.testing.assert_allclose(got, want, rtol=2e-3, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("limit,allowed", [(1e6, 1e-15), (1e12, 1e-12)])
+def test_large_angles(limit: float, allowed: float) -> None:
+    values = both_signs(limit)
+    sine, cosine = apply(("sin", "cos"), float64, values)
+    wide = values.astype(numpy.longdouble)
+    assert float(numpy.max(numpy.abs(sine - numpy.sin(wide)))) < allowed
+    assert float(numpy.max(numpy.abs(cosine - numpy.cos(wide)))) < allowed
+    (beyond,) = apply(("sin",), float64, numpy.array([1e200, -1e300, 2.0**60]))
+    assert (numpy.abs(beyond) <= 1).all()
