@@ -201,12 +201,12 @@ def difference(
 ) -> tuple[float, str]:
     """The largest error, relative above 1 and absolute below, and what is wrong ('' for nothing).
 
-    NaN agrees with NaN, an infinity with itself. Integers must be equal.
+    NaN agrees with NaN, an infinity with itself. Integers must be equal. What is expected may be
+    of a wider float type.
     """
-    if came.shape != expected.shape or came.dtype != expected.dtype:
-        return numpy.inf, (
-            f"expected {expected.dtype}{list(expected.shape)}, got {came.dtype}{list(came.shape)}"
-        )
+    if came.shape != expected.shape or came.dtype != spec.dtype.numpy:
+        wanted, got = f"{spec.dtype}{list(expected.shape)}", f"{came.dtype}{list(came.shape)}"
+        return numpy.inf, f"expected {wanted}, got {got}"
     if not spec.dtype.is_float:
         wrong = int(numpy.count_nonzero(came != expected))
         return float(wrong > 0), f"{wrong} elements differ" if wrong else ""
