@@ -1,0 +1,114 @@
+"""Promise: no pass changes what a graph computes, and each leaves what it says it leaves."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.compiler import PASSES
+from anydim.graph.evaluate import evaluate
+from anydim.graph.nodes import Graph
+from anydim.graph.verify import verify
+from anydim.kernels.launch import Machine
+from anydim.kernels.templates import TEMPLATES
+from anydim.passes.schedule import Alias, Schedule, Scheduled
+from tests.unit.passes.graphs import GRAPHS, draw, some_sizes
+
+MACHINE = Machine(vector_bytes=32, registers=16)
+TOLERANCE = 2e-5  # float32 sums of at most a few dozen terms near 1, in another order
+
+
+def after(graph: Graph, last: str) -> Graph:
+    for entry in PASSES:
+        graph = entry.make(MACHINE, TEMPLATES).run(graph)
+        if entry.name == last:
+            break
+    return graph
+
+
+def launches(graph: Graph) -> list[Scheduled]:
+    items = Schedule(MACHINE, TEMPLATES).run(after(graph, "fuse"))
+    return [item for item in items if isinstance(item, Scheduled)]
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("last", [entry.name for entry in PASSES])
+def test_a_pass_keeps_the_meaning(name: str, last: str) -> None:
+    graph = GRAPHS[name]()
+    changed = verify(after(graph, last))
+    for sizes in some_sizes(graph):
+        inputs = draw(graph, sizes)
+        wanted, came = evaluate(graph, inputs), evaluate(changed, inputs)
+        for output in graph.outputs:
+            assert wanted[output].shape == came[output].shape
+            numpy.testing.assert_allclose(came[output], wanted[output], TOLERANCE, TOLERANCE)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_compiled_graph_agrees_along_a_sequence_of_sizes(name: str) -> None:
+    graph = GRAPHS[name]()
+    model = ad.compile(graph)
+    points = some_sizes(graph)
+    for sizes in [*points, *reversed(points)]:
+        inputs = draw(graph, sizes)
+        wanted, came = evaluate(graph, inputs), model(**inputs)
+        for output in graph.outputs:
+            assert wanted[output].shape == came[output].shape
+            numpy.testing.assert_allclose(came[output], wanted[output], TOLERANCE, TOLERANCE)
+
+
+EXPECTED_LAUNCHES = {
+    "pointwise_chain": ["pointwise"],
+    "dense_gelu": ["contraction"],
+    "residual_norm": ["contraction", "rows"],
+    "written_out_norm": ["rows"],
+    "attention": ["contraction", "contraction", "contraction", "attention"],
+    "keepdims_outputs": ["rows"],
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED_LAUNCHES)
+def test_fusion_makes_these_kernels(name: str) -> None:
+    assert [item.template for item in launches(GRAPHS[name]())] == EXPECTED_LAUNCHES[name]
+
+
+def test_equal_layers_share_one_kernel() -> None:
+    g = ad.Builder("layers")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 64), 16))
+    for seed in range(4):
+        w = g.constant(numpy.random.default_rng(seed).standard_normal((16, 16), numpy.float32))
+        x = g.relu(g.matmul(x, w))
+    g.output("y", x)
+    made = launches(g.graph())
+    assert len(made) == 4
+    assert len({item.launch.kernel.name for item in made}) == 1
+
+
+def test_equal_statements_are_computed_once() -> None:
+    lowered = after(GRAPHS["two_consumers"](), "simplify")
+    bodies = [s.body for node in lowered.nodes for s in node.group.statements]
+    assert sum(getattr(body, "function", "") == "exp" for body in bodies) == 1
+
+
+def test_a_reshape_of_a_fresh_value_is_only_a_name() -> None:
+    items = Schedule(MACHINE, TEMPLATES).run(after(GRAPHS["views"](), "fuse"))
+    assert any(isinstance(item, Alias) and item.target == "z" for item in items)
+
+
+def test_the_score_matrix_of_attention_is_never_an_output() -> None:
+    fused = after(GRAPHS["attention"](), "fuse")
+    shapes = [fused.types[name].shape for node in fused.nodes for name in node.outputs]
+    seq = fused.box.dim("seq").size
+    assert not any(sum(size == seq for size in shape) > 1 for shape in shapes)
+
+
+def test_an_output_that_is_an_input_is_a_copy() -> None:
+    g = ad.Builder("identity")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 9), 3))
+    g.output("y", x)
+    model = ad.compile(g.graph())
+    array = numpy.arange(12, dtype=numpy.float32).reshape(4, 3)
+    came = model(x=array)["y"]
+    numpy.testing.assert_array_equal(came, array)
+    assert not numpy.shares_memory(came, array)
