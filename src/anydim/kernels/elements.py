@@ -27,14 +27,17 @@ from anydim.kernels import ir
 from anydim.kernels.inference import (
     LOGICAL,
     Linear,
+    always_inside,
     common_dtype,
     dtype_of,
     free_axes,
+    linear_expr,
     read_address,
     value_arguments,
     weak_dtype,
 )
 from anydim.kernels.launch import Machine
+from anydim.kernels.values import add, convert, number, operate, splat
 from anydim.lang.affine import Affine, reads, to_expr
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
@@ -87,56 +90,6 @@ class Context:
         number = self._used.get(prefix, 0)
         self._used[prefix] = number + 1
         return f"{prefix}{number}"
-
-
-def number(dtype: DType, value: int | float | bool, lanes: int = 1) -> ir.Const:
-    """A constant of an element type."""
-    if dtype == boolean:
-        value = bool(value)
-    else:
-        value = float(value) if dtype.is_float else int(value)
-    return ir.Const(ir.Type(dtype, lanes), value)
-
-
-def splat(value: ir.Value, lanes: int) -> ir.Value:
-    """A scalar in every lane; a value that has lanes already is left alone."""
-    if value.type.lanes == lanes:
-        return value
-    if isinstance(value, ir.Const):
-        return ir.Const(ir.Type(value.type.dtype, lanes), value.value)
-    return ir.Splat(ir.Type(value.type.dtype, lanes), value)
-
-
-def convert(value: ir.Value, dtype: DType) -> ir.Value:
-    """A value as another element type (numpy's astype); constants are converted here."""
-    if value.type.dtype == dtype:
-        return value
-    if isinstance(value, ir.Const) and _plain(value.value, dtype):
-        return number(dtype, value.value, value.type.lanes)
-    return ir.Convert(ir.Type(dtype, value.type.lanes), value)
-
-
-def _plain(value: int | float | bool, dtype: DType) -> bool:
-    return dtype.is_float or abs(value) < 2**7
-
-
-def operate(function: str, *arguments: ir.Value) -> ir.Value:
-    """An Op with the type its function gives; all arguments alike in lanes and type."""
-    last = arguments[-1].type
-    if function != "fma" and FUNCTIONS[function].result == "bool":
-        return ir.Op(ir.Type(boolean, last.lanes), function, arguments)
-    return ir.Op(last, function, arguments)
-
-
-def add(left: ir.Value, right: ir.Value) -> ir.Value:
-    """The sum of two index values, with constants folded."""
-    if isinstance(left, ir.Const) and isinstance(right, ir.Const):
-        return ir.Const(left.type, left.value + right.value)
-    if isinstance(left, ir.Const) and left.value == 0:
-        return right
-    if isinstance(right, ir.Const) and right.value == 0:
-        return left
-    return ir.Op(left.type, "add", (left, right))
 
 
 class Elements:
@@ -285,7 +238,7 @@ class Elements:
         if self.answers and any(read.tensor in self.answers for read in found):
             return False
         return self.context.running or all(
-            _always_inside(read, self.context.types) for read in found
+            always_inside(read, self.context.types) for read in found
         )
 
     def _of_row(self, expr: Expr) -> bool:
@@ -390,7 +343,7 @@ class Elements:
 
     def _load_scalar(self, read: Read, form: Linear, inside: ir.Value | None) -> ir.Value:
         dtype = self.context.types[read.tensor].dtype
-        offset = self._at(_linear_expr(form), int64)
+        offset = self._at(linear_expr(form), int64)
         return ir.Load(ir.Type(dtype), self._buffer(read), offset, inside)
 
     def _load_lanes(self, read: Read, form: Linear, inside: ir.Value | None) -> ir.Value:
@@ -401,9 +354,9 @@ class Elements:
         if regular and form.affine.stride(self.lane).constant == 1:
             terms = {n: c for n, c in form.affine.terms if n != self.lane}
             rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
-            offset = self._start(self._at(_linear_expr(rest), int64))
+            offset = self._start(self._at(linear_expr(rest), int64))
             return ir.Load(vector, self._buffer(read), offset, mask)
-        offsets = self.spread(self._at(_linear_expr(form), int64), self.lanes)
+        offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
         return ir.Gather(vector, self._buffer(read), offsets, mask)
 
     def _both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
@@ -437,36 +390,3 @@ class Elements:
             both = Apply("and", (low, high))
             condition = both if condition is None else Apply("and", (condition, both))
         return None if condition is None else self._at(condition, boolean)
-
-
-def _always_inside(read: Read, types: Mapping[str, TensorType]) -> bool:
-    """Whether a read stays in its tensor even where the loop around it runs zero times."""
-    if read.default is not None or any(reads(index) for index in read.indices):
-        return True
-    if read.flat:
-        return False
-    shape = types[read.tensor].shape
-    return all(_inside_alone(index, extent) for index, extent in zip(read.indices, shape))
-
-
-def _inside_alone(index: Expr, extent: Size) -> bool:
-    if isinstance(index, Index):
-        return True
-    known = extent.constant
-    return known is not None and isinstance(index, Literal) and 0 <= index.value < known
-
-
-def _linear_expr(form: Linear) -> Expr:
-    """An expression with the value of a linear form."""
-    total: Expr | None = None if _is_zero(form.affine) and form.atoms else to_expr(form.affine)
-    for atom, coefficient in form.atoms:
-        term = atom
-        if coefficient.constant != 1:
-            term = Apply("mul", (atom, SizeTerm(coefficient)))
-        total = term if total is None else Apply("add", (total, term))
-    assert total is not None
-    return total
-
-
-def _is_zero(form: Affine) -> bool:
-    return not form.terms and form.constant.constant == 0

@@ -14,7 +14,7 @@ import numpy
 
 from anydim.base.dtypes import DType, boolean, float64, from_numpy, int64
 from anydim.base.errors import InternalError
-from anydim.lang.affine import Affine, row_major_strides
+from anydim.lang.affine import Affine, reads, row_major_strides, to_expr
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 from anydim.sizes import Size, as_size
@@ -149,3 +149,36 @@ def read_address(read: Read, shape: tuple[Size, ...]) -> Linear:
     for index, stride in zip(read.indices, row_major_strides(shape)):
         total = total + linear(index).scaled(stride)
     return total
+
+
+def always_inside(read: Read, types: Mapping[str, TensorType]) -> bool:
+    """Whether a read stays in its tensor even where the loop around it runs zero times."""
+    if read.default is not None or any(reads(index) for index in read.indices):
+        return True
+    if read.flat:
+        return False
+    shape = types[read.tensor].shape
+    return all(_inside_alone(index, extent) for index, extent in zip(read.indices, shape))
+
+
+def _inside_alone(index: Expr, extent: Size) -> bool:
+    if isinstance(index, Index):
+        return True
+    known = extent.constant
+    return known is not None and isinstance(index, Literal) and 0 <= index.value < known
+
+
+def linear_expr(form: Linear) -> Expr:
+    """An expression with the value of a linear form."""
+    total: Expr | None = None if _is_zero(form.affine) and form.atoms else to_expr(form.affine)
+    for atom, coefficient in form.atoms:
+        term = atom
+        if coefficient.constant != 1:
+            term = Apply("mul", (atom, SizeTerm(coefficient)))
+        total = term if total is None else Apply("add", (total, term))
+    assert total is not None
+    return total
+
+
+def _is_zero(form: Affine) -> bool:
+    return not form.terms and form.constant.constant == 0

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
-from anydim.kernels.elements import Elements, add, operate, splat
+from anydim.kernels.elements import Elements
+from anydim.kernels.values import add, operate, splat
 
 START = ir.Var(ir.INDEX, "start")
 STOP = ir.Var(ir.INDEX, "stop")

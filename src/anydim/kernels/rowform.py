@@ -14,12 +14,13 @@ from anydim.kernels.ir import Function, Kernel, Operand, Pointer, Scalar, Step
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.passplan import cost, plan_sweeps, work
-from anydim.kernels.rowcode import RowForm, RowProgram
+from anydim.kernels.rowcells import RowForm, Setting
+from anydim.kernels.rowcode import RowProgram
 from anydim.lang.affine import reads, to_expr
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.sizes import Box, Truth, as_size, product, prove
 
-PART_WORK = 16384  # cheap operations that are worth a thread
+PART_WORK = 1 << 18  # cheap operations on elements that are worth a thread: about 2 us
 TYPICAL_ROW = 128  # elements, where the size is not known
 RAW = " raw"
 
@@ -114,7 +115,7 @@ def _factors(expr: Expr, row: frozenset[str]) -> tuple[Expr, list[tuple[str, Exp
 
 
 def _with_unit_axis(group: Group) -> Group:
-    unit = Axis("unit", as_size(1))
+    unit = Axis("unit axis", as_size(1))
     return replace(
         group, statements=tuple(replace(s, axes=(*s.axes, unit)) for s in group.statements)
     )
@@ -196,7 +197,8 @@ def row_launch(
     buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     sizes = SizeParameters()
-    program = RowProgram(form, Context(types, sizes, machine, buffers), lanes, unroll)
+    setting = Setting(form, Context(types, sizes, machine, buffers), lanes, unroll)
+    program = RowProgram(setting)
     rows = product(axis.extent for axis in form.row)
     body = program.body(never_empty=prove(rows, ">=", 1, box) is Truth.PROVED)
     outputs = {tensor.name for tensor in group.outputs}
@@ -221,7 +223,7 @@ def assemble(
 ) -> Kernel:
     """A kernel of one function with the parameters that every main function has."""
     sizes = tuple(sizes)
-    parameters = (
+    parameters: tuple[Pointer | Scalar, ...] = (
         *(Pointer(operand.name, operand.dtype) for operand in operands),
         *(Scalar(size) for size in (*sizes, "start", "stop")),
         Pointer("scratch", uint8),
@@ -239,5 +241,5 @@ def _grain(program: RowProgram) -> int:
     for axis in program.form.row:
         elements *= max(1, axis.extent.constant or TYPICAL_ROW)
     if program.form.across:
-        elements *= program.width
+        elements *= program.setting.width
     return max(1, round(PART_WORK / (each * elements)))

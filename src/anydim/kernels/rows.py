@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.rowcode import RowForm
+from anydim.kernels.rowcells import RowForm
 from anydim.kernels.rowform import lane_score, lanes_for, row_form, row_launch
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
