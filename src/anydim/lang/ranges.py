@@ -268,7 +268,7 @@ def read_guards(
 ) -> list[Guard]:
     """Guards that keep low:high inside 0:size wherever all ranges run."""
     active = running(extents.values(), box)
-    may_stop = [e for e in extents.values() if not proved(e, ">", 0, active)]
+    may_stop = [e for e in extents.values() if not proved(e, ">", 0, box)]
     runs = minimum(1, *may_stop) if may_stop else as_size(1)
     guards = []
     if not proved(low, ">=", 0, active):
