@@ -2,18 +2,21 @@
 
 An arena takes exactly the bytes that the program's formula asks for. It grows in place, so that
 pages already in use are not touched for the first time again, and shrinks when many calls in a
-row needed less than half of it.
+row needed less than half of it. New pages are taken in one go, large ones where the system has
+them: several times faster than one page fault after the other in the first call at a size.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import sys
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
 SHRINK_AFTER = 256  # calls that each need less than half
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", None)  # shared memory would reach forked children
+_POPULATE_WRITE = 23  # Linux 5.14; Python's mmap does not name it
 
 
 class Arena:
@@ -49,7 +52,9 @@ class Arena:
         if size == 0 or self._memory is None or not _moved(self._memory, size):
             self._memory, self.bytes, self.address = None, 0, 0
             self._memory = _new(size) if size else None
-        self.address = _address(self._memory) if self._memory is not None else 0
+        if self._memory is not None:
+            _populate(self._memory, self.bytes, size)
+            self.address = _address(self._memory)
         self.bytes = size
         self.highest = max(self.highest, size)
 
@@ -70,6 +75,18 @@ def _moved(memory: mmap.mmap, size: int) -> bool:
     except (OSError, OverflowError, SystemError, ValueError):
         return False
     return True
+
+
+def _populate(memory: mmap.mmap, start: int, stop: int) -> None:
+    """Have the pages from byte `start` on now, large ones if possible. Only a matter of speed."""
+    start -= start % mmap.PAGESIZE
+    if sys.platform != "linux" or start >= stop:
+        return
+    for advice in (mmap.MADV_HUGEPAGE, _POPULATE_WRITE):
+        try:
+            memory.madvise(advice, start, stop - start)
+        except (OSError, ValueError):  # an older system, or one set up without large pages
+            continue
 
 
 def _address(memory: mmap.mmap) -> int:
