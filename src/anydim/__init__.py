@@ -33,6 +33,7 @@ from anydim.base.errors import (
     UserError,
 )
 from anydim.compiler import compile
+from anydim.definitions import define
 from anydim.frontends.builder import Builder
 from anydim.model import Model
 from anydim.sizes import Dim
@@ -55,6 +56,7 @@ __all__ = [
     "__version__",
     "boolean",
     "compile",
+    "define",
     "float16",
     "float32",
     "float64",
