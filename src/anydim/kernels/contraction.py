@@ -19,6 +19,7 @@ from anydim.kernels.contraction_main import Blocks, MainWriter
 from anydim.kernels.launch import Argument, Launch, Machine, Panels
 from anydim.kernels.micro import Tile, tile_of
 from anydim.kernels.naming import named_kernel
+from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
@@ -48,13 +49,8 @@ class Contraction:
     def tile(self) -> Tile:
         return Tile(self.rows, self.vectors, self.unroll, self.lanes)
 
-    def __str__(self) -> str:
-        when = "when loaded" if self.packed else "as used"
-        return (
-            f"contraction(tile {self.rows}x{self.vectors * self.lanes}, unroll {self.unroll}, "
-            f"k by {self.block_k}, A by {self.block_rows_bytes >> 10} KiB, "
-            f"B by {self.block_columns_bytes >> 10} KiB, packed {when})"
-        )
+
+register("contraction", Contraction)
 
 
 def match_contraction(
@@ -105,7 +101,7 @@ def lower_contraction(
         scratch=writer.scratch,
         flops=2 * work,
         moved=_moved(group),
-        schedule=str(schedule),
+        schedule=print_schedule(schedule),
         reason=_reason(form, schedule),
     )
 

@@ -82,7 +82,7 @@ def _scalars(names: tuple[str, ...]) -> tuple[ir.Scalar, ...]:
 def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """c = init + a b for one row tile and the columns of one block, panel by panel."""
     at = variable("column")
-    arguments = (
+    arguments: tuple[ir.Value | ir.Address, ...] = (
         ir.Address("a", constant(0)),
         ir.Address("b", register("b_at")),
         ir.Address("init", register("init_at")),

@@ -1,0 +1,343 @@
+"""Contractions agree with float64 numpy at every size, however operands lie in memory."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+from anydim.base.dtypes import DType, float32, float64, int32, int64
+from anydim.kernels.launch import Machine
+from anydim.lang.tree import Cast, Group, Index, Read, SizeTerm, Statement
+from anydim.sizes import parse
+from tests.unit.kernels.contraction_cases import (
+    apply,
+    axes,
+    compiled,
+    matmul,
+    product_statement,
+    read,
+    tensor,
+    tolerance,
+)
+
+ROWS = (0, 1, 2, 3, 5, 6, 7, 11, 12, 13, 25, 97)
+DEPTHS_AND_WIDTHS = (
+    (0, 5), (1, 1), (1, 47), (2, 16), (5, 3), (15, 17), (16, 48), (17, 49), (33, 97), (97, 31),
+    (390, 33), (801, 65),
+)  # fmt: skip
+AVX2 = Machine(32, 16)
+SSE = Machine(16, 16, 32 * 1024, 64 * 1024)
+
+
+def numbers(*shape: int, dtype: DType = float32, seed: int = 0) -> numpy.ndarray:
+    rng = numpy.random.default_rng([seed, *shape])
+    if dtype.is_float:
+        return rng.standard_normal(shape).astype(dtype.numpy)
+    return rng.integers(-1000, 1000, shape).astype(dtype.numpy)
+
+
+def check(found: numpy.ndarray, a: numpy.ndarray, b: numpy.ndarray, expected=None) -> None:
+    exact = a.astype(numpy.float64) @ b.astype(numpy.float64) if expected is None else expected
+    assert found.shape == exact.shape
+    assert (numpy.abs(found - exact) <= tolerance(a, b)).all()
+
+
+# ---- sizes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", [None, AVX2, SSE], ids=["host", "avx2", "sse"])
+@pytest.mark.parametrize("depth, width", DEPTHS_AND_WIDTHS)
+def test_run_time_operands(depth: int, width: int, machine: Machine | None) -> None:
+    kernel = compiled(matmul(), machine=machine)
+    for rows in ROWS:
+        a, b = numbers(rows, depth), numbers(depth, width, seed=1)
+        found = kernel.run({"M": rows, "K": depth, "N": width}, {"a": a, "b": b})
+        check(found["c"], a, b)
+
+
+@pytest.mark.parametrize("depth, width", DEPTHS_AND_WIDTHS)
+def test_a_constant_operand_is_packed(depth: int, width: int) -> None:
+    kernel = compiled(matmul(k=str(depth), n=str(width)), frozenset({"b"}))
+    for rows in ROWS:
+        a, b = numbers(rows, depth), numbers(depth, width, seed=1)
+        check(kernel.run({"M": rows}, {"a": a, "b": b})["c"], a, b)
+
+
+@pytest.mark.parametrize("constants", [frozenset(), frozenset({"b"})], ids=["packed", "constant"])
+def test_no_rows_or_columns_do_nothing(constants: frozenset[str]) -> None:
+    for rows, depth, width in ((0, 0, 0), (0, 3, 4), (4, 3, 0)):
+        group = matmul(k=str(depth), n=str(width)) if constants else matmul()
+        kernel = compiled(group, constants)
+        if kernel is None:
+            continue
+        a, b = numbers(rows, depth), numbers(depth, width)
+        found = kernel.run({"M": rows, "K": depth, "N": width}, {"a": a, "b": b})
+        assert found["c"].shape == (rows, width)
+
+
+@pytest.mark.parametrize("constants", [frozenset(), frozenset({"b"})], ids=["packed", "constant"])
+def test_parts_of_the_parallel_range_make_the_whole(constants: frozenset[str]) -> None:
+    kernel = compiled(matmul(k="70", n="331"), constants)
+    for rows in (1, 13, 400):
+        a, b = numbers(rows, 70), numbers(70, 331, seed=1)
+        whole = kernel.run({"M": rows}, {"a": a, "b": b})["c"]
+        for parts in (2, 3, 7):
+            cut = kernel.run({"M": rows}, {"a": a, "b": b}, parts)["c"]
+            assert numpy.array_equal(whole, cut)
+
+
+@pytest.mark.parametrize("dtype", [float64, int32, int64], ids=str)
+def test_element_types(dtype: DType) -> None:
+    kernel = compiled(matmul(dtype=dtype))
+    for rows, depth, width in ((1, 5, 9), (7, 33, 25), (19, 130, 51)):
+        a, b = numbers(rows, depth, dtype=dtype), numbers(depth, width, dtype=dtype, seed=1)
+        found = kernel.run({"M": rows, "K": depth, "N": width}, {"a": a, "b": b})["c"]
+        if dtype.is_float:
+            check(found, a, b)
+        else:
+            assert numpy.array_equal(found, a @ b)
+
+
+# ---- layouts -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("a_turned", [False, True])
+@pytest.mark.parametrize("b_turned", [False, True])
+@pytest.mark.parametrize("constant", [False, True])
+def test_transposed_operands(a_turned: bool, b_turned: bool, constant: bool) -> None:
+    depth, width = ("37", "61") if constant else ("K", "N")
+    statement = product_statement(
+        "c",
+        read("a", "k", "i") if a_turned else read("a", "i", "k"),
+        read("b", "j", "k") if b_turned else read("b", "k", "j"),
+        axes(i="M", j=width),
+        axes(k=depth),
+    )
+    group = Group(
+        (
+            tensor("a", f"{depth} M" if a_turned else f"M {depth}"),
+            tensor("b", f"{width} {depth}" if b_turned else f"{depth} {width}"),
+        ),
+        (tensor("c", f"M {width}"),),
+        (statement,),
+    )
+    kernel = compiled(group, frozenset({"b"}) if constant else frozenset())
+    for rows in (0, 1, 8, 15, 33, 100):
+        for k, n in ((37, 61),) if constant else ((1, 1), (16, 16), (37, 61), (64, 130)):
+            a, b = numbers(rows, k), numbers(k, n, seed=1)
+            inputs = {
+                "a": numpy.ascontiguousarray(a.T) if a_turned else a,
+                "b": numpy.ascontiguousarray(b.T) if b_turned else b,
+            }
+            check(kernel.run({"M": rows, "K": k, "N": n}, inputs)["c"], a, b)
+
+
+def test_a_turned_result_swaps_the_operands() -> None:
+    statement = product_statement(
+        "c", read("a", "i", "k"), read("b", "k", "j"), axes(j="N", i="M"), axes(k="K")
+    )
+    group = Group((tensor("a", "M K"), tensor("b", "K N")), (tensor("c", "N M"),), (statement,))
+    kernel = compiled(group)
+    a, b = numbers(33, 20), numbers(20, 7, seed=1)
+    found = kernel.run({"M": 33, "K": 20, "N": 7}, {"a": a, "b": b})["c"]
+    check(found.T, a, b)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_batches(constant: bool) -> None:
+    """scores[b, h, s, t] = sum q[b, s, h, d] k[b, t, h, d]: batch axes on both sides."""
+    sizes = {"M": 3, "H": 5, "N": 19, "K": 24}
+    h, n, k = ("5", "19", "24") if constant else ("H", "N", "K")
+    b_shape = f"{n} {h} {k}" if constant else f"M {n} {h} {k}"
+    b_read = read("b", "t", "h", "d") if constant else read("b", "i", "t", "h", "d")
+    statement = product_statement(
+        "c", read("a", "i", "s", "h", "d"), b_read, axes(i="M", h=h, s="N", t=n), axes(d=k)
+    )
+    group = Group(
+        (tensor("a", f"M N {h} {k}"), tensor("b", b_shape)),
+        (tensor("c", f"M {h} N {n}"),),
+        (statement,),
+    )
+    kernel = compiled(group, frozenset({"b"}) if constant else frozenset())
+    a = numbers(3, 19, 5, 24)
+    b = numbers(*((19, 5, 24) if constant else (3, 19, 5, 24)), seed=1)
+    subscripts = "bshd,thd->bhst" if constant else "bshd,bthd->bhst"
+    exact = numpy.einsum(subscripts, a.astype(float), b.astype(float))
+    for parts in (1, 4):
+        found = kernel.run(sizes, {"a": a, "b": b}, parts)["c"]
+        assert numpy.abs(found - exact).max() < 1e-4
+
+
+def test_axes_that_lie_behind_one_another_are_one() -> None:
+    """y[b, s, h, d] = sum x[b, s, k] w[k, h, d] is one matrix product without loops."""
+    statement = product_statement(
+        "c",
+        read("a", "i", "s", "k"),
+        read("b", "k", "h", "d"),
+        axes(i="M", s="N", h="3", d="8"),
+        axes(k="16"),
+    )
+    group = Group(
+        (tensor("a", "M N 16"), tensor("b", "16 3 8")), (tensor("c", "M N 3 8"),), (statement,)
+    )
+    kernel = compiled(group, frozenset({"b"}))
+    assert "loop" not in kernel.launch.reason
+    a, b = numbers(4, 9, 16), numbers(16, 3, 8, seed=1)
+    found = kernel.run({"M": 4, "N": 9}, {"a": a, "b": b})["c"]
+    check(found.reshape(36, 24), a.reshape(36, 16), b.reshape(16, 24))
+
+
+def test_heads_written_apart_become_a_loop() -> None:
+    """y[b, h, s, d] = sum x[b, s, k] w[k, h, d]: columns of different heads are far apart."""
+    statement = product_statement(
+        "c",
+        read("a", "i", "s", "k"),
+        read("b", "k", "h", "d"),
+        axes(i="M", h="3", s="N", d="20"),
+        axes(k="16"),
+    )
+    group = Group(
+        (tensor("a", "M N 16"), tensor("b", "16 3 20")), (tensor("c", "M 3 N 20"),), (statement,)
+    )
+    a, b = numbers(4, 9, 16), numbers(16, 3, 20, seed=1)
+    exact = numpy.einsum("bsk,khd->bhsd", a.astype(float), b.astype(float))
+    for constants in (frozenset({"b"}), frozenset()):
+        found = compiled(group, constants).run({"M": 4, "N": 9}, {"a": a, "b": b}, 3)["c"]
+        assert numpy.abs(found - exact).max() < 1e-4
+
+
+def test_a_vector_times_a_matrix() -> None:
+    statement = product_statement(
+        "c", read("a", "k"), read("b", "k", "j"), axes(j="N"), axes(k="K")
+    )
+    group = Group((tensor("a", "K"), tensor("b", "K N")), (tensor("c", "N"),), (statement,))
+    kernel = compiled(group)
+    for depth, width in ((1, 1), (40, 100)):
+        a, b = numbers(depth), numbers(depth, width, seed=1)
+        found = kernel.run({"K": depth, "N": width}, {"a": a, "b": b})["c"]
+        check(found[None], a[None], b)
+
+
+# ---- epilogues ---------------------------------------------------------------------------------
+
+
+def fused(*after: Statement, outputs: str, dtype: DType = float32, k: str = "K") -> Group:
+    """t = a b, then statements over (i, j) that may read bias[N], other[M, N], column[M]."""
+    product = product_statement(
+        "t", read("a", "i", "k"), read("b", "k", "j"), axes(i="M", j="N"), axes(k=k)
+    )
+    made = {statement.target: tensor(statement.target, "M N") for statement in after}
+    made["t"] = tensor("t", "M N")
+    if dtype != float32:
+        made[outputs] = tensor(outputs, "M N", dtype)
+    kept = outputs.split()
+    return Group(
+        (
+            tensor("a", f"M {k}"), tensor("b", f"{k} N"), tensor("bias", "N"),
+            tensor("other", "M N"), tensor("column", "M"),
+        ),
+        tuple(made[name] for name in kept),
+        (product, *after),
+        tuple(made[name] for name in made if name not in kept),
+    )  # fmt: skip
+
+
+def then(target: str, body) -> Statement:
+    return Statement(target, axes(i="M", j="N"), body)
+
+
+T, BIAS, OTHER = read("t", "i", "j"), read("bias", "j"), read("other", "i", "j")
+SIZES = [(0, 3, 4), (1, 7, 1), (5, 0, 33), (9, 20, 48), (17, 33, 50), (30, 400, 70)]
+
+
+def run_fused(group: Group, rows: int, depth: int, width: int) -> tuple[dict, dict]:
+    inputs = {
+        "a": numbers(rows, depth), "b": numbers(depth, width, seed=1),
+        "bias": numbers(width, seed=2), "other": numbers(rows, width, seed=3),
+        "column": numbers(rows, seed=4),
+    }  # fmt: skip
+    env = {"M": rows, "K": depth, "N": width}
+    exact = {name: value.astype(float) for name, value in inputs.items()}
+    exact["t"] = exact["a"] @ exact["b"]
+    return compiled(group).run(env, inputs), exact
+
+
+@pytest.mark.parametrize("rows, depth, width", SIZES)
+def test_a_bias_is_where_the_sums_start(rows: int, depth: int, width: int) -> None:
+    group = fused(then("y", apply("add", T, BIAS)), outputs="y")
+    found, exact = run_fused(group, rows, depth, width)
+    assert numpy.allclose(found["y"], exact["t"] + exact["bias"], atol=3e-4)
+    assert len(compiled(group).launch.kernel.functions) == 1
+
+
+@pytest.mark.parametrize("rows, depth, width", SIZES)
+def test_bias_residual_and_activation(rows: int, depth: int, width: int) -> None:
+    total = apply("add", OTHER, apply("add", BIAS, T))
+    activation = apply("max", read("u", "i", "j"), read("column", "i"))
+    group = fused(then("u", total), then("y", activation), outputs="y")
+    found, exact = run_fused(group, rows, depth, width)
+    expected = exact["t"] + exact["bias"] + exact["other"]
+    assert numpy.allclose(found["y"], numpy.maximum(expected, exact["column"][:, None]), atol=3e-4)
+
+
+@pytest.mark.parametrize("rows, depth, width", SIZES)
+def test_several_outputs_and_the_sums_themselves(rows: int, depth: int, width: int) -> None:
+    group = fused(
+        then("y", apply("mul", T, OTHER)), then("z", apply("neg", read("y", "i", "j"))),
+        outputs="t y z",
+    )  # fmt: skip
+    found, exact = run_fused(group, rows, depth, width)
+    assert numpy.allclose(found["t"], exact["t"], atol=3e-4)
+    assert numpy.allclose(found["y"], exact["t"] * exact["other"], atol=2e-3)
+    assert numpy.array_equal(found["z"], -found["y"])
+
+
+@pytest.mark.parametrize("rows, depth, width", SIZES)
+def test_sums_of_another_type_than_the_output(rows: int, depth: int, width: int) -> None:
+    group = fused(then("y", Cast(float64, apply("add", T, BIAS))), outputs="y", dtype=float64)
+    found, exact = run_fused(group, rows, depth, width)
+    assert found["y"].dtype == numpy.float64
+    assert numpy.allclose(found["y"], exact["t"] + exact["bias"], atol=3e-4)
+
+
+def test_indices_and_sizes_as_values() -> None:
+    place = apply("add", apply("mul", Index("i"), SizeTerm(parse("N"))), Index("j"))
+    group = fused(then("y", apply("add", T, Cast(float32, place))), outputs="y")
+    found, exact = run_fused(group, 13, 9, 37)
+    assert numpy.allclose(found["y"], exact["t"] + numpy.arange(13 * 37).reshape(13, 37), atol=1e-3)
+
+
+def test_an_operand_of_the_product_may_be_read_again() -> None:
+    group = fused(then("y", apply("add", apply("mul", T, T), read("a", "i", "j"))), outputs="y")
+    inputs = {"a": numbers(11, 11), "b": numbers(11, 11, seed=1)}
+    inputs |= {"bias": numbers(11), "other": numbers(11, 11), "column": numbers(11)}
+    group = Group(
+        (tensor("a", "M M"), tensor("b", "M N"), *group.inputs[2:]),
+        group.outputs,
+        (
+            product_statement(
+                "t", read("a", "i", "k"), read("b", "k", "j"), axes(i="M", j="N"), axes(k="M")
+            ),
+            *group.statements[1:],
+        ),
+        group.temporaries,
+    )
+    found = compiled(group).run({"M": 11, "N": 11}, inputs)["y"]
+    exact = (inputs["a"] @ inputs["b"]) ** 2 + inputs["a"]
+    assert numpy.allclose(found, exact, rtol=1e-4, atol=1e-4)
+
+
+# ---- what it leaves to others --------------------------------------------------------------------
+
+
+def test_other_forms_are_left_alone() -> None:
+    no_column = product_statement(
+        "c", read("a", "i", "k"), read("v", "k"), axes(i="M"), axes(k="K")
+    )
+    plain = Group((tensor("a", "M K"), tensor("v", "K")), (tensor("c", "M"),), (no_column,))
+    assert compiled(plain) is None
+    total = Statement("c", axes(i="M"), read("a", "i", "k"), "add", axes(k="K"))
+    assert compiled(Group((tensor("a", "M K"),), (tensor("c", "M"),), (total,))) is None
+    mirrored = apply("sub", SizeTerm(parse("M - 1")), Index("i"))
+    turned = fused(then("y", Read("t", (mirrored, Index("j")))), outputs="y")
+    assert compiled(turned) is None

@@ -1,0 +1,71 @@
+"""The pieces of the contraction: packing of constants, and the register tiles as machine code."""
+
+from __future__ import annotations
+
+import re
+from itertools import product as combinations
+
+import numpy
+import pytest
+
+from anydim.base.dtypes import float32
+from anydim.kernels.contraction_library import contraction_library
+from anydim.kernels.launch import Machine, Panels
+from anydim.kernels.micro import tile_of
+from anydim.kernels.packing import pack, packed_shape
+from anydim.targets.llvm.compiler import assembly
+from anydim.targets.llvm.host import machine
+from anydim.targets.llvm.render import render_library
+
+PANEL_SIZES = list(combinations((1, 3), (0, 1, 5), (0, 1, 4, 7, 16)))
+
+
+@pytest.mark.parametrize("groups, k, n", PANEL_SIZES)
+@pytest.mark.parametrize("turned", [False, True])
+def test_panels_hold_every_element_once(groups: int, k: int, n: int, turned: bool) -> None:
+    matrix = numpy.arange(2 + groups * k * n, dtype=numpy.float32)
+    strides = (1, k) if turned else (n, 1)
+    panels = Panels(4, ((groups, k * n),), ((k, strides[0]),), ((n, strides[1]),), offset=2)
+    packed = pack(matrix, panels)
+    assert packed.shape == packed_shape(panels) == (groups, -(-n // 4), k, 4)
+    assert not packed.size or packed.ctypes.data % 64 == 0
+    for g, row, column in combinations(range(groups), range(k), range(4 * packed.shape[1])):
+        place = 2 + g * k * n + row * strides[0] + column * strides[1]
+        expected = matrix[place] if column < n else 0
+        assert packed[g, column // 4, row, column % 4] == expected
+
+
+def test_axes_in_pieces_are_packed_in_their_order() -> None:
+    source = numpy.arange(2 * 3 * 5, dtype=numpy.float32)
+    packed = pack(source, Panels(8, (), ((3, 5),), ((2, 15), (5, 1))))
+    expected = source.reshape(2, 3, 5).transpose(1, 0, 2).reshape(3, 10)
+    assert numpy.array_equal(packed[0, 0], expected[:, :8])
+    assert numpy.array_equal(packed[0, 1, :, :2], expected[:, 8:])
+
+
+@pytest.mark.skipif(machine().registers < 16, reason="x86 registers")
+@pytest.mark.parametrize("kind", [machine(), Machine(32, 16)], ids=["host", "avx2"])
+def test_hot_loops_keep_the_tile_in_registers(kind: Machine) -> None:
+    if kind.vector_bytes > machine().vector_bytes:
+        pytest.skip("vectors wider than this machine's")
+    library = contraction_library(tile_of(kind, float32), float32)
+    text = assembly(render_library(library, kind.vector_bytes))
+    loops = list(_innermost_loops(text))
+    assert loops
+    for body in loops:
+        spilled = [line for line in body if "(%rsp)" in line and re.search(r"%[xyz]mm", line)]
+        assert not spilled, "\n".join(spilled)
+
+
+def _innermost_loops(text: str):
+    """Blocks that jump back to their own label and multiply-add."""
+    label, body = "", []
+    for line in text.splitlines():
+        found = re.match(r"^(\.L\w+):", line)
+        if found:
+            label, body = found.group(1), []
+            continue
+        body.append(line)
+        jump = re.match(r"\s+j\w+\s+(\.L\w+)", line)
+        if jump and jump.group(1) == label and any("vfmadd" in part for part in body):
+            yield body
