@@ -1,0 +1,108 @@
+"""The command `anydim`: its help, and how every failure of a command ends.
+
+    0    done
+    1    `check` found a difference
+    2    something the user can mend: the command line, the model, an input
+    70   a bug of anydim; a file for the report is written
+    130  interrupted
+"""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+import anydim
+from anydim.base.errors import UserError
+from anydim.cli.bench import bench
+from anydim.cli.commands import check, explain, plan, run, show
+from anydim.report.console import Console
+
+USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
+
+
+class Application(click.Group):
+    """A group of commands that ends with a text and an exit code, never with a traceback."""
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
+        """Run the command line and exit."""
+        options["standalone_mode"] = False
+        try:
+            code = super().main(args, *rest, **options)
+        except UserError as error:
+            code = _fail(error.problem, error.hint)
+        except click.ClickException as error:
+            code = _fail(_sentence(error.format_message()), _usage_hint(error))
+        except click.Abort:
+            code = _fail("interrupted", code=INTERRUPTED)
+        except Exception as error:
+            code = _bug(error, list(args) if args is not None else sys.argv[1:])
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _fail(problem: str, hint: str = "", code: int = USER_ERROR) -> int:
+    Console().error(problem, hint)
+    return code
+
+
+def _sentence(text: str) -> str:
+    text = " ".join(text.split()).rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _usage_hint(error: click.ClickException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"see {context.command_path} --help" if context is not None else ""
+
+
+def _bug(error: Exception, arguments: list[str]) -> int:
+    details = "\n".join(
+        (
+            f"anydim {anydim.__version__}, Python {platform.python_version()}",
+            platform.platform(),
+            f"anydim {shlex.join(arguments)}",
+            "",
+            "".join(traceback.format_exception(error)),
+        )
+    )
+    first = (str(error).strip() or "no text").split("\n")[0]
+    problem = f"a bug of anydim: {type(error).__name__}: {first}"
+    try:
+        with tempfile.NamedTemporaryFile(
+            "w", prefix="anydim-report-", suffix=".txt", delete=False, encoding="utf-8"
+        ) as file:
+            file.write(details)
+    except OSError:
+        return _fail(problem, f"please report it with these details:\n{details}", BUG)
+    return _fail(problem, f"please report it with {file.name}, which says what happened", BUG)
+
+
+@click.group(
+    cls=Application,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 88},
+)
+@click.version_option(anydim.__version__, prog_name="anydim", message="%(prog)s %(version)s")
+def main() -> None:
+    """Compile a tensor program once, run it at any size.
+
+    Each command compiles MODEL (an ONNX file) for the sizes that --dim allows, then does one
+    thing with it. Code compiled before is found again in the user's cache folder.
+
+    \b
+    Examples:
+      anydim run encoder.onnx --dim batch=0..64 --dim seq=1..512 --input ids.npz
+      anydim plan encoder.onnx --dim batch=0..64 --dim seq=1..512 --at batch=8,seq=77
+      anydim check encoder.onnx --dim batch=0..8 --dim seq=1..64 --samples 50
+      anydim bench encoder.onnx --at batch=1,seq=22 --against onnxruntime
+    """
+
+
+for command in (run, plan, explain, show, check, bench):
+    main.add_command(command)

@@ -1,0 +1,137 @@
+"""Inputs from files or by chance, outputs to files, and what outputs look like."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+
+from anydim.base.errors import InputError, OptionError
+from anydim.base.text import listed, suggestion
+from anydim.model import Model
+from anydim.program.differential import Ranges, draw
+from anydim.report.text import table
+
+Arrays = dict[str, numpy.ndarray]
+
+
+@dataclass(frozen=True)
+class Read:
+    """An array from a file; `name` is empty when neither file nor option says which input it is."""
+
+    entry: str
+    name: str
+    array: numpy.ndarray
+
+
+def read(entries: Sequence[str]) -> list[Read]:
+    """The arrays of `ids.npz` and `name=file.npy`; InputError for what cannot be read."""
+    return [found for entry in entries for found in _read(entry)]
+
+
+def named(model: Model, found: Sequence[Read]) -> Arrays:
+    """The inputs of the model by name; InputError for one given twice or without a name."""
+    arrays: Arrays = {}
+    for item in found:
+        name = item.name or _only_input(model, item.entry)
+        if name in arrays:
+            raise InputError(f"--input {item.entry}: input '{name}' is given twice")
+        arrays[name] = item.array
+    return arrays
+
+
+def _read(entry: str) -> list[Read]:
+    name, equals, path = entry.partition("=")
+    if not equals or Path(entry).exists():
+        name, path = "", entry
+    try:
+        loaded = numpy.load(path, allow_pickle=False)
+        if isinstance(loaded, numpy.ndarray):
+            return [Read(entry, name, loaded)]
+        with loaded:
+            arrays = {key: loaded[key] for key in loaded.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        reason = getattr(error, "strerror", None) or "it is no .npy or .npz file of plain arrays"
+        raise InputError(
+            f"--input {entry}: {path} cannot be read: {reason}",
+            "write it with numpy.save or numpy.savez",
+        ) from None
+    if not name:
+        return [Read(entry, key, array) for key, array in arrays.items()]
+    if name not in arrays:
+        raise InputError(f"--input {entry}: {path} holds {listed(arrays)}, not '{name}'")
+    return [Read(entry, name, arrays[name])]
+
+
+def _only_input(model: Model, entry: str) -> str:
+    if len(model.inputs) == 1:
+        return model.inputs[0].name
+    names = [spec.name for spec in model.inputs]
+    raise InputError(
+        f"--input {entry}: which input is it? {model.name} takes {listed(names)}",
+        f"write --input {names[0]}={entry}" if names else "",
+    )
+
+
+def sizes_of(model: Model, at: Mapping[str, int]) -> dict[str, int]:
+    """The sizes with those of dims that have one size only; DimError where they do not fit."""
+    fixed = {dim.name: dim.lo for dim in model.dims.dims if dim.lo == dim.hi}
+    sizes = {**fixed, **at}
+    model.plan(**sizes)
+    return {name: sizes[name] for name in model.dims.names}
+
+
+def drawn(model: Model, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:
+    """Random inputs at sizes of the box; the same for the same seed."""
+    check_integers(model, integers)
+    sizes, chance = sizes_of(model, at), numpy.random.default_rng(seed)
+    return {
+        spec.name: draw(spec, sizes, chance, integers.get(spec.name, (0, 1)))
+        for spec in model.inputs
+    }
+
+
+def check_integers(model: Model, integers: Ranges) -> None:
+    """Raise OptionError for a range that no integer input of the model can take."""
+    names = [spec.name for spec in model.inputs if not spec.dtype.is_float]
+    for name in integers:
+        if name not in names:
+            raise OptionError(
+                f"--integers {name}: {model.name} has no integer input '{name}'",
+                suggestion(name, names) or f"its integer inputs are {listed(names)}",
+            )
+
+
+def check_output(path: str) -> None:
+    """Raise OptionError for a path at which outputs cannot be written."""
+    if not path.endswith(".npz"):
+        raise OptionError(f"--output {path}: outputs are written as .npz", f"write {path}.npz")
+    if not Path(path).parent.is_dir():
+        raise OptionError(f"--output {path}: there is no folder {Path(path).parent}", "make it")
+
+
+def save(arrays: Mapping[str, numpy.ndarray], path: str) -> None:
+    """Write all arrays to an .npz file; raises OptionError when that cannot be done."""
+    try:
+        with open(path, "wb") as file:
+            numpy.savez(file, **arrays)  # type: ignore[arg-type]
+    except OSError as error:
+        raise OptionError(f"--output {path}: cannot be written: {error.strerror}") from None
+
+
+def summary(arrays: Mapping[str, numpy.ndarray]) -> str:
+    """A table: name, dtype, shape, least, mean and largest value, and how many are NaN."""
+    rows = [(name, str(a.dtype), str(list(a.shape)), *_figures(a)) for name, a in arrays.items()]
+    return table(("output", "dtype", "shape", "least", "mean", "largest", "nan"), rows, left=3)
+
+
+def _figures(array: numpy.ndarray) -> tuple[str, ...]:
+    wide = array.astype(numpy.float64)
+    nan = int(numpy.count_nonzero(numpy.isnan(wide)))
+    known = wide[~numpy.isnan(wide)]
+    if not known.size:
+        return "-", "-", "-", str(nan)
+    return *(f"{value:.4g}" for value in (known.min(), known.mean(), known.max())), str(nan)

@@ -1,0 +1,103 @@
+"""`anydim bench`: a model beside other engines at given sizes, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import click
+import numpy
+
+from anydim.cli import arrays
+from anydim.cli.compiling import compiled
+from anydim.cli.options import at_option, integers_option, model_options
+from anydim.cli.peers import PEERS, Arrays, Engine
+from anydim.report.console import Console
+from anydim.report.measure import Timings, interleaved, largest_difference
+from anydim.report.text import duration, sizes_text, table
+from anydim.sizes import Dim
+
+OURS = "anydim"
+
+
+@click.command(short_help="Time a model beside another engine.")
+@model_options
+@at_option(True, True, "The sizes; repeat it for several rows.")
+@click.option(
+    "--against", type=click.Choice(sorted(PEERS)), multiple=True,
+    help="Another engine to run the same file; it must be installed.",
+)  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Seed for the inputs.")
+@integers_option
+@click.option(
+    "--rounds", type=click.IntRange(1), default=9, show_default=True, metavar="N",
+    help="How often the engines take turns at each size.",
+)  # fmt: skip
+@click.option(
+    "--seconds", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True,
+    metavar="S", help="About how long each size is measured.",
+)  # fmt: skip
+def bench(
+    model: str, dims: Sequence[Dim], threads: int, quiet: bool, at: Sequence[dict[str, int]],
+    against: Sequence[str], seed: int, integers: Sequence[tuple[str, tuple[int, int]]],
+    rounds: int, seconds: float,
+) -> None:  # fmt: skip
+    """Time MODEL at given sizes, beside other engines with the same number of threads.
+
+    The engines take turns on the same random inputs. A time is the median over the rounds; a
+    ratio is the median of the rounds' ratios, below 1.00 where anydim is faster.
+
+    \b
+    Examples:
+      anydim bench encoder.onnx --dim seq=1..512 --at batch=1,seq=22
+      anydim bench encoder.onnx --at batch=1,seq=22 --at batch=8,seq=128 \\
+        --against onnxruntime --threads 2
+    """
+    console = Console(quiet)
+    made = compiled(console, model, dims, threads)
+    engines: dict[str, Engine] = {OURS: lambda inputs: made(**inputs)}
+    for peer in against:
+        with console.task(f"loading {Path(model).name} with {peer}"):
+            engines[peer] = PEERS[peer](model, threads)
+    feeds = [arrays.drawn(made, sizes, seed, dict(integers)) for sizes in at]
+    rows = []
+    with console.task("measuring") as advance:
+        for number, (sizes, inputs) in enumerate(zip(at, feeds)):
+            where = sizes_text(arrays.sizes_of(made, sizes))
+            advance(number, len(at), where)
+            rows.append(_row(where, engines, inputs, rounds, seconds))
+    console.table(_table(list(engines), rows))
+    console.note(
+        f"{threads} thread{'s' if threads > 1 else ''}, {rounds} rounds at each size;"
+        " ratio is anydim's time for 1 of the other's"
+    )
+
+
+def _row(
+    where: str, engines: Mapping[str, Engine], inputs: Arrays, rounds: int, seconds: float
+) -> tuple[str, ...]:
+    results = {name: engine(inputs) for name, engine in engines.items()}
+    times = interleaved({n: _bound(e, inputs) for n, e in engines.items()}, rounds, seconds)
+    row = [where, duration(times.median(OURS))]
+    for peer in list(engines)[1:]:
+        row += _against(peer, times, _worst(results[OURS], results[peer]))
+    return tuple(row)
+
+
+def _bound(engine: Engine, inputs: Arrays) -> Callable[[], Arrays]:
+    return lambda: engine(inputs)
+
+
+def _against(peer: str, times: Timings, worst: float) -> tuple[str, str, str]:
+    return duration(times.median(peer)), f"{times.ratio(OURS, peer):.2f}", f"{worst:.1e}"
+
+
+def _worst(ours: Mapping[str, numpy.ndarray], theirs: Mapping[str, numpy.ndarray]) -> float:
+    return max((largest_difference(ours[name], theirs[name]) for name in ours), default=0.0)
+
+
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    headers = ["sizes", names[0]]
+    for peer in names[1:]:
+        headers += [peer, "ratio", "largest diff"]
+    return table(headers, rows)

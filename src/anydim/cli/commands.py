@@ -1,0 +1,230 @@
+"""The commands about one model: run, plan, explain, show, check. Each reads top to bottom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from time import perf_counter
+
+import click
+
+from anydim.base.errors import OptionError
+from anydim.cli import arrays
+from anydim.cli.compiling import compiled
+from anydim.cli.options import at_option, integers_option, model_options
+from anydim.compiler import PASSES
+from anydim.program.plan import LaunchPlan, Plan
+from anydim.report.console import Console
+from anydim.report.text import amount, duration, sizes_text, table
+from anydim.sizes import Dim
+
+STAGES = ("import", *(entry.name for entry in PASSES), "schedule", "kernels", "program")
+
+Named = Sequence[tuple[str, tuple[int, int]]]
+
+
+@click.command(short_help="Run a model on inputs from files, or on random ones.")
+@model_options
+@click.option(
+    "--input", "inputs", multiple=True, metavar="FILE",
+    help="An .npz file that holds the inputs by name, or NAME=FILE.npy for one input.",
+)  # fmt: skip
+@at_option(False, False, "Draw random inputs at these sizes instead.")
+@click.option(
+    "--random", "seed", type=int, default=0, show_default=True, metavar="SEED",
+    help="Seed for random inputs.",
+)  # fmt: skip
+@integers_option
+@click.option("--output", metavar="FILE.npz", help="Write the outputs there, by name.")
+def run(
+    model: str, dims: Sequence[Dim], threads: int, quiet: bool, inputs: Sequence[str],
+    at: dict[str, int] | None, seed: int, integers: Named, output: str | None,
+) -> None:  # fmt: skip
+    """Run MODEL once and show its outputs.
+
+    The inputs come from files written by numpy.savez or numpy.save, or are drawn at random: floats
+    from the normal distribution, integers from --integers.
+
+    \b
+    Examples:
+      anydim run encoder.onnx --dim seq=1..512 --input ids.npz --output out.npz
+      anydim run encoder.onnx --input input_ids=ids.npy --input attention_mask=mask.npy
+      anydim run encoder.onnx --random 7 --at batch=2,seq=16 --integers input_ids=0..30521
+    """
+    if inputs and at is not None:
+        raise OptionError("--input and --at exclude each other", "files bring their own sizes")
+    if not inputs and at is None:
+        raise OptionError(
+            "there are no inputs",
+            "give --input FILE.npz, or --at NAME=SIZE,... to draw random ones",
+        )
+    if output:
+        arrays.check_output(output)
+    found = arrays.read(inputs)
+    console = Console(quiet)
+    made = compiled(console, model, dims, threads)
+    if at is None:
+        feeds, origin = arrays.named(made, found), "inputs from files"
+    else:
+        feeds = arrays.drawn(made, at, seed, dict(integers))
+        origin = f"random inputs, seed {seed}, at {sizes_text(arrays.sizes_of(made, at))}"
+    start = perf_counter()
+    results = made(**feeds)
+    seconds = perf_counter() - start
+    console.title(str(made.name))
+    console.result(f"  {origin}")
+    console.result(f"  {duration(seconds)} on {_cores(threads)}, the first call")
+    console.result()
+    console.table(arrays.summary(results))
+    if output:
+        arrays.save(results, output)
+        console.note(f"wrote {output}")
+
+
+@click.command(short_help="What a call at given sizes will do: memory, kernels, work.")
+@model_options
+@at_option(True, True, "The sizes; repeat it for several plans.")
+@click.option("--launches", is_flag=True, help="One line for each launch, in order.")
+def plan(
+    model: str, dims: Sequence[Dim], threads: int, quiet: bool,
+    at: Sequence[dict[str, int]], launches: bool,
+) -> None:  # fmt: skip
+    """Say what a call of MODEL at given sizes will do, without running it.
+
+    The bytes of the arena are what a call takes for intermediate values, exactly.
+
+    \b
+    Examples:
+      anydim plan encoder.onnx --dim batch=0..64 --dim seq=1..512 --at batch=8,seq=77
+      anydim plan encoder.onnx --at batch=1,seq=22 --launches
+    """
+    console = Console(quiet)
+    made = compiled(console, model, dims, threads)
+    for number, sizes in enumerate(at):
+        planned = made.plan(**arrays.sizes_of(made, sizes))
+        if number:
+            console.result()
+        if launches:
+            console.result(str(planned))
+        else:
+            _show_plan(console, planned)
+
+
+@click.command(short_help="What was fused, which kernels serve it, and why.")
+@model_options
+def explain(model: str, dims: Sequence[Dim], threads: int, quiet: bool) -> None:
+    """Say how MODEL was compiled: kernels with schedule and reason, memory as a formula, fusion.
+
+    \b
+    Example:
+      anydim explain encoder.onnx --dim batch=0..64 --dim seq=1..512 | less
+    """
+    console = Console(quiet)
+    console.prose(compiled(console, model, dims, threads).explain())
+
+
+@click.command(short_help="Print the program at a stage of the compiler.")
+@model_options
+@click.option(
+    "--stage", type=click.Choice(STAGES), required=True, help="Which stage, in this order."
+)
+def show(model: str, dims: Sequence[Dim], threads: int, quiet: bool, stage: str) -> None:
+    """Print MODEL as it stands after a stage of the compiler.
+
+    \b
+    import     the graph as read, with symbolic sizes
+    lower      one statement of the comprehension language for each node
+    simplify   after algebra: shape arithmetic and constants are gone
+    units      without dimensions of size 1
+    views      transposes, reshapes and slices are positions in reads
+    fuse       one node for each group that becomes a kernel
+    schedule   the kernel and schedule of each group
+    kernels    the loop nests
+    program    the host side: arena offsets, launches
+
+    \b
+    Example:
+      anydim show encoder.onnx --dim seq=1..512 --stage kernels
+    """
+    console = Console(quiet)
+    console.result(compiled(console, model, dims, threads).show(stage))
+
+
+@click.command(short_help="Compare with the numpy reference at random sizes.")
+@model_options
+@click.option(
+    "--samples", type=click.IntRange(1), default=100, show_default=True, metavar="N",
+    help="How many sizes.",
+)  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Seed for sizes and inputs.")
+@integers_option
+@click.pass_context
+def check(
+    context: click.Context, model: str, dims: Sequence[Dim], threads: int, quiet: bool,
+    samples: int, seed: int, integers: Named,
+) -> None:  # fmt: skip
+    """Run MODEL and its numpy reference at random sizes inside the bounds and compare.
+
+    The ends of the bounds, 0 and 1 are always among the sizes. Exits with 1 if a sample differs.
+
+    \b
+    Example:
+      anydim check encoder.onnx --dim batch=0..64 --dim seq=1..512 \\
+        --samples 50 --seed 1 --integers input_ids=0..30521
+    """
+    console = Console(quiet)
+    made = compiled(console, model, dims, threads)
+    arrays.check_integers(made, dict(integers))
+    with console.task(f"checking {made.name}") as advance:
+        report = made.check(
+            samples, seed, lambda done, total: advance(done, total, f"{done}/{total}"),
+            dict(integers),
+        )  # fmt: skip
+    console.prose(str(report))
+    if not report.ok:
+        context.exit(1)
+
+
+def _show_plan(console: Console, planned: Plan) -> None:
+    """Memory and work, then one line for each kernel."""
+    parts = (("values", planned.value_bytes), ("scratch", planned.scratch_bytes))
+    arena = ", ".join(f"{name} {amount(size, 'B')}" for name, size in parts)
+    console.title(f"{planned.name} at {sizes_text(planned.sizes)}")
+    for name, value, more in (
+        ("arena", amount(planned.bytes, "B"), f" = {planned.bytes} bytes ({arena})"),
+        ("inputs", amount(planned.input_bytes, "B"), ""),
+        ("outputs", amount(planned.output_bytes, "B"), ""),
+        ("constants", amount(planned.constant_bytes, "B"), ""),
+        ("work", amount(planned.flops, "flop"), f" in {len(planned.launches)} launches"),
+    ):
+        console.result(f"  {name:<10} {value:>10}{more}")
+    rows = _kernel_rows(planned.launches)
+    if rows:
+        headers = ("kernel", "launches", "range", "parts", "flop", "moved")
+        console.result()
+        console.table(table(headers, rows))
+
+
+def _kernel_rows(launches: Sequence[LaunchPlan]) -> list[tuple[str, ...]]:
+    kernels: dict[str, list[LaunchPlan]] = {}
+    for launch in launches:
+        kernels.setdefault(launch.kernel, []).append(launch)
+    return [
+        (
+            name,
+            str(len(same)),
+            _span(launch.parallel for launch in same),
+            _span(launch.parts for launch in same),
+            amount(sum(launch.flops for launch in same), "").strip(),
+            amount(sum(launch.moved for launch in same), "B"),
+        )
+        for name, same in kernels.items()
+    ]
+
+
+def _span(values: Iterable[int]) -> str:
+    found = sorted(set(values))
+    return str(found[0]) if len(found) == 1 else f"{found[0]}..{found[-1]}"
+
+
+def _cores(threads: int) -> str:
+    return "1 core" if threads == 1 else f"{threads} cores"

@@ -1,0 +1,46 @@
+"""Other engines that run the same file, for `anydim bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy
+
+from anydim.base.errors import ModelError, OptionError
+
+Arrays = Mapping[str, numpy.ndarray]
+Engine = Callable[[Arrays], Arrays]
+
+
+def onnxruntime_engine(path: str, threads: int) -> Engine:
+    """onnxruntime's CPU provider on `threads` cores."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise OptionError(
+            "--against onnxruntime: it is not installed", "pip install onnxruntime"
+        ) from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its exceptions have no common base
+        raise ModelError(f"onnxruntime cannot load {path}: {_first_line(error)}") from None
+    names = [output.name for output in session.get_outputs()]
+
+    def run(inputs: Arrays) -> Arrays:
+        try:
+            return dict(zip(names, session.run(names, dict(inputs))))
+        except Exception as error:
+            raise ModelError(f"onnxruntime fails: {_first_line(error)}") from None
+
+    return run
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+PEERS: Mapping[str, Callable[[str, int], Engine]] = {"onnxruntime": onnxruntime_engine}

@@ -1,0 +1,1 @@
+"""What people look at: measurements side by side, figures as text, progress."""

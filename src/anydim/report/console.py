@@ -1,0 +1,126 @@
+"""Where text goes: results to standard output; progress, notes and errors to standard error.
+
+A terminal shows a bar while something runs and takes it away afterwards; anything else gets plain
+lines. Colours follow rich: NO_COLOR, FORCE_COLOR and TERM are respected.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+from typing import Protocol
+
+LINE_EVERY = 5.0  # seconds between two plain lines about one thing
+
+
+class Advance(Protocol):
+    """Says how far something is; `detail` is what it is at."""
+
+    def __call__(self, done: int, total: int, detail: str = "") -> None: ...
+
+
+class Console:
+    """`quiet` leaves out progress and notes; results and errors always show."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        from rich.console import Console as Screen
+
+        self.quiet = quiet
+        self._out = Screen(highlight=False)
+        self._log = Screen(stderr=True, highlight=False)
+
+    def result(self, text: str = "", style: str = "") -> None:
+        """A text to standard output, as it is."""
+        self._out.print(text, style=style, markup=False, soft_wrap=True)
+
+    def title(self, text: str) -> None:
+        """A heading to standard output."""
+        self.result(text, style="bold")
+
+    def table(self, text: str) -> None:
+        """A table to standard output; its first line is the header."""
+        header, _, rows = text.partition("\n")
+        self.result(header, style="bold")
+        if rows:
+            self.result(rows)
+
+    def prose(self, text: str) -> None:
+        """A text to standard output; a terminal gets long lines folded under their indent."""
+        self.result(folded(text, self._out.width) if self._out.is_terminal else text)
+
+    def note(self, text: str) -> None:
+        """A line beside the results, to standard error."""
+        if not self.quiet:
+            self._log.print(text, markup=False, soft_wrap=True)
+
+    def error(self, problem: str, hint: str = "") -> None:
+        """`error: problem` to standard error, and the hint below it."""
+        self._log.print("error:", style="bold red", end=" ")
+        self._log.print(problem, markup=False, soft_wrap=True)
+        if hint:
+            self._log.print(textwrap.indent(hint, "  "), markup=False, soft_wrap=True)
+
+    @contextmanager
+    def task(self, title: str) -> Iterator[Advance]:
+        """Show that something runs; the body calls advance(done, total, detail)."""
+        if self.quiet:
+            yield _silent
+        elif self._log.is_terminal and not self._log.is_dumb_terminal:
+            with self._bar(title) as advance:
+                yield advance
+        else:
+            self.note(title)
+            yield self._lines()
+
+    @contextmanager
+    def _bar(self, title: str) -> Iterator[Advance]:
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (
+            SpinnerColumn("line"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[detail]}", markup=False),
+        )
+        with Progress(*columns, console=self._log, transient=True) as progress:
+            task = progress.add_task(title, total=None, detail="")
+
+            def advance(done: int, total: int, detail: str = "") -> None:
+                progress.update(task, completed=done, total=total, detail=detail)
+
+            yield advance
+
+    def _lines(self) -> Advance:
+        last = perf_counter()
+
+        def advance(done: int, total: int, detail: str = "") -> None:
+            nonlocal last
+            if done < total and perf_counter() - last >= LINE_EVERY:
+                last = perf_counter()
+                self.note(f"  {done} of {total} {detail}".rstrip())
+
+        return advance
+
+
+def _silent(done: int, total: int, detail: str = "") -> None:
+    pass
+
+
+def folded(text: str, width: int) -> str:
+    """Lines longer than `width` go on below, deeper than they began."""
+    lines = text.split("\n")
+    return "\n".join(line if len(line) <= width else _fold(line, width) for line in lines)
+
+
+def _fold(line: str, width: int) -> str:
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.fill(
+        line.strip(),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + "    ",
+        break_on_hyphens=False,
+    )
