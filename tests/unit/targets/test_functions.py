@@ -6,8 +6,20 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import (
-    DTYPES, DType, boolean, float16, float32, float64, int8, int16, int32, int64, uint8, uint16,
-    uint32, uint64,
+    DTYPES,
+    DType,
+    boolean,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
 )  # fmt: skip
 from anydim.kernels import ir
 from anydim.kernels.evaluator import convert
