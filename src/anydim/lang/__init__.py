@@ -1,1 +1,1 @@
-"""The comprehension language: grammar, trees, range inference, numpy evaluator."""
+"""The comprehension language: text, surface tree, instantiation, printing, evaluation."""

@@ -1,7 +1,6 @@
 """Arguments meet parameters: ranks of ellipses, size variables, type variables, attributes.
 
-Parameters that share an ellipsis broadcast as in numpy: aligned at the right, a dimension of size
-1 (or a missing one) serves every position.
+The extents of ellipses follow in `broadcast.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from anydim.lang.syntax import (
     Term,
 )
 from anydim.lang.tree import Axis, Expr, Literal, SizeTerm, TensorType
-from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, simplify
+from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove
 from anydim.sizes.guard import Guard
 
 
@@ -91,7 +90,6 @@ def bind(
         _agree(binding, shape_size(binding, term), actual, term.position, "the declared size", what)
     for parameter, layout in zip(parameters, layouts):
         _use_declared_sizes(binding, parameter, layout)
-    _broadcast(binding)
     return binding
 
 
@@ -342,69 +340,3 @@ def fold_sizes(function: str, parts: Sequence[Size]) -> Size | None:
     if function in ("min", "max"):
         return minimum(*parts) if function == "min" else maximum(*parts)
     return None
-
-
-# ---- broadcasting ------------------------------------------------------------------------------
-
-
-def _broadcast(binding: Binding) -> None:
-    """Set the extents of every ellipsis from the dimensions that meet at each position."""
-    for name, axes in binding.ellipses.items():
-        meeting: list[list[tuple[str, Size]]] = [[] for _ in axes]
-        for parameter in binding.definition.parameters:
-            places = spread_axes(binding, parameter, name)
-            shape = binding.tensors[parameter.name].shape
-            for offset, axis in enumerate(reversed(places), start=1):
-                meeting[-offset].append((parameter.name, shape[axis]))
-        binding.ellipses[name] = tuple(
-            Axis(axis.name, _meet(binding, name, sizes)) for axis, sizes in zip(axes, meeting)
-        )
-
-
-def _meet(binding: Binding, ellipsis: str, meeting: list[tuple[str, Size]]) -> Size:
-    """The size that several broadcast dimensions give together."""
-    distinct: list[tuple[str, Size]] = []
-    for tensor, size in meeting:
-        if size.constant != 1 and not any(binding.proved(size, "==", s) for _, s in distinct):
-            distinct.append((tensor, size))
-    if not distinct:
-        return as_size(1)
-    if len(distinct) == 1:
-        return distinct[0][1]
-    result = _wide(binding, [size for _, size in distinct])
-    for position, (tensor, size) in enumerate(distinct):
-        others = [(t, s) for t, s in distinct[:position] if result is None]
-        if result is not None and size != result:
-            others = [next((t, s) for t, s in distinct if s == result)]
-        for other, other_size in others:
-            _compatible(binding, ellipsis, (other, other_size), (tensor, size))
-    if result is not None:
-        return result
-    sizes = [size for _, size in distinct]
-    return simplify(maximum(*sizes) * minimum(1, *sizes), binding.box)
-
-
-def _wide(binding: Binding, sizes: list[Size]) -> Size | None:
-    """A size among these that is never 1, so that it is the result; constants first."""
-    ordered = sorted(sizes, key=lambda size: size.constant is None)
-    for size in ordered:
-        if prove(size, "==", 1, binding.box) is Truth.REFUTED:
-            return size
-    return None
-
-
-def _compatible(
-    binding: Binding, ellipsis: str, left: tuple[str, Size], right: tuple[str, Size]
-) -> None:
-    (a_name, a), (b_name, b) = left, right
-    what = f"'...{ellipsis}': {a} of {a_name} and {b} of {b_name}"
-    a_wide = prove(a, "==", 1, binding.box) is Truth.REFUTED
-    b_wide = prove(b, "==", 1, binding.box) is Truth.REFUTED
-    if a_wide and b_wide and prove(a, "==", b, binding.box) is Truth.REFUTED:
-        position = binding.definition.position
-        raise binding.error(position, f"cannot broadcast {what}")
-    condition = a - b
-    condition = condition if a_wide else condition * (a - 1)
-    condition = condition if b_wide else condition * (b - 1)
-    if not binding.proved(condition, "==", 0):
-        binding.guard(condition, "==", as_size(0), f"can broadcast {what}")

@@ -20,7 +20,6 @@ from anydim.base.errors import DimError, InputError
 from anydim.lang.contract import factors, sum_of_products
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.gather import read_values
-from anydim.lang.instantiate import identity
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -34,7 +33,7 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
-from anydim.lang.typing import dtype_of
+from anydim.lang.typing import dtype_of, identity
 from anydim.sizes import Size, maximum, minimum
 from anydim.sizes.guard import Guard
 

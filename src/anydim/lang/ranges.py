@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 
 from anydim.base.errors import DimError
 from anydim.lang.affine import Affine, affine
-from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
-from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, product, prove, simplify
+from anydim.lang.tree import Apply, Cast, Expr, Index, Read
+from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, simplify
 from anydim.sizes.guard import Guard
 
 
@@ -285,20 +285,6 @@ def indirect(expr: Expr) -> bool:
     if isinstance(expr, Apply):
         return any(indirect(argument) for argument in expr.arguments)
     return isinstance(expr, Cast) and indirect(expr.argument)
-
-
-def flat_size(shape: tuple[Size, ...]) -> Size:
-    """The number of elements of a tensor."""
-    return product(shape)
-
-
-def constant_index(expr: Expr) -> int | None:
-    """The value of an index that is one number."""
-    if isinstance(expr, SizeTerm):
-        return expr.size.constant
-    if isinstance(expr, Literal) and isinstance(expr.value, int):
-        return int(expr.value)
-    return None
 
 
 def uses(expr: Expr, name: str) -> bool:

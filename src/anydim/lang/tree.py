@@ -46,12 +46,33 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Literal:
-    """A number. `dtype` None takes the type of what it meets, as Python numbers do in numpy."""
+    """A number. `dtype` None takes the type of what it meets, as Python numbers do in numpy.
+
+    With a dtype, `value` is the Python number of its kind. Two literals are equal when nothing
+    can tell them apart: 0.0 and -0.0 differ, 1 and 1.0 without a dtype differ, nan equals nan.
+    """
 
     value: int | float | bool
     dtype: DType | None = None
 
-    __hash__ = _hash_once
+    def __post_init__(self) -> None:
+        if self.dtype is not None and type(self.value) is not _PYTHON[self.dtype.kind]:
+            object.__setattr__(self, "value", _PYTHON[self.dtype.kind](self.value))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Literal):
+            return NotImplemented
+        return self.dtype == other.dtype and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        state = self.__dict__
+        known: int | None = state.get("_hash")
+        if known is None:
+            known = state["_hash"] = hash((repr(self.value), self.dtype))
+        return known
+
+
+_PYTHON: dict[str, type] = {"float": float, "int": int, "uint": int, "bool": bool}
 
 
 @dataclass(frozen=True)

@@ -253,3 +253,20 @@ def literal(value: int | float | bool, dtype: DType) -> Literal:
     if not low <= number <= high:
         raise TypeProblem(f"{number} is outside {dtype}, which holds {low} to {high}")
     return Literal(number, dtype)
+
+
+def identity(combine: str, dtype: DType) -> Literal:
+    """The value that changes no 'add', 'mul', 'min' or 'max' of this type."""
+    if combine == "add":
+        return literal(0, dtype)
+    if combine == "mul":
+        return literal(1, dtype)
+    lowest = combine == "max"
+    if dtype.is_float:
+        return literal(float("-inf") if lowest else float("inf"), dtype)
+    if dtype == boolean:
+        return literal(not lowest, dtype)
+    signed = dtype.kind == "int"
+    low = -(1 << (dtype.bits - 1)) if signed else 0
+    high = (1 << (dtype.bits - signed)) - 1
+    return literal(low if lowest else high, dtype)

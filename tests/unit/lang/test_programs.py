@@ -20,7 +20,8 @@ def test_matmul(m, k, n):
 
 def test_transposed_matmul():
     a, b = random(5, 3), random(7, 5)
-    check("def f(float(K,M) A, float(N,K) B) -> (C) { C(m,n) +=! A(k,m) * B(n,k) }", (b @ a).T, a, b)
+    text = "def f(float(K,M) A, float(N,K) B) -> (C) { C(m,n) +=! A(k,m) * B(n,k) }"
+    check(text, (b @ a).T, a, b)
 
 
 @pytest.mark.parametrize("left, right", [
@@ -200,7 +201,9 @@ def test_reversal_and_reshape(n):
 
 def test_tensor_contraction_of_order_4():
     a, b = random(2, 3, 4, 5), random(4, 5, 3, 6)
-    text = "def f(float(A,B,C,D) x, float(C,D,B,E) y) -> (z) { z(a,b,e) +=! x(a,b,c,d) * y(c,d,b,e) }"
+    text = """def f(float(A,B,C,D) x, float(C,D,B,E) y) -> (z) {
+        z(a,b,e) +=! x(a,b,c,d) * y(c,d,b,e)
+    }"""
     check(text, np.einsum("abcd,cdbe->abe", a, b), a, b)
 
 

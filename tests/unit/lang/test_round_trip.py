@@ -13,7 +13,7 @@ from anydim.base.errors import LanguageError
 from anydim.lang.evaluate import evaluate
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.group_text import parse_group
-from anydim.lang.instantiate import identity, instantiate
+from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse, parse_definition
 from anydim.lang.printer import print_definition, print_group
 from anydim.lang.tree import (
@@ -29,7 +29,7 @@ from anydim.lang.tree import (
     Tensor,
     TensorType,
 )
-from anydim.lang.typing import dtype_of
+from anydim.lang.typing import dtype_of, identity
 from anydim.sizes import Box, Dim, Guard, as_size
 from tests.unit.lang.generated import programs
 from tests.unit.lang.language import random
@@ -68,7 +68,7 @@ def test_groups_parse_back_and_mean_what_they_say(definition):
     assert print_group(again) == text
     for n, m in ((0, 2), (1, 1), (3, 2), (2, 0)):
         arrays = (random(n, m), random(m), np.arange(n) - 1, random().reshape(()), random(2, m))
-        tensors = dict(zip("a b ids s e".split(), arrays))
+        tensors = dict(zip(("a", "b", "ids", "s", "e"), arrays))
         sizes = {"n": n, "m": m}
         expected = one_by_one(group, tensors, sizes)
         result = evaluate(group, tensors, sizes)["y"]
@@ -142,7 +142,8 @@ def test_any_name_can_stand_in_a_group(name):
 
 @pytest.mark.parametrize("value, dtype", [
     (0.1, float32), (-0.5, float32), (math.inf, float32), (-math.inf, float32), (1e-30, float32),
-    (True, boolean), (False, boolean), (-7, int64), (2**62, int64), (3, None), (0.5, None),
+    (math.nan, float32), (-0.0, float32), (True, boolean), (False, boolean), (-7, int64),
+    (2**62, int64), (3, None), (0.5, None),
 ])  # fmt: skip
 def test_literals_in_a_group(value, dtype):
     statement = Statement("y", (), Apply("neg", (Literal(value, dtype),)))
@@ -199,7 +200,8 @@ GROUP = """group {
   input float32[n, 384] "/x/0"
   output float32[min(n, 4), 2*n] y
   guard {n} <= {4} "n is at most 4"
-  y(i, j) +=! "/x/0"(i, k * {n + 1}) else float32(-0.5) * cast<int64>(j) where i in 0:n, j in 0:{2*n}, k in 0:3
+  y(i, j) +=! "/x/0"(i, k * {n + 1}) else float32(-0.5) * cast<int64>(j)
+    where i in 0:n, j in 0:{2*n}, k in 0:3
 }"""
 
 

@@ -1,0 +1,90 @@
+"""Every example of docs/language.md is run."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anydim.base.dtypes import float32
+from anydim.base.errors import LanguageError
+from anydim.lang.evaluate import evaluate
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.group_text import parse_group
+from anydim.lang.instantiate import instantiate
+from anydim.lang.parser import parse
+from anydim.lang.printer import print_group
+from anydim.lang.syntax import TYPE_NAMES
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, as_size
+from tests.unit.lang.language import known
+
+TEXT = Path(__file__).parents[3].joinpath("docs/language.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", TEXT, re.M | re.S)
+PROGRAMS = [
+    (text, BLOCKS[place + 1][1] if BLOCKS[place + 1 : place + 2][0][0] == "error" else "")
+    for place, (kind, text) in enumerate(BLOCKS)
+    if kind == "tc"
+]
+NAMES = {"inf": np.inf, "nan": np.nan, "__builtins__": {}}
+
+
+def run_example(definitions, line):
+    """Run `name(argument, ..., attribute=value) == result, ...` and compare."""
+    call, _, expected = line.partition("==")
+    name, inner = re.fullmatch(r"(\w+)\((.*)\)", call.strip()).groups()
+    inner = inner.replace("...p=", "ellipsis_p=")
+    arguments, attributes = eval(f"(lambda *a, **k: (a, k))({inner})", NAMES)
+    attributes = {k.replace("ellipsis_", "..."): v for k, v in attributes.items()}
+    definition = definitions[name]
+    arrays = [array(p.type, v) for p, v in zip(definition.parameters, arguments)]
+    group = instantiate(definition, [known(a) for a in arrays], attributes)
+    tensors = {p.name: a for p, a in zip(definition.parameters, arrays)}
+    results = list(evaluate(group, tensors, {}).values())
+    wanted = eval(f"({expected},)", NAMES)
+    assert len(results) == len(wanted)
+    for result, value in zip(results, wanted):
+        assert result.shape == np.shape(value)
+        np.testing.assert_allclose(result, value, rtol=1e-6)
+
+
+def array(kind, value):
+    made = np.array(value)
+    if kind in TYPE_NAMES:
+        return made.astype(TYPE_NAMES[kind])
+    return made.astype("float32") if made.dtype.kind == "f" else made
+
+
+@pytest.mark.parametrize("text, error", PROGRAMS, ids=range(len(PROGRAMS)))
+def test_programs(text, error):
+    try:
+        definitions = parse(text, "language.md")
+        for line in re.findall(r"^#> (.*)$", text, re.M):
+            run_example(definitions, line)
+    except LanguageError as caught:
+        assert str(caught) == error.rstrip("\n")
+    else:
+        assert not error
+
+
+def test_most_programs_have_examples():
+    assert len(PROGRAMS) >= 15
+    assert sum(text.count("#>") for text, _ in PROGRAMS) >= 20
+
+
+def test_the_group_is_what_matmul_becomes():
+    (text,) = (text for kind, text in BLOCKS if kind == "group")
+    matmul = parse(next(program for program, _ in PROGRAMS if "def matmul" in program))["matmul"]
+    types = [
+        TensorType(float32, (as_size("n"), as_size(384))),
+        TensorType(float32, (as_size(384), as_size(100))),
+    ]
+    group = instantiate(matmul, types, {}, Box.of(Dim("n")))
+    assert print_group(group) == text.rstrip("\n")
+    assert parse_group(text) == group
+
+
+def test_all_functions_are_listed():
+    listed = TEXT[TEXT.index("* Functions:") : TEXT.index("* Casts:")]
+    named = {f.name for f in FUNCTIONS.values() if not f.operator} | {"fabs", "fmax", "fmin"}
+    assert named <= set(re.findall(r"\w+", listed))
