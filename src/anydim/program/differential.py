@@ -1,7 +1,8 @@
 """Differential test: a compiled program against a reference, at many sizes of its box.
 
 The ends of every dim, 0 and 1 come first; then random sizes. A size that would cost too much is
-brought down until it does not.
+brought down until it does not: an end of one dim may cost most, every eighth sample much, the
+others little, so that many sizes are seen in short time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice, product
+from itertools import cycle, islice, product
 
 import numpy
 
@@ -25,8 +26,9 @@ Progress = Callable[[int, int], None]
 Ranges = Mapping[str, tuple[int, int]]
 
 TOLERANCES = {"float16": 2e-2, "float32": 1e-3, "float64": 1e-9}
-MOST_FLOPS = 2_000_000_000  # of one sample
-MOST_BYTES = 256 * 1024 * 1024
+MOST_FLOPS = 16_000_000_000  # of one sample
+MOST_BYTES = 512 * 1024 * 1024
+_LIMITS = (1 / 8, *7 * (1 / 64,))  # parts of them, for samples after the ends of each dim
 _MOST_CORNERS = 32
 _FIXED_SAMPLES = 3  # of a program without dims
 
@@ -137,34 +139,48 @@ def _sizes(program: Program, chance: random.Random) -> Iterator[dict[str, int]]:
     if not box.dims:
         yield from ({} for _ in range(_FIXED_SAMPLES))
         return
-    for sizes in islice(edges(box), _MOST_CORNERS):
-        sizes = _affordable(program, sizes)
+    for sizes, limit in zip(islice(edges(box), _MOST_CORNERS), _limits(box)):
+        sizes = _affordable(program, sizes, limit)
         point = tuple(sizes.values())
         if point not in seen and box.contains(sizes):
             seen.add(point)
             yield sizes
-    while True:
-        yield _affordable(program, box.sample(chance))
+    for limit in cycle(_LIMITS):
+        yield _affordable(program, box.sample(chance), limit)
 
 
 def edges(box: Box) -> Iterator[dict[str, int]]:
-    """Every dim at each of its ends, 0 and 1 where they lie inside: first one dim, then all."""
-    ends = {}
-    for dim in box.dims:
-        wanted = [dim.lo, 1, dim.lo + 64 if dim.hi is None else dim.hi]
-        ends[dim.name] = list(dict.fromkeys(value for value in wanted if value in dim))
-    middle = {name: values[-1] for name, values in ends.items()}
+    """Every dim at each of its ends, 0 and 1 where they lie inside.
+
+    First one dim at a time, the others at their least size above 0; then all of them.
+    """
+    ends = _ends(box)
+    least = {name: min(values, key=lambda v: (v == 0, v)) for name, values in ends.items()}
     for name, values in ends.items():
         for value in values:
-            yield {**middle, name: value}
+            yield {**least, name: value}
     for point in product(*ends.values()):
         yield dict(zip(ends, point))
 
 
-def _affordable(program: Program, sizes: dict[str, int]) -> dict[str, int]:
-    """The sizes, or smaller ones of which the program and its reference are cheap enough."""
+def _ends(box: Box) -> dict[str, list[int]]:
+    ends = {}
+    for dim in box.dims:
+        wanted = [dim.lo, 1, dim.lo + 64 if dim.hi is None else dim.hi]
+        ends[dim.name] = list(dict.fromkeys(value for value in wanted if value in dim))
+    return ends
+
+
+def _limits(box: Box) -> Iterator[float]:
+    """How much each of the `edges` may cost."""
+    yield from (1.0 for values in _ends(box).values() for _ in values)
+    yield from cycle(_LIMITS)
+
+
+def _affordable(program: Program, sizes: dict[str, int], limit: float) -> dict[str, int]:
+    """The sizes, or smaller ones at which the program and its reference cost at most `limit`."""
     box = program.signature.box
-    while _cost(program, sizes) > 1:
+    while _cost(program, sizes) > limit:
         largest = max(box.dims, key=lambda dim: sizes[dim.name] - dim.lo)
         if sizes[largest.name] == largest.lo:
             break
