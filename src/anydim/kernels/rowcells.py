@@ -39,11 +39,12 @@ class RowForm:
 
     @property
     def whole(self) -> bool:
-        """Whether there is but one row, of independent elements: then its elements are shared out.
+        """Whether there is but one row, of elements only: then its elements are shared out.
 
         Otherwise rows are.
         """
-        return not self.outer and not self.plan.made and len(self.row) == 1
+        only_elements = len(self.plan.stored) == len(self.group.outputs)
+        return not self.outer and not self.plan.made and only_elements and len(self.row) == 1
 
 
 class Setting:

@@ -48,9 +48,10 @@ class RowProgram:
     def body(self, never_empty: bool) -> tuple[ir.Step, ...]:
         """All steps of the main function. `never_empty` says that rows have elements."""
         steps = self._rows(replace(self.setting.context, running=True), empty=False)
-        if self.plan.made and not never_empty:
+        if not never_empty and not self.form.whole:
             count = self.setting.value(product(axis.extent for axis in self.form.row))
-            nothing = self._rows(self.setting.context, empty=True)
+            stored = self.setting.scalars & self.setting.outputs
+            nothing = self._rows(self.setting.context, empty=True) if stored else ()
             steps = (ir.If(operate("less", index(0), count), steps, nothing),)
         return (ir.If(operate("less", START, STOP), steps),)
 
