@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from anydim.base import settings
 from anydim.base.dtypes import float64
 from anydim.base.errors import OptionError
 from anydim.frontends.source import read
@@ -33,15 +32,9 @@ from anydim.passes.schedule import Alias, Schedule, Scheduled
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
-from anydim.program.emit import BIND, RUN, emit
-from anydim.program.steps import Program
-from anydim.program.threads import STOP, WORKER, threads_text
-from anydim.runtime.executable import Executable, Native
+from anydim.program.build import build
 from anydim.sizes import Dim
-from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import machine
-from anydim.targets.llvm.loader import load
-from anydim.targets.llvm.render import render_kernel, render_library
 
 Progress = Callable[[str, int, int], None]
 
@@ -113,30 +106,10 @@ def compile(
     scheduled = work.timed("schedule", lambda: Schedule(cpu, TEMPLATES).run(fused))
     outer = fused.replace(types={**fused.types, **_named_types(graph)}, guards=fused.guards)
     program = work.timed("assemble", lambda: Assemble(threads).run(outer, scheduled))
-    executable = work.timed("native", lambda: build(program, cpu))
+    executable = work.timed("native", lambda: build(program))
     work.stages["kernels"] = lambda: "\n".join(print_kernel(k) for k in program.kernels)
     work.stages["schedule"] = lambda: _schedule_text(scheduled)
     return Model(executable, program, _reference(graph), work.report(graph, scheduled))
-
-
-def build(program: Program, cpu: Machine) -> Executable:
-    """Native code for a program, loaded and ready to be called."""
-    host = emit(program)
-    libraries = {lib.name: lib for kernel in program.kernels for lib in kernel.libraries}
-    texts = {kernel.name: render_kernel(kernel, cpu.vector_bytes) for kernel in program.kernels}
-    texts |= {lib.name: render_library(lib, cpu.vector_bytes) for lib in libraries.values()}
-    texts |= {"host": host.text, "threads": threads_text()}
-    objects = compile_modules(texts, settings.compile_threads)
-    loaded = load(objects.values(), (BIND, RUN, WORKER, STOP))
-    bind, run, worker, stop = (loaded.address(name) for name in (BIND, RUN, WORKER, STOP))
-    return Executable(
-        program.signature,
-        Native(bind, run, worker, stop, loaded),
-        host.layout,
-        host.checks,
-        tuple(program.constants.values()),
-        program.threads,
-    )
 
 
 class _Work:
