@@ -11,9 +11,9 @@ import numpy
 from anydim.cli import arrays
 from anydim.cli.compiling import compiled
 from anydim.cli.options import at_option, integers_option, model_options
-from anydim.cli.peers import PEERS, Arrays, Engine
 from anydim.report.console import Console
 from anydim.report.measure import Timings, interleaved, largest_difference
+from anydim.report.peers import PEERS, Arrays, Engine
 from anydim.report.text import duration, sizes_text, table
 from anydim.sizes import Dim
 

@@ -1,4 +1,4 @@
-"""Other engines that run the same file, for `anydim bench`."""
+"""Other engines that run the same file, to be measured beside anydim."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def onnxruntime_engine(path: str, threads: int) -> Engine:
         import onnxruntime
     except ImportError:
         raise OptionError(
-            "--against onnxruntime: it is not installed", "pip install onnxruntime"
+            "onnxruntime is not installed", "pip install onnxruntime"
         ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
