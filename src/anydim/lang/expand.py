@@ -56,7 +56,7 @@ class Expander:
     binding: Binding
     tensors: Mapping[str, TensorType]
     indices: dict[str, int] = field(default_factory=dict)  # name -> first position
-    positions: dict[Read, int] = field(default_factory=dict)
+    positions: dict[Expr, int] = field(default_factory=dict)  # where each was first met
     trusted: set[tuple[str, int, Expr]] = field(default_factory=set)
 
     def error(self, term: Term, problem: str, hint: str = "") -> LanguageError:
@@ -64,6 +64,11 @@ class Expander:
 
     def expand(self, term: Term) -> Expr:
         """The expression a term stands for."""
+        expr = self._expand(term)
+        self.positions.setdefault(expr, term.position)
+        return expr
+
+    def _expand(self, term: Term) -> Expr:
         if isinstance(term, Number):
             return Literal(term.value)
         if isinstance(term, Name):
@@ -88,7 +93,7 @@ class Expander:
         if term.name in binding.attributes:
             return binding.attributes[term.name]
         if term.name in self.tensors:
-            return self._remember(Read(term.name, ()), term)
+            return self._checked(Read(term.name, ()), term)
         if term.name in binding.sizes:
             return SizeTerm(binding.sizes[term.name])
         self.indices.setdefault(term.name, term.position)
@@ -120,18 +125,18 @@ class Expander:
                 term, f"'{term.name}' has {len(shape)} dimensions here, not {len(indices)}"
             )
         default = None if term.default is None else self.expand(term.default)
-        return self._remember(Read(term.name, tuple(indices), False, default), term)
+        return self._checked(Read(term.name, tuple(indices), False, default), term)
 
-    def _remember(self, read: Read, term: Term) -> Read:
+    def _checked(self, read: Read, term: Term) -> Read:
+        """The read, when it has as many indices as its tensor has dimensions."""
         shape = self.tensors[read.tensor].shape
         if not read.flat and len(read.indices) != len(shape):
             raise self.error(term, f"'{read.tensor}' has {len(shape)} dimensions and needs indices")
-        self.positions.setdefault(read, term.position)
         return read
 
     def _flat(self, term: Flat) -> Expr:
         default = None if term.default is None else self.expand(term.default)
-        return self._remember(Read(term.tensor, (self.index(term.offset),), True, default), term)
+        return self._checked(Read(term.tensor, (self.index(term.offset),), True, default), term)
 
     def index(self, term: Term) -> Expr:
         """An index expression in normal form; whole numbers are sizes."""

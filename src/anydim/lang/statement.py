@@ -260,7 +260,10 @@ def _finish(work: _Work) -> tuple[Statement, DType]:
         if work.masks:
             body = _masked(work, body, dtype)
     except TypeProblem as problem:
-        raise work.error(assignment.position, problem.text, problem.hint) from None
+        position = assignment.position
+        if problem.expr is not None:
+            position = work.expander.positions.get(problem.expr, position)
+        raise work.error(position, problem.text, problem.hint) from None
     right = [name for name in work.expander.indices if name not in work.left]
     combine = assignment.combine if right else ""
     if combine in ("add", "mul") and dtype == boolean:

@@ -25,10 +25,11 @@ LOGIC = frozenset(("and", "or", "xor", "not"))
 
 
 class TypeProblem(Exception):
-    """Why an expression has no type."""
+    """Why an expression has no type; `expr` is the innermost one that is wrong."""
 
     def __init__(self, text: str, hint: str = "") -> None:
         self.text, self.hint = text, hint
+        self.expr: Expr | None = None
         super().__init__(text)
 
 
@@ -118,6 +119,14 @@ def _literal_kind(expr: Literal) -> str:
 
 
 def _infer(expr: Expr, types: Mapping[str, TensorType]) -> _Typed:
+    try:
+        return _infer_any(expr, types)
+    except TypeProblem as problem:
+        problem.expr = problem.expr or expr
+        raise
+
+
+def _infer_any(expr: Expr, types: Mapping[str, TensorType]) -> _Typed:
     if isinstance(expr, Literal):
         return _Typed(expr, expr.dtype, "" if expr.dtype else _literal_kind(expr))
     if isinstance(expr, (Index, SizeTerm)):

@@ -116,3 +116,15 @@ def test_attributes_adapt_like_literals():
     assert result.dtype == np.float16
     np.testing.assert_allclose(result, a * 0.5 + 2, rtol=1e-3)
     assert run(text, a, x=2.0, k=1, R="float64")[0] == a[0] * 2 + 1
+
+
+def test_the_error_points_at_the_operation():
+    with pytest.raises(LanguageError) as caught:
+        text = "def f(int32(N) a) -> (y) { y(i) = 2 * (1 - exp(a(i))) }"
+        group_of(text, random(3, dtype="int32"))
+    assert str(caught.value) == (
+        """<text>:1:44: f: 'exp' takes floating point, not int32
+    def f(int32(N) a) -> (y) { y(i) = 2 * (1 - exp(a(i))) }
+                                               ^
+  write exp(float(...))"""
+    )
