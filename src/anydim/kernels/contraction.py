@@ -15,7 +15,8 @@ from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import InternalError
 from anydim.kernels.contraction_form import Form, form_of
 from anydim.kernels.contraction_library import contraction_library
-from anydim.kernels.contraction_main import Blocks, MainWriter
+from anydim.kernels.contraction_main import MainWriter
+from anydim.kernels.contraction_places import Blocks
 from anydim.kernels.launch import Argument, Launch, Machine, Panels
 from anydim.kernels.micro import Tile, tile_of
 from anydim.kernels.naming import named_kernel
@@ -87,18 +88,19 @@ def lower_contraction(
     functions = writer.functions()
     library = contraction_library(tile, form.dtype)
     kernel = named_kernel(
-        "contraction", writer.operands, writer.sizes.names, functions, (library,)
+        "contraction", writer.operands.operands, writer.sizes.names, functions, (library,)
     )
     work = form.m.extent * form.n.extent * form.k.extent * product(x.extent for x in form.loops)
     return Launch(
         kernel=kernel,
         arguments=tuple(
-            Argument(name, packing if role == "b" else None) for name, role in writer.arguments
+            Argument(name, packing if role == "b" else None)
+            for name, role in writer.operands.arguments
         ),
         sizes=writer.sizes.sizes,
         parallel=blocks.units,
         grain=_grain(form, tile),
-        scratch=writer.scratch,
+        scratch=writer.scratch.bytes,
         flops=2 * work,
         moved=_moved(group),
         schedule=print_schedule(schedule),

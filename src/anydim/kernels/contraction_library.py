@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from anydim.base.dtypes import DType, int64
+from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.arithmetic import (
     compare,
     constant,
     either,
-    first_lanes,
     greatest,
     least,
     loop,
@@ -30,7 +29,7 @@ from anydim.kernels.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.elements import operate
+from anydim.kernels.contraction_copies import gather_function, transpose_function
 from anydim.kernels.micro import Tile, micro_kernel, micro_name
 
 ROW_SCALARS = (
@@ -60,8 +59,8 @@ def contraction_library(tile: Tile, dtype: DType) -> ir.Library:
             *kernels,
             _row(tile, dtype, prefix),
             _strip(tile, dtype, prefix),
-            _transpose(tile, dtype, prefix),
-            _gather(tile, dtype, prefix),
+            transpose_function(tile, dtype, prefix),
+            gather_function(tile, dtype, prefix),
         ),
     )
 
@@ -168,113 +167,3 @@ def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         ),
         public=True,
     )  # fmt: skip
-
-
-# ---- copies ------------------------------------------------------------------------------------
-
-
-def _copy_parameters(dtype: DType) -> tuple[ir.Pointer | ir.Scalar, ...]:
-    return (
-        ir.Pointer("src", dtype),
-        ir.Pointer("dst", dtype),
-        *_scalars(("src_row", "dst_row", "rows", "columns", "width")),
-    )
-
-
-def _gather(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """dst[r, c] = src[r, c] for r < rows, c < columns; 0 from there to `width` (whole vectors)."""
-    vector = ir.Type(dtype, tile.lanes)
-    mask = ir.Var(ir.Type(ir.FLAG.dtype, tile.lanes), "inside")
-
-    def copy(column: str, mask: ir.Value | None) -> ir.Store:
-        value = ir.Load(vector, "src", plus(variable("src_at"), variable(column)), mask)
-        return ir.Store("dst", plus(variable("dst_at"), variable(column)), value)
-
-    left = greatest(minus(variable("columns"), variable("c1")), 0)
-    whole = round_down(variable("columns"), tile.lanes)
-    return ir.Function(
-        f"{prefix}_gather",
-        _copy_parameters(dtype),
-        (
-            ir.Let("whole", whole),
-            loop(
-                "r", 0, variable("rows"), 1,
-                ir.Let("src_at", times(variable("r"), variable("src_row"))),
-                ir.Let("dst_at", times(variable("r"), variable("dst_row"))),
-                loop("c0", 0, variable("whole"), tile.lanes, copy("c0", None)),
-                loop(
-                    "c1", variable("whole"), variable("width"), tile.lanes,
-                    ir.Let("inside", first_lanes(left, tile.lanes)),
-                    copy("c1", mask),
-                ),
-            ),
-        ),
-        public=True,
-    )  # fmt: skip
-
-
-def _transpose(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """dst[c, r] = src[r, c] for r < rows, c < columns; 0 for rows up to `width` (whole vectors).
-
-    Square blocks go through registers; what is left at the edges is gathered.
-    """
-    lanes = tile.lanes
-    vector, wide = ir.Type(dtype, lanes), ir.Type(int64, lanes)
-    left = minus(variable("rows"), variable("r"))
-    is_whole = compare("greater_equal", variable("left"), lanes)
-    rows_on = first_lanes(greatest(variable("left"), 0), lanes)
-    stride = ir.Splat(wide, variable("src_row"))
-    start = ir.Splat(wide, plus(variable("src_at"), variable("c1")))
-    offsets = operate("add", start, operate("mul", stride, ir.Iota(wide)))
-    inside = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
-    gathered = ir.Gather(vector, "src", offsets, inside)
-    target = plus(times(variable("c1"), variable("dst_row")), variable("r"))
-    return ir.Function(
-        f"{prefix}_transpose",
-        _copy_parameters(dtype),
-        (
-            loop(
-                "r", 0, variable("width"), lanes,
-                ir.Let("left", left),
-                ir.Let("src_at", times(variable("r"), variable("src_row"))),
-                ir.Let("inside", rows_on),
-                ir.Let(
-                    "whole",
-                    either(is_whole, round_down(variable("columns"), lanes), constant(0)),
-                ),
-                loop("c0", 0, variable("whole"), lanes, *_square(vector)),
-                loop(
-                    "c1", variable("whole"), variable("columns"), 1,
-                    ir.Store("dst", target, gathered),
-                ),
-            ),
-        ),
-        public=True,
-    )  # fmt: skip
-
-
-def _square(vector: ir.Type) -> list[ir.Step]:
-    """One square block of a transpose: at each stage, off-diagonal halves of pairs swap places."""
-    lanes = vector.lanes
-    steps: list[ir.Step] = []
-    for i in range(lanes):
-        at = plus(variable("src_at"), times(variable("src_row"), i), variable("c0"))
-        steps.append(ir.Let(f"x{lanes}_{i}", ir.Load(vector, "src", at)))
-    previous, half = lanes, lanes // 2
-    while half:
-        for i in range(lanes):
-            first, second = (i, i + half) if not i & half else (i - half, i)
-            low = bool(i & half)
-            pick = tuple(
-                (p + half if low else p) if not p & half else lanes + (p if low else p - half)
-                for p in range(lanes)
-            )
-            left = ir.Var(vector, f"x{previous}_{first}")
-            right = ir.Var(vector, f"x{previous}_{second}")
-            steps.append(ir.Let(f"x{half}_{i}", ir.Shuffle(vector, left, right, pick)))
-        previous, half = half, half // 2
-    for i in range(lanes):
-        row = plus(variable("c0"), i)
-        at = plus(times(row, variable("dst_row")), variable("r"))
-        steps.append(ir.Store("dst", at, ir.Var(vector, f"x{previous}_{i}")))
-    return steps

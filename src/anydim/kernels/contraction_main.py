@@ -11,8 +11,7 @@ work. Row tiles are of even height: 13 rows with tiles of up to 8 are 7 + 6.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from anydim.base.dtypes import uint8
@@ -31,13 +30,15 @@ from anydim.kernels.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.contraction_epilogue import FINISH_SCALARS, PRODUCT, Output, finish_function
+from anydim.kernels.contraction_epilogue import PRODUCT
+from anydim.kernels.contraction_finish import FINISH_SCALARS, finish_function
 from anydim.kernels.contraction_form import Form, Walk
 from anydim.kernels.contraction_library import STRIP_SCALARS, prefix_of
+from anydim.kernels.contraction_places import Blocks, operands_of, scratch_of
 from anydim.kernels.elements import Context, SizeParameters, number
 from anydim.kernels.launch import Machine
-from anydim.kernels.micro import LINE, Tile
-from anydim.lang.affine import address, reads
+from anydim.kernels.micro import Tile
+from anydim.lang.affine import address
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size, align_up, as_size
 
@@ -47,20 +48,8 @@ if TYPE_CHECKING:
 _AHEAD = 4096  # bytes that a single row tile prefetches ahead
 
 
-@dataclass(frozen=True)
-class Blocks:
-    """Counts of the loops: row tiles in all and of a block, columns of a block, blocks, pieces."""
-
-    tiles: Size
-    block_tiles: Size
-    columns: Size
-    column_blocks: Size
-    row_blocks: Size
-    units: Size
-
-
 class MainWriter:
-    """Writes the functions of one kernel, and collects its operands and sizes."""
+    """Writes the functions of one kernel, and collects the sizes it needs."""
 
     def __init__(
         self,
@@ -79,65 +68,10 @@ class MainWriter:
         self.machine = machine
         self.prefix = prefix_of(tile, form.dtype)
         self.sizes = SizeParameters()
-        self.target = self._target()
-        self.finished = self.target is not None and all(o.is_product for o in form.outputs)
-        self._name_operands()
-        self._lay_out_scratch()
-
-    # ---- operands ------------------------------------------------------------------------------
-
-    def _target(self) -> Output | None:
-        """The output whose memory holds the sums; None when none has their type."""
-        fitting = [
-            o for o in self.form.outputs
-            if self.group.type_of(o.tensor).dtype == self.form.dtype
-        ]  # fmt: skip
-        return next((o for o in fitting if o.is_product), fitting[0] if fitting else None)
-
-    def _name_operands(self) -> None:
-        """A packed B is an operand of its own; any other tensor is one operand, read or written."""
-        form, packed = self.form, self.schedule.packed
-        self.a_name = "a"
-        self.b_name = "a" if form.a == form.b and not packed else "b"
-        names = {form.a: "a"}
-        roles = [(form.a, "a")]
-        if self.b_name == "b":
-            roles.append((form.b, "b"))
-            if not packed:
-                names[form.b] = "b"
-        external = [r.tensor for o in form.outputs for r in reads(o.value)]
-        if form.start is not None:
-            external.append(form.start.tensor)
-        for tensor in external:
-            if tensor != PRODUCT and tensor not in names:
-                names[tensor] = f"r{len(roles)}"
-                roles.append((tensor, names[tensor]))
-        for output in form.outputs:
-            names[output.tensor] = f"y{len(roles)}"
-            roles.append((output.tensor, names[output.tensor]))
-        written = {output.tensor for output in form.outputs}
-        self.buffers: Mapping[str, str] = names
-        self.arguments = tuple(roles)
-        self.operands = tuple(
-            ir.Operand(role, self.group.type_of(tensor).dtype, tensor in written)
-            for tensor, role in roles
-        )
-
-    def _lay_out_scratch(self) -> None:
-        """Byte offsets of a packed block of A, of B, and of a tile of sums."""
-        form, tile, size = self.form, self.tile, self.form.dtype.bytes
-        self.a_packed = form.k.a != 1
-        self.b_packed = not self.schedule.packed
-        self.k_padded = align_up(form.k.extent, tile.lanes)
-        a_bytes = as_size(0)
-        if self.a_packed:
-            a_bytes = align_up(self.blocks.block_tiles * self.k_padded * (tile.rows * size), LINE)
-        b_bytes = as_size(0)
-        if self.b_packed:
-            b_bytes = align_up(form.k.extent * self.blocks.columns * size, LINE)
-        sums = as_size(0) if self.target else self.blocks.columns * (tile.rows * size)
-        self.b_offset, self.sums_offset = a_bytes, a_bytes + b_bytes
-        self.scratch = a_bytes + b_bytes + sums
+        self.operands = operands_of(group, form, schedule.packed)
+        self.scratch = scratch_of(form, tile, blocks, schedule.packed, self.operands.target is None)
+        target = self.operands.target
+        self.finished = target is not None and all(o.is_product for o in form.outputs)
 
     # ---- functions -----------------------------------------------------------------------------
 
@@ -159,12 +93,12 @@ class MainWriter:
         return (*finish, main)
 
     def _pointers(self) -> tuple[ir.Pointer, ...]:
-        return tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands)
+        return tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands.operands)
 
     def _finish_function(self) -> ir.Function:
         types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
         types[PRODUCT] = TensorType(self.form.dtype, ())
-        context = Context(types, self.sizes, self.machine, self.buffers)
+        context = Context(types, self.sizes, self.machine, self.operands.buffers)
         loops = tuple(walk.name for walk in self.form.loops)
         made = finish_function(
             self.form.outputs, self.form.dtype, self.tile.lanes, loops, context, self._pointers()
@@ -181,8 +115,8 @@ class MainWriter:
                 ir.Store("zeros", constant(j * self.tile.lanes), zero)
                 for j in range(self.tile.vectors)
             ]
-        steps += [ir.Declare("a_ready", constant(-1))] if self.a_packed else []
-        steps += [ir.Declare("b_ready", constant(-1))] if self.b_packed else []
+        steps += [ir.Declare("a_ready", constant(-1))] if self.scratch.holds_a else []
+        steps += [ir.Declare("b_ready", constant(-1))] if self.scratch.holds_b else []
         return (*steps, loop("unit", variable("start"), variable("stop"), 1, *self._unit()))
 
     def _unit(self) -> list[ir.Step]:
@@ -243,7 +177,7 @@ class MainWriter:
 
     def _ahead(self) -> list[ir.Step]:
         """Where to prefetch: row tiles share the next block of columns among them."""
-        if self.b_packed:
+        if self.scratch.holds_b:
             return []
         single = compare("equal", variable("tiles"), 1)
         block = self.sizes.value(self.form.k.extent * self.blocks.columns)
@@ -257,7 +191,7 @@ class MainWriter:
 
     def _pack_a(self) -> list[ir.Step]:
         """Rows of A whose elements do not lie side by side are copied, for this piece of work."""
-        if not self.a_packed:
+        if not self.scratch.holds_a:
             return []
         value, form = self.sizes.value, self.form
         rows = minus(self._first_row(variable("tile1")), variable("first_row"))
@@ -266,13 +200,13 @@ class MainWriter:
         copy = ir.Call(
             f"{self.prefix}_transpose",
             (
-                ir.Address(self.a_name, source),
+                ir.Address(self.operands.a, source),
                 ir.Address("scratch", constant(0)),
                 value(form.k.a),
-                value(self.k_padded),
+                value(self.scratch.k_padded),
                 value(form.k.extent),
                 rows,
-                value(self.k_padded),
+                value(self.scratch.k_padded),
             ),
         )
         return [
@@ -282,7 +216,7 @@ class MainWriter:
 
     def _pack_b(self) -> list[ir.Step]:
         """The block of columns of B as panels in scratch, unless the last piece left it there."""
-        if not self.b_packed:
+        if not self.scratch.holds_b:
             return []
         columns = self.sizes.value(self.blocks.column_blocks)
         wanted = plus(times(variable("rest0"), columns), variable("column_block"))
@@ -298,8 +232,8 @@ class MainWriter:
         panel, size = variable("panel"), form.dtype.bytes
         columns = least(minus(variable("width"), panel), self.tile.width)
         padded = round_down(plus(columns, lanes - 1), lanes)
-        offset = plus(times(panel, value(form.k.extent * size)), value(self.b_offset))
-        source = ir.Address(self.b_name, plus(variable("b_at"), times(panel, value(form.n.b))))
+        offset = plus(times(panel, value(form.k.extent * size)), value(self.scratch.b_offset))
+        source = ir.Address(self.operands.b, plus(variable("b_at"), times(panel, value(form.n.b))))
         target = ir.Address("scratch", offset)
         width = constant(self.tile.width)
         if form.n.b == 1:
@@ -320,17 +254,18 @@ class MainWriter:
         return [*steps, self._strip(), *([] if self.finished else [self._finish_call()])]
 
     def _sums_at(self) -> ir.Value:
-        if self.target is None:
+        if self.operands.target is None:
             return constant(0)
         row = times(variable("row0"), self.sizes.value(self.form.m.c))
         return plus(variable("c_at"), row)
 
     def _sums(self) -> tuple[ir.Address, ir.Value]:
         """Where the sums of the row tile go, and the stride of their rows."""
-        if self.target is not None:
+        target = self.operands.target
+        if target is not None:
             row = self.sizes.value(self.form.m.c)
-            return ir.Address(self.buffers[self.target.tensor], variable("sums_at")), row
-        at = self.sizes.value(self.sums_offset)
+            return ir.Address(self.operands.buffers[target.tensor], variable("sums_at")), row
+        at = self.sizes.value(self.scratch.sums_offset)
         return ir.Address("scratch", at), self.sizes.value(self.blocks.columns)
 
     def _strip(self) -> ir.Call:
@@ -338,8 +273,8 @@ class MainWriter:
         sums, sums_row = self._sums()
         start, start_row, start_panel = self._start()
         a, a_row = self._a()
-        if self.b_packed:
-            b = ir.Address("scratch", value(self.b_offset))
+        if self.scratch.holds_b:
+            b = ir.Address("scratch", value(self.scratch.b_offset))
             ahead: ir.Value = constant(0)
             step: ir.Value = constant(0)
         else:
@@ -364,12 +299,12 @@ class MainWriter:
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
         value, form = self.sizes.value, self.form
-        if not self.a_packed:
+        if not self.scratch.holds_a:
             at = plus(variable("a_at"), times(variable("row0"), value(form.m.a)))
-            return ir.Address(self.a_name, at), value(form.m.a)
-        row = value(self.k_padded * form.dtype.bytes)
+            return ir.Address(self.operands.a, at), value(form.m.a)
+        row = value(self.scratch.k_padded * form.dtype.bytes)
         inside = minus(variable("row0"), variable("first_row"))
-        return ir.Address("scratch", times(inside, row)), value(self.k_padded)
+        return ir.Address("scratch", times(inside, row)), value(self.scratch.k_padded)
 
     def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
         """What the sums start from: address, stride of rows, stride of panels."""
@@ -386,7 +321,7 @@ class MainWriter:
             variable("column0"),
             *(times(variable(w.name), value(form.stride(w.name))) for w in self.form.loops),
         )
-        return ir.Address(self.buffers[read.tensor], at), row, constant(self.tile.width)
+        return ir.Address(self.operands.buffers[read.tensor], at), row, constant(self.tile.width)
 
     def _finish_call(self) -> ir.Call:
         sums, sums_row = self._sums()
@@ -405,7 +340,7 @@ class MainWriter:
             "finish",
             (
                 sums,
-                *(ir.Address(o.name, constant(0)) for o in self.operands),
+                *(ir.Address(o.name, constant(0)) for o in self.operands.operands),
                 *(scalars[name] for name in FINISH_SCALARS),
                 *(variable(walk.name) for walk in self.form.loops),
                 *(variable(name) for name in self.finish_sizes),
