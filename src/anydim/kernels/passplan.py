@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anydim.kernels.flatten import all_axes
+from anydim.kernels.inference import free_axes
 from anydim.lang.affine import reads
 from anydim.lang.tree import Apply, Cast, Expr, Group, Read, Statement
 from anydim.sizes import Size, as_size, product
@@ -113,8 +114,18 @@ def work(group: Group) -> tuple[Size, Size]:
         each = max(1, round(cost(statement.body)) + bool(statement.combine))
         operations = operations + points * each
     for tensor in (*group.inputs, *group.outputs):
-        moved = moved + product(tensor.type.shape) * tensor.type.dtype.bytes
+        moved = moved + _touched(tensor.name, group) * tensor.type.dtype.bytes
     return operations, moved
+
+
+def _touched(name: str, group: Group) -> Size:
+    """Elements of a tensor that a group reads or writes: all, but of a table the rows looked up."""
+    for statement in group.statements:
+        extents = {axis.name: axis.extent for axis in all_axes(statement)}
+        for read in reads(statement.body):
+            if read.tensor == name and any(reads(index) for index in read.indices):
+                return product(extents[axis] for axis in sorted(free_axes(read)))
+    return product(group.type_of(name).shape)
 
 
 # ---- keeping -----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from anydim.lang.tree import Apply, Axis, Group, Read, SizeTerm, Statement
 from anydim.sizes import Size, align_up, as_size, product
 
 MOST_AHEAD = 3  # inputs whose next row is asked for ahead of time
+PIECE = 8192  # elements of a long row that are done at a time where its elements are independent
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class RowForm:
     """A flattened group with its loops told apart: `outer` ones, and those of a `row`.
 
     `lane` is the axis along vector lanes: the last of `row`, or one of `outer` (then `across`).
-    `scaled` are scalars that stand for a sum whose factors were taken out of it.
+    `scaled` are scalars that stand for a sum whose factors were taken out of it. With `pieces`,
+    rows are cut into pieces that threads share.
     """
 
     group: Group
@@ -32,6 +34,7 @@ class RowForm:
     lane: Axis
     plan: Plan
     scaled: frozenset[str] = frozenset()
+    pieces: bool = False
 
     @property
     def across(self) -> bool:
@@ -39,12 +42,14 @@ class RowForm:
 
     @property
     def whole(self) -> bool:
-        """Whether there is but one row, of elements only: then its elements are shared out.
+        """Whether there is but one row, of independent elements: then threads share those."""
+        return not self.outer and self.independent
 
-        Otherwise rows are.
-        """
+    @property
+    def independent(self) -> bool:
+        """Whether a part of a row can be done without the rest."""
         only_elements = len(self.plan.stored) == len(self.group.outputs)
-        return not self.outer and not self.plan.made and only_elements and len(self.row) == 1
+        return only_elements and not self.plan.made and len(self.row) == 1
 
 
 class Setting:

@@ -28,10 +28,12 @@ from anydim.kernels.loops import (
     run_segment,
     segments,
 )
-from anydim.kernels.rowcells import Cell, Row, Setting
+from anydim.kernels.rowcells import PIECE, Cell, Row, Setting
 from anydim.kernels.values import add, operate
 from anydim.lang.tree import Axis
 from anydim.sizes import Size, ceil_div, product
+
+PART = "part of a row"  # the axis over pieces of rows, or blocks of rows that lanes share
 
 
 class RowProgram:
@@ -63,7 +65,8 @@ class RowProgram:
         if self.form.across:
             rest = product(axis.extent for axis in self._shared())
             return rest * ceil_div(self.form.lane.extent, self.setting.width)
-        return product(axis.extent for axis in self.form.outer)
+        rows = product(axis.extent for axis in self.form.outer)
+        return rows * ceil_div(self.form.lane.extent, PIECE) if self.form.pieces else rows
 
     @property
     def scratch(self) -> Size:
@@ -95,11 +98,16 @@ class RowProgram:
     def _rows_along(self, kernel: Elements, empty: bool) -> None:
         extent = self.setting.value(self.form.lane.extent)
         low, high = (START, STOP) if self.form.whole else (index(0), extent)
-        if not empty:
+        if not empty and not self.form.pieces:
             self.sweeps = segments(kernel, low, high, self.setting.lanes, self.setting.unroll)
             self._distances(kernel)
 
         def one(scope: Elements) -> None:
+            if self.form.pieces:
+                first = scope.name(operate("mul", scope.indices[PART], index(PIECE)))
+                last = scope.name(operate("min", scope.name(add(first, index(PIECE))), extent))
+                lanes, unroll = self.setting.lanes, self.setting.unroll
+                self.sweeps = segments(scope, first, last, lanes, unroll)
             row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
             if empty:
                 row.empty()
@@ -112,6 +120,8 @@ class RowProgram:
             one(kernel)
         else:
             axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
+            if self.form.pieces:
+                axes.append((PART, self.setting.value(ceil_div(self.form.lane.extent, PIECE))))
             parallel_loop(kernel, axes, one)
 
     def _sweep_along(self, row: Row, sweep: int) -> None:
@@ -147,10 +157,8 @@ class RowProgram:
         extent = self.setting.value(lane.extent)
         blocks = self.setting.value(ceil_div(lane.extent, self.setting.width))
         axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
-        block = "lane block"
-
         def one(scope: Elements) -> None:
-            first = scope.name(operate("mul", scope.indices[block], index(self.setting.width)))
+            first = scope.name(operate("mul", scope.indices[PART], index(self.setting.width)))
             constant = lane.extent.constant
             if constant is not None and constant % self.setting.width == 0:
                 scope.steps += self._block(scope, first, None, empty)
@@ -164,7 +172,7 @@ class RowProgram:
             fits = operate("less_equal", index(self.setting.width), left)
             scope.steps.append(ir.If(fits, full, part))
 
-        parallel_loop(kernel, [*axes, (block, blocks)], one)
+        parallel_loop(kernel, [*axes, (PART, blocks)], one)
 
     def _block(
         self, outer: Elements, first: ir.Value, left: ir.Value | None, empty: bool

@@ -14,11 +14,11 @@ from anydim.kernels.ir import Function, Kernel, Operand, Pointer, Scalar, Step
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.passplan import cost, plan_sweeps, work
-from anydim.kernels.rowcells import RowForm, Setting
+from anydim.kernels.rowcells import PIECE, RowForm, Setting
 from anydim.kernels.rowcode import RowProgram
 from anydim.lang.affine import reads, to_expr
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
-from anydim.sizes import Box, Truth, as_size, product, prove
+from anydim.sizes import Box, Truth, as_size, bounds, product, prove
 
 PART_WORK = 1 << 18  # cheap operations on elements that are worth a thread: about 2 us
 TYPICAL_ROW = 128  # elements, where the size is not known
@@ -191,6 +191,8 @@ def row_launch(
     schedule: str, reason: str,
 ) -> Launch:  # fmt: skip
     """The launch of a form with a given width."""
+    longest = bounds(form.lane.extent, box).high
+    form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
     group = form.group
     used = {read.tensor for statement in group.statements for read in reads(statement.body)}
     tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
@@ -240,6 +242,8 @@ def _grain(program: RowProgram) -> int:
     elements = 1
     for axis in program.form.row:
         elements *= max(1, axis.extent.constant or TYPICAL_ROW)
+    if program.form.pieces:
+        elements = min(elements, PIECE)
     if program.form.across:
         elements *= program.setting.width
     return max(1, round(PART_WORK / (each * elements)))

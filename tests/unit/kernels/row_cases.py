@@ -282,6 +282,13 @@ CASES = (
         template="pointwise",
     ),
     Case(
+        "broadcast over the first axis",
+        "def add(T(B,S,C) x, T(S,C) p) -> (y) { y(b,s,c) = x(b,s,c) + p(s,c) }",
+        ("B S C", "S C"),
+        lambda x, p: x + p,
+        template="pointwise",
+    ),
+    Case(
         "permuted",
         "def permuted(T(B,S,R,C) x) -> (y) { y(b,r,s,c) = x(b,s,r,c) * 2 }",
         ("B S R C",),

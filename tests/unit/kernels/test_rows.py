@@ -129,6 +129,15 @@ def test_long_sums_stay_accurate() -> None:
     np.testing.assert_allclose(y, expected, atol=2e-4)
 
 
+@pytest.mark.parametrize("columns", (0, 1, 96, 97, 200))
+def test_long_independent_rows_are_shared_in_pieces(columns: int) -> None:
+    case = BY_NAME["broadcast over the first axis"]
+    made = prepared(case.name, 64)
+    env = {"B": 2, "S": 171, "C": columns}
+    assert made.launch.parallel.evaluate(env) == 2 * -(-171 * columns // 8192)
+    check(case, made, env, float32, parts=3, compiled=True)
+
+
 def test_equal_computations_are_one_kernel() -> None:
     renamed = Case(
         "softmax",
