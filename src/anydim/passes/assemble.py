@@ -20,7 +20,7 @@ from anydim.passes.memory import ArenaPlan, Lifetime, PlanMemory
 from anydim.passes.schedule import Alias, Scheduled
 from anydim.program.steps import ALIGNMENT, Buffer, LaunchStep, Program
 from anydim.runtime.signature import Signature, TensorSpec
-from anydim.sizes import Size, align_up, as_size, maximum, product
+from anydim.sizes import Box, Size, align_up, as_size, maximum, product, simplify
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,8 @@ class Assemble:
             steps=steps,
             kernels=_distinct(item.launch.kernel for item in launches),
             constants=constants,
-            arena_bytes=plan.bytes,
-            scratch_bytes=maximum(
-                as_size(0), *(align_up(item.launch.scratch, ALIGNMENT) for item in launches)
-            ),
+            arena_bytes=simplify(plan.bytes, graph.box),
+            scratch_bytes=_scratch(launches, graph.box),
             threads=self.threads,
         )
 
@@ -112,6 +110,12 @@ class _Names:
             Lifetime(name, align_up(_bytes(self.types[name]), ALIGNMENT), first, last)
             for name, (first, last) in spans.items()
         ]
+
+
+def _scratch(launches: Sequence[Scheduled], box: Box) -> Size:
+    """The most scratch that any launch gives a thread."""
+    sizes = [align_up(item.launch.scratch, ALIGNMENT) for item in launches]
+    return simplify(maximum(0, *sizes), box)
 
 
 def _bytes(kind: TensorType) -> Size:

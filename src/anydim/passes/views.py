@@ -14,9 +14,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from anydim.graph.nodes import Graph
-from anydim.lang.affine import Affine, address, affine, rewrite, row_major_strides, to_expr
+from anydim.lang.affine import Affine, address, affine, reads, rewrite, row_major_strides, to_expr
 from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
-from anydim.passes.flow import Line, inputs_of, live, pack, unpack
+from anydim.passes.flow import Line, live, pack, unpack
 from anydim.sizes import Box, Size, Truth, as_size, prove
 
 
@@ -28,9 +28,11 @@ class Views:
         lines = _absorb_permutations(unpack(graph), graph)
         composed: list[Line] = []
         views: dict[str, Statement] = {}
+        uses = _uses(lines, graph)
         for line in lines:
             line = replace(line, statement=_compose_all(line.statement, views, graph))
-            if is_view(line.statement, graph.types):
+            single = uses[line.target] == 1
+            if is_view(line.statement, graph.types) or (single and is_lookup(line.statement)):
                 views[line.target] = line.statement
             composed.append(line)
         return pack(graph, live(composed, graph.outputs), graph.types)
@@ -42,6 +44,26 @@ def is_view(statement: Statement, types: dict[str, TensorType]) -> bool:
     if statement.combine or not isinstance(body, Read) or body.default is not None:
         return False
     return address(body, types[body.tensor].shape) is not None
+
+
+def is_lookup(statement: Statement) -> bool:
+    """Whether each element is one element of a table, at a position that data gives.
+
+    With a single reader it is cheaper to look up there than to write the rows and read them back.
+    """
+    body = statement.body
+    return (
+        not statement.combine
+        and isinstance(body, Read)
+        and body.default is None
+        and any(reads(index) for index in body.indices)
+    )
+
+
+def _uses(lines: list[Line], graph: Graph) -> Counter[str]:
+    uses = Counter(read.tensor for line in lines for read in reads(line.statement.body))
+    uses.update(graph.outputs)
+    return uses
 
 
 def is_reshape(statement: Statement, types: dict[str, TensorType]) -> bool:
@@ -76,8 +98,7 @@ def _count(shape: tuple[Size, ...]) -> Size:
 
 def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
     """Let a producer write the permuted tensor when only the permutation reads it."""
-    uses = Counter(name for line in lines for name in inputs_of(line.statement))
-    uses.update(graph.outputs)
+    uses = _uses(lines, graph)
     place = {line.target: position for position, line in enumerate(lines)}
     result: list[Line | None] = list(lines)
     for position in range(len(lines)):
@@ -137,7 +158,7 @@ def compose(
     assert isinstance(source, Read)
     if read.flat:
         form = affine(read.indices[0])
-        if form is None:
+        if form is None or not is_view(view, graph.types):
             return None
         if is_reshape(view, graph.types):
             return Read(source.tensor, (to_expr(form),), flat=True)
