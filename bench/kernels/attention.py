@@ -1,8 +1,8 @@
-"""Attention of BERT beside onnxruntime's nodes for it, one thread: python -m bench.kernels.attention
+"""BERT's attention beside onnxruntime's nodes for it: python -m bench.kernels.attention
 
 onnxruntime runs Reshape, Transpose, MatMul, Div, Add, Softmax, MatMul, Transpose, Reshape on the
-same arrays, bound once; anydim runs its one kernel. Both are called in turn, and what counts is
-the median of the ratios of neighbours. Results are compared first.
+same arrays, bound once; anydim runs its one kernel. Both are called in turn on one thread, and
+what counts is the median of the ratios of neighbours. Results are compared first.
 """
 
 from __future__ import annotations

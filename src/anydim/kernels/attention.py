@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from anydim.base.dtypes import float32, uint8
 from anydim.kernels import ir
 from anydim.kernels.arithmetic import constant, variable
-from anydim.kernels.attention_body import Plan, attention_steps
+from anydim.kernels.attention_body import attention_steps
 from anydim.kernels.attention_form import Form, attention_form
+from anydim.kernels.attention_plan import Plan
 from anydim.kernels.attention_tiles import tile_library, tile_rows
 from anydim.kernels.elements import Context, SizeParameters
 from anydim.kernels.launch import Argument, Launch, Machine
@@ -26,10 +27,10 @@ from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.affine import reads
 from anydim.lang.tree import Group, Tensor
-from anydim.sizes import Box, Size, Truth, product, prove
+from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 MOST_KEYS = 512  # in one block
-GRAIN = 2  # units worth a thread
+UNITS_OF_ONE_BLOCK = 8  # of at most two tiles each, worth a thread
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,13 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     rows = tile_rows(machine.registers)
     fitting = machine.l1_bytes // 2 // (rows * float32.bytes)
     key_block = max(lanes, min(MOST_KEYS, fitting // lanes * lanes))
-    odd = (form.width.extent.constant or 0) % lanes != 0
-    return Attention(8 * rows, key_block, lanes, rows, copies=odd)
+    tiles = 2 if _fit(form, key_block, box) else 8
+    return Attention(tiles * rows, key_block, lanes, rows)
+
+
+def _fit(form: Form, key_block: int, box: Box) -> bool:
+    """Whether all keys always fit one block."""
+    return prove(form.key.extent, "<=", key_block, box) is Truth.PROVED
 
 
 def lower(
@@ -69,34 +75,34 @@ def lower(
     """The launch of a matched group."""
     form = attention_form(group)
     assert form is not None
-    fits = prove(form.key.extent, "<=", schedule.key_block, box) is Truth.PROVED
+    fit = _fit(form, schedule.key_block, box)
     plan = Plan(
-        form,
-        tile_library(schedule.lanes, schedule.rows),
-        schedule.rows,
-        schedule.lanes,
-        schedule.query_block,
-        schedule.key_block,
-        blocks=not fits,
+        form=form,
+        library=tile_library(schedule.lanes, schedule.rows),
+        rows=schedule.rows,
+        tiles=max(1, schedule.query_block // schedule.rows),
+        lanes=schedule.lanes,
+        key_block=schedule.key_block,
+        l2_bytes=machine.l2_bytes,
+        blocks=not fit,
         copies=schedule.copies or (form.width.extent.constant or 0) % schedule.lanes != 0,
     )
     tensors = _tensors(group, form)
     sizes = SizeParameters()
     kernel = _kernel(plan, group, tensors, sizes, machine)
+    way = "all keys in one block" if fit else "online softmax over blocks of keys"
     return Launch(
         kernel=kernel,
         arguments=tuple(Argument(tensor.name) for tensor in tensors),
         sizes=sizes.sizes,
         parallel=product(axis.extent for axis in form.batch) * plan.chunks,
-        grain=GRAIN,
+        grain=UNITS_OF_ONE_BLOCK if fit else 1,
         scratch=plan.scratch,
         flops=_flops(form),
-        moved=product(()) * sum_of(tensors),
+        moved=_bytes(tensors),
         schedule=print_schedule(schedule),
-        reason="two products joined by softmax: " + (
-            "all keys in one block" if fits else "online softmax over blocks of keys"
-        ),
-    )  # fmt: skip
+        reason=f"two products joined by softmax; {way}",
+    )
 
 
 def _tensors(group: Group, form: Form) -> list[Tensor]:
@@ -113,24 +119,22 @@ def _kernel(
     buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     steps = attention_steps(plan, Context(types, sizes, machine, buffers))
-    places = [(part.name, sizes.value(at)) for part, at in plan.places()]
+    places = [(part.name, sizes.value(part.offset)) for part in plan.parts]
     operands = tuple(
         ir.Operand(buffers[t.name], t.type.dtype, t in group.outputs) for t in tensors
     )
-    shared = (
+    shared: tuple[ir.Pointer | ir.Scalar, ...] = (
         *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
         *(ir.Scalar(name) for name in (*sizes.names, "start", "stop")),
     )
     parts = tuple(ir.Pointer(name, float32) for name, _ in places)
     units = ir.Function("units", (*shared, *parts), steps)
-    call = ir.Call(
-        "units",
-        (
-            *(ir.Address(operand.name, constant(0)) for operand in operands),
-            *(variable(name) for name in (*sizes.names, "start", "stop")),
-            *(ir.Address("scratch", at) for _, at in places),
-        ),
+    arguments: tuple[ir.Value | ir.Address, ...] = (
+        *(ir.Address(operand.name, constant(0)) for operand in operands),
+        *(variable(name) for name in (*sizes.names, "start", "stop")),
+        *(ir.Address("scratch", at) for _, at in places),
     )
+    call = ir.Call("units", arguments)
     main = ir.Function("main", (*shared, ir.Pointer("scratch", uint8)), (call,))
     return named_kernel("attention", operands, sizes.names, (units, main), (plan.library,))
 
@@ -140,10 +144,8 @@ def _flops(form: Form) -> Size:
     return rows * form.key.extent * (form.depth.extent + form.width.extent) * 2
 
 
-def sum_of(tensors: list[Tensor]) -> Size:
-    """Bytes of all tensors together."""
-    total = product(())
-    total = total - total
+def _bytes(tensors: list[Tensor]) -> Size:
+    total = as_size(0)
     for tensor in tensors:
         total = total + product(tensor.type.shape) * tensor.type.dtype.bytes
     return total

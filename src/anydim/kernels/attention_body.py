@@ -1,25 +1,23 @@
 """The loops of attention: work units, blocks of keys, tiles of queries.
 
-    for unit in start:stop                      one batch position and one chunk of its queries
+    for unit in start:stop                      one position of the batch, a few tiles of queries
       for block of keys                         one pass when all keys fit
         pack keys (and values)                  unless the unit before packed the same
         for tile of queries
           scores = queries * keys               register tiles
-          softmax of the tile's rows            the scores never leave the nearest cache
+          scores to powers                      they never leave the nearest cache
           mixed = powers * values               register tiles
-          result rows
+          rows of the result
 """
 
 from __future__ import annotations
-
-from dataclasses import dataclass
-from functools import cached_property
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.arithmetic import (
     compare,
     constant,
+    either,
     first_lanes,
     greatest,
     least,
@@ -28,95 +26,17 @@ from anydim.kernels.arithmetic import (
     plus,
     quotient,
     quotient_up,
-    register,
     round_down,
     times,
     variable,
 )
-from anydim.kernels.attention_form import Factor, Form
+from anydim.kernels.attention_form import Factor
 from anydim.kernels.attention_packing import copy_keys, copy_values, pack_keys
-from anydim.kernels.attention_rows import RowPlan, finish_rows, softmax_rows
+from anydim.kernels.attention_plan import LINE, Plan
+from anydim.kernels.attention_rows import largest_scores, powers, result_rows
 from anydim.kernels.attention_tiles import multiply
 from anydim.kernels.elements import Context, Elements, operate
-from anydim.sizes import Size, align_up, as_size, ceil_div, minimum
-
-LINE = 64
-
-
-@dataclass(frozen=True)
-class Part:
-    """A part of the scratch memory: float32 elements, from a whole line on."""
-
-    name: str
-    elements: Size
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The decisions behind the code. `blocks`: the keys may take more than one block."""
-
-    form: Form
-    library: ir.Library
-    rows: int
-    lanes: int
-    query_block: int
-    key_block: int
-    blocks: bool
-    copies: bool
-
-    @property
-    def depth(self) -> int:
-        return int(self.form.depth.extent.constant or 0)
-
-    @property
-    def stride(self) -> int:
-        """Elements between rows of scores: a block and a line, so that rows spread over sets."""
-        return self.key_block + self.lanes
-
-    @property
-    def row_plan(self) -> RowPlan:
-        return RowPlan(self.form, self.lanes, self.stride, self.blocks)
-
-    @property
-    def chunks(self) -> Size:
-        return ceil_div(self.form.query.extent, self.query_block)
-
-    @cached_property
-    def parts(self) -> tuple[Part, ...]:
-        """The scratch memory of a thread."""
-        keys = self.form.key.extent
-        padded = self.row_plan.padded
-        rows = self.query_block
-        some = minimum(align_up(keys, self.lanes), as_size(self.key_block))
-        found = [
-            Part("scores", as_size(self.rows * self.stride)),
-            Part("mixed", as_size(self.rows * padded)),
-            Part("totals", as_size(rows)),
-        ]
-        if self.blocks:
-            found += [
-                Part("tops", as_size(rows)),
-                Part("keeps", as_size(self.rows)),
-                Part("sums", as_size(rows * padded)),
-            ]
-        found.append(Part("packed_keys", some * self.depth))
-        if self.copies:
-            found.append(Part("packed_values", some * padded))
-        return tuple(found)
-
-    def places(self) -> tuple[tuple[Part, Size], ...]:
-        """Each part and the byte it begins at."""
-        at = as_size(0)
-        found = []
-        for part in self.parts:
-            found.append((part, at))
-            at = at + align_up(part.elements * float32.bytes, LINE)
-        return tuple(found)
-
-    @property
-    def scratch(self) -> Size:
-        part, at = self.places()[-1]
-        return at + align_up(part.elements * float32.bytes, LINE)
+from anydim.sizes import Size, as_size
 
 
 def attention_steps(plan: Plan, context: Context) -> tuple[ir.Step, ...]:
@@ -129,52 +49,90 @@ class _Body:
         self.plan = plan
         self.form = plan.form
         self.context = context
-        self.kernel = Elements(context)
         names = [axis.name for axis in self.form.batch]
-        indices = {name: variable(f"batch{n}") for n, name in enumerate(names)}
-        self.unit = self.kernel.inner(indices)
+        self.kernel = Elements(context)
+        self.here = self.kernel.inner({n: variable(f"batch{i}") for i, n in enumerate(names)})
+        self.next = self.kernel.inner({n: variable(f"next{i}") for i, n in enumerate(names)})
 
     def size(self, value: Size | int) -> ir.Value:
         return self.context.sizes.value(as_size(value))
 
     def steps(self) -> tuple[ir.Step, ...]:
-        """All of it."""
-        body = self._blocks()
-        chunk_rows = quotient_up(self.size(self.form.query.extent), variable("chunks"))
-        left = minus(self.size(self.form.query.extent), variable("chunk_start"))
+        """All of it. Heights of tiles are even: the first `taller` have one row more."""
+        queries, tiles = self.size(self.form.query.extent), variable("tiles")
+        blocks, moved = self._blocks(), self.size(self.plan.operand_bytes)
         unit = loop(
             "unit", variable("start"), variable("stop"), 1,
             *self._position(),
-            ir.Let("chunk_start", times(variable("chunk"), variable("chunk_rows"))),
-            ir.Let("chunk_count", greatest(least(left, variable("chunk_rows")), 0)),
-            *self.unit.steps,
-            *body,
+            *self._next_position(),
+            *self.here.steps,
+            *self.next.steps,
+            ir.Let("tile_start", times(variable("chunk"), self.plan.tiles)),
+            ir.Let("tile_stop", least(plus(variable("tile_start"), self.plan.tiles), tiles)),
+            ir.Let("unit_first", _tile_row(variable("tile_start"))),
+            *blocks,
         )  # fmt: skip
         return (
             ir.Let("chunks", self.size(self.plan.chunks)),
-            ir.Let("chunk_rows", chunk_rows),
+            ir.Let("tiles", quotient_up(queries, self.plan.rows)),
+            ir.Let("height", quotient(queries, tiles)),
+            ir.Let("taller", minus(queries, times(variable("height"), tiles))),
             ir.Let("key_count", self.size(self.form.key.extent)),
+            ir.Let("is_far", compare("less", self.size(self.plan.l2_bytes), moved)),
             *self.kernel.steps,
             unit,
         )
 
+    # ---- positions of the batch ----------------------------------------------------------------
+
     def _position(self) -> list[ir.Step]:
-        """The chunk and the batch indices of a unit; the last batch axis runs fastest."""
+        """The chunk of queries and the batch indices of a unit; the last index runs fastest."""
         steps: list[ir.Step] = []
         rest: ir.Value = variable("unit")
-
-        def split(name: str, left: str, extent: ir.Value) -> ir.Value:
-            steps.append(ir.Let(left, quotient(rest, extent)))
-            steps.append(ir.Let(name, minus(rest, times(variable(left), extent))))
-            return variable(left)
-
-        rest = split("chunk", "position", variable("chunks"))
-        for number in range(len(self.form.batch) - 1, 0, -1):
-            extent = self.size(self.form.batch[number].extent)
-            rest = split(f"batch{number}", f"position{number}", extent)
+        axes = [(f"batch{n}", self.size(a.extent)) for n, a in enumerate(self.form.batch)]
+        axes = [("chunk", variable("chunks")), *axes[:0:-1]]
+        for name, extent in axes:
+            steps.append(ir.Let(f"{name}_rest", quotient(rest, extent)))
+            steps.append(ir.Let(name, minus(rest, times(variable(f"{name}_rest"), extent))))
+            rest = variable(f"{name}_rest")
         if self.form.batch:
             steps.append(ir.Let("batch0", rest))
         return steps
+
+    def _next_position(self) -> list[ir.Step]:
+        """The batch indices of the position after this one; after the last the first again."""
+        steps: list[ir.Step] = []
+        carry: ir.Value = constant(1)
+        for number in range(len(self.form.batch) - 1, -1, -1):
+            raised = plus(variable(f"batch{number}"), carry)
+            extent = self.size(self.form.batch[number].extent)
+            ends = compare("greater_equal", raised, extent)
+            steps.append(ir.Let(f"next{number}", either(ends, constant(0), raised)))
+            carry = either(ends, constant(1), constant(0))
+        return steps
+
+    def _ahead(self) -> tuple[ir.Step, ...]:
+        """Ask for what the next position reads in the row of this number, if it may be far away.
+
+        Rows of one head lie apart in memory; no processor guesses them.
+        """
+        form = self.form
+        steps: list[ir.Step] = []
+        for name, factor, row, column in (
+            ("queries", form.queries, form.query, form.depth),
+            ("keys", form.keys, form.key, form.depth),
+            ("values", form.values, form.key, form.width),
+        ):
+            if factor.address.stride(column.name).constant != 1:
+                continue
+            start = self.next.offset(factor.at(row.name, column.name))
+            stride = self.size(factor.address.stride(row.name))
+            at = plus(start, times(variable("out_query"), stride))
+            steps.append(ir.Let(f"{name}_ahead", at))
+            for first in range(0, int(column.extent.constant or 0), LINE // float32.bytes):
+                line = plus(variable(f"{name}_ahead"), first)
+                steps.append(ir.Prefetch(self.context.buffers[factor.tensor], line))
+        return (ir.If(ir.Var(ir.FLAG, "is_far"), tuple(steps)),)
 
     # ---- blocks of keys ------------------------------------------------------------------------
 
@@ -186,92 +144,70 @@ class _Body:
             ir.Let("whole", round_down(variable("count"), lanes)),
             ir.Let("inside_keys", first_lanes(tail, lanes)),
             *self._pack(),
-            *self._tiles(),
+            self._tiles(),
         ]
         if not self.plan.blocks:
-            return [
-                ir.Let("block", constant(0)),
-                ir.Let("count", variable("key_count")),
-                *inside,
-            ]
+            count = ir.Let("count", variable("key_count"))
+            return [ir.Let("block", constant(0)), count, *inside]
         size = self.plan.key_block
-        count = least(minus(variable("key_count"), variable("block")), size)
-        stop = greatest(variable("key_count"), 1)
-        return [loop("block", 0, stop, size, ir.Let("count", count), *inside)]
+        count = ir.Let("count", least(minus(variable("key_count"), variable("block")), size))
+        return [loop("block", 0, greatest(variable("key_count"), 1), size, count, *inside)]
 
     def _pack(self) -> list[ir.Step]:
-        """Pack a block of keys; the only block stays packed for all chunks of a batch position."""
-        plan, form = self.plan, self.form
-        steps: list[ir.Step] = []
-        along_depth = form.keys.address.stride(form.depth.name).constant == 1
-        pack, axis = (pack_keys, form.key) if along_depth else (copy_keys, form.depth)
-        start = self._start(steps, "key_start", form.keys, form.key.name, form.depth.name)
-        stride = self.size(form.keys.address.stride(axis.name))
+        """Pack a block of keys; the only block stays packed for all chunks of a position."""
+        plan, form, count = self.plan, self.form, variable("count")
         source = self.context.buffers[form.keys.tensor]
-        steps += pack(source, start, stride, variable("count"), plan.depth, plan.lanes)
+        steps = [self._at("keys_at", form.keys, form.depth.name)]
+        if form.keys.address.stride(form.depth.name).constant == 1:
+            stride = self.size(form.keys.address.stride(form.key.name))
+            steps += pack_keys(source, variable("keys_at"), stride, count, plan.depth, plan.lanes)
+        else:
+            stride = self.size(form.keys.address.stride(form.depth.name))
+            steps += copy_keys(source, variable("keys_at"), stride, count, plan.depth, plan.lanes)
         if plan.copies:
-            start = self._start(
-                steps, "copy_start", form.values, form.key.name, form.width.name
-            )
-            width = int(form.width.extent.constant or 0)
+            source = self.context.buffers[form.values.tensor]
+            stride = self.size(form.values.address.stride(form.key.name))
+            steps.append(self._at("copy_at", form.values, form.width.name))
             steps += copy_values(
-                self.context.buffers[form.values.tensor],
-                start,
-                self.size(form.values.address.stride(form.key.name)),
-                variable("count"),
-                width,
-                plan.lanes,
+                source, variable("copy_at"), stride, count, plan.width, plan.lanes
             )
         if plan.blocks:
             return steps
-        new = operate(
-            "or",
-            compare("equal", variable("chunk"), 0),
-            compare("equal", variable("unit"), variable("start")),
-        )
-        return [ir.If(new, tuple(steps))]
+        first_chunk = compare("equal", variable("chunk"), 0)
+        first_unit = compare("equal", variable("unit"), variable("start"))
+        return [ir.If(operate("or", first_chunk, first_unit), tuple(steps))]
 
-    def _start(
-        self, steps: list[ir.Step], name: str, factor: Factor, *moving: str
-    ) -> ir.Value:
-        """The address of a factor at the first key of the block."""
-        base = self.unit.offset(factor.at(*moving))
-        step = self.size(factor.address.stride(self.form.key.name))
-        steps.append(ir.Let(name, plus(base, times(variable("block"), step))))
-        return variable(name)
+    def _at(self, name: str, factor: Factor, column: str) -> ir.Step:
+        """Name the address of keys or values at the first key of the block."""
+        base = self.here.offset(factor.at(self.form.key.name, column))
+        stride = self.size(factor.address.stride(self.form.key.name))
+        return ir.Let(name, plus(base, times(variable("block"), stride)))
 
     # ---- tiles of queries ----------------------------------------------------------------------
 
-    def _tiles(self) -> list[ir.Step]:
-        """Tiles of even height, as many as it takes."""
-        taller = minus(variable("chunk_count"), times(variable("height"), variable("tiles")))
-        extra = ir.Convert(ir.INDEX, compare("less", variable("number"), variable("taller")))
-        return [
-            ir.Let("tiles", quotient_up(variable("chunk_count"), self.plan.rows)),
-            ir.Let("height", quotient(variable("chunk_count"), variable("tiles"))),
-            ir.Let("taller", taller),
-            ir.Declare("done", constant(0)),
-            loop(
-                "number", 0, variable("tiles"), 1,
-                ir.Let("at", register("done")),
-                ir.Let("tile", plus(variable("height"), extra)),
-                ir.Let("first", plus(variable("chunk_start"), variable("at"))),
-                *self._scores(),
-                softmax_rows(self.plan.row_plan, self.unit),
-                *self._mix(),
-                finish_rows(self.plan.row_plan, self.unit),
-                ir.Assign("done", plus(variable("at"), variable("tile"))),
-            ),
-        ]  # fmt: skip
+    def _tiles(self) -> ir.Step:
+        number = variable("number")
+        taller = ir.Convert(ir.INDEX, compare("less", number, variable("taller")))
+        return loop(
+            "number", variable("tile_start"), variable("tile_stop"), 1,
+            ir.Let("tile", plus(variable("height"), taller)),
+            ir.Let("first", _tile_row(number)),
+            ir.Let("at", minus(variable("first"), variable("unit_first"))),
+            *self._scores(),
+            largest_scores(self.plan, self.here),
+            powers(self.plan, self.context),
+            *self._mix(),
+            result_rows(self.plan, self.here, self._ahead()),
+        )  # fmt: skip
 
     def _scores(self) -> list[ir.Step]:
-        plan, form = self.plan, self.form
-        base = self.unit.offset(form.queries.at(form.query.name, form.depth.name))
-        stride = self.size(form.queries.address.stride(form.query.name))
+        plan, queries, query = self.plan, self.form.queries, self.form.query.name
+        base = self.here.offset(queries.at(query, self.form.depth.name))
+        stride = self.size(queries.address.stride(query))
         call = multiply(
             plan.library,
             variable("tile"),
-            ir.Address(self.context.buffers[form.queries.tensor], variable("query_start")),
+            ir.Address(self.context.buffers[queries.tensor], variable("queries_at")),
             ir.Address("packed_keys", constant(0)),
             ir.Address("scores", constant(0)),
             constant(plan.depth),
@@ -281,32 +217,34 @@ class _Body:
             constant(plan.stride),
             variable("panels"),
         )
-        return [ir.Let("query_start", plus(base, times(variable("first"), stride))), call]
+        return [ir.Let("queries_at", plus(base, times(variable("first"), stride))), call]
 
     def _mix(self) -> list[ir.Step]:
-        plan, form = self.plan, self.form
-        padded = plan.row_plan.padded
-        steps: list[ir.Step] = []
+        plan, values = self.plan, self.form.values
         if plan.copies:
-            values = ir.Address("packed_values", constant(0))
-            stride: ir.Value = constant(padded)
+            steps: list[ir.Step] = []
+            source = ir.Address("packed_values", constant(0))
+            stride: ir.Value = constant(plan.padded)
         else:
-            start = self._start(
-                steps, "value_start", form.values, form.key.name, form.width.name
-            )
-            values = ir.Address(self.context.buffers[form.values.tensor], start)
-            stride = self.size(form.values.address.stride(form.key.name))
+            steps = [self._at("values_at", values, self.form.width.name)]
+            source = ir.Address(self.context.buffers[values.tensor], variable("values_at"))
+            stride = self.size(values.address.stride(self.form.key.name))
         call = multiply(
             plan.library,
             variable("tile"),
             ir.Address("scores", constant(0)),
-            values,
+            source,
             ir.Address("mixed", constant(0)),
             variable("count"),
             constant(plan.stride),
             stride,
             constant(plan.lanes),
-            constant(padded),
-            constant(padded // plan.lanes),
+            constant(plan.padded),
+            constant(plan.padded // plan.lanes),
         )
         return [*steps, call]
+
+
+def _tile_row(tile: ir.Value) -> ir.Value:
+    """The first query of a tile."""
+    return plus(times(tile, variable("height")), least(tile, variable("taller")))

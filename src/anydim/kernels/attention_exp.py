@@ -39,6 +39,6 @@ def exp_nonpositive(scope: Elements, x: ir.Value) -> ir.Value:
     bits = ir.Type(int32, lanes)
     exponent = operate("shift_left", ir.Bitcast(bits, shifted), number(int32, 23, lanes))
     total = operate("add", scope.name(ir.Bitcast(bits, power)), scope.name(exponent))
-    result = scope.name(ir.Bitcast(ir.Type(float32, lanes), scope.name(total)))
     below = scope.name(operate("less", x, real(LOW)))
-    return scope.name(operate("select", below, real(0.0), result))
+    kept = operate("select", below, number(int32, 0, lanes), scope.name(total))
+    return scope.name(ir.Bitcast(ir.Type(float32, lanes), scope.name(kept)))

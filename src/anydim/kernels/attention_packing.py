@@ -7,6 +7,8 @@ masked later.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.arithmetic import (
@@ -95,7 +97,9 @@ def _columns(
     return steps
 
 
-def _transposed(rows: list[ir.Var], let) -> list[ir.Var]:  # type: ignore[no-untyped-def]
+def _transposed(
+    rows: list[ir.Var], let: Callable[[str, ir.Value], ir.Var]
+) -> list[ir.Var]:
     """Four vectors with each group of four lanes, across the four, transposed."""
     vector = rows[0].type
 
@@ -123,25 +127,18 @@ def _transposed(rows: list[ir.Var], let) -> list[ir.Var]:  # type: ignore[no-unt
 def copy_keys(
     keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int
 ) -> list[ir.Step]:
-    """Steps that fill buffer "packed_keys" from columns: neighbours are keys, `stride` apart elements."""
-    return _vectors("packed_keys", keys, "panel", "column", lanes, count, start, stride, depth)
-
-
-def _vectors(
-    target: str, source: str, panel: str, row: str, lanes: int,
-    count: ir.Value, start: ir.Value, stride: ir.Value, rows: int,
-) -> list[ir.Step]:  # fmt: skip
+    """Steps that fill buffer "packed_keys" from columns, `stride` apart, of neighbouring keys."""
     vector = ir.Type(float32, lanes)
-    first = times(variable(panel), lanes)
-    at = plus(start, times(variable(row), stride), first)
-    inside = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
-    to = times(plus(times(variable(panel), rows), variable(row)), lanes)
-    store = ir.Store(target, to, ir.Load(vector, source, at, inside))
+    first = times(variable("panel"), lanes)
+    at = plus(start, times(variable("key_row"), stride), first)
+    inside = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside_panel")
+    to = times(plus(times(variable("panel"), depth), variable("key_row")), lanes)
+    store = ir.Store("packed_keys", to, ir.Load(vector, keys, at, inside))
     return [
         loop(
-            panel, 0, variable("panels"), 1,
-            ir.Let("inside", first_lanes(minus(count, first), lanes)),
-            loop(row, 0, rows, 1, store),
+            "panel", 0, variable("panels"), 1,
+            ir.Let("inside_panel", first_lanes(minus(count, first), lanes)),
+            loop("key_row", 0, depth, 1, store),
         )
     ]  # fmt: skip
 
@@ -149,7 +146,7 @@ def _vectors(
 def copy_values(
     values: str, start: ir.Value, stride: ir.Value, count: ir.Value, width: int, lanes: int
 ) -> list[ir.Step]:
-    """Steps that fill buffer "packed_values" with rows of `width`, padded with zeros to whole vectors."""
+    """Steps that fill buffer "packed_values" with rows of `width`, zeros to whole vectors."""
     vector = ir.Type(float32, lanes)
     padded = -(-width // lanes) * lanes
     steps: list[ir.Step] = []

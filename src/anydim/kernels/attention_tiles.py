@@ -15,7 +15,6 @@ from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.arithmetic import (
     compare,
-    constant,
     loop,
     plus,
     register,
@@ -25,7 +24,6 @@ from anydim.kernels.arithmetic import (
 )
 from anydim.kernels.elements import number, operate
 
-UNROLL = 1
 SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
 
@@ -68,9 +66,7 @@ def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
         ),
         (
             ir.Let("even", round_down(variable("vectors"), 2)),
-            ir.Let("whole", round_down(variable("count"), UNROLL)),
             *(ir.Let(f"a{i}", times(variable("a_row"), i)) for i in range(rows)),
-            *(ir.Let(f"b{u}", times(variable("b_row"), u)) for u in range(UNROLL)),
             pairs,
             odd,
         ),
@@ -79,47 +75,38 @@ def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
 
 
 def _tile(panel: str, rows: int, vectors: int, lanes: int) -> list[ir.Step]:
-    """The sums of `rows` x `vectors` vectors, from zero to their place in c."""
+    """The sums of `rows` x `vectors` vectors, from zero to their place in c.
+
+    One step of k per turn: in a longer text LLVM moves loads up until registers run out.
+    """
     vector = ir.Type(float32, lanes)
-    sums = [(i, j) for i in range(rows) for j in range(vectors)]
-    steps: list[ir.Step] = [
+    sums = {(i, j): f"{panel}_c{i}_{j}" for i in range(rows) for j in range(vectors)}
+    starts = [
         ir.Declare(f"{panel}_b{j}", times(plus(variable(panel), j), variable("b_panel")))
         for j in range(vectors)
     ]
-    for i, j in sums:
-        steps.append(ir.Declare(f"{panel}_c{i}_{j}", number(float32, 0, lanes)))
-    for name, start, stop, unroll in (
-        ("k", constant(0), variable("whole"), UNROLL),
-        ("r", variable("whole"), variable("count"), 1),
-    ):
-        body: list[ir.Step] = []
-        for u in range(unroll):
-            body += _one(panel, f"{panel}_{name}", u, rows, vectors, lanes)
-        for j in range(vectors):
-            at = f"{panel}_b{j}"
-            body.append(ir.Assign(at, plus(register(at), times(variable("b_row"), unroll))))
-        steps.append(loop(f"{panel}_{name}", start, stop, unroll, *body))
-    for i, j in sums:
-        column = plus(times(variable(panel), lanes), j * lanes)
-        at = plus(times(variable("c_row"), i), column)
-        steps.append(ir.Store("c", at, ir.Get(vector, f"{panel}_c{i}_{j}")))
-    return steps
-
-
-def _one(panel: str, k: str, u: int, rows: int, vectors: int, lanes: int) -> list[ir.Step]:
-    """Step number `u` of the unrolled sum over k."""
-    vector = ir.Type(float32, lanes)
-    steps: list[ir.Step] = []
+    k = f"{panel}_k"
+    body: list[ir.Step] = []
     for j in range(vectors):
-        at = plus(register(f"{panel}_b{j}"), variable(f"b{u}")) if u else None
-        load = ir.Load(vector, "b", at or register(f"{panel}_b{j}"))
-        steps.append(ir.Let(f"{k}_b{u}_{j}", load))
+        load = ir.Load(vector, "b", register(f"{panel}_b{j}"))
+        body.append(ir.Let(f"{panel}_right{j}", load))
     for i in range(rows):
-        at = plus(variable(f"a{i}"), variable(k), u) if i else plus(variable(k), u)
-        a = ir.Splat(vector, ir.Load(ir.Type(float32), "a", at))
-        steps.append(ir.Let(f"{k}_a{u}_{i}", a))
+        load = ir.Load(ir.Type(float32), "a", plus(variable(f"a{i}"), variable(k)))
+        body.append(ir.Let(f"{panel}_left{i}", ir.Splat(vector, load)))
         for j in range(vectors):
-            name = f"{panel}_c{i}_{j}"
-            product = (ir.Var(vector, f"{k}_a{u}_{i}"), ir.Var(vector, f"{k}_b{u}_{j}"))
-            steps.append(ir.Assign(name, operate("fma", *product, ir.Get(vector, name))))
-    return steps
+            factors = (ir.Var(vector, f"{panel}_left{i}"), ir.Var(vector, f"{panel}_right{j}"))
+            total = operate("fma", *factors, ir.Get(vector, sums[i, j]))
+            body.append(ir.Assign(sums[i, j], total))
+    for j in range(vectors):
+        after = plus(register(f"{panel}_b{j}"), variable("b_row"))
+        body.append(ir.Assign(f"{panel}_b{j}", after))
+    first = times(variable(panel), lanes)
+    return [
+        *starts,
+        *(ir.Declare(name, number(float32, 0, lanes)) for name in sums.values()),
+        loop(k, 0, variable("count"), 1, *body),
+        *(
+            ir.Store("c", plus(times(variable("c_row"), i), first, j * lanes), ir.Get(vector, name))
+            for (i, j), name in sums.items()
+        ),
+    ]

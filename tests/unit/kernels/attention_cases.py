@@ -1,136 +1,179 @@
-"""Attentions as definitions of the language, and how to run one at some sizes."""
+"""Attentions written in the language, with their inputs and their meaning in float64."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
-from anydim.base.dtypes import DType, float32, float64
-from anydim.kernels.attention import TEMPLATE
-from anydim.kernels.launch import Launch, Machine
+from anydim.base.dtypes import DType, boolean, float32, float64, int64
 from anydim.lang.evaluate import evaluate
 from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
-from anydim.targets.llvm.run import call
+
+BOX = Box.of(*(Dim(name, 0, 512) for name in ("B", "H", "Q", "K")))
+LONG = Box.of(*(Dim(name, 0, 5000) for name in ("B", "H", "Q", "K")))
 
 SOFTMAX = """
-  top({rows}) max=! x({rows}, k)
-  e({rows}, k) = exp(x({rows}, k) - top({rows}))
-  total({rows}) +=! e({rows}, k)
-  p({rows}, k) = e({rows}, k) / total({rows})
+  top({r}) max=! x({r},k)
+  e({r},k) = exp(x({r},k) - top({r}))
+  total({r}) +=! e({r},k)
+  p({r},k) = e({r},k) / total({r})
+"""
+MERGED = """
+  top({r}) max=! {score}
+  total({r}) +=! exp({score} - top({r}))
+  share({r}) = 1.0 / total({r})
+  p({r},k) = share({r}) * exp({score} - top({r}))
+"""
+SPLIT = """
+  top({r}) max=! x({r},k)
+  less({r},k) = x({r},k) - top({r})
+  e({r},k) = exp(less({r},k))
+  total({r}) +=! e({r},k)
+  p({r},k) = e({r},k) * (1 / total({r}))
 """
 
 
 @dataclass(frozen=True)
 class Case:
-    """`inputs` are parameters as written in the text, `shapes` their shapes in the dims."""
+    """`inputs` maps 'name type' to a shape in the dims B, H, Q, K of the box."""
 
-    inputs: str
-    shapes: tuple[str, ...]
+    name: str
+    inputs: Mapping[str, str]
     body: str
-    kinds: Mapping[int, DType] = field(default_factory=dict)
-    most_keys: int = 512
+    kinds: Mapping[str, DType] = field(default_factory=dict)
 
-    def box(self) -> Box:
-        """Dims B, H, Q and K; key blocks are needed when K may be above 512."""
-        dims = [Dim(name, 0, 2000) for name in ("B", "H", "Q")]
-        return Box.of(*dims, Dim("K", 0, self.most_keys))
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.inputs)
 
-    def group(self) -> Group:
-        """The statements as a group."""
-        text = f"def attention({self.inputs}) -> (o) {{ {self.body} }}"
-        types = [
-            TensorType(self.kinds.get(n, float32), tuple(as_size(s) for s in shape.split()))
-            for n, shape in enumerate(self.shapes)
-        ]
-        return instantiate(parse_definition(text), types, box=self.box())
+    def kind(self, name: str) -> DType:
+        return self.kinds.get(name, float32)
 
-    def arrays(self, sizes: Mapping[str, int], scale: float = 1.0) -> list[np.ndarray]:
-        """Random inputs."""
-        random = np.random.default_rng(sum(sizes.values()))
+    def group(self, box: Box = BOX) -> Group:
+        """The statements."""
+        return _group(self.name, box)
+
+    def arrays(self, env: Mapping[str, int], spread: float = 1.0) -> list[np.ndarray]:
+        """Random inputs; a scalar is 2.5, so that scores stay of an order float32 resolves."""
+        random = np.random.default_rng(sum(env.values()))
         made = []
-        for n, shape in enumerate(self.shapes):
-            extents = [as_size(s).evaluate(sizes) for s in shape.split()]
-            kind = self.kinds.get(n, float32)
-            values = random.standard_normal(extents) * scale
-            made.append((values > 0).astype(kind.numpy) if kind != float32 else values)
-        return [a.astype(np.float32) if a.dtype == np.float64 else a for a in made]
+        for name, shape in self.inputs.items():
+            values = random.standard_normal([as_size(s).evaluate(env) for s in shape.split()])
+            kind = self.kind(name)
+            if not shape:
+                values = np.array(2.5)
+            chosen = values * spread if kind == float32 else values > 0
+            made.append(np.asarray(chosen, kind.numpy))
+        return made
+
+    def expected(self, arrays: list[np.ndarray], env: Mapping[str, int]) -> np.ndarray:
+        """The result in float64."""
+        tensors = dict(zip(self.names, arrays))
+        with np.errstate(all="ignore"):
+            return evaluate(self.group(), tensors, env, precision=float64)["o"]
 
 
-def launch_of(case: Case, machine: Machine, **options: int) -> Launch:
-    """The launch of a case, with a schedule changed by `options`."""
-    from dataclasses import replace
-
-    group, box = case.group(), case.box()
-    schedule = TEMPLATE.match(group, box, machine, frozenset())
-    assert schedule is not None
-    return TEMPLATE.lower(group, replace(schedule, **options), box, machine, frozenset())
-
-
-def expected(case: Case, arrays: list[np.ndarray], sizes: Mapping[str, int]) -> np.ndarray:
-    """The result in float64."""
-    group = case.group()
-    tensors = {t.name: a for t, a in zip(group.inputs, arrays)}
-    with np.errstate(all="ignore"):
-        return evaluate(group, tensors, sizes, precision=float64)["o"]
-
-
-def run(
-    launch: Launch, address: int, case: Case, arrays: list[np.ndarray], sizes: Mapping[str, int]
-) -> np.ndarray:
-    """The result of the compiled kernel; every element is NaN before."""
-    group = case.group()
-    tensors = {t.name: a for t, a in zip(group.inputs, arrays)}
-    shape = tuple(s.evaluate(sizes) for s in group.outputs[0].type.shape)
-    result = np.full(shape, np.nan, np.float32)
-    tensors[group.outputs[0].name] = result
-    call(
-        address,
-        [tensors[a.tensor] for a in launch.arguments],
-        [s.evaluate(sizes) for s in launch.sizes],
-        0,
-        launch.parallel.evaluate(sizes),
-        launch.scratch.evaluate(sizes),
-    )
-    return result
+@cache
+def _group(name: str, box: Box) -> Group:
+    case = BY_NAME[name]
+    words = {float32: "float", boolean: "bool", int64: "int64"}
+    letters = iter("abcdefghijklmnopqrstuvwxyz")
+    parameters = []
+    for tensor, shape in case.inputs.items():
+        sizes = ",".join(f"n_{next(letters)}" for _ in shape.split())
+        parameters.append(f"{words[case.kind(tensor)]}({sizes}) {tensor}")
+    text = f"def attention({', '.join(parameters)}) -> (o) {{ {case.body} }}"
+    types = [
+        TensorType(case.kind(tensor), tuple(as_size(s) for s in shape.split()))
+        for tensor, shape in case.inputs.items()
+    ]
+    return instantiate(parse_definition(text), types, box=box)
 
 
-def _batched(rows: str, score: str, inputs: str, shapes: tuple[str, ...], **options) -> Case:  # type: ignore[no-untyped-def]
-    body = f"s({rows}, k) +=! q({rows}, d) * key({rows.replace('i', 'k')}, d)\n  {score}"
-    body += SOFTMAX.format(rows=rows)
-    body += f"o({rows}, v) +=! p({rows}, k) * value({rows.replace('i', 'k')}, v)"
-    return Case(inputs, shapes, body, **options)
+def simple(
+    name: str, score: str = "", extra: Mapping[str, str] | None = None, softmax: str = SOFTMAX,
+    rows: str = "b,h,i", depth: int = 32, width: int = 32,
+    kinds: Mapping[str, DType] | None = None, result: str = "",
+) -> Case:  # fmt: skip
+    """queries [.., Q, depth], keys [.., K, depth], values [.., K, width] with equal batch axes."""
+    batch = rows.split(",")[:-1]
+    dims = " ".join({"b": "B", "h": "H"}[axis] for axis in batch)
+    lead = "".join(f"{axis}," for axis in batch)
+    score = score or f"s({rows},k)"
+    body = f"s({rows},k) +=! q({rows},d) * keys({lead}k,d)\n"
+    if "{score}" not in softmax:
+        body += f"x({rows},k) = {score}\n"
+    body += softmax.format(r=rows, score=score)
+    body += f"o({result or rows},v) +=! p({rows},k) * values({lead}k,v)"
+    inputs = {
+        "q": f"{dims} Q {depth}", "keys": f"{dims} K {depth}", "values": f"{dims} K {width}",
+    }  # fmt: skip
+    return Case(name, {**inputs, **(extra or {})}, body, kinds or {})
 
 
-PLAIN = _batched(
-    "b,h,i",
-    "x(b,h,i,k) = s(b,h,i,k)",
-    "float(B,H,Q,D) q, float(B,H,K,D) key, float(B,H,K,V) value",
-    ("B H Q 32", "B H K 32", "B H K 32"),
-)
-
-
-def heads(depth: int, number: int = 12, **options) -> Case:  # type: ignore[no-untyped-def]
-    """BERT's: heads side by side in the rows of one tensor of queries, keys and values."""
-    wide = depth * number
+def sliced(name: str, depth: int, heads: int) -> Case:
+    """BERT's: queries, keys and values of all heads side by side in the rows of one tensor."""
+    wide = depth * heads
     body = f"""
   s(b,h,i,k) +=! qkv(b, i, h*{depth} + d) * qkv(b, k, {wide} + h*{depth} + d)
-      where h in 0:{number}, d in 0:{depth}, i in 0:K, k in 0:K
+      where h in 0:{heads}, d in 0:{depth}, i in 0:n_b, k in 0:n_b
   scaled(b,h,i,k) = s(b,h,i,k) / divisor
   x(b,h,i,k) = scaled(b,h,i,k) + bias(b,k)
-  """
-    body += SOFTMAX.format(rows="b,h,i")
-    body += f"""
-  o(b,i,h,v) +=! p(b,h,i,k) * qkv(b, k, {2 * wide} + h*{depth} + v)
-      where v in 0:{depth}
+  {SOFTMAX.format(r="b,h,i")}
+  o(b,i,h,v) +=! p(b,h,i,k) * qkv(b, k, {2 * wide} + h*{depth} + v) where v in 0:{depth}
     """
-    return Case(
-        "float(B,K,W) qkv, float divisor, float(B,K) bias",
-        (f"B K {3 * wide}", "", "B K"),
-        body,
-        **options,
-    )
+    inputs = {"qkv": f"B K {3 * wide}", "divisor": "", "bias": "B K"}
+    return Case(name, inputs, body)
+
+
+CASES = (
+    simple("plain"),
+    simple("transposed result", result="b,i,h"),
+    simple("no batch", rows="i"),
+    simple("one batch axis", "s(b,i,k) * 0.125 + bias(b,i,k)", {"bias": "B Q K"}, rows="b,i"),
+    simple("merged", "s(b,h,i,k) * 0.2", softmax=MERGED),
+    simple("split", "s(b,h,i,k) / 5.0", softmax=SPLIT),
+    simple("bias of each head", "s(b,h,i,k) + bias(h,i,k)", {"bias": "H Q K"}),
+    simple("causal", "k <= i ? s(b,h,i,k) : -3.4e38", width=20),
+    simple(
+        "chosen", "on(b,k) ? s(b,h,i,k) : -10000.0", {"on": "B K"}, kinds={"on": boolean},
+        depth=20,
+    ),
+    simple(
+        "counted", "s(b,h,i,k) + (1.0 - float(on(b,k))) * -30.0", {"on": "B K"},
+        kinds={"on": int64}, depth=64, width=64,
+    ),
+    simple("narrow", depth=1, width=1),
+    simple("unlike", "s(b,h,i,k) * 0.1", depth=80, width=128),
+    simple("odd", depth=7, width=33),
+    sliced("sliced 32", 32, 3),
+    sliced("sliced 20", 20, 2),
+    Case(
+        "keys as columns",
+        {"q": "B Q 24", "keys": "B 24 K", "values": "B K 16"},
+        "s(b,i,k) +=! keys(b,d,k) * q(b,i,d)\n  x(b,i,k) = s(b,i,k) * 0.2"
+        + SOFTMAX.format(r="b,i")
+        + "o(b,i,v) +=! values(b,k,v) * p(b,i,k)",
+    ),
+    Case(
+        "keys of all heads",
+        {"q": "B H Q 32", "keys": "B K 32", "values": "B K 32"},
+        "s(b,h,i,k) +=! q(b,h,i,d) * keys(b,k,d)\n  x(b,h,i,k) = s(b,h,i,k) * 0.2"
+        + SOFTMAX.format(r="b,h,i")
+        + "o(b,h,i,v) +=! p(b,h,i,k) * values(b,k,v)",
+    ),
+    Case(
+        "one query",
+        {"q": "B H 32", "keys": "B H K 32", "values": "B H K 32"},
+        "s(b,h,k) +=! q(b,h,d) * keys(b,h,k,d)\n  x(b,h,k) = s(b,h,k) * 0.2"
+        + SOFTMAX.format(r="b,h")
+        + "o(b,h,v) +=! p(b,h,k) * values(b,h,k,v)",
+    ),
+)  # fmt: skip
+BY_NAME = {case.name: case for case in CASES}

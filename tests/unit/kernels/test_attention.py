@@ -1,0 +1,150 @@
+"""Attention: right at every size, vector width, block and split; like numpy at the edges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from anydim.kernels.attention import TEMPLATE
+from anydim.kernels.launch import Machine
+from anydim.sizes import Box
+from tests.unit.kernels.attention_cases import BOX, BY_NAME, CASES, LONG, Case
+from tests.unit.kernels.launching import Prepared
+
+LOWEST = float(np.finfo(np.float32).min)
+
+
+@cache
+def prepared(name: str, vector_bytes: int, key_block: int = 0, tiles: int = 0) -> Prepared:
+    """The kernel of a case; `key_block` vectors of keys in a block, where that is not 0."""
+    machine = Machine(vector_bytes, 32 if vector_bytes == 64 else 16)
+    box: Box = LONG if key_block else BOX
+    group = BY_NAME[name].group(box)
+    schedule = TEMPLATE.match(group, box, machine, frozenset())
+    assert schedule is not None
+    if key_block:
+        schedule = replace(schedule, key_block=key_block * schedule.lanes)
+    if tiles:
+        schedule = replace(schedule, query_block=tiles * schedule.rows)
+    return Prepared(group, (TEMPLATE,), box, machine, schedule=schedule)
+
+
+def check(
+    case: Case, made: Prepared, env: dict[str, int], parts: int = 1, compiled: bool = True
+) -> None:
+    arrays = case.arrays(env)
+    (found,) = made.outputs(arrays, env, parts, compiled)
+    np.testing.assert_allclose(found, case.expected(arrays, env), rtol=1e-5, atol=1e-5)
+
+
+def lengths(vector_bytes: int) -> tuple[int, ...]:
+    lanes = vector_bytes // 4
+    return (0, 1, 2, lanes - 1, lanes, lanes + 1, 2 * lanes, 3 * lanes + 5)
+
+
+@pytest.mark.parametrize("vector_bytes", (16, 64))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_access_is_inside(case: Case, vector_bytes: int) -> None:
+    for blocks in (0, 1):
+        made = prepared(case.name, vector_bytes, blocks)
+        for queries, keys in ((3, 0), (1, vector_bytes // 4 + 1), (0, 2)):
+            env = {"B": 1, "H": 2, "Q": queries, "K": keys}
+            check(case, made, env, parts=2, compiled=False)
+
+
+@pytest.mark.parametrize("vector_bytes", (16, 32, 64))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_all_keys_in_one_block(case: Case, vector_bytes: int) -> None:
+    made = prepared(case.name, vector_bytes)
+    for keys in lengths(vector_bytes):
+        for queries, batch, parts in ((1, 2, 1), (7, 1, 2), (13, 0, 1), (31, 1, 3), (0, 1, 1)):
+            env = {"B": batch, "H": 3, "Q": queries, "K": keys}
+            check(case, made, env, parts)
+
+
+@pytest.mark.parametrize("vector_bytes", (16, 64))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_several_blocks_of_keys(case: Case, vector_bytes: int) -> None:
+    made = prepared(case.name, vector_bytes, key_block=2)
+    for keys in (*lengths(vector_bytes), 97):
+        for queries, batch, parts in ((1, 2, 1), (25, 1, 2)):
+            env = {"B": batch, "H": 2, "Q": queries, "K": keys}
+            check(case, made, env, parts)
+
+
+@pytest.mark.parametrize("name", ("sliced 32", "transposed result", "unlike"))
+@pytest.mark.parametrize("tiles", (1, 3))
+def test_long_sequences(name: str, tiles: int) -> None:
+    made = prepared(name, 64, 0, tiles)
+    for size in (127, 509, 511, 512):
+        check(BY_NAME[name], made, {"B": 1, "H": 2, "Q": size, "K": size}, parts=3)
+
+
+def test_blocks_of_the_usual_size() -> None:
+    made = prepared("plain", 64, 32)
+    for keys in (511, 512, 513, 1025):
+        check(BY_NAME["plain"], made, {"B": 1, "H": 1, "Q": 14, "K": keys})
+
+
+# ---- like numpy at the edges -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("blocks", (0, 1))
+@pytest.mark.parametrize("keys", (1, 5, 16, 37))
+def test_rows_masked_by_the_lowest_number_are_means(keys: int, blocks: int) -> None:
+    made, case = prepared("one batch axis", 64, blocks), BY_NAME["one batch axis"]
+    env = {"B": 1, "Q": 4, "K": keys}
+    arrays = case.arrays(env)
+    arrays[3][:, 1] = LOWEST
+    arrays[3][:, 2, : keys // 2] = LOWEST
+    (found,) = made.outputs(arrays, env, compiled=True)
+    np.testing.assert_allclose(found, case.expected(arrays, env), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found[0, 1], arrays[2][0].mean(0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("blocks", (0, 1))
+@pytest.mark.parametrize("keys", (1, 5, 16, 37))
+def test_rows_masked_by_minus_infinity_are_nan(keys: int, blocks: int) -> None:
+    made, case = prepared("one batch axis", 64, blocks), BY_NAME["one batch axis"]
+    env = {"B": 1, "Q": 4, "K": keys}
+    arrays = case.arrays(env)
+    arrays[3][:, 1] = -np.inf
+    arrays[3][:, 2, : keys - 1] = -np.inf
+    (found,) = made.outputs(arrays, env, compiled=True)
+    np.testing.assert_allclose(found, case.expected(arrays, env), rtol=1e-5, atol=1e-5)
+    assert np.isnan(found[0, 1]).all()
+    np.testing.assert_allclose(found[0, 2], arrays[2][0, -1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("blocks", (0, 1))
+@pytest.mark.parametrize("place", (0, 20, 36))
+@pytest.mark.parametrize("value", (np.nan, np.inf))
+def test_nan_and_infinity_spoil_their_row_only(value: float, place: int, blocks: int) -> None:
+    made, case = prepared("one batch axis", 64, blocks), BY_NAME["one batch axis"]
+    env = {"B": 1, "Q": 4, "K": 37}
+    arrays = case.arrays(env)
+    arrays[3][0, 1, place] = value
+    (found,) = made.outputs(arrays, env, compiled=True)
+    assert np.isnan(found[0, 1]).all()
+    np.testing.assert_allclose(found, case.expected(arrays, env), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("blocks", (0, 1))
+def test_large_scores_do_not_overflow(blocks: int) -> None:
+    made, case = prepared("plain", 64, blocks), BY_NAME["plain"]
+    env = {"B": 1, "H": 2, "Q": 9, "K": 50}
+    arrays = case.arrays(env, spread=30.0)
+    (found,) = made.outputs(arrays, env, compiled=True)
+    expected = case.expected(arrays, env)
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-2)
+    assert np.isfinite(found).all()
+
+
+def test_without_keys_the_result_is_zero() -> None:
+    made, case = prepared("plain", 64), BY_NAME["plain"]
+    env = {"B": 2, "H": 1, "Q": 5, "K": 0}
+    (found,) = made.outputs(case.arrays(env), env, compiled=True)
+    assert found.shape == (2, 1, 5, 32) and not found.any()
