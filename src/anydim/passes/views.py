@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from anydim.graph.nodes import Graph
 from anydim.lang.affine import Affine, address, affine, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.ranges import running
 from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
 from anydim.passes.flow import Line, live, pack, unpack
 from anydim.sizes import Box, Size, Truth, as_size, prove
@@ -220,21 +221,4 @@ def _below(form: Affine, stride: Size, axes: dict[str, Size], box: Box) -> bool:
         top = top + coefficient * (axes[name] - 1)
     if prove(form.constant, ">=", as_size(0), box) is not Truth.PROVED:
         return False
-    return prove(stride - top, ">", as_size(0), _running(axes, box)) is Truth.PROVED
-
-
-def _running(axes: dict[str, Size], box: Box) -> Box:
-    """The part of the box where all axes run: a dim that empties an axis at 0 is at least 1."""
-    emptying = {
-        name
-        for extent in axes.values()
-        for name in extent.symbols
-        if extent.substitute({name: 0}).constant == 0
-    }
-    raised = (
-        replace(dim, lo=max(dim.lo, 1), hi=dim.hi if dim.hi is None else max(dim.hi, 1))
-        if dim.name in emptying
-        else dim
-        for dim in box.dims
-    )
-    return Box.of(*raised)
+    return prove(stride - top, ">", as_size(0), running(axes.values(), box)) is Truth.PROVED
