@@ -46,7 +46,7 @@ class Scale:
     queries: int
 
 
-FULL, FAST = Scale(every=1, rounds=3, queries=12), Scale(every=10, rounds=1, queries=3)
+FULL, FAST = Scale(every=1, rounds=2, queries=12), Scale(every=10, rounds=1, queries=3)
 
 
 @dataclass(frozen=True)
@@ -177,13 +177,12 @@ def _encode(console: Console, engines: Mapping[str, Engine], stream: Stream) -> 
     with console.task(f"encoding {stream.title}") as advance:
         for number in range(stream.rounds):
             base, total = number * count, stream.rounds * count
+            advance(base, total)
             times = streamed(
                 engines,
                 stream.requests,
                 block=max(1, min(16, count // 8)),
-                advance=lambda done, _, base=base, total=total: advance(
-                    base + done, total, f"{base + done}/{total}"
-                ),
+                advance=lambda done, _, base=base, total=total: advance(base + done, total),
             )
             for name in engines:
                 seconds[name].append(times[name])

@@ -98,7 +98,7 @@ def main() -> None:
     \b
     Examples:
       anydim run encoder.onnx --dim batch=0..64 --dim seq=1..512 --input ids.npz
-      anydim plan encoder.onnx --dim batch=0..64 --dim seq=1..512 --at batch=8,seq=77
+      anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
       anydim check encoder.onnx --dim batch=0..8 --dim seq=1..64 --samples 50
       anydim bench encoder.onnx --at batch=1,seq=22 --against onnxruntime
     """

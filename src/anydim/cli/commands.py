@@ -47,8 +47,8 @@ def run(
     \b
     Examples:
       anydim run encoder.onnx --dim seq=1..512 --input ids.npz --output out.npz
-      anydim run encoder.onnx --input input_ids=ids.npy --input attention_mask=mask.npy
-      anydim run encoder.onnx --random 7 --at batch=2,seq=16 --integers input_ids=0..30521
+      anydim run encoder.onnx --input input_ids=ids.npy --input attention_mask=m.npy
+      anydim run encoder.onnx --at batch=2,seq=16 --integers input_ids=0..30521
     """
     if inputs and at is not None:
         raise OptionError("--input and --at exclude each other", "files bring their own sizes")
@@ -94,7 +94,7 @@ def plan(
 
     \b
     Examples:
-      anydim plan encoder.onnx --dim batch=0..64 --dim seq=1..512 --at batch=8,seq=77
+      anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
       anydim plan encoder.onnx --at batch=1,seq=22 --launches
     """
     console = Console(quiet)
@@ -175,10 +175,7 @@ def check(
     made = compiled(console, model, dims, threads)
     arrays.check_integers(made, dict(integers))
     with console.task(f"checking {made.name}") as advance:
-        report = made.check(
-            samples, seed, lambda done, total: advance(done, total, f"{done}/{total}"),
-            dict(integers),
-        )  # fmt: skip
+        report = made.check(samples, seed, advance, dict(integers))
     console.prose(str(report))
     if not report.ok:
         context.exit(1)

@@ -13,6 +13,7 @@ from time import perf_counter
 from typing import Protocol
 
 LINE_EVERY = 5.0  # seconds between two plain lines about one thing
+REFRESHES = 4  # of a bar in a second; more would disturb what is being timed
 
 
 class Advance(Protocol):
@@ -28,8 +29,8 @@ class Console:
         from rich.console import Console as Screen
 
         self.quiet = quiet
-        self._out = Screen(highlight=False)
-        self._log = Screen(stderr=True, highlight=False)
+        self._out = Screen(highlight=False, emoji=False)
+        self._log = Screen(stderr=True, highlight=False, emoji=False)
 
     def result(self, text: str = "", style: str = "") -> None:
         """A text to standard output, as it is."""
@@ -85,11 +86,14 @@ class Console:
             TimeElapsedColumn(),
             TextColumn("{task.fields[detail]}", markup=False),
         )
-        with Progress(*columns, console=self._log, transient=True) as progress:
+        with Progress(
+            *columns, console=self._log, transient=True, refresh_per_second=REFRESHES
+        ) as progress:
             task = progress.add_task(title, total=None, detail="")
 
             def advance(done: int, total: int, detail: str = "") -> None:
-                progress.update(task, completed=done, total=total, detail=detail)
+                at = f"{done}/{total} {detail}".rstrip()
+                progress.update(task, completed=done, total=total, detail=at)
 
             yield advance
 

@@ -1,0 +1,206 @@
+"""Promise: every command does what its help says, and fails with a text and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy
+import pytest
+from click.testing import CliRunner, Result
+
+import anydim as ad
+from anydim.base.errors import InternalError
+from anydim.cli import compiling, main
+from anydim.cli.commands import STAGES
+from anydim.report import peers
+from tests.unit.cli import tiny
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("cli")
+    tiny.write(path / "tiny.onnx")
+    numpy.savez(path / "in.npz", **tiny.feeds(7))
+    for name, array in tiny.feeds(3).items():
+        numpy.save(path / f"{name}.npy", array)
+    (path / "text.npz").write_text("not an array")
+    numpy.save(path / "objects.npy", numpy.array([{}], object), allow_pickle=True)
+    return path
+
+
+@pytest.fixture
+def call(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(folder)
+
+    def run(line: str, code: int = 0) -> Result:
+        result = CliRunner().invoke(main, line.split(), prog_name="anydim")
+        assert result.exit_code == code, result.output
+        return result
+
+    return run
+
+
+def test_run_on_a_file_with_all_inputs(call, folder: Path) -> None:
+    result = call("run tiny.onnx --dim n=0..9 --input in.npz --output out.npz")
+    made = numpy.load(folder / "out.npz")
+    numpy.testing.assert_allclose(made["y"], tiny.expected(**tiny.feeds(7)), rtol=1e-6)
+    assert made.files == ["y"]
+    assert "float32  [7, 4]" in result.stdout and "largest" in result.stdout
+    assert "compil" not in result.stdout
+    assert "compiled tiny.onnx for n=0..9 in" in result.stderr and "wrote out.npz" in result.stderr
+
+
+def test_run_on_one_file_for_each_input(call, folder: Path) -> None:
+    call("run tiny.onnx --input ids=ids.npy --input x=x.npy --output named.npz -q")
+    y = numpy.load(folder / "named.npz")["y"]
+    numpy.testing.assert_allclose(y, tiny.expected(**tiny.feeds(3)), rtol=1e-6)
+
+
+def test_run_on_random_inputs(call) -> None:
+    line = "run tiny.onnx --at n={} --random {} --integers ids=0..4 -q"
+    tables = [call(line.format(n, seed)).stdout.split("\n\n")[1] for n, seed in ((5, 1), (5, 2))]
+    assert tables[0] != tables[1]
+    assert tables[0] == call(line.format(5, 1)).stdout.split("\n\n")[1]
+    assert "[0, 4]      -" in call(line.format(0, 1)).stdout
+
+
+def test_a_dim_of_one_size_needs_no_size(call) -> None:
+    assert "at n=3" in call("run tiny.onnx --dim n=3 --at= --integers ids=0..4").stdout
+
+
+def test_plan(call) -> None:
+    text = call("plan tiny.onnx --dim n=0..9 --at n=0 --at n=9").stdout
+    model = ad.compile("tiny.onnx", {"n": ad.Dim(0, 9)})
+    assert f"= {model.plan(n=9).bytes} bytes" in text
+    assert "tiny at n=0\n" in text and "tiny at n=9\n" in text
+    assert "outputs" in text and "144 B" in text
+    assert "schedule" in call("plan tiny.onnx --at n=9 --launches").stdout
+
+
+def test_explain(call) -> None:
+    text = call("explain tiny.onnx --dim n=0..9").stdout
+    assert "dims: n=0..9" in text and "because:" in text
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_show_each_stage(call, stage: str) -> None:
+    text = call(f"show tiny.onnx --stage {stage}").stdout
+    assert text.strip() == ad.compile("tiny.onnx").show(stage).strip() != ""
+
+
+def test_check(call) -> None:
+    text = call("check tiny.onnx --dim n=0..9 --samples 8 --integers ids=0..4").stdout
+    assert text.startswith("8 samples: agree")
+
+
+def test_check_that_fails_exits_with_1(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = compiling.compile
+
+    def bad(*args, **options):
+        model = good(*args, **options)
+        reference = model._reference
+        model._reference = lambda inputs: {"y": reference(inputs)["y"] + 1}
+        return model
+
+    monkeypatch.setattr(compiling, "compile", bad)
+    text = call("check tiny.onnx --dim n=1..9 --samples 4", code=1).stdout
+    assert "differ" in text and "output 'y' at n = " in text
+
+
+def test_bench(call) -> None:
+    pytest.importorskip("onnxruntime")
+    line = "bench tiny.onnx --at n=5 --at n=0 --rounds 3 --seconds 0.02 --integers ids=0..4"
+    text = call(f"{line} --against onnxruntime").stdout
+    header, five, zero = text.rstrip().split("\n")
+    assert header.split() == ["sizes", "anydim", "onnxruntime", "ratio", "largest", "diff"]
+    assert five.split()[0] == "n=5" and five.split()[-1] == "0.0e+00" and zero.split()[0] == "n=0"
+    assert len(call(line).stdout.split("\n")[0].split()) == 2
+
+
+def test_bench_without_the_peer(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    text = call("bench tiny.onnx --at n=5 --against onnxruntime", code=2).stderr
+    assert "onnxruntime is not installed\n  pip install onnxruntime" in text
+
+
+def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: str, threads: int):
+        raise ad.ModelError(f"onnxruntime cannot load {path}: no")
+
+    monkeypatch.setitem(peers.PEERS, "onnxruntime", broken)
+    assert "cannot load tiny.onnx: no" in call(
+        "bench tiny.onnx --at n=5 --against onnxruntime", code=2
+    ).stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "hint"),
+    [
+        ("run", "missing argument 'MODEL'", "see anydim run --help"),
+        ("run tiny.onnx --bogus", "no such option '--bogus'", "see anydim run --help"),
+        ("shw tiny.onnx", "no such command 'shw'", "see anydim --help"),
+        ("show tiny.onnx", "missing option '--stage'", "see anydim show --help"),
+        ("run nothing.onnx --at n=1", "nothing.onnx: cannot be read: No such file", ""),
+        ("run text.npz --at n=1", "text.npz is not an ONNX model", ""),
+        ("run tiny.onnx", "there are no inputs", "--at NAME=SIZE"),
+        ("run tiny.onnx --input in.npz --at n=1", "exclude each other", "own sizes"),
+        ("run tiny.onnx --dim m=1..2 --at n=1", "has no dim 'm'", "'n'"),
+        ("run tiny.onnx --dim n=1..2 --at n=3", "'n' is 3, above its bound 2", "n=1..2"),
+        ("run tiny.onnx --at m=3", "has no dim 'm'", "'n'"),
+        ("run tiny.onnx --at=", "dim 'n' has no size", ""),
+        ("run tiny.onnx --at n=1 --threads 0", "threads is 0", "1 or more"),
+        ("run tiny.onnx --input none.npz", "none.npz cannot be read: No such file", "savez"),
+        ("run tiny.onnx --input text.npz", "text.npz cannot be read", "numpy.savez"),
+        ("run tiny.onnx --input objects.npy", "objects.npy cannot be read", "numpy.savez"),
+        ("run tiny.onnx --input x.npy", "which input is it?", "--input ids=x.npy"),
+        ("run tiny.onnx --input y=in.npz", "in.npz holds 'ids', 'x', not 'y'", ""),
+        ("run tiny.onnx --input in.npz --input x=x.npy", "input 'x' is given twice", ""),
+        ("run tiny.onnx --input ids=ids.npy", "'x'", ""),
+        ("run tiny.onnx --at n=1 --output y.npy", "outputs are written as .npz", "y.npy.npz"),
+        ("run tiny.onnx --at n=1 --output no/y.npz", "there is no folder no", "make it"),
+        ("run tiny.onnx --at n=1 --integers id=0..1", "no integer input 'id'", "'ids'"),
+        ("check tiny.onnx --integers x=0..1", "no integer input 'x'", "'ids'"),
+        ("check tiny.onnx --samples 0", "invalid value for '--samples'", "see anydim check"),
+    ],
+)
+def test_mistakes(call, line: str, problem: str, hint: str) -> None:
+    result = call(line, code=2)
+    errors = result.stderr[result.stderr.index("error: ") :].split("\n")
+    assert problem in errors[0]
+    assert hint in "\n".join(errors[1:])
+    assert "Traceback" not in result.output and result.stdout == ""
+
+
+@pytest.mark.parametrize("error", [InternalError("two and two\nmore"), ZeroDivisionError("two")])
+def test_our_bugs_say_how_to_report_them(
+    call, error: Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*args, **options):
+        raise error
+
+    monkeypatch.setattr(compiling, "compile", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    text = call("explain tiny.onnx", code=70).stderr
+    (report,) = tmp_path.glob("anydim-report-*.txt")
+    assert f"error: a bug of anydim: {type(error).__name__}: two" in text
+    assert f"please report it with {report}" in text and "Traceback" not in text
+    details = report.read_text()
+    assert "Traceback" in details and "anydim explain tiny.onnx" in details
+    assert f"anydim {ad.__version__}" in details
+
+
+def test_an_interrupt(call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compiling, "compile", stopped)
+    assert "error: interrupted" in call("explain tiny.onnx", code=130).stderr
+
+
+def test_help_of_every_command_has_an_example_that_fits(call) -> None:
+    assert call("--version").stdout == f"anydim {ad.__version__}\n"
+    for name in ("", "run ", "plan ", "explain ", "show ", "check ", "bench "):
+        text = call(f"{name}--help").stdout
+        assert "Example" in text and f"anydim {name}" in text
+        assert max(map(len, text.split("\n"))) <= 88
