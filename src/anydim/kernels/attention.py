@@ -60,7 +60,7 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     rows = tile_rows(machine.registers)
     fitting = machine.l1_bytes // 2 // (rows * float32.bytes)
     key_block = max(lanes, min(MOST_KEYS, fitting // lanes * lanes))
-    tiles = 2 if _fit(form, key_block, box) else 8
+    tiles = 2 if _fit(form, key_block, box) else 16
     return Attention(tiles * rows, key_block, lanes, rows)
 
 

@@ -11,7 +11,7 @@ or written into the reductions; batch axes may be none, one or several, in any o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anydim.base.dtypes import float32
 from anydim.kernels.inference import dtype_of, free_axes
@@ -48,7 +48,10 @@ class Factor:
 
 @dataclass(frozen=True)
 class Form:
-    """An attention: `score` is what softmax is taken of, an expression over `raw`, the product."""
+    """An attention: `score` is what softmax is taken of, an expression over `raw`, the product.
+
+    `nan_is_zero`: shares that are NaN, as in a row without a score above -inf, count as 0.
+    """
 
     batch: tuple[Axis, ...]
     query: Axis
@@ -61,6 +64,7 @@ class Form:
     output: Factor
     raw: str
     score: Expr
+    nan_is_zero: bool = False
 
 
 def attention_form(group: Group) -> Form | None:
@@ -88,9 +92,11 @@ class _Matcher:
             return None
         for shares, values in _both_ways(last.body):
             if shares.tensor in self.bodies and values.tensor in self.inputs:
-                found = self._score(self._resolved(shares), last.reduced[0])
-                if found is not None:
-                    return self._assembled(*found, last, values)
+                share, safe = _without_nan(self._resolved(shares))
+                found = self._score(share, last.reduced[0])
+                form = None if found is None else self._assembled(*found, last, values)
+                if form is not None:
+                    return replace(form, nan_is_zero=safe)
         return None
 
     # ---- pointwise statements ------------------------------------------------------------------
@@ -236,6 +242,16 @@ def _both_ways(body: Expr) -> tuple[tuple[Read, Read], ...]:
     left, right = body.arguments
     assert isinstance(left, Read) and isinstance(right, Read)
     return (left, right), (right, left)
+
+
+def _without_nan(share: Expr) -> tuple[Expr, bool]:
+    """(a, True) for isnan(a) ? 0 : a, else (share, False)."""
+    if isinstance(share, Apply) and share.function == "select":
+        condition, zero, value = share.arguments
+        is_zero = isinstance(zero, Literal) and zero.value == 0
+        if is_zero and condition == Apply("isnan", (value,)):
+            return value, True
+    return share, False
 
 
 def _quotient(expr: Expr) -> tuple[Expr, Expr] | None:

@@ -79,7 +79,9 @@ class Plan:
     def parts(self) -> tuple[Part, ...]:
         """The scratch memory of a thread; each part begins at a line."""
         rows = self.rows * self.tiles
-        keys = minimum(align_up(self.form.key.extent, self.lanes), as_size(self.key_block))
+        keys = align_up(self.form.key.extent, self.lanes)
+        if self.blocks:
+            keys = minimum(keys, as_size(self.key_block))
         wanted: list[tuple[str, Size | int]] = [
             ("scores", self.rows * self.stride),
             ("mixed", self.rows * self.padded),

@@ -217,17 +217,22 @@ def _divided(
     plan: Plan, target: str, start: ir.Value, source: str, at: ir.Value
 ) -> list[ir.Step]:
     """A row of the result: values times the inverse of the total, 0 without keys."""
-    total = ir.Load(NUMBER, "totals", plus(variable("at"), variable("out")))
-    inverse = either(
-        compare("equal", variable("key_count"), 0),
-        number(float32, 0),
-        operate("div", number(float32, 1), total),
-    )
-    steps: list[ir.Step] = [ir.Let("inverse", inverse)]
+    zero, total = number(float32, 0), ir.Var(NUMBER, "total")
+    empty = compare("equal", variable("key_count"), 0)
+    inverse = either(empty, zero, operate("div", number(float32, 1), total))
+    steps: list[ir.Step] = [
+        ir.Let("total", ir.Load(NUMBER, "totals", plus(variable("at"), variable("out")))),
+        ir.Let("inverse", inverse),
+    ]
+    if plan.form.nan_is_zero:
+        steps.append(ir.Let("good", operate("greater", total, zero)))
     factor = splat(ir.Var(NUMBER, "inverse"), plan.lanes)
     for column in range(0, plan.width, plan.lanes):
         left = plan.width - column
         mask = None if left >= plan.lanes else first_lanes(constant(left), plan.lanes)
         value = operate("mul", ir.Load(plan.vector, source, plus(at, column)), factor)
+        if plan.form.nan_is_zero:
+            good = splat(ir.Var(ir.FLAG, "good"), plan.lanes)
+            value = operate("select", good, value, number(float32, 0, plan.lanes))
         steps.append(ir.Store(target, plus(start, column), value, mask))
     return steps

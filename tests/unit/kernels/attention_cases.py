@@ -30,6 +30,13 @@ MERGED = """
   share({r}) = 1.0 / total({r})
   p({r},k) = share({r}) * exp({score} - top({r}))
 """
+SAFE = """
+  top({r}) max=! x({r},k)
+  e({r},k) = exp(x({r},k) - top({r}))
+  total({r}) +=! e({r},k)
+  share({r},k) = e({r},k) / total({r})
+  p({r},k) = isnan(share({r},k)) ? 0.0 : share({r},k)
+"""
 SPLIT = """
   top({r}) max=! x({r},k)
   less({r},k) = x({r},k) - top({r})
@@ -139,6 +146,7 @@ CASES = (
     simple("one batch axis", "s(b,i,k) * 0.125 + bias(b,i,k)", {"bias": "B Q K"}, rows="b,i"),
     simple("merged", "s(b,h,i,k) * 0.2", softmax=MERGED),
     simple("split", "s(b,h,i,k) / 5.0", softmax=SPLIT),
+    simple("safe", "s(b,i,k) + bias(b,i,k)", {"bias": "B Q K"}, SAFE, rows="b,i"),
     simple("bias of each head", "s(b,h,i,k) + bias(h,i,k)", {"bias": "H Q K"}),
     simple("causal", "k <= i ? s(b,h,i,k) : -3.4e38", width=20),
     simple(

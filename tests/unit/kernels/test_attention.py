@@ -8,10 +8,15 @@ from functools import cache
 import numpy as np
 import pytest
 
+from anydim.base.dtypes import DType, float32, float64
 from anydim.kernels.attention import TEMPLATE
 from anydim.kernels.launch import Machine
-from anydim.sizes import Box
-from tests.unit.kernels.attention_cases import BOX, BY_NAME, CASES, LONG, Case
+from anydim.kernels.schedule import parse_schedule, print_schedule
+from anydim.lang.instantiate import instantiate
+from anydim.lang.parser import parse_definition
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Box, as_size
+from tests.unit.kernels.attention_cases import BOX, BY_NAME, CASES, LONG, SOFTMAX, Case
 from tests.unit.kernels.launching import Prepared
 
 LOWEST = float(np.finfo(np.float32).min)
@@ -107,6 +112,19 @@ def test_rows_masked_by_the_lowest_number_are_means(keys: int, blocks: int) -> N
 
 @pytest.mark.parametrize("blocks", (0, 1))
 @pytest.mark.parametrize("keys", (1, 5, 16, 37))
+def test_safe_rows_masked_by_minus_infinity_are_zero(keys: int, blocks: int) -> None:
+    made, case = prepared("safe", 64, blocks), BY_NAME["safe"]
+    env = {"B": 1, "Q": 4, "K": keys}
+    arrays = case.arrays(env)
+    arrays[3][:, 1] = -np.inf
+    arrays[3][:, 2, 0] = np.nan
+    (found,) = made.outputs(arrays, env, compiled=True)
+    np.testing.assert_allclose(found, case.expected(arrays, env), rtol=1e-5, atol=1e-5)
+    assert not found[0, 1].any() and not found[0, 2].any()
+
+
+@pytest.mark.parametrize("blocks", (0, 1))
+@pytest.mark.parametrize("keys", (1, 5, 16, 37))
 def test_rows_masked_by_minus_infinity_are_nan(keys: int, blocks: int) -> None:
     made, case = prepared("one batch axis", 64, blocks), BY_NAME["one batch axis"]
     env = {"B": 1, "Q": 4, "K": keys}
@@ -148,3 +166,61 @@ def test_without_keys_the_result_is_zero() -> None:
     env = {"B": 2, "H": 1, "Q": 5, "K": 0}
     (found,) = made.outputs(case.arrays(env), env, compiled=True)
     assert found.shape == (2, 1, 5, 32) and not found.any()
+
+
+# ---- what is not taken -------------------------------------------------------------------------
+
+START = "s(b,i,k) +=! q(b,i,d) * keys(b,k,d)\n  x(b,i,k) = s(b,i,k)\n"
+END = "o(b,i,v) +=! p(b,i,k) * values(b,k,v)"
+USUAL = SOFTMAX.format(r="b,i")
+OTHERS = {
+    "no softmax": START + "p(b,i,k) = exp(x(b,i,k))\n" + END,
+    "softmax over queries": START
+    + "t(b,k) max=! x(b,i,k)\n e(b,i,k) = exp(x(b,i,k) - t(b,k))\n"
+    + "n(b,k) +=! e(b,i,k)\n p(b,i,k) = e(b,i,k) / n(b,k)\n" + END,
+    "another maximum": START + USUAL.replace("max=! x(b,i,k)", "max=! 2.0 * x(b,i,k)") + END,
+    "another sum": START + USUAL.replace("+=! e(b,i,k)", "+=! 1.0 + e(b,i,k)") + END,
+    "a minimum": START + USUAL.replace("max=!", "min=!") + END,
+    "shares used again": START + USUAL + "y(b,i,k) = p(b,i,k) * 2.0\n"
+    + END.replace("p(b,i,k)", "y(b,i,k)"),
+    "values read aside": START + USUAL + "o(b,v,i) +=! p(b,i,k) * values(b,k,v)",
+    "product of one": "s(b,i,k) +=! q(b,i,d) + keys(b,k,d)\n  x(b,i,k) = s(b,i,k)\n" + USUAL + END,
+}  # fmt: skip
+
+
+def group_of(body: str, kind: DType = float32, depth: str = "32", outputs: str = "o") -> Group:
+    word = "float" if kind == float32 else "double"
+    names = ("q", "keys", "values")
+    text = ", ".join(f"{word}(B{n},{n}S,D{n}) {n}" for n in names)
+    shapes = (f"B Q {depth}", f"B K {depth}", "B K 32")
+    types = [TensorType(kind, tuple(as_size(s) for s in shape.split())) for shape in shapes]
+    definition = parse_definition(f"def attention({text}) -> ({outputs}) {{ {body} }}")
+    return instantiate(definition, types, box=BOX)
+
+
+def taken(group: Group) -> bool:
+    return TEMPLATE.match(group, BOX, Machine(), frozenset()) is not None
+
+
+@pytest.mark.parametrize("body", OTHERS.values(), ids=OTHERS)
+def test_what_is_not_attention_is_left_to_others(body: str) -> None:
+    assert not taken(group_of(body))
+
+
+def test_what_the_kernel_cannot_do_is_left_to_others() -> None:
+    body = START + USUAL + END
+    assert taken(group_of(body))
+    assert not taken(group_of(body, kind=float64))
+    assert not taken(group_of(body, depth="H"))
+    assert not taken(group_of(body, outputs="o, p"))
+
+
+def test_schedules_print_and_parse() -> None:
+    schedule = TEMPLATE.match(group_of(START + USUAL + END), BOX, Machine(), frozenset())
+    assert parse_schedule(print_schedule(schedule)) == schedule
+
+
+def test_equal_groups_share_a_kernel() -> None:
+    first, second = (prepared.__wrapped__("plain", 64).launch.kernel for _ in range(2))
+    assert first.name == second.name == prepared("plain", 64).launch.kernel.name
+    assert first.name != prepared("split", 64).launch.kernel.name
