@@ -58,7 +58,7 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     if form is None or lanes % 4 or lanes & (lanes - 1):
         return None
     rows = tile_rows(machine.registers)
-    fitting = machine.l1_bytes // 2 // (rows * float32.bytes)
+    fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)
     key_block = max(lanes, min(MOST_KEYS, fitting // lanes * lanes))
     tiles = 2 if _fit(form, key_block, box) else 16
     return Attention(tiles * rows, key_block, lanes, rows)
