@@ -32,7 +32,9 @@ from anydim.passes.schedule import Alias, Schedule, Scheduled
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
-from anydim.program.build import build
+from anydim.program.build import build, modules
+from anydim.program.emit import emit
+from anydim.program.steps import Program
 from anydim.sizes import Dim
 from anydim.targets.llvm.host import machine
 
@@ -109,6 +111,7 @@ def compile(
     executable = work.timed("native", lambda: build(program))
     work.stages["kernels"] = lambda: "\n".join(print_kernel(k) for k in program.kernels)
     work.stages["schedule"] = lambda: _schedule_text(scheduled)
+    work.stages["llvm"] = lambda: _llvm_text(program, cpu)
     return Model(executable, program, _reference(graph), work.report(graph, scheduled))
 
 
@@ -151,6 +154,11 @@ def _named_types(graph: Graph) -> dict[str, Any]:
 def _reference(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     """The graph's meaning by the numpy evaluator, in float64."""
     return lambda inputs: evaluate(graph, inputs, precision=float64)
+
+
+def _llvm_text(program: Program, cpu: Machine) -> str:
+    texts = {**modules(program, cpu.vector_bytes), "host": emit(program).text}
+    return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
 
 
 def _schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:

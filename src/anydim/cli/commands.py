@@ -17,7 +17,7 @@ from anydim.report.console import Console
 from anydim.report.text import amount, duration, sizes_text, table
 from anydim.sizes import Dim
 
-STAGES = ("import", *(entry.name for entry in PASSES), "schedule", "kernels", "program")
+STAGES = ("import", *(entry.name for entry in PASSES), "schedule", "kernels", "program", "llvm")
 
 Named = Sequence[tuple[str, tuple[int, int]]]
 
@@ -140,6 +140,7 @@ def show(model: str, dims: Sequence[Dim], threads: int, quiet: bool, stage: str)
     schedule   the kernel and schedule of each group
     kernels    the loop nests
     program    the host side: arena offsets, launches
+    llvm       what LLVM compiles: kernels, their libraries, the host function
 
     \b
     Example:
