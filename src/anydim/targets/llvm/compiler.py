@@ -57,8 +57,10 @@ def _compile_all(texts: list[str], threads: int) -> list[bytes]:
     workers = threads or settings.compile_threads or os.cpu_count() or 1
     if len(texts) < 2 or workers == 1:
         return [_compile(text) for text in texts]
+    longest_first = sorted(range(len(texts)), key=lambda n: -len(texts[n]))
     with ThreadPoolExecutor(min(workers, len(texts))) as pool:
-        return list(pool.map(_compile, texts))
+        futures = {n: pool.submit(_compile, texts[n]) for n in longest_first}
+        return [futures[n].result() for n in range(len(texts))]
 
 
 def _compile(text: str) -> bytes:
