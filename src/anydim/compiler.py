@@ -28,6 +28,7 @@ from anydim.model import CompileReport, Model
 from anydim.passes.assemble import Assemble
 from anydim.passes.fuse import Fuse
 from anydim.passes.lower import Lower
+from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
@@ -98,7 +99,7 @@ def compile(
     if not isinstance(threads, int) or threads < 1:
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
     work = _Work(progress or (lambda stage, done, total: None))
-    graph = work.timed("import", lambda: verify(read(source, dims)))
+    graph = work.timed("import", lambda: verify(Results().run(read(source, dims))))
     cpu = machine()
     fused = graph
     work.printed("import", graph)

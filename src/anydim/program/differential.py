@@ -205,7 +205,7 @@ def _compare(
 ) -> tuple[float, list[Failure]]:
     worst, failures = 0.0, []
     for spec in program.signature.outputs:
-        error, reason = difference(spec, came[spec.name], expected[spec.name])
+        error, reason = difference(spec, came[spec.key], expected[spec.name])
         worst = max(worst, error)
         if reason:
             failures.append(Failure(sizes, spec.name, reason))

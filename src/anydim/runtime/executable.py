@@ -79,7 +79,7 @@ class Executable:
         self._pool_lock = threading.Lock()
         self._serial = threads < 2
         self._inputs = [(s.name, s, s.dtype.numpy, len(s.shape)) for s in signature.inputs]
-        self._outputs = [(s.name, s.dtype.numpy, len(s.shape)) for s in signature.outputs]
+        self._outputs = [(s.key, s.dtype.numpy, len(s.shape)) for s in signature.outputs]
         self._shapes = struct.Struct(f"{sum(layout.input_ranks)}q")
         self._results = struct.Struct(f"{sum(layout.output_ranks)}q")
         pointers = len(layout.input_ranks) + len(layout.output_ranks)

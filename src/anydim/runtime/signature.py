@@ -8,6 +8,9 @@ from anydim.base.dtypes import DType
 from anydim.sizes import Box, Guard, Size
 
 
+PASSED_THROUGH = " (passed through)"  # marks an output that copies an input or a constant
+
+
 @dataclass(frozen=True)
 class TensorSpec:
     """A named tensor; its shape entries are size expressions over the dims of the box."""
@@ -15,6 +18,11 @@ class TensorSpec:
     name: str
     dtype: DType
     shape: tuple[Size, ...]
+
+    @property
+    def key(self) -> str:
+        """The name that callers use."""
+        return self.name.removesuffix(PASSED_THROUGH)
 
     @property
     def rank(self) -> int:
