@@ -54,7 +54,12 @@ def load_openvino(path: Path, threads: int) -> Call:
     import openvino
 
     core = openvino.Core()
-    settings = {"INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",  # the default may take bfloat16
+    }
     compiled = core.compile_model(str(path), "CPU", settings)
     request = compiled.create_infer_request()
 
