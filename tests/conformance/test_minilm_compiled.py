@@ -111,3 +111,23 @@ def test_memory_is_not_taken_again_and_again(model) -> None:
     for batch, seq in [(1, 7), (4, 200), (0, 1), (3, 64), (2, 130)] * 3:
         model(**feeds(batch, seq))
     assert model.executable.arena_bytes == before
+
+
+def test_the_arena_is_hardly_more_than_what_lives_at_once(model) -> None:
+    """At most 1.1 times the largest set of live intermediates that fusion leaves."""
+    sizes = {"batch": 8, "seq": 128}
+    program = model.program
+    spans: dict[str, tuple[int, int]] = {}
+    for number, step in enumerate(program.steps):
+        for name in step.operands:
+            if program.buffer[name].kind == "arena":
+                spans[name] = (spans.get(name, (number, number))[0], number)
+    live = [
+        sum(
+            program.buffer[name].bytes.evaluate(sizes)
+            for name, (first, last) in spans.items()
+            if first <= number <= last
+        )
+        for number in range(len(program.steps))
+    ]
+    assert model.plan(**sizes).value_bytes <= 1.1 * max(live)
