@@ -14,11 +14,11 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from examples.minilm.model import model_path
 from rich.console import Console
 from rich.table import Table
 
 from bench.isolated import ROOT, pinned
+from examples.minilm.model import model_path
 
 ROUNDS = 5
 IMPORT = "import anydim"

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from examples.minilm.model import model_path
 from rich.console import Console
 from rich.table import Table
 
 from anydim.report.measure import interleaved
 from bench.engines import ENGINES
 from bench.workloads import draw
+from examples.minilm.model import model_path
 
 SIZES = [(1, 22), (1, 128), (8, 22), (8, 128)]
 NAMES = ("anydim", "onnxruntime")
@@ -31,7 +31,8 @@ def main() -> None:
     for batch, seq in SIZES:
         feeds = draw(batch, seq)
         bound = {
-            f"{name} {n}": (lambda call=call: call(feeds)) for (name, n), call in calls.items()
+            f"{name} {n}": (lambda call=call, feeds=feeds: call(feeds))
+            for (name, n), call in calls.items()
         }
         with console.status(f"{batch} x {seq}"):
             timings = interleaved(bound, rounds=11, seconds=12.0)

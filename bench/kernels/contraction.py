@@ -33,8 +33,10 @@ from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
+from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import machine
-from anydim.targets.llvm.run import ENTRY, build
+from anydim.targets.llvm.loader import load
+from anydim.targets.llvm.run import build
 
 SHAPES = ((384, 384), (384, 1536), (1536, 384))  # k, n of MiniLM's layers
 ROWS = (1, 2, 4, 8, 12, 16, 22, 32, 48, 64, 128, 256, 512, 1024, 2048)
@@ -43,6 +45,28 @@ EPILOGUES = {
     "bias": "t(m,n) + b(n)",
     "gelu": "0.5 * (t(m,n) + b(n)) * (1.0 + erf((t(m,n) + b(n)) * 0.7071067811865476))",
 }
+
+
+# calls a kernel for each of `count` argument blocks, as the host program of a model does
+LOOP = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 3, ctypes.c_void_p
+)
+LOOP_TEXT = """
+define void @layers(ptr %kernel, ptr %blocks, i64 %count, i64 %start, i64 %stop, ptr %scratch) {
+entry:
+  br label %next
+next:
+  %i = phi i64 [ 0, %entry ], [ %following, %next ]
+  %place = getelementptr ptr, ptr %blocks, i64 %i
+  %block = load ptr, ptr %place
+  call void %kernel(ptr %block, i64 %start, i64 %stop, ptr %scratch)
+  %following = add i64 %i, 1
+  %again = icmp ult i64 %following, %count
+  br i1 %again, label %next, label %done
+done:
+  ret void
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -102,9 +126,14 @@ def make_launch(k: int, n: int, epilogue: str) -> Launch:
 
 
 def anydim_call(
-    launch: Launch, address: int, layers: Layers, packed: list[np.ndarray], threads: int
+    launch: Launch,
+    address: int,
+    loop: int,
+    layers: Layers,
+    packed: list[np.ndarray],
+    threads: int,
 ) -> Callable[[], None]:
-    """A call of the kernel for every layer, everything prepared."""
+    """A call of the kernel for every layer, everything prepared; threads meet at the end."""
     sizes = {"M": len(layers.x)}
     values = [size.evaluate(sizes) for size in launch.sizes]
     blocks = []
@@ -113,22 +142,23 @@ def anydim_call(
         slots = [arrays[argument.tensor].ctypes.data for argument in launch.arguments]
         blocks.append((ctypes.c_int64 * len(slots + values))(*slots, *values))
     scratch = [aligned((launch.scratch.evaluate(sizes) // 4 + 1,)) for _ in range(threads)]
-    entry, units = ENTRY(address), launch.parallel.evaluate(sizes)
-    places = [ctypes.addressof(block) for block in blocks]
+    units = launch.parallel.evaluate(sizes)
+    places = (ctypes.c_void_p * len(blocks))(*(ctypes.addressof(block) for block in blocks))
     cuts = [units * part // threads for part in range(threads + 1)]
+    run, at = LOOP(loop), ctypes.addressof(places)
     pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
 
-    def call() -> None:
-        for place in places:
-            others = [
-                pool.submit(entry, place, cuts[i], cuts[i + 1], scratch[i].ctypes.data)
-                for i in range(1, threads)
-            ] if pool else []  # fmt: skip
-            entry(place, 0, cuts[1], scratch[0].ctypes.data)
-            for other in others:
-                other.result()
+    def part(number: int) -> None:
+        place = scratch[number].ctypes.data
+        run(address, at, len(blocks), cuts[number], cuts[number + 1], place)
 
-    call.kept = (blocks, scratch)  # type: ignore[attr-defined]
+    def call() -> None:
+        others = [pool.submit(part, number) for number in range(1, threads)] if pool else []
+        part(0)
+        for other in others:
+            other.result()
+
+    call.kept = (blocks, places, scratch)  # type: ignore[attr-defined]
     return call
 
 
@@ -210,7 +240,8 @@ def measure(k: int, n: int, options: argparse.Namespace) -> list[Row]:
     packed = [pack(weight, packing) for weight in weights]
     session = onnxruntime_session(weights, biases, options.epilogue, options.threads)
     rows = []
-    with build(launch.kernel, machine().vector_bytes) as loaded:
+    objects = compile_modules({"layers": LOOP_TEXT}).values()
+    with build(launch.kernel, machine().vector_bytes) as loaded, load(objects, ["layers"]) as loop:
         for m in options.rows:
             x = aligned((m, k))
             x[...] = np.random.default_rng(m).standard_normal((m, k))
@@ -218,7 +249,7 @@ def measure(k: int, n: int, options: argparse.Namespace) -> list[Row]:
             layers = Layers(x, weights, biases, mine)
             address = loaded.address(launch.kernel.name)
             calls = [
-                anydim_call(launch, address, layers, packed, options.threads),
+                anydim_call(launch, address, loop.address("layers"), layers, packed, options.threads),
                 onnxruntime_call(session, x, theirs),
                 numpy_call(layers, last),
             ]
