@@ -33,7 +33,9 @@ class Contraction:
     """How a contraction runs; see `contraction_main.py` for the loops.
 
     A block of rows has `block_rows_bytes` of A, a block of columns at least a panel, else
-    `block_columns_bytes` of B; `block_k` steps of k run over a row tile before it moves on.
+    `block_columns_bytes` of B; `block_k` steps of k run over a row tile before it moves on. Two to
+    `chunk_tiles` row tiles take turns every `chunk_k` steps instead, while that part of B is in
+    the first cache: there B comes from memory, and nothing else should wait for loads.
     A B that is not `packed` when it is loaded is packed as it is used.
     """
 
@@ -42,6 +44,8 @@ class Contraction:
     lanes: int
     unroll: int
     block_k: int
+    chunk_k: int
+    chunk_tiles: int
     block_rows_bytes: int
     block_columns_bytes: int
     packed: bool
@@ -68,6 +72,8 @@ def match_contraction(
         lanes=tile.lanes,
         unroll=tile.unroll,
         block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
+        chunk_k=machine.l1_bytes * 3 // (8 * tile.width * form.dtype.bytes) // 8 * 8,
+        chunk_tiles=3,
         block_rows_bytes=machine.l2_bytes * 3 // 8,
         block_columns_bytes=machine.l2_bytes // 32,
         packed=form.b in constants,

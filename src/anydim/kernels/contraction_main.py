@@ -2,11 +2,12 @@
 
     for each piece of work: (loop indices, block of row tiles, block of columns)
         pack what has to be packed of A and B for it
-        for each row tile: strip (all of k, all columns of the block), then its epilogue
+        for each chunk of k (one or many row tiles: all of k)
+            for each row tile: strip (all columns of the block); after the last, the epilogue
 
 A block of rows of A stays in the second cache while B streams through it once: the strips
-prefetch the next block of columns while they use the present one, the row tiles sharing that
-work. Row tiles are of even height: 13 rows with tiles of up to 8 are 7 + 6.
+prefetch the next chunk or block of columns while they use the present one, the row tiles sharing
+that work. Row tiles are of even height: 13 rows with tiles of up to 8 are 7 + 6.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from anydim.kernels.arithmetic import (
     compare,
     constant,
     either,
+    greatest,
     least,
     loop,
     minus,
@@ -144,12 +146,34 @@ class MainWriter:
             ir.Let("a_at", self._start_of(form.a_start, lambda w: w.a)),
             ir.Let("c_at", plus(self._start_of(as_size(0), lambda w: w.c), variable("column0"))),
             ir.Let("b_at", self._start_of_b()),
+            ir.Let("chunk", self._chunk()),
             *self._ahead(),
             *self._pack_a(),
             *self._pack_b(),
-            loop("tile", variable("tile0"), variable("tile1"), 1, *self._tile()),
+            *self._tiles(),
         ]
         return steps
+
+    def _chunk(self) -> ir.Value:
+        """Steps of k that all row tiles do before they go on; all of k for one or many tiles."""
+        k = self.sizes.value(self.form.k.extent)
+        if self.operands.target is None:
+            return k
+        few = compare("less_equal", variable("tiles"), self.schedule.chunk_tiles)
+        several = compare("greater_equal", variable("tiles"), 2)
+        chunk = least(k, self.schedule.chunk_k)
+        return either(several, either(few, chunk, k), k)
+
+    def _tiles(self) -> list[ir.Step]:
+        k = self.sizes.value(self.form.k.extent)
+        length = least(minus(k, variable("k0")), variable("chunk"))
+        tiles = loop("tile", variable("tile0"), variable("tile1"), 1, *self._tile())
+        return [
+            loop(
+                "k0", 0, greatest(k, 1), greatest(variable("chunk"), 1),
+                ir.Let("length", length), tiles,
+            )
+        ]  # fmt: skip
 
     def _start_of(self, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
         parts = [times(variable(w.name), self.sizes.value(stride(w))) for w in self.form.loops]
@@ -180,13 +204,17 @@ class MainWriter:
         if self.scratch.holds_b:
             return []
         single = compare("equal", variable("tiles"), 1)
-        block = self.sizes.value(self.form.k.extent * self.blocks.columns)
+        k = self.sizes.value(self.form.k.extent)
+        chunked = compare("less", variable("chunk"), k)
+        whole = self.sizes.value(self.form.k.extent * self.blocks.columns)
+        block = either(chunked, times(variable("chunk"), self.tile.width), whole)
         distance = constant(_AHEAD // self.form.dtype.bytes)
         window = constant(self.tile.width * self.tile.unroll)
         return [
+            ir.Let("ahead_block", block),
             ir.Let("step", quotient(window, variable("tiles"))),
-            ir.Let("ahead0", either(single, distance, block)),
-            ir.Let("share", quotient(block, variable("tiles"))),
+            ir.Let("ahead0", either(single, distance, variable("ahead_block"))),
+            ir.Let("share", quotient(variable("ahead_block"), variable("tiles"))),
         ]
 
     def _pack_a(self) -> list[ir.Step]:
@@ -251,7 +279,18 @@ class MainWriter:
             ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
             ir.Let("sums_at", self._sums_at()),
         ]
-        return [*steps, self._strip(), *([] if self.finished else [self._finish_call()])]
+        k = self.sizes.value(self.form.k.extent)
+        if self.operands.target is None:
+            return [*steps, self._strip(self._start()), self._finish_call()]
+        sums, sums_row = self._sums()
+        more = self._strip((sums, sums_row, constant(self.tile.width)))
+        is_first = compare("equal", variable("k0"), 0)
+        steps.append(ir.If(is_first, (self._strip(self._start()),), (more,)))
+        if not self.finished:
+            done = plus(variable("k0"), variable("length"))
+            is_last = compare("greater_equal", done, k)
+            steps.append(ir.If(is_last, (self._finish_call(),)))
+        return steps
 
     def _sums_at(self) -> ir.Value:
         if self.operands.target is None:
@@ -268,22 +307,24 @@ class MainWriter:
         at = self.sizes.value(self.scratch.sums_offset)
         return ir.Address("scratch", at), self.sizes.value(self.blocks.columns)
 
-    def _strip(self) -> ir.Call:
+    def _strip(self, begin: tuple[ir.Address, ir.Value, ir.Value]) -> ir.Call:
         form, value = self.form, self.sizes.value
         sums, sums_row = self._sums()
-        start, start_row, start_panel = self._start()
+        start, start_row, start_panel = begin
+        k_panel = times(variable("k0"), self.tile.width)
         a, a_row = self._a()
         if self.scratch.holds_b:
-            b = ir.Address("scratch", value(self.scratch.b_offset))
+            k_bytes = times(k_panel, form.dtype.bytes)
+            b = ir.Address("scratch", plus(value(self.scratch.b_offset), k_bytes))
             ahead: ir.Value = constant(0)
             step: ir.Value = constant(0)
         else:
-            b = ir.Address("b", variable("b_at"))
+            b = ir.Address("b", plus(variable("b_at"), k_panel))
             share = times(minus(variable("tile"), variable("tile0")), variable("share"))
             ahead, step = plus(variable("ahead0"), share), variable("step")
         scalars = {
             "k_block": constant(self.schedule.block_k),
-            "k": value(form.k.extent),
+            "k": variable("length"),
             "a_row": a_row,
             "b_panel": value(form.k.extent * self.tile.width),
             "init_row": start_row,
@@ -300,11 +341,13 @@ class MainWriter:
     def _a(self) -> tuple[ir.Address, ir.Value]:
         value, form = self.sizes.value, self.form
         if not self.scratch.holds_a:
-            at = plus(variable("a_at"), times(variable("row0"), value(form.m.a)))
+            row = times(variable("row0"), value(form.m.a))
+            at = plus(variable("a_at"), row, variable("k0"))
             return ir.Address(self.operands.a, at), value(form.m.a)
         row = value(self.scratch.k_padded * form.dtype.bytes)
         inside = minus(variable("row0"), variable("first_row"))
-        return ir.Address("scratch", times(inside, row)), value(self.scratch.k_padded)
+        at = plus(times(inside, row), times(variable("k0"), form.dtype.bytes))
+        return ir.Address("scratch", at), value(self.scratch.k_padded)
 
     def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
         """What the sums start from: address, stride of rows, stride of panels."""
