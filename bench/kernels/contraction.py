@@ -247,9 +247,9 @@ def measure(k: int, n: int, options: argparse.Namespace) -> list[Row]:
             x[...] = np.random.default_rng(m).standard_normal((m, k))
             mine, theirs, last = ([aligned((m, n)) for _ in weights] for _ in range(3))
             layers = Layers(x, weights, biases, mine)
-            address = loaded.address(launch.kernel.name)
+            addresses = loaded.address(launch.kernel.name), loop.address("layers")
             calls = [
-                anydim_call(launch, address, loop.address("layers"), layers, packed, options.threads),
+                anydim_call(launch, *addresses, layers, packed, options.threads),
                 onnxruntime_call(session, x, theirs),
                 numpy_call(layers, last),
             ]
