@@ -215,8 +215,7 @@ class Builder:
             kinds = operator(name).infer([value.type for value in values], frozen, self._box)
         except UserError as error:
             raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
-        outputs = tuple(self._fresh(name) for _ in kinds)
-        self._types.update(zip(outputs, kinds))
+        outputs = tuple(self._declared(name, kind) for kind in kinds)
         node = Node(name, tuple(v.name for v in values), outputs, frozen, f"{self.name}: {name}")
         self._nodes.append(node)
         made = tuple(Value(self, output) for output in outputs)
@@ -253,6 +252,11 @@ class Builder:
     def _claim(self, name: str) -> None:
         if name in self._types:
             raise GraphError(f"'{name}' is declared twice in '{self.name}'")
+
+    def _declared(self, stem: str, kind: TensorType) -> str:
+        name = self._fresh(stem)
+        self._types[name] = kind
+        return name
 
     def _fresh(self, stem: str) -> str:
         number = len(self._types)

@@ -97,7 +97,7 @@ def reshaped(
         rest = product(size for size in sizes if size.constant != -1)
         found = total.divide_exactly(rest)
         if found is None:
-            found = _quotient(total, rest, box)
+            found = _quotient(total, rest)
         sizes[open_axes[0]] = simplify(found, box)
     for size in sizes:
         if prove(size, "<", 0, box) is Truth.REFUTED:
@@ -107,12 +107,16 @@ def reshaped(
     return tuple(sizes), (Guard(total, "==", product(sizes), message),)
 
 
-def _quotient(total: Size, rest: Size, box: Box) -> Size:
-    if prove(rest, "<=", 0, box) is not Truth.REFUTED:
-        raise GraphError(
-            f"operator 'reshape': {total} elements cannot be divided by {rest}, which may be 0"
-        )
-    return total // rest
+def _quotient(total: Size, rest: Size) -> Size:
+    """total // rest, after taking out the dims that both have as factors; 0 where nothing is left.
+
+    Where rest is 0 there are no elements (the guard of the reshape says so), and any size fits.
+    """
+    for name in sorted(total.symbols & rest.symbols):
+        fewer = total.divide_exactly(as_size(name)), rest.divide_exactly(as_size(name))
+        if fewer[0] is not None and fewer[1] is not None:
+            total, rest = fewer[0], fewer[1]
+    return total // maximum(rest, 1)
 
 
 def _listed(shape: Sequence[Size]) -> str:
@@ -125,27 +129,43 @@ def expand(types: Types, attributes: Attributes, box: Box) -> Written:
     own = types[0].shape
     wanted = [as_size(size) for size in attributes["shape"]]
     rank = max(len(own), len(wanted))
-    padded = [as_size(1)] * (rank - len(wanted)) + wanted
-    indices, sizes = numbered("i", rank), numbered("N", len(own))
-    guards, extents, reads = [], [], []
-    for axis, size in enumerate(padded):
-        place = axis - (rank - len(own))
-        if place < 0:
-            extents.append(size)
-            continue
-        if own[place].constant == 1 and size.constant != 1:
-            reads.append("0")
-            extents.append(size)
-            continue
-        reads.append(indices[axis])
-        extents.append(own[place])
-        if size.constant != 1:
-            message = f"expand of [{_listed(own)}] to [{_listed(wanted)}]"
-            guards.append(Guard(own[place], "==", size, message))
-    names = numbered("S", rank)
-    body = f"{target('y', indices)} = {read('x', reads)}{ranges(zip(indices, names))}"
-    text = definition("expand", [parameter("x", sizes)], [body], declared(names))
-    return Written(text, sizes_as_attributes("S", extents), tuple(guards))
+    ones = [as_size(1)] * rank
+    pairs = zip(ones[len(own) :] + list(own), ones[len(wanted) :] + wanted)
+    met = [_meet(mine, size, box) for mine, size in pairs]
+    indices, names, steps = numbered("i", rank), numbered("S", rank), numbered("B", rank)
+    reads = [
+        {0: "0", 1: index}.get(step.constant, f"{index} * {name}")  # type: ignore[arg-type]
+        for index, name, (_, step, _) in zip(indices, steps, met)
+    ]
+    body = f"{target('y', indices)} = {read('x', reads[rank - len(own) :])}"
+    body += ranges(zip(indices, names))
+    values = sizes_as_attributes("S", (extent for extent, _, _ in met))
+    values |= {name: step for name, (_, step, _) in zip(steps, met) if step.constant is None}
+    message = f"an expand of [{_listed(own)}] to [{_listed(wanted)}] can broadcast"
+    guards = tuple(Guard(odd, "==", as_size(0), message) for _, _, odd in met)
+    parameters = [parameter("x", numbered("N", len(own)))]
+    return Written(definition("expand", parameters, [body], declared(values)), values, guards)
+
+
+def _meet(own: Size, wanted: Size, box: Box) -> tuple[Size, Size, Size]:
+    """(extent, step, odd) where a size is broadcast with another.
+
+    The index into the own axis is the result's times `step`; `odd` is 0 where the sizes fit.
+    """
+    zero, one = as_size(0), as_size(1)
+    if own.constant == 1:
+        return wanted, zero, zero
+    if wanted.constant == 1 or prove(own, "==", wanted, box) is Truth.PROVED:
+        return own, one, zero
+    own_wide = prove(own, "==", 1, box) is Truth.REFUTED
+    wanted_wide = prove(wanted, "==", 1, box) is Truth.REFUTED
+    odd = own - wanted
+    odd = odd if own_wide else odd * (own - 1)
+    odd = odd if wanted_wide else odd * (wanted - 1)
+    step = one if own_wide else minimum(1, maximum(own - 1, 0))
+    if own_wide or wanted_wide:
+        return (own if own_wide else wanted), step, odd
+    return simplify(maximum(own, wanted) * minimum(1, own, wanted), box), step, odd
 
 
 def squeeze(types: Types, attributes: Attributes, box: Box) -> Written:

@@ -77,14 +77,16 @@ class Call:
 
     # ---- results ----
 
-    def emit(self, name: str, *inputs: str | None, **attributes: Any) -> str:
+    def emit(self, name: str, /, *inputs: str | None, **attributes: Any) -> str:
         """The one result of a new node of a library operator."""
         return self.emit_many(name, 1, *inputs, **attributes)[0]
 
-    def emit_many(self, name: str, count: int, *inputs: str | None, **attributes: Any) -> list[str]:
+    def emit_many(
+        self, name: str, results: int, /, *inputs: str | None, **attributes: Any
+    ) -> list[str]:
         """The results of a new node of a library operator."""
         stem = f"{self.outputs[0] or self.source}/{name}"
-        outputs = tuple(self.emitter.fresh(stem) for _ in range(count))
+        outputs = tuple(self.emitter.fresh(stem) for _ in range(results))
         node = self.emitter.node(name, inputs, outputs, attributes, self.source)
         self.nodes.append(node)
         return list(outputs)

@@ -127,13 +127,16 @@ def _require(left: Size, relation: str, right: int, box: Box) -> None:
 
 
 def _quotient(size: Size, divisor: Size, box: Box) -> Size:
-    """A quotient for which rounding down and rounding toward zero agree."""
-    _require(divisor, ">", 0, box)
+    """A quotient for which rounding down and rounding toward zero agree.
+
+    Division by 0 has no meaning, so where the divisor is 0 any result will do.
+    """
+    _require(divisor, ">=", 0, box)
     exact = size.divide_exactly(divisor)
     if exact is not None:
         return exact
     _require(size, ">=", 0, box)
-    return simplify(size // divisor, box)
+    return simplify(size // maximum(divisor, 1), box)
 
 
 # ---- nodes -------------------------------------------------------------------------------------

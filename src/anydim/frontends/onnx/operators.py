@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean
+from anydim.base.dtypes import DType, boolean, uint8
 from anydim.frontends.onnx import shape_operators as shapes
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.emitting import Known
@@ -141,8 +141,6 @@ def constant(call: Call) -> Result:
 
 def reduction(name: str, axes_input_since: int) -> Build:
     def build(call: Call) -> Result:
-        if call.type(0).dtype == boolean:
-            raise Unsupported("a reduction of booleans")
         axes: Sequence[int] | None = call.attribute("axes")
         if call.opset >= axes_input_since:
             axes = call.integers(1) if call.given(1) else None
@@ -152,7 +150,10 @@ def reduction(name: str, axes_input_since: int) -> Build:
             else:
                 axes = None
         keep = bool(call.attribute("keepdims", 1))
-        return call.emit(name, call.input(0), axes=axes, keepdims=keep)
+        if call.type(0).dtype != boolean:
+            return call.emit(name, call.input(0), axes=axes, keepdims=keep)
+        numbers = call.emit("cast", call.input(0), to=uint8)
+        return call.emit("cast", call.emit(name, numbers, axes=axes, keepdims=keep), to=boolean)
 
     return build
 
@@ -192,11 +193,18 @@ def batch_norm(call: Call) -> Result:
 
 
 def gemm(call: Call) -> Result:
-    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
-    return call.emit(
-        "gemm", *inputs, alpha=call.attribute("alpha"), beta=call.attribute("beta"),
-        transpose_a=bool(call.attribute("transA")), transpose_b=bool(call.attribute("transB")),
-    )  # fmt: skip
+    """A c whose sizes may turn out to be 1 is added by a node of its own, which broadcasts."""
+    a, b, beta = call.input(0), call.input(1), call.attribute("beta")
+    alpha, left, right = call.attribute("alpha"), call.attribute("transA"), call.attribute("transB")
+    attributes = {"alpha": alpha, "transpose_a": bool(left), "transpose_b": bool(right)}
+    if not call.given(2):
+        return call.emit("gemm", a, b, **attributes)
+    c = call.input(2)
+    if all(size.constant is not None for size in call.shape(2)):
+        return call.emit("gemm", a, b, c, beta=beta, **attributes)
+    if beta != 1:
+        c = call.emit("mul", c, call.number(beta, call.type(2).dtype))
+    return call.emit("add", call.emit("gemm", a, b, **attributes), c)
 
 
 def einsum(call: Call) -> Result:

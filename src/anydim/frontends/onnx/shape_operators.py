@@ -139,8 +139,8 @@ def _even_parts(call: Call, extent: Size, count: int) -> list[Size]:
     exact = extent.divide_exactly(count)
     if exact is not None:
         return [exact] * count
-    if call.opset < 18:
-        raise Unsupported(f"size {extent} is not always {count} equal parts")
+    if call.opset < 18:  # the operator's guard refuses what is not count equal parts
+        return [extent // count] * count
     part = ceil_div(extent, count)
     parts = (maximum(minimum(extent - part * number, part), 0) for number in range(count))
     return [simplify(size, call.emitter.box) for size in parts]
@@ -201,7 +201,10 @@ def _scalar(call: Call, position: int) -> str:
 
 
 def one_hot(call: Call) -> Result:
-    (depth,) = call.sizes(1)
+    depths = call.known(1).reshape(-1)
+    if depths.size != 1:
+        raise Unsupported(f"{depths.size} depths")
+    depth = depths[0] if depths.dtype == object else int(depths[0])
     indices = call.input(0)
     if call.type(0).dtype.is_float:
         indices = call.emit("cast", indices, to=int64)
