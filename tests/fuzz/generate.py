@@ -1,0 +1,114 @@
+"""A random case: a graph of a few operators, its domains, sizes to call it at, threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from anydim.base.errors import UserError
+from anydim.frontends.builder import Value
+from anydim.graph.nodes import Graph
+from tests.fuzz import combining, elementwise, patterns, shapes
+from tests.fuzz.case import Case
+from tests.fuzz.maker import MOST_RANK, Maker
+from tests.fuzz.points import random_points
+
+MAKERS: tuple[tuple[float, Callable[[Maker], Any]], ...] = (
+    (5, elementwise.unary), (0.7, elementwise.unary_integer), (6, elementwise.binary),
+    (1, elementwise.binary_integer), (0.3, elementwise.shift), (1.2, elementwise.compare),
+    (0.7, elementwise.logical), (0.3, elementwise.classify), (1.2, elementwise.where),
+    (0.6, elementwise.clip), (1, elementwise.cast), (0.8, elementwise.power),
+    (0.2, elementwise.prelu), (1, elementwise.chain),
+    (2, shapes.transpose), (2, shapes.reshape), (0.4, shapes.flatten), (0.8, shapes.squeeze),
+    (1, shapes.unsqueeze), (1, shapes.expand), (1.5, shapes.slice_), (0.7, shapes.split),
+    (1.5, shapes.concat), (0.5, shapes.tile), (1, shapes.pad), (0.4, shapes.trilu),
+    (1, shapes.gather), (0.5, shapes.gather_elements), (0.2, shapes.one_hot),
+    (0.5, shapes.source), (0.4, shapes.mask),
+    (4, combining.reduce), (0.6, combining.reduce_integer), (0.3, combining.reduce_bool),
+    (1.5, combining.softmax), (1.2, combining.layer_norm), (0.2, combining.batch_norm),
+    (2.5, combining.matmul), (1.2, combining.linear), (0.7, combining.gemm),
+    (0.8, combining.einsum),
+    (0.7, patterns.attention), (0.5, patterns.written_softmax), (1, patterns.written_norm),
+    (0.4, patterns.rms_norm), (0.4, patterns.unit_rows), (0.7, patterns.gelu),
+    (0.4, patterns.pooled), (0.4, patterns.gated), (0.2, patterns.rotary),
+    (0.3, patterns.embedding), (0.4, patterns.feed_forward),
+)  # fmt: skip
+_WEIGHTS = [weight for weight, _ in MAKERS]
+_FUNCTIONS = [function for _, function in MAKERS]
+_MOST_TRIES = 60
+
+
+def random_case(seed: int) -> Case:
+    """The case of a seed."""
+    m = Maker(seed)
+    m.input(m.shape(1, 4))
+    wanted = m.random.choice((2, 3, 4, 5, 6, 8, 10, 13))
+    for _ in range(_MOST_TRIES):
+        if wanted <= 0:
+            break
+        wanted -= step(m)
+    graph = with_outputs(m)
+    points = random_points(m.random, graph)
+    threads = 2 if m.chance(0.35) else 1
+    domains = {name: domain for name, domain in m.domains.items() if name in graph.inputs}
+    return Case(graph, domains, points, threads, seed, m.specials)
+
+
+def step(m: Maker) -> int:
+    """Add what one maker makes to the pool; how many values that were."""
+    function = m.random.choices(_FUNCTIONS, _WEIGHTS)[0]
+    try:
+        made = function(m)
+    except UserError:
+        return 0
+    values = made if isinstance(made, tuple) else (made,)
+    found = [v for v in values if isinstance(v, Value) and len(v.shape) <= MOST_RANK]
+    m.values += found
+    return len(found)
+
+
+def with_outputs(m: Maker) -> Graph:
+    """The graph with its last value, and perhaps others, as results; every dim has an input."""
+    chosen = [m.values[-1]]
+    while m.chance(0.45):
+        chosen.append(m.one(m.values))
+    if m.chance(0.1):
+        chosen.append(m.builder.constant([[0.5, 1.5, 2.5]]))
+    m.random.shuffle(chosen)
+    renamed = m.chance(0.6)
+    taken = set()
+    for number, value in enumerate(chosen):
+        plain = not renamed and value.name not in taken and value.name not in m.domains
+        taken.add(value.name)
+        m.builder.output(value.name if plain else f"out{number}", value)
+    anchor(m)
+    return drop_unused(m, m.builder.graph())
+
+
+def anchor(m: Maker) -> None:
+    """An input whose axes are the dims that no other input shows by themselves."""
+    shown = {
+        str(size)
+        for name in m.domains
+        for size in m.builder._types[name].shape
+        if str(size) in m.builder._dims
+    }
+    missing = [dim for dim in m.dims if str(dim) not in shown]
+    if missing:
+        m.input(tuple(missing))
+
+
+def drop_unused(m: Maker, graph: Graph) -> Graph:
+    """Most graphs lose their unused inputs, as far as each dim is still seen."""
+    if m.chance(0.3):
+        return graph
+    used = {name for node in graph.nodes for name in node.given} | set(graph.outputs)
+    inputs = list(graph.inputs)
+    for name in graph.inputs:
+        rest = [other for other in inputs if other != name]
+        seen = {size for other in rest for size in graph.types[other].shape}
+        if name not in used and rest and all(dim in seen for dim in m.dims):
+            inputs = rest
+    types = {n: t for n, t in graph.types.items() if n in inputs or n not in graph.inputs}
+    return replace(graph, inputs=tuple(inputs), types=types)

@@ -1,0 +1,228 @@
+"""Whether a compiled case does what its graph says, and which pass is to blame if not.
+
+What is expected is the graph in float64. How far off a result may be comes from the graph itself:
+it is evaluated again with every value shaken by a few units in the last place of its own type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy
+
+import anydim as ad
+from anydim.base.dtypes import float64
+from anydim.base.errors import DimError
+from anydim.compiler import PASSES
+from anydim.graph.evaluate import bind, check_guards, evaluate, evaluate_node
+from anydim.graph.nodes import Graph
+from anydim.graph.text import print_graph
+from anydim.kernels.templates import TEMPLATES
+from anydim.lang.tree import TensorType
+from anydim.targets.llvm.host import machine
+from tests.fuzz.case import Arrays, Case
+from tests.fuzz.fences import fences
+
+SHAKES = 3
+SLACK = 24.0  # how much worse than shaken results a result may be
+BASE = {"float16": 3e-3, "float32": 2e-5, "float64": 2e-13}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong: `kind` is 'reference', 'compile', 'call', 'refusal', 'value' or 'crash'."""
+
+    kind: str
+    reason: str
+    sizes: Mapping[str, int] | None = None
+
+    @property
+    def family(self) -> tuple[str, str]:
+        """What stays the same while a case shrinks."""
+        return self.kind, "" if self.kind == "value" else self.reason[:24]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason}" + (f" at {self.sizes}" if self.sizes else "")
+
+
+def judge(case: Case) -> Failure | None:
+    """Compile a case and call it at all its points; the first thing that goes wrong."""
+    try:
+        model = ad.compile(case.graph, threads=case.threads)
+    except Exception as error:
+        return Failure("compile", _said(error))
+    for number, sizes in enumerate(case.points):
+        inputs = case.inputs(sizes)
+        if inputs is not None:
+            found = _call(case, model, sizes, inputs, bool(number % 2))
+            if found is not None:
+                return found
+    return None
+
+
+def _call(
+    case: Case, model: ad.Model, sizes: Mapping[str, int], inputs: Arrays, low: bool
+) -> Failure | None:
+    expected: Expected | None
+    try:
+        expected = Expected.of(case.graph, inputs)
+    except DimError:
+        expected = None
+    except Exception as error:
+        return Failure("reference", _said(error), sizes)
+    with fences(low) as held:
+        try:
+            came = model(**held.copies(inputs))
+        except Exception as error:
+            if expected is None and isinstance(error, DimError):
+                return None
+            return Failure("call", _said(error), sizes)
+    if expected is None:
+        return Failure("refusal", "the reference refuses these sizes, the model does not", sizes)
+    reason = expected.difference(came)
+    return Failure("value", reason, sizes) if reason else None
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Results by name, the distance allowed to each element, and the types."""
+
+    types: Mapping[str, TensorType]
+    values: Arrays
+    allowed: Arrays
+
+    @staticmethod
+    def of(graph: Graph, inputs: Arrays) -> Expected:
+        """The results of a graph, and how far rounding may move them."""
+        exact = evaluate(graph, inputs, precision=float64)
+        others = [evaluate(graph, inputs)]
+        others += [shaken(graph, inputs, numpy.random.default_rng(n)) for n in range(SHAKES)]
+        allowed = {
+            name: _allowed(value, [other[name] for other in others], graph.types[name])
+            for name, value in exact.items()
+            if graph.types[name].dtype.is_float
+        }
+        types = {name: graph.types[name] for name in graph.outputs}
+        return Expected(types, exact, allowed)
+
+    def difference(self, came: Mapping[str, numpy.ndarray]) -> str:
+        """What is wrong with some results; '' for nothing."""
+        if set(came) != set(self.values):
+            return f"the outputs are {sorted(came)}, expected {sorted(self.values)}"
+        for name, value in self.values.items():
+            kind, got = self.types[name], came[name]
+            if got.shape != value.shape or got.dtype != kind.dtype.numpy:
+                return f"'{name}' is {got.dtype}{got.shape}, expected {kind.dtype}{value.shape}"
+            wrong = _differs(got, value, self.allowed.get(name))
+            if wrong.any():
+                at = tuple(int(i) for i in numpy.argwhere(wrong)[0])
+                return (
+                    f"'{name}': {int(wrong.sum())} of {wrong.size} elements differ, at {at} "
+                    f"{got[at]!r}, expected {value[at]!r}"
+                )
+        return ""
+
+
+def shaken(graph: Graph, inputs: Arrays, numbers: numpy.random.Generator) -> Arrays:
+    """The results in float64 where each value is off by a few units in the last place."""
+    sizes = bind(graph, inputs)
+    check_guards(graph, sizes)
+    values = {name: numpy.asarray(inputs[name]) for name in graph.inputs}
+    values.update({name: constant.array for name, constant in graph.constants.items()})
+
+    def shake(name: str, array: numpy.ndarray) -> numpy.ndarray:
+        dtype = graph.types[name].dtype
+        if not dtype.is_float:
+            return array
+        unit = 2 * float(numpy.finfo(dtype.numpy).eps)
+        wide = array.astype(numpy.float64)
+        with numpy.errstate(all="ignore"):
+            return wide * (1 + unit * numbers.uniform(-1, 1, array.shape))
+
+    for node in graph.nodes:
+        if node.operator == "identity":  # moves nothing, so it must not shake either
+            values[node.outputs[0]] = values[node.given[0]]
+            continue
+        given = {name: shake(name, values[name]) for name in node.given}
+        values.update(evaluate_node(graph, node, given, sizes, float64))
+    return {name: values[name] for name in graph.outputs}
+
+
+def _allowed(
+    exact: numpy.ndarray, others: list[numpy.ndarray], kind: TensorType
+) -> numpy.ndarray:
+    """The distance allowed to each element; infinite where even the kind of number is open."""
+    with numpy.errstate(all="ignore"):
+        spread = [numpy.abs(other.astype(numpy.float64) - exact) for other in others]
+        same = [_same(other.astype(numpy.float64), exact) for other in others]
+        worst = numpy.max([numpy.where(s, 0, d) for s, d in zip(same, spread)], axis=0)
+        worst = numpy.where(numpy.isnan(worst), numpy.inf, worst)
+        finite = worst[numpy.isfinite(worst)]
+        typical = float(numpy.median(finite)) if finite.size else 0.0
+        base = BASE[kind.dtype.name]
+        size = numpy.where(numpy.isfinite(exact), numpy.abs(exact), 0.0)
+        return SLACK * worst + 4 * typical + base * size + base * 1e-2
+
+
+def _same(left: numpy.ndarray, right: numpy.ndarray) -> numpy.ndarray:
+    return (left == right) | (numpy.isnan(left) & numpy.isnan(right))
+
+
+def _differs(
+    came: numpy.ndarray, value: numpy.ndarray, allowed: numpy.ndarray | None
+) -> numpy.ndarray:
+    if allowed is None:
+        return numpy.asarray(came != value)
+    with numpy.errstate(all="ignore"):
+        wide = came.astype(numpy.float64)
+        distance = numpy.abs(wide - value)
+        largest = float(numpy.finfo(came.dtype).max)
+        overflow = numpy.isinf(wide) & (numpy.abs(value) > largest / 2)
+        fine = _same(wide, value) | (distance <= allowed) | numpy.isinf(allowed) | overflow
+    return numpy.asarray(~fine)
+
+
+# ---- which pass --------------------------------------------------------------------------------
+
+
+def blame(case: Case, failure: Failure) -> str:
+    """The first pass after which the graph no longer means what it meant."""
+    if failure.sizes is None:
+        return _blame_compile(case.graph)
+    inputs = case.inputs(failure.sizes)
+    if inputs is None or failure.kind != "value":
+        return "no pass was tried"
+    expected, graph, cpu = Expected.of(case.graph, inputs), case.graph, machine()
+    for entry in PASSES:
+        before = graph
+        graph = entry.make(cpu, TEMPLATES).run(graph)
+        try:
+            reason = expected.difference(_narrow(graph, evaluate(graph, inputs)))
+        except Exception as error:
+            reason = _said(error)
+        if reason:
+            return f"pass '{entry.name}': {reason}\nbefore:\n{_text(before)}\nafter:\n{_text(graph)}"
+    return f"the passes are right; kernels or program are not:\n{_text(graph)}"
+
+
+def _narrow(graph: Graph, values: Arrays) -> Arrays:
+    return {name: value.astype(graph.types[name].dtype.numpy) for name, value in values.items()}
+
+
+def _blame_compile(graph: Graph) -> str:
+    cpu = machine()
+    for entry in PASSES:
+        try:
+            graph = entry.make(cpu, TEMPLATES).run(graph)
+        except Exception as error:
+            return f"pass '{entry.name}' fails: {_said(error)}"
+    return f"the passes run; what follows fails:\n{_text(graph)}"
+
+
+def _text(graph: Graph) -> str:
+    return print_graph(graph)

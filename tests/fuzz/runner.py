@@ -1,0 +1,103 @@
+"""Runs cases one after another in a child process, so that one that stops it is only a failure.
+
+The child says which case it begins; when it dies, that case is the failure and another child
+goes on behind it. A case that stops its process shrinks in a process for each trial.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from tests.fuzz.case import Case
+from tests.fuzz.generate import random_case
+from tests.fuzz.judge import Failure, blame, judge
+from tests.fuzz.shrink import shrink
+
+SECONDS = 120  # that one case may take
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case's seed and, where it failed, how, with its smallest form."""
+
+    seed: int
+    failure: str = ""
+    text: str = ""
+
+
+def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
+    """The outcomes of the cases of these seeds, in order."""
+    pending = list(seeds)
+    while pending:
+        last = None
+        for outcome in _child(lambda: (_one(seed, small) for seed in pending)):
+            last = outcome
+            if outcome.failure != "begin":
+                pending.remove(outcome.seed)
+                yield outcome
+        if pending:
+            seed = last.seed if last is not None and last.failure == "begin" else pending[0]
+            pending.remove(seed)
+            yield _crashed(seed, small)
+
+
+def _one(seed: int, small: bool) -> Iterator[Outcome]:
+    yield Outcome(seed, "begin")
+    signal.alarm(SECONDS)
+    case = random_case(seed)
+    found = judge(case)
+    if found is None:
+        signal.alarm(0)
+        yield Outcome(seed)
+        return
+    signal.alarm(SECONDS * 10)
+    if small:
+        case, found = shrink(case, found, judge)
+    yield Outcome(seed, str(found), f"{case.text()}\n{blame(case, found)}")
+
+
+def _crashed(seed: int, small: bool) -> Outcome:
+    case = random_case(seed)
+    found = in_child(case)
+    if found is None:
+        return Outcome(seed, "crash: only after other cases", case.text())
+    if small:
+        case, found = shrink(case, found, in_child)
+    return Outcome(seed, str(found), case.text())
+
+
+def in_child(case: Case) -> Failure | None:
+    """The judgement of a case by a process of its own."""
+
+    def work() -> Iterator[Iterator[Outcome]]:
+        found = judge(case)
+        yield iter([Outcome(case.seed, *((found.kind, found.reason) if found else ()))])
+
+    outcomes = list(_child(work))
+    if not outcomes:
+        return Failure("crash", "the process stopped")
+    last = outcomes[-1]
+    return Failure(last.failure, last.text) if last.failure else None
+
+
+def _child(work: Callable[[], Iterator[Iterator[Outcome]]]) -> Iterator[Outcome]:
+    """What a forked process tells before it ends, however it ends."""
+    reading, writing = os.pipe()
+    process = os.fork()
+    if not process:
+        os.close(reading)
+        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+            for outcomes in work():
+                for outcome in outcomes:
+                    pipe.write(json.dumps([outcome.seed, outcome.failure, outcome.text]) + "\n")
+                    pipe.flush()
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, encoding="utf-8") as pipe:
+        for line in pipe:
+            yield Outcome(*json.loads(line))
+    os.waitpid(process, 0)
