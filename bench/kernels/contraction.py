@@ -37,6 +37,7 @@ from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.run import build
+from anydim.targets.target import Source
 
 SHAPES = ((384, 384), (384, 1536), (1536, 384))  # k, n of MiniLM's layers
 ROWS = (1, 2, 4, 8, 12, 16, 22, 32, 48, 64, 128, 256, 512, 1024, 2048)
@@ -240,7 +241,7 @@ def measure(k: int, n: int, options: argparse.Namespace) -> list[Row]:
     packed = [pack(weight, packing) for weight in weights]
     session = onnxruntime_session(weights, biases, options.epilogue, options.threads)
     rows = []
-    objects = compile_modules({"layers": LOOP_TEXT}).values()
+    objects = compile_modules({"layers": Source.of(LOOP_TEXT)}).code.values()
     with build(launch.kernel, machine().vector_bytes) as loaded, load(objects, ["layers"]) as loop:
         for m in options.rows:
             x = aligned((m, k))

@@ -33,11 +33,11 @@ from anydim.passes.schedule import Alias, Schedule, Scheduled
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
-from anydim.program.build import build, modules
-from anydim.program.emit import emit
+from anydim.program.build import Built, build, module_texts
 from anydim.program.steps import Program
 from anydim.sizes import Dim
-from anydim.targets.llvm.host import machine
+from anydim.targets.target import Target
+from anydim.targets.targets import target
 
 Progress = Callable[[str, int, int], None]
 
@@ -100,20 +100,22 @@ def compile(
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
     work = _Work(progress or (lambda stage, done, total: None))
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims))))
-    cpu = machine()
+    code = target("llvm")
+    machine = code.machine()
     fused = graph
     work.printed("import", graph)
     for entry in PASSES:
-        fused = work.timed(entry.name, partial(entry.make(cpu, TEMPLATES).run, fused))
+        fused = work.timed(entry.name, partial(entry.make(machine, TEMPLATES).run, fused))
         work.printed(entry.name, fused)
-    scheduled = work.timed("schedule", lambda: Schedule(cpu, TEMPLATES).run(fused))
+    scheduled = work.timed("schedule", lambda: Schedule(machine, TEMPLATES).run(fused))
     outer = fused.replace(types={**fused.types, **_named_types(graph)}, guards=fused.guards)
     program = work.timed("assemble", lambda: Assemble(threads).run(outer, scheduled))
-    executable = work.timed("native", lambda: build(program))
+    built = work.timed("native", lambda: build(program, code))
     work.stages["kernels"] = lambda: "\n".join(print_kernel(k) for k in program.kernels)
     work.stages["schedule"] = lambda: _schedule_text(scheduled)
-    work.stages["llvm"] = lambda: _llvm_text(program, cpu)
-    return Model(executable, program, _reference(graph), work.report(graph, scheduled))
+    work.stages["llvm"] = lambda: _llvm_text(program, code)
+    report = work.report(graph, scheduled, built)
+    return Model(built.executable, program, _reference(graph), report)
 
 
 class _Work:
@@ -138,14 +140,18 @@ class _Work:
         """Keep the graph as it stands after a stage, to be printed when somebody asks."""
         self.stages[stage] = partial(print_graph, graph)
 
-    def report(self, graph: Graph, scheduled: tuple[Scheduled | Alias, ...]) -> CompileReport:
+    def report(
+        self, graph: Graph, scheduled: tuple[Scheduled | Alias, ...], built: Built
+    ) -> CompileReport:
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         notes = [
             f"{len(graph.nodes)} nodes became {len(launches)} launches;"
             f" {len(scheduled) - len(launches)} values are other values' bytes",
             *(f"{item.template}: {item.source}" for item in launches),
         ]
-        return CompileReport(self.seconds, self.stages, tuple(notes))
+        return CompileReport(
+            self.seconds, self.stages, tuple(notes), built.compiled, built.cached
+        )
 
 
 def _named_types(graph: Graph) -> dict[str, Any]:
@@ -157,8 +163,8 @@ def _reference(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     return lambda inputs: evaluate(graph, inputs, precision=float64)
 
 
-def _llvm_text(program: Program, cpu: Machine) -> str:
-    texts = {**modules(program, cpu.vector_bytes), "host": emit(program).text}
+def _llvm_text(program: Program, code: Target) -> str:
+    texts = module_texts(program, code)
     return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
 
 

@@ -7,9 +7,9 @@ import itertools
 import numpy
 import onnxruntime
 import pytest
-from examples.minilm.model import model_path
 
 import anydim as ad
+from examples.minilm.model import model_path
 
 TOLERANCE = 1e-4  # the bar of the project; float32 rounding over six layers stays near 5e-6
 BATCHES = (0, 1, 2, 7)

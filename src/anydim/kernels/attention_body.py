@@ -205,7 +205,8 @@ class _Body:
         base = self.here.offset(queries.at(query, self.form.depth.name))
         stride = self.size(queries.address.stride(query))
         call = multiply(
-            plan.library,
+            plan.library.name,
+            plan.rows,
             variable("tile"),
             ir.Address(self.context.buffers[queries.tensor], variable("queries_at")),
             ir.Address("packed_keys", constant(0)),
@@ -230,7 +231,8 @@ class _Body:
             source = ir.Address(self.context.buffers[values.tensor], variable("values_at"))
             stride = self.size(values.address.stride(self.form.key.name))
         call = multiply(
-            plan.library,
+            plan.library.name,
+            plan.rows,
             variable("tile"),
             ir.Address("scores", constant(0)),
             source,

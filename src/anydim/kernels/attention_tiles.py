@@ -9,7 +9,7 @@ are, a panel every `lanes` columns). Compiled once per machine.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
@@ -34,19 +34,21 @@ def tile_rows(registers: int) -> int:
 
 @lru_cache(maxsize=8)
 def tile_library(lanes: int, rows: int) -> ir.Library:
-    """`tile_name(.., m)` for m = 1 .. rows."""
+    """A function for each number of rows up to `rows`."""
     name = f"attention_{lanes}x{rows}"
-    functions = tuple(_tiles(f"{name}_{m}", m, lanes) for m in range(1, rows + 1))
-    return ir.Library(name, functions)
+    return ir.Library(name, partial(_functions, name, lanes, rows), identity=name)
 
 
-def multiply(library: ir.Library, rows: ir.Value, *arguments: ir.Value | ir.Address) -> ir.Step:
-    """Call the function for a number of rows: pointers a, b, c, then `SCALARS`."""
-    cases = tuple(
-        (number + 1, (ir.Call(function.name, arguments),))
-        for number, function in enumerate(library.functions)
-    )
+def multiply(
+    library: str, most: int, rows: ir.Value, *arguments: ir.Value | ir.Address
+) -> ir.Step:
+    """Call the function for a number of rows, at most `most`: pointers a, b, c, then `SCALARS`."""
+    cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, most + 1))
     return ir.Switch(rows, cases)
+
+
+def _functions(library: str, lanes: int, rows: int) -> tuple[ir.Function, ...]:
+    return tuple(_tiles(f"{library}_{m}", m, lanes) for m in range(1, rows + 1))
 
 
 def _tiles(name: str, rows: int, lanes: int) -> ir.Function:

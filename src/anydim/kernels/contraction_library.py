@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
@@ -48,20 +48,21 @@ def prefix_of(tile: Tile, dtype: DType) -> str:
 def contraction_library(tile: Tile, dtype: DType) -> ir.Library:
     """The library for the largest register tile of a machine and an element type."""
     prefix = prefix_of(tile, dtype)
-    kernels = tuple(
+    return ir.Library(prefix, partial(_functions, tile, dtype, prefix), identity=prefix)
+
+
+def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
+    kernels = (
         micro_kernel(tile, rows, vectors, dtype, prefix)
         for rows in range(1, tile.rows + 1)
         for vectors in range(1, tile.vectors + 1)
     )
-    return ir.Library(
-        prefix,
-        (
-            *kernels,
-            _row(tile, dtype, prefix),
-            _strip(tile, dtype, prefix),
-            transpose_function(tile, dtype, prefix),
-            gather_function(tile, dtype, prefix),
-        ),
+    return (
+        *kernels,
+        _row(tile, dtype, prefix),
+        _strip(tile, dtype, prefix),
+        transpose_function(tile, dtype, prefix),
+        gather_function(tile, dtype, prefix),
     )
 
 

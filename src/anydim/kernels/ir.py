@@ -10,7 +10,9 @@ masked-off lane touches no memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from anydim.base.dtypes import DType, boolean, int64
@@ -286,12 +288,31 @@ class Function:
     public: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Library:
-    """Functions that many kernels call (micro-kernels): compiled once per machine."""
+    """Functions that many kernels call (micro-kernels): compiled once per machine.
+
+    `identity` tells it apart from every library of other functions; '' where only they can tell.
+    A library that has one may be `made` when its functions are first asked for.
+    """
 
     name: str
-    functions: tuple[Function, ...]
+    made: tuple[Function, ...] | Callable[[], tuple[Function, ...]]
+    identity: str = ""
+
+    @cached_property
+    def functions(self) -> tuple[Function, ...]:
+        return self.made() if callable(self.made) else self.made
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Library):
+            return NotImplemented
+        if (self.name, self.identity) != (other.name, other.identity):
+            return False
+        return bool(self.identity) or self.functions == other.functions
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.identity))
 
 
 @dataclass(frozen=True)
@@ -310,6 +331,7 @@ class Kernel:
     `main` is the last of `functions`. Its parameters are, in order: a Pointer for each of
     `operands`, an int64 Scalar for each of `sizes`, then int64 `start`, `stop` (the part of the
     parallel range this call does) and a Pointer `scratch` (uint8, private to the calling thread).
+    `identity` tells it apart from every kernel of another text; '' where only the text can tell.
     """
 
     name: str
@@ -317,6 +339,7 @@ class Kernel:
     sizes: tuple[str, ...]
     functions: tuple[Function, ...]
     libraries: tuple[Library, ...] = ()
+    identity: str = ""
 
     @property
     def main(self) -> Function:

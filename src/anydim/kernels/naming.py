@@ -17,6 +17,6 @@ def named_kernel(
 ) -> Kernel:
     """A kernel called `prefix_<hash of everything it consists of>`."""
     parts = (tuple(operands), tuple(sizes), tuple(functions), tuple(libraries))
-    names = [library.name for library in parts[3]]  # a library's name stands for its content
-    digest = hashlib.sha256(repr((*parts[:3], names)).encode()).hexdigest()[:12]
-    return Kernel(f"{prefix}_{digest}", *parts)
+    names = [library.name for library in parts[3]]  # it calls their functions by name only
+    identity = hashlib.sha256(repr((*parts[:3], names)).encode()).hexdigest()
+    return Kernel(f"{prefix}_{identity[:12]}", *parts, identity)

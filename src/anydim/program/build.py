@@ -1,39 +1,33 @@
-"""Program -> executable: render kernels and host code, compile what is not on disk, link."""
+"""Program -> executable: compile what is not on disk, link it with the host code."""
 
 from __future__ import annotations
 
-from anydim.program.emit import BIND, RUN, emit
+from dataclasses import dataclass
+
+from anydim.program.emit import BIND, RUN, Host, emit
 from anydim.program.steps import Program
 from anydim.program.threads import STOP, WORKER, threads_text
 from anydim.runtime.executable import Executable, Native
-from anydim.targets.llvm.compiler import compile_modules
-from anydim.targets.llvm.host import machine
-from anydim.targets.llvm.loader import load
-from anydim.targets.llvm.render import render_kernel, render_library
+from anydim.targets.target import Source, Target
 
 
-def modules(program: Program, vector_bytes: int) -> dict[str, str]:
-    """The text of every kernel and every library they use, each once, by name."""
-    libraries = {library.name: library for k in program.kernels for library in k.libraries}
-    texts = {
-        f"library {name}": render_library(library, vector_bytes)
-        for name, library in libraries.items()
-    }
-    for kernel in program.kernels:
-        texts[f"kernel {kernel.name}"] = render_kernel(kernel, vector_bytes)
-    return texts
+@dataclass(frozen=True)
+class Built:
+    """A program that can be called, and how many of its modules were compiled and found on disk."""
+
+    executable: Executable
+    compiled: int
+    cached: int
 
 
-def build(program: Program, compile_threads: int = 0) -> Executable:
+def build(program: Program, target: Target, compile_threads: int = 0) -> Built:
     """Compile and load a program; `compile_threads` 0 takes the setting.
 
     Raises GraphError when the inputs do not tell every needed dim.
     """
     host = emit(program)
-    texts = modules(program, machine().vector_bytes)
-    texts |= {"host": host.text, "threads": threads_text()}
-    objects = compile_modules(texts, compile_threads)
-    loaded = load(objects.values(), (BIND, RUN, WORKER, STOP))
+    objects = target.compile(_sources(program, host, target), compile_threads)
+    loaded = target.load(objects.code.values(), (BIND, RUN, WORKER, STOP))
     native = Native(
         bind=loaded.address(BIND),
         run=loaded.address(RUN),
@@ -41,7 +35,20 @@ def build(program: Program, compile_threads: int = 0) -> Executable:
         stop=loaded.address(STOP),
         keep=loaded,
     )
-    constants = tuple(program.constants.values())
-    return Executable(
-        program.signature, native, host.layout, host.checks, constants, program.threads
-    )
+    executable = Executable(
+        program.signature, native, host.layout, host.checks,
+        tuple(program.constants.values()), program.threads,
+    )  # fmt: skip
+    compiled = len(objects.compiled)
+    return Built(executable, compiled, len(objects.code) - compiled)
+
+
+def module_texts(program: Program, target: Target) -> dict[str, str]:
+    """The text of every module of a program, by name."""
+    sources = _sources(program, emit(program), target)
+    return {name: source.text() for name, source in sources.items()}
+
+
+def _sources(program: Program, host: Host, target: Target) -> dict[str, Source]:
+    around = {"host": Source.of(host.text), "threads": Source.of(threads_text())}
+    return {**target.sources(program.kernels, target.machine()), **around}

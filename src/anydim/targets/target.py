@@ -30,16 +30,39 @@ class Load(Protocol):
 
 
 @dataclass(frozen=True)
+class Source:
+    """The text of a module, written only when no compiled object of its identity is at hand.
+
+    Texts of one `identity` are equal; a text may be its own.
+    """
+
+    identity: str
+    text: Callable[[], str]
+
+    @staticmethod
+    def of(text: str) -> Source:
+        return Source(text, lambda: text)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """Object code by module name, and the names of those that were compiled now."""
+
+    code: Mapping[str, bytes]
+    compiled: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Target:
     """A kind of machine that kernels are compiled for.
 
-    `machine` tells templates about vectors and caches. `render` gives the module texts of kernels
-    and of the libraries they use, by module name, each once. `compile` turns texts into objects
-    on so many threads (0: as the settings say). `load` makes objects callable.
+    `machine` tells templates about vectors and caches. `sources` gives the modules of kernels and
+    of the libraries they use, by name, each once. `compile` makes objects of modules, on so many
+    threads (0: as the settings say). `load` makes objects callable.
     """
 
     name: str
     machine: Callable[[], Machine]
-    render: Callable[[Iterable[Kernel]], dict[str, str]]
-    compile: Callable[[Mapping[str, str], int], dict[str, bytes]]
+    sources: Callable[[Iterable[Kernel], Machine], dict[str, Source]]
+    compile: Callable[[Mapping[str, Source], int], Objects]
     load: Load

@@ -7,13 +7,13 @@ from anydim.base.text import listed, suggestion
 from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import machine
 from anydim.targets.llvm.loader import load
-from anydim.targets.llvm.render import render_modules
+from anydim.targets.llvm.render import sources
 from anydim.targets.target import Target
 
 LLVM = Target(
     name="llvm",
     machine=machine,
-    render=render_modules,
+    sources=sources,
     compile=compile_modules,
     load=load,
 )

@@ -7,8 +7,18 @@ import pytest
 
 from anydim.base.dtypes import boolean, float32
 from anydim.lang.evaluate import evaluate
-from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Literal, Read, Statement, Tensor
-from anydim.lang.tree import TensorType
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Expr,
+    Group,
+    Index,
+    Literal,
+    Read,
+    Statement,
+    Tensor,
+    TensorType,
+)
 from anydim.passes.rules import RULES, Hole, Rule, match, simplified
 from anydim.sizes import as_size
 

@@ -24,10 +24,11 @@ from anydim.kernels.ir import (
     Type,
     Var,
 )  # fmt: skip
-from anydim.program.build import build, modules
+from anydim.program.build import build, module_texts
 from anydim.program.steps import LaunchStep, Program
 from anydim.runtime.executable import Executable
 from anydim.sizes import Box, Dim, Size
+from anydim.targets.targets import LLVM
 from tests.unit.program.tiny import program, spec
 
 F32 = Type(float32)
@@ -99,7 +100,7 @@ def doubler(threads: int) -> Program:
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-thread", "3-threads"])
 def run(request: pytest.FixtureRequest) -> Executable:
-    return build(doubler(request.param), compile_threads=1)
+    return build(doubler(request.param), LLVM, compile_threads=1).executable
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 499, 500])
@@ -110,4 +111,4 @@ def test_it_runs_at_every_size(run: Executable, n: int, m: int) -> None:
 
 
 def test_modules_are_distinct() -> None:
-    assert list(modules(doubler(1), 32)) == ["library tiny", "kernel double rows"]
+    assert list(module_texts(doubler(1), LLVM)) == ["double rows", "tiny", "host", "threads"]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy
 import pytest
@@ -13,11 +15,14 @@ import pytest
 from anydim.base import settings
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
-from anydim.targets.llvm import compiler
+from anydim.kernels.naming import named_kernel
+from anydim.targets.llvm import cache, compiler, render
 from anydim.targets.llvm.cache import ObjectCache, object_key
 from anydim.targets.llvm.compiler import compile_modules
+from anydim.targets.llvm.host import machine
 from anydim.targets.llvm.render import render_kernel
 from anydim.targets.llvm.run import launch
+from anydim.targets.target import Objects, Source
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
 
 MIB = 1024**2
@@ -85,12 +90,80 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
 def test_a_second_compile_takes_the_cached_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    texts = {"k": render_kernel(sample(3)), "l": render_kernel(sample(4))}
+    modules = {name: Source.of(render_kernel(sample(n))) for n, name in enumerate("kl")}
     with settings.override(cache_dir=tmp_path, use_cache=True):
-        first = compile_modules(texts)
+        first = compile_modules(modules)
+        assert first.compiled == ("k", "l")
         monkeypatch.setattr(compiler, "_compile", lambda text: pytest.fail("compiled again"))
-        assert compile_modules(texts) == first
-        assert compile_modules({"m": texts["k"]}) == {"m": first["k"]}
+        assert compile_modules(modules) == Objects(first.code, ())
+        assert compile_modules({"m": modules["k"]}) == Objects({"m": first.code["k"]}, ())
+
+
+def named(factor: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, Source]]:
+    """A kernel and a library of known identity; the names of those that are rendered from now."""
+    rendered: list[str] = []
+
+    def spy(original: Callable[[Any, int], str]) -> Callable[[Any, int], str]:
+        def render_noted(code: Any, vector_bytes: int) -> str:
+            rendered.append(code.name)
+            return original(code, vector_bytes)
+
+        return render_noted
+
+    for name in ("render_kernel", "render_library"):
+        monkeypatch.setattr(render, name, spy(getattr(render, name)))
+    scale = ir.Function("scale", (ir.Pointer("y", int64),), (), public=True)
+    made = sample(factor)
+    library = ir.Library("lib", lambda: (scale,), identity="scale")
+    known = named_kernel("sample", made.operands, made.sizes, made.functions, (library,))
+    return rendered, render.sources([known], machine())
+
+
+def test_nothing_is_rendered_for_objects_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered, modules = named(3, monkeypatch)
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        first = compile_modules(modules)
+        assert rendered == list(first.compiled) == list(modules)
+        assert compile_modules(modules) == Objects(first.code, ())
+        assert rendered == list(modules)
+
+
+def test_only_what_is_missing_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered, modules = named(3, monkeypatch)
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        first = compile_modules(modules)
+        rendered.clear()
+        path = files(tmp_path)[0]
+        path.write_bytes(path.read_bytes()[:-1])
+        again = compile_modules(modules)
+    assert len(again.compiled) == 1
+    assert rendered == list(again.compiled)
+    assert again.code == first.code
+
+
+def test_other_code_makes_objects_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        _, modules = named(3, monkeypatch)
+        compile_modules(modules)
+        monkeypatch.setattr(render, "code_version", lambda: "another")
+        _, modules = named(3, monkeypatch)
+        assert compile_modules(modules).compiled == tuple(modules)
+
+
+def test_the_version_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code_version = cache.code_version.__wrapped__
+    assert code_version() == cache.code_version()
+    (tmp_path / "kernels").mkdir()
+    monkeypatch.setattr(cache, "_PACKAGE", tmp_path)
+    versions = []
+    for text in ("a = 1", "a = 2"):
+        (tmp_path / "kernels" / "some.py").write_text(text)
+        versions.append(code_version())
+    assert len({*versions, cache.code_version()}) == 3
 
 
 def test_without_cache_nothing_is_written(tmp_path: Path) -> None:

@@ -14,25 +14,27 @@ from anydim.kernels import ir
 from anydim.targets.llvm.compiler import assembly, compile_modules
 from anydim.targets.llvm.host import host, machine, vector_unit
 from anydim.targets.llvm.loader import load
-from anydim.targets.llvm.render import render_kernel, render_modules
+from anydim.targets.llvm.render import render_kernel, sources
 from anydim.targets.llvm.run import launch
+from anydim.targets.target import Source
 from anydim.targets.targets import TARGETS, target
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
 
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
-def module(name: str, addend: int) -> str:
-    return f"define i64 @{name}(i64 %x) {{\n  %y = add i64 %x, {addend}\n  ret i64 %y\n}}\n"
+def module(name: str, addend: int) -> Source:
+    body = f"  %y = add i64 %x, {addend}\n  ret i64 %y\n"
+    return Source.of(f"define i64 @{name}(i64 %x) {{\n{body}}}\n")
 
 
 @pytest.mark.parametrize("threads", [0, 1, 4])
 def test_many_modules(threads: int) -> None:
-    texts = {f"f{n}": module(f"f{n}", n) for n in range(12)}
+    modules = {f"f{n}": module(f"f{n}", n) for n in range(12)}
     with settings.override(use_cache=False):
-        objects = compile_modules(texts, threads)
-    assert list(objects) == list(texts)
-    with load(objects.values(), texts) as code:
+        objects = compile_modules(modules, threads)
+    assert list(objects.code) == list(objects.compiled) == list(modules)
+    with load(objects.code.values(), modules) as code:
         assert [FUNCTION(code.address(f"f{n}"))(100) for n in range(12)] == [*range(100, 112)]
 
 
@@ -45,15 +47,15 @@ def test_objects_call_each_other_and_imports() -> None:
     given = FUNCTION(lambda x: 10 * x)
     address = ctypes.cast(given, ctypes.c_void_p).value
     assert address is not None
-    objects = compile_modules({"a": caller, "b": module("inner", 1)})
-    with load(objects.values(), ["outer"], {"given": address}) as code:
+    objects = compile_modules({"a": Source.of(caller), "b": module("inner", 1)})
+    with load(objects.code.values(), ["outer"], {"given": address}) as code:
         assert FUNCTION(code.address("outer"))(4) == 50
 
 
 def test_a_missing_symbol_is_our_bug() -> None:
     text = "declare void @nowhere()\ndefine void @f() {\n  call void @nowhere()\n  ret void\n}\n"
     with pytest.raises(InternalError, match="does not link"):
-        load(compile_modules({"f": text}).values(), ["f"])
+        load(compile_modules({"f": Source.of(text)}).code.values(), ["f"])
 
 
 @pytest.mark.parametrize(
@@ -63,7 +65,7 @@ def test_a_missing_symbol_is_our_bug() -> None:
 )
 def test_bad_text_is_shown(text: str) -> None:
     with settings.override(use_cache=False), pytest.raises(InternalError) as caught:
-        compile_modules({"f": text})
+        compile_modules({"f": Source.of(text)})
     assert text in str(caught.value)
 
 
@@ -73,10 +75,10 @@ def test_render_gives_each_library_once() -> None:
     call = ir.Call("double", (ir.Address("x", number(0)),))
     operands = [ir.Operand("x", float32)]
     kernels = [kernel(operands, [call], libraries=[library], name=n) for n in ("a", "b")]
-    assert list(render_modules(kernels)) == ["a", "b", "lib"]
+    assert list(sources(kernels, machine())) == ["a", "b", "lib"]
     other = kernel(operands, [], libraries=[ir.Library("lib", ())], name="c")
     with pytest.raises(InternalError, match="lib"):
-        render_modules([*kernels, other])
+        sources([*kernels, other], machine())
 
 
 def test_vector_units() -> None:

@@ -12,12 +12,15 @@ import hashlib
 import os
 import tempfile
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from anydim.base import settings
 
 _MAGIC = b"anydim-object-1\n"
 _DIGEST = 32
+_PACKAGE = Path(__file__).parents[2]
+_ROOMS = ("base", "sizes", "lang", "kernels", "targets")  # what `render.py` builds on
 
 
 def object_key(*parts: str) -> str:
@@ -28,6 +31,13 @@ def object_key(*parts: str) -> str:
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()
+
+
+@cache
+def code_version() -> str:
+    """A hash of the code that makes functions and texts: what they are made from is not all."""
+    files = (file for room in _ROOMS for file in sorted((_PACKAGE / room).rglob("*.py")))
+    return object_key(*(file.read_text("utf-8") for file in files))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from anydim.base import settings
 from anydim.base.errors import InternalError
 from anydim.targets.llvm.cache import object_key, user_cache
 from anydim.targets.llvm.host import Host, host
+from anydim.targets.target import Objects, Source
 
 ABI_VERSION = "1"  # of what generated code and its callers agree on
 
@@ -21,25 +22,25 @@ ABI_VERSION = "1"  # of what generated code and its callers agree on
 OPTIONS = ("-disable-lsr",)
 
 
-def compile_modules(texts: Mapping[str, str], threads: int = 0) -> dict[str, bytes]:
-    """Object code of each module text, from the cache or compiled now.
+def compile_modules(modules: Mapping[str, Source], threads: int = 0) -> Objects:
+    """Object code of each module, from the cache or compiled now.
 
     `threads` 0 takes `settings.compile_threads`. Raises InternalError for a text LLVM refuses.
     """
     cache, machine = user_cache(), host()
-    keys = {name: _key(text, machine) for name, text in texts.items()}
+    keys = {name: _key(module, machine) for name, module in modules.items()}
     objects: dict[str, bytes] = {}
     if cache is not None:
         found = {name: cache.get(key) for name, key in keys.items()}
         objects = {name: data for name, data in found.items() if data is not None}
-    missing = [name for name in texts if name not in objects]
-    for name, data in zip(missing, _compile_all([texts[name] for name in missing], threads)):
+    missing = tuple(name for name in modules if name not in objects)
+    for name, data in zip(missing, _compile_all([modules[n].text() for n in missing], threads)):
         objects[name] = data
         if cache is not None:
             cache.put(keys[name], data)
     if missing and cache is not None:
         cache.trim()
-    return {name: objects[name] for name in texts}
+    return Objects({name: objects[name] for name in modules}, missing)
 
 
 def assembly(text: str) -> str:
@@ -47,10 +48,11 @@ def assembly(text: str) -> str:
     return str(_target_machine(host()).emit_assembly(_parse(text)))
 
 
-def _key(text: str, machine: Host) -> str:
+def _key(module: Source, machine: Host) -> str:
     return object_key(
-        ABI_VERSION, *OPTIONS, machine.llvm, machine.triple, machine.cpu, machine.features, text
-    )
+        ABI_VERSION, *OPTIONS, machine.llvm, machine.triple, machine.cpu, machine.features,
+        module.identity,
+    )  # fmt: skip
 
 
 def _compile_all(texts: list[str], threads: int) -> list[bytes]:

@@ -8,30 +8,44 @@ under their own names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TypeVar
 
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
+from anydim.kernels.launch import Machine
+from anydim.targets.llvm.cache import code_version
 from anydim.targets.llvm.emitter import Module
 from anydim.targets.llvm.spelling import symbol, type_text
 from anydim.targets.llvm.steps import Steps
 from anydim.targets.llvm.values import ZERO, Buffer
+from anydim.targets.target import Source
 
+Code = TypeVar("Code", ir.Kernel, ir.Library)
 _ZEROS = f"{ZERO} = private unnamed_addr constant i64 0, align 8"
 
 
-def render_modules(kernels: Iterable[ir.Kernel], vector_bytes: int = 64) -> dict[str, str]:
+def sources(kernels: Iterable[ir.Kernel], machine: Machine) -> dict[str, Source]:
     """The modules of kernels and of the libraries they use, by name, each once."""
-    texts: dict[str, str] = {}
+    found: dict[str, Source] = {}
     libraries: dict[str, ir.Library] = {}
     for kernel in kernels:
-        texts[kernel.name] = render_kernel(kernel, vector_bytes)
+        found[kernel.name] = _source(kernel, render_kernel, machine.vector_bytes)
         for library in kernel.libraries:
             if libraries.setdefault(library.name, library) != library:
                 raise InternalError(f"two libraries are named '{library.name}'")
     for name, library in libraries.items():
-        texts[name] = render_library(library, vector_bytes)
-    return texts
+        found[name] = _source(library, render_library, machine.vector_bytes)
+    return found
+
+
+def _source(code: Code, render: Callable[[Code, int], str], vector_bytes: int) -> Source:
+    """A module that is known by what it holds, how wide it is, and what code writes it."""
+    if not code.identity:
+        return Source.of(render(code, vector_bytes))
+    identity = f"{code.name} {code.identity} {vector_bytes} {code_version()}"
+    return Source(identity, partial(render, code, vector_bytes))
 
 
 def render_kernel(kernel: ir.Kernel, vector_bytes: int = 64) -> str:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy
 
 from anydim.kernels.ir import Kernel
 from anydim.targets.llvm.compiler import compile_modules
+from anydim.targets.llvm.host import machine
 from anydim.targets.llvm.loader import Loaded, load
-from anydim.targets.llvm.render import render_kernel, render_library
+from anydim.targets.llvm.render import sources
 
 ENTRY = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
@@ -19,9 +21,8 @@ ENTRY = ctypes.CFUNCTYPE(
 
 def build(kernel: Kernel, vector_bytes: int = 64) -> Loaded:
     """The kernel and its libraries, compiled and loaded; its entry is `address(kernel.name)`."""
-    texts = {library.name: render_library(library, vector_bytes) for library in kernel.libraries}
-    texts["main"] = render_kernel(kernel, vector_bytes)
-    return load(compile_modules(texts).values(), [kernel.name])
+    modules = sources([kernel], replace(machine(), vector_bytes=vector_bytes))
+    return load(compile_modules(modules).code.values(), [kernel.name])
 
 
 def launch(
