@@ -38,6 +38,7 @@ class Value:
 
     builder: Builder
     name: str
+    __array_ufunc__ = None  # numpy leaves mixed arithmetic to this class
 
     @property
     def type(self) -> TensorType:
@@ -87,16 +88,16 @@ class Value:
     def __matmul__(self, other: Operand) -> Value:
         return self.builder._binary("matmul", self, other)
 
-    def __lt__(self, other: Operand) -> Value:
+    def __lt__(self, other: Value | int | float) -> Value:
         return self.builder._binary("less", self, other)
 
-    def __le__(self, other: Operand) -> Value:
+    def __le__(self, other: Value | int | float) -> Value:
         return self.builder._binary("less_equal", self, other)
 
-    def __gt__(self, other: Operand) -> Value:
+    def __gt__(self, other: Value | int | float) -> Value:
         return self.builder._binary("greater", self, other)
 
-    def __ge__(self, other: Operand) -> Value:
+    def __ge__(self, other: Value | int | float) -> Value:
         return self.builder._binary("greater_equal", self, other)
 
     def __and__(self, other: Operand) -> Value:

@@ -115,7 +115,10 @@ def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
         producer = result[origin]
         if producer is None or is_view(producer.statement, graph.types):
             continue
-        axes = tuple(producer.statement.axes[i] for i in order)
+        axes = tuple(
+            replace(producer.statement.axes[i], extent=own.extent)
+            for i, own in zip(order, current.statement.axes)
+        )
         target = current.target
         result[origin] = replace(
             producer, statement=replace(producer.statement, target=target, axes=axes)
@@ -126,7 +129,10 @@ def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
 
 
 def _permutation(statement: Statement) -> tuple[int, ...] | None:
-    """For y(axes) = x(those axes in another order): the axis of x behind each axis of y."""
+    """For y(axes) = x(those axes in another order): the axis of x behind each axis of y.
+
+    An axis of y may be shorter than that of x: then only the start of x is wanted.
+    """
     body = statement.body
     if statement.combine or not isinstance(body, Read) or body.flat or body.default is not None:
         return None
