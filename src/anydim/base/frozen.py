@@ -18,8 +18,8 @@ class FrozenMapping(dict[Key, Value]):
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("this mapping is frozen; build a new one")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> tuple[Any, ...]:
         return FrozenMapping, (dict(self),)

@@ -8,7 +8,7 @@ from anydim.graph.operator import REQUIRED, Operator, Writer
 from anydim.ops import contractions, elements, indexing, reductions, shapes
 from anydim.ops.reductions import Reduction, Softmax
 
-_REDUCED = {"axes": None, "keepdims": False}
+_REDUCED: dict[str, object] = {"axes": None, "keepdims": False}
 _POSITIVE = (0.1, 4.0)
 
 
@@ -18,8 +18,9 @@ def _row(
     text: Writer,
     attributes: dict[str, object] | None = None,
     domain: tuple[float, float] = (-3.0, 3.0),
+    doc: str = "",
 ) -> Operator:
-    doc = (text.__doc__ or "").strip().splitlines()[0]
+    doc = doc or (text.__doc__ or "").strip().splitlines()[0]
     return Operator(name, text, kind, doc, FrozenMapping(attributes or {}), domain, f"<{name}>")
 
 
@@ -45,8 +46,10 @@ RECORDS = (
     _reduction("reduce_log_sum", "+", "the log of the sum", finish="log({t})", domain=_POSITIVE),
     _row("reduce_log_sum_exp", "reduction", reductions.log_sum_exp, _REDUCED),
     # normalisations
-    _row("softmax", "normalise", Softmax("softmax", False), {"axis": -1}),
-    _row("log_softmax", "normalise", Softmax("log_softmax", True), {"axis": -1}),
+    _row("softmax", "normalise", Softmax("softmax", False), {"axis": -1},
+         doc="Shares that sum to 1 along an axis, by exponentials."),
+    _row("log_softmax", "normalise", Softmax("log_softmax", True), {"axis": -1},
+         doc="The logarithm of softmax."),
     _row("layer_norm", "normalise", reductions.layer_norm,
          {"axis": -1, "epsilon": 1e-5, "statistics": False}),
     # contractions

@@ -213,7 +213,9 @@ def concat(types: Types, attributes: Attributes, box: Box) -> Written:
             raise GraphError(f"operator 'concat': {types[0]} and {kind} do not go together")
     indices, sizes = numbered("i", rank), numbered("N", rank)
     zero = "false" if types[0].dtype.kind == "bool" else "0"
-    parameters, ends, body = [], [], ""
+    parameters: list[str] = []
+    ends: list[str] = []
+    body = ""
     for number in range(len(types)):
         own = [*sizes[:axis], f"A{number}", *sizes[axis + 1 :]]
         parameters.append(parameter(f"x{number}", own))

@@ -87,7 +87,7 @@ def _part(path: Path, span: Span) -> numpy.ndarray:
     try:
         with path.open("rb", buffering=0) as file:
             file.seek(span.start)
-            view = memoryview(part)
+            view = part.data
             while view:
                 count = file.readinto(view[:_READ_AT_ONCE])
                 if not count:

@@ -44,7 +44,7 @@ def _type_name(number: int) -> str:
     import onnx
 
     try:
-        return str(onnx.TensorProto.DataType.Name(number)).lower()  # type: ignore[arg-type]
+        return str(onnx.TensorProto.DataType.Name(number)).lower()
     except ValueError:
         return f"number {number}, which ONNX does not know"
 
