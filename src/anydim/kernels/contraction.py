@@ -23,9 +23,11 @@ from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
+from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
 
 _DTYPES = (float32, float64, int32, int64)
+_LONG_PANELS = 4  # columns of B that share what is read of A, where A cannot stay in a cache
+_LONG_TILES = 64
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,9 @@ class Contraction:
     A block of rows has `block_rows_bytes` of A, a block of columns at least a panel, else
     `block_columns_bytes` of B; `block_k` steps of k run over a row tile before it moves on. Two to
     `chunk_tiles` row tiles take turns every `chunk_k` steps instead, while that part of B is in
-    the first cache: there B comes from memory, and nothing else should wait for loads.
+    the first cache: there B comes from memory, and nothing else should wait for loads. Where sums
+    are so long that this does not fit the second cache, all row tiles take turns every `long_k`
+    steps, on several panels at once.
     A B that is not `packed` when it is loaded is packed as it is used.
     """
 
@@ -46,6 +50,7 @@ class Contraction:
     block_k: int
     chunk_k: int
     chunk_tiles: int
+    long_k: int
     block_rows_bytes: int
     block_columns_bytes: int
     packed: bool
@@ -74,10 +79,20 @@ def match_contraction(
         block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
         chunk_k=machine.l1_bytes * 3 // (8 * tile.width * form.dtype.bytes) // 8 * 8,
         chunk_tiles=3,
+        long_k=_long_k(form, machine, tile),
         block_rows_bytes=machine.l2_bytes * 3 // 8,
         block_columns_bytes=machine.l2_bytes // 32,
         packed=form.b in constants,
     )
+
+
+def _long_k(form: Form, machine: Machine, tile: Tile) -> int:
+    """Steps of k whose part of a wide block of B fills the second cache; 0 for sums not long."""
+    row_bytes = tile.width * form.dtype.bytes
+    k = form.k.extent.constant
+    if k is None or k * row_bytes <= machine.l2_bytes * 5 // 16:
+        return 0
+    return max(8, machine.l2_bytes * 3 // (8 * _LONG_PANELS * row_bytes) // 8 * 8)
 
 
 def lower_contraction(
@@ -125,11 +140,16 @@ def _form(group: Group, constants: frozenset[str]) -> Form | None:
 def _blocks(form: Form, schedule: Contraction, tile: Tile) -> Blocks:
     """Rows and columns of a piece of work: as many rows as stay in the second cache."""
     k_bytes = maximum(form.k.extent, 1) * form.dtype.bytes
-    kept = maximum(as_size(schedule.block_rows_bytes) // (k_bytes * tile.rows), 1)
     tiles = ceil_div(form.m.extent, tile.rows)
+    if schedule.long_k:
+        kept = as_size(_LONG_TILES)
+        many = minimum(maximum(tiles - schedule.chunk_tiles, 0), 1)
+        panels = 1 + (_LONG_PANELS - 1) * many
+    else:
+        kept = maximum(as_size(schedule.block_rows_bytes) // (k_bytes * tile.rows), 1)
+        panels = maximum(as_size(schedule.block_columns_bytes) // (k_bytes * tile.width), 1)
     row_blocks = ceil_div(tiles, kept)
     block_tiles = ceil_div(tiles, maximum(row_blocks, 1))
-    panels = maximum(as_size(schedule.block_columns_bytes) // (k_bytes * tile.width), 1)
     columns = panels * tile.width
     column_blocks = ceil_div(form.n.extent, columns)
     units = product(walk.extent for walk in form.loops) * column_blocks * row_blocks

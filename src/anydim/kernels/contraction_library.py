@@ -89,7 +89,7 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         ir.Address("c", at),
         *(variable(name) for name in ("k", "a_row", "init_row", "c_row")),
         variable("width"),
-        register("ahead_at"),
+        variable("ahead"),
         variable("step"),
     )
     cases = tuple(
@@ -102,22 +102,18 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     )
     vectors = quotient_up(variable("width"), tile.lanes)
     key = plus(times(variable("rows"), tile.vectors + 1), vectors)
-    prefetched = times(quotient(variable("k"), tile.unroll), variable("step"))
-    passed = minus(prefetched, variable("b_panel"))
     return ir.Function(
         f"{prefix}_row",
         (*_pointers(dtype), *_scalars(ROW_SCALARS)),
         (
             ir.Declare("b_at", constant(0)),
             ir.Declare("init_at", constant(0)),
-            ir.Declare("ahead_at", variable("ahead")),
             loop(
                 "column", 0, variable("columns"), tile.width,
                 ir.Let("width", least(minus(variable("columns"), at), tile.width)),
                 ir.Switch(key, cases),
                 ir.Assign("b_at", plus(register("b_at"), variable("b_panel"))),
                 ir.Assign("init_at", plus(register("init_at"), variable("init_panel"))),
-                ir.Assign("ahead_at", plus(register("ahead_at"), passed)),
             ),
         ),
     )  # fmt: skip
@@ -131,7 +127,7 @@ def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     k, at = variable("k"), variable("k0")
     blocks = greatest(quotient_up(k, variable("k_block")), 1)
     even = round_down(plus(quotient_up(k, variable("blocks")), 7), 8)
-    prefetched = times(variable("panels"), times(quotient(at, tile.unroll), variable("step")))
+    prefetched = times(quotient(at, tile.unroll), variable("step"))
     ahead = minus(plus(variable("ahead"), prefetched), times(at, tile.width))
     names = ROW_SCALARS[1:]
 
@@ -155,7 +151,6 @@ def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         (
             ir.Let("blocks", blocks),
             ir.Let("even", either(compare("less_equal", variable("blocks"), 1), k, even)),
-            ir.Let("panels", quotient_up(variable("columns"), tile.width)),
             loop(
                 "k0", 0, greatest(k, 1), greatest(variable("even"), 1),
                 ir.Let("length", least(minus(k, at), variable("even"))),

@@ -155,14 +155,15 @@ class MainWriter:
         return steps
 
     def _chunk(self) -> ir.Value:
-        """Steps of k that all row tiles do before they go on; all of k for one or many tiles."""
+        """Steps of k that all row tiles do before they go on; all of k for a single tile."""
         k = self.sizes.value(self.form.k.extent)
         if self.operands.target is None:
             return k
+        long = least(k, self.schedule.long_k) if self.schedule.long_k else k
+        short = least(k, self.schedule.chunk_k)
         few = compare("less_equal", variable("tiles"), self.schedule.chunk_tiles)
-        several = compare("greater_equal", variable("tiles"), 2)
-        chunk = least(k, self.schedule.chunk_k)
-        return either(several, either(few, chunk, k), k)
+        single = compare("equal", variable("tiles"), 1)
+        return either(single, k, either(few, short, long))
 
     def _tiles(self) -> list[ir.Step]:
         k = self.sizes.value(self.form.k.extent)
@@ -204,17 +205,17 @@ class MainWriter:
         if self.scratch.holds_b:
             return []
         single = compare("equal", variable("tiles"), 1)
-        k = self.sizes.value(self.form.k.extent)
-        chunked = compare("less", variable("chunk"), k)
-        whole = self.sizes.value(self.form.k.extent * self.blocks.columns)
-        block = either(chunked, times(variable("chunk"), self.tile.width), whole)
+        chunked = compare("less", variable("chunk"), self.sizes.value(self.form.k.extent))
+        part = times(variable("chunk"), self.tile.width)
+        block = self.sizes.value(self.form.k.extent * self.blocks.columns)
         distance = constant(_AHEAD // self.form.dtype.bytes)
         window = constant(self.tile.width * self.tile.unroll)
         return [
-            ir.Let("ahead_block", block),
+            ir.Let("part", part),
+            ir.Let("next", either(chunked, variable("part"), block)),
             ir.Let("step", quotient(window, variable("tiles"))),
-            ir.Let("ahead0", either(single, distance, variable("ahead_block"))),
-            ir.Let("share", quotient(variable("ahead_block"), variable("tiles"))),
+            ir.Let("ahead0", either(single, distance, variable("next"))),
+            ir.Let("share", quotient(variable("part"), variable("tiles"))),
         ]
 
     def _pack_a(self) -> list[ir.Step]:

@@ -55,12 +55,21 @@ def test_run_time_operands(depth: int, width: int, machine: Machine | None) -> N
         check(found["c"], a, b)
 
 
+@pytest.mark.parametrize("machine", [None, SSE], ids=["host", "sse"])
 @pytest.mark.parametrize("depth, width", DEPTHS_AND_WIDTHS)
-def test_a_constant_operand_is_packed(depth: int, width: int) -> None:
-    kernel = compiled(matmul(k=str(depth), n=str(width)), frozenset({"b"}))
+def test_a_constant_operand_is_packed(depth: int, width: int, machine: Machine | None) -> None:
+    kernel = compiled(matmul(k=str(depth), n=str(width)), frozenset({"b"}), machine)
     for rows in ROWS:
         a, b = numbers(rows, depth), numbers(depth, width, seed=1)
         check(kernel.run({"M": rows}, {"a": a, "b": b})["c"], a, b)
+
+
+def test_sums_too_long_for_the_second_cache_are_cut() -> None:
+    kernel = compiled(matmul(k="801", n="65"), frozenset({"b"}), SSE)
+    assert "long_k=192" in kernel.launch.schedule
+    a, b = numbers(97, 801), numbers(801, 65, seed=1)
+    for parts in (1, 2):
+        check(kernel.run({"M": 97}, {"a": a, "b": b}, parts)["c"], a, b)
 
 
 @pytest.mark.parametrize("constants", [frozenset(), frozenset({"b"})], ids=["packed", "constant"])
