@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from anydim.base.collector import collector_paused
 from anydim.base.dtypes import float64
 from anydim.base.errors import OptionError
 from anydim.frontends.source import read
@@ -82,6 +83,7 @@ PASSES: tuple[Pass, ...] = (
 #   native     one host module, one object per kernel and micro-kernel library, linked
 
 
+@collector_paused()
 def compile(
     source: Any,
     dims: Mapping[str, Dim] | None = None,

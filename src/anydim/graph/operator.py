@@ -15,7 +15,7 @@ from typing import Any
 from anydim.base.errors import GraphError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse
+from anydim.lang.stored import stored_definition
 from anydim.lang.syntax import Definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Guard, Truth, prove
@@ -114,7 +114,10 @@ def operator(name: str) -> Operator:
 
 @lru_cache(maxsize=4096)
 def _definition(text: str, file: str, name: str) -> Definition:
-    return parse(text, file)[name]
+    definition = stored_definition(text, file)
+    if definition.name != name:
+        raise InternalError(f"operator '{name}' is defined as '{definition.name}'")
+    return definition
 
 
 @lru_cache(maxsize=16384)

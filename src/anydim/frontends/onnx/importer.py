@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import anydim.ops  # noqa: F401  fills the registry of operators
@@ -300,6 +301,7 @@ def _renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> list[Node]:
     ]
 
 
+@lru_cache(maxsize=1024)
 def _schema(operator: str, opset: int) -> Any:
     """What the standard says of an operator; None when it knows none of that name."""
     import onnx

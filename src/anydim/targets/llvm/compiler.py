@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from anydim.base import settings
+from anydim.base.cache import key_of, user_cache
 from anydim.base.errors import InternalError
-from anydim.targets.llvm.cache import object_key, user_cache
 from anydim.targets.llvm.host import Host, host
 from anydim.targets.target import Objects, Source
 
@@ -49,7 +49,7 @@ def assembly(text: str) -> str:
 
 
 def _key(module: Source, machine: Host) -> str:
-    return object_key(
+    return key_of(
         ABI_VERSION, *OPTIONS, machine.llvm, machine.triple, machine.cpu, machine.features,
         module.identity,
     )  # fmt: skip

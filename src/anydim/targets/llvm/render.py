@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TypeVar
 
+from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
-from anydim.targets.llvm.cache import code_version
 from anydim.targets.llvm.emitter import Module
 from anydim.targets.llvm.spelling import symbol, type_text
 from anydim.targets.llvm.steps import Steps

@@ -1,8 +1,8 @@
-"""Compiled objects kept on disk, found again by the hash of everything they depend on.
+"""What was made once and is kept on disk, found again by the hash of everything it depends on.
 
 Several processes may use one folder: files appear whole by rename, and a file that does not match
 its checksum counts as missing. The least recently used files go when the folder is too large. A
-folder that cannot be used costs a compile, never an error.
+folder that cannot be used costs time, never an error.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from anydim.base import settings
 
 _MAGIC = b"anydim-object-1\n"
 _DIGEST = 32
-_PACKAGE = Path(__file__).parents[2]
-_ROOMS = ("base", "sizes", "lang", "kernels", "targets")  # what `render.py` builds on
+_PACKAGE = Path(__file__).parents[1]
+_ROOMS = ("base", "sizes", "lang", "kernels", "targets")
 
 
-def object_key(*parts: str) -> str:
-    """The name of an object that depends on these texts."""
+def key_of(*parts: str) -> str:
+    """The name of what depends on these texts."""
     state = hashlib.sha256()
     for part in parts:
         data = part.encode()
@@ -35,20 +35,21 @@ def object_key(*parts: str) -> str:
 
 @cache
 def code_version() -> str:
-    """A hash of the code that makes functions and texts: what they are made from is not all."""
-    files = (file for room in _ROOMS for file in sorted((_PACKAGE / room).rglob("*.py")))
-    return object_key(*(file.read_text("utf-8") for file in files))
+    """A hash of the code below programs: part of the key of what it makes of something else."""
+    files = [file for room in _ROOMS for file in (_PACKAGE / room).rglob("*.*")]
+    code = sorted(file for file in files if file.suffix in (".py", ".lark"))
+    return key_of(*(file.read_text("utf-8") for file in code))
 
 
 @dataclass(frozen=True)
-class ObjectCache:
-    """A folder of compiled objects; `limit` is in bytes."""
+class DiskCache:
+    """A folder of such things; `limit` is in bytes."""
 
     folder: Path
     limit: int
 
     def get(self, key: str) -> bytes | None:
-        """The object, or None when it is not there whole."""
+        """What was put, or None when it is not there whole."""
         path = self._path(key)
         try:
             data = path.read_bytes()
@@ -65,7 +66,7 @@ class ObjectCache:
         return payload
 
     def put(self, key: str, payload: bytes) -> None:
-        """Keep an object, if the folder lets us."""
+        """Keep something, if the folder lets us."""
         path = self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,7 +79,7 @@ class ObjectCache:
                 os.unlink(name)
 
     def trim(self) -> None:
-        """Remove the least recently used objects until the rest fits into the limit."""
+        """Remove the least recently used files until the rest fits into the limit."""
         with contextlib.suppress(OSError):
             files = [(f, f.stat()) for f in self.folder.glob("*/*") if f.is_file()]
             total = sum(stat.st_size for _, stat in files)
@@ -93,8 +94,8 @@ class ObjectCache:
         return self.folder / key[:2] / key[2:]
 
 
-def user_cache() -> ObjectCache | None:
+def user_cache() -> DiskCache | None:
     """The cache that the settings ask for."""
     if not settings.use_cache:
         return None
-    return ObjectCache(Path(settings.cache_dir) / "objects", settings.cache_limit_mb * 1024**2)
+    return DiskCache(Path(settings.cache_dir) / "objects", settings.cache_limit_mb * 1024**2)

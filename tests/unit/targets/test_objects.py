@@ -16,16 +16,13 @@ from anydim.base import settings
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.naming import named_kernel
-from anydim.targets.llvm import cache, compiler, render
-from anydim.targets.llvm.cache import ObjectCache, object_key
+from anydim.targets.llvm import compiler, render
 from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import machine
 from anydim.targets.llvm.render import render_kernel
 from anydim.targets.llvm.run import launch
 from anydim.targets.target import Objects, Source
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
-
-MIB = 1024**2
 
 
 def sample(factor: int) -> ir.Kernel:
@@ -42,49 +39,6 @@ def check(factor: int) -> None:
     got = numpy.zeros(5, numpy.int64)
     launch(sample(factor), [got], [], 0, 5)
     assert got.tolist() == [factor * i for i in range(5)]
-
-
-def test_what_is_put_is_got(tmp_path: Path) -> None:
-    cache = ObjectCache(tmp_path / "deep" / "folder", MIB)
-    key = object_key("a", "b")
-    assert cache.get(key) is None
-    for payload in (b"", b"x" * 1000, b"other"):
-        cache.put(key, payload)
-        assert cache.get(key) == payload
-    assert len(files(tmp_path)) == 1
-
-
-def test_keys_tell_parts_apart() -> None:
-    assert len({object_key("ab", "c"), object_key("a", "bc"), object_key("abc")}) == 3
-
-
-@pytest.mark.parametrize("damage", ["empty", "short", "flipped", "foreign"])
-def test_a_damaged_file_counts_as_missing(tmp_path: Path, damage: str) -> None:
-    cache = ObjectCache(tmp_path, MIB)
-    key = object_key("x")
-    cache.put(key, bytes(range(200)))
-    (path,) = files(tmp_path)
-    data = bytearray(path.read_bytes())
-    data[-7] ^= 1
-    path.write_bytes({
-        "empty": b"", "short": data[:-50], "flipped": bytes(data), "foreign": b"hello" * 30,
-    }[damage])  # fmt: skip
-    assert cache.get(key) is None
-    assert files(tmp_path) == []
-    cache.put(key, b"again")
-    assert cache.get(key) == b"again"
-
-
-def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
-    cache = ObjectCache(tmp_path, 2500)
-    keys = [object_key(str(n)) for n in range(4)]
-    for age, key in enumerate(keys):
-        cache.put(key, bytes(1000))
-        path = tmp_path / key[:2] / key[2:]
-        os.utime(path, (1000 + age, 1000 + age))
-    assert cache.get(keys[0]) is not None  # used now: the youngest
-    cache.trim()
-    assert [cache.get(key) is not None for key in keys] == [True, False, False, True]
 
 
 def test_a_second_compile_takes_the_cached_object(
@@ -154,18 +108,6 @@ def test_other_code_makes_objects_anew(tmp_path: Path, monkeypatch: pytest.Monke
         assert compile_modules(modules).compiled == tuple(modules)
 
 
-def test_the_version_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    code_version = cache.code_version.__wrapped__
-    assert code_version() == cache.code_version()
-    (tmp_path / "kernels").mkdir()
-    monkeypatch.setattr(cache, "_PACKAGE", tmp_path)
-    versions = []
-    for text in ("a = 1", "a = 2"):
-        (tmp_path / "kernels" / "some.py").write_text(text)
-        versions.append(code_version())
-    assert len({*versions, cache.code_version()}) == 3
-
-
 def test_without_cache_nothing_is_written(tmp_path: Path) -> None:
     with settings.override(cache_dir=tmp_path, use_cache=False):
         check(5)
@@ -188,7 +130,7 @@ def test_a_folder_that_cannot_be_made_is_no_error(tmp_path: Path) -> None:
 
 def test_several_processes_share_a_folder(tmp_path: Path) -> None:
     script = (
-        "from tests.unit.targets.test_cache import check\n"
+        "from tests.unit.targets.test_objects import check\n"
         "for factor in (11, 12, 13): check(factor)\n"
     )
     root = Path(__file__).resolve().parents[3]

@@ -1,0 +1,68 @@
+"""Definitions that stay on disk once they are parsed: the next process needs no parser for them.
+
+What is stored is the surface tree as JSON: a node is [its kind, its fields...], a tuple ["", ...].
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from anydim.base.cache import code_version, key_of, user_cache
+from anydim.lang import syntax
+from anydim.lang.parser import parse_definition
+from anydim.lang.syntax import Definition
+
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        syntax.Number, syntax.Name, syntax.Spread, syntax.Dimension, syntax.Count, syntax.Call,
+        syntax.Flat, syntax.Operation, syntax.Convert, syntax.Range, syntax.Exists,
+        syntax.Assignment, syntax.Parameter, syntax.Attribute, syntax.Definition,
+    )
+}  # fmt: skip
+
+
+def stored_definition(text: str, file: str) -> Definition:
+    """The one definition of a text, from disk if it was parsed before.
+
+    Raises LanguageError when there is not exactly one, or for a bad text.
+    """
+    cache = user_cache()
+    if cache is None:
+        return parse_definition(text, file)
+    key = key_of("definition", code_version(), text)
+    data = cache.get(key)
+    if data is not None:
+        return replace(from_json(data), text=text, file=file)
+    definition = parse_definition(text, file)
+    cache.put(key, to_json(definition))
+    return definition
+
+
+def to_json(definition: Definition) -> bytes:
+    """A definition without the text and the file that it came from."""
+    return json.dumps(_listed(replace(definition, text="", file=""))).encode()
+
+
+def from_json(data: bytes) -> Definition:
+    """What `to_json` wrote; it knows no text and no file."""
+    definition = _made(json.loads(data))
+    assert isinstance(definition, Definition)
+    return definition
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return ["", *map(_listed, value)]
+    kind = type(value).__name__
+    return [kind, *map(_listed, vars(value).values())] if kind in _KINDS else value
+
+
+def _made(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    kind, *fields = value
+    parts = tuple(map(_made, fields))
+    return _KINDS[kind](*parts) if kind else parts

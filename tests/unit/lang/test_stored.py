@@ -1,0 +1,67 @@
+"""Promise: a definition read back from disk is the one that was parsed, and needs no parser."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, replace
+from pathlib import Path
+
+import pytest
+
+import anydim.ops  # noqa: F401  fills the registry
+from anydim.base import settings
+from anydim.base.errors import LanguageError
+from anydim.graph.operator import OPERATORS
+from anydim.lang import stored
+from anydim.lang.parser import parse_definition
+from anydim.lang.stored import from_json, stored_definition, to_json
+
+TEXTS = [record.text for record in OPERATORS.values() if isinstance(record.text, str)]
+EVERY_KIND = """
+def f(T(...b,M) x, float(N) y; float scale = -0.5, bool flag = true, size S, type to = int64) ->
+    (z, w) {
+  z(...b,i) +=! scale * (x(...b,i+j) else inf) * size(...b) + y[j // 2] where j in 0:y.0
+  w(i) = flag ? cast<to>(!x[i] else 1) : nan where exists y(i), i in 0:S
+}
+"""
+
+
+def wholly(definition: object) -> str:
+    """Everything in a definition, positions included, as text (nan equals nan there)."""
+    return repr(astuple(definition))  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("text", [*TEXTS, EVERY_KIND])
+def test_json_gives_back_the_definition(text: str) -> None:
+    definition = parse_definition(text, "here.tc")
+    again = from_json(to_json(definition))
+    assert (again.text, again.file) == ("", "")
+    assert wholly(again) == wholly(replace(definition, text="", file=""))
+    assert "nan" in text or again == definition
+
+
+def test_what_was_parsed_before_needs_no_parser(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        first = stored_definition(EVERY_KIND, "first.tc")
+        monkeypatch.setattr(stored, "parse_definition", lambda *_: pytest.fail("parsed again"))
+        again = stored_definition(EVERY_KIND, "again.tc")
+    assert (again.text, again.file) == (EVERY_KIND, "again.tc")
+    assert wholly(again).replace("again.tc", "first.tc") == wholly(first)
+
+
+def test_a_damaged_file_is_parsed_again(tmp_path: Path) -> None:
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        first = stored_definition(EVERY_KIND, "some.tc")
+        (path,) = (path for path in tmp_path.rglob("*") if path.is_file())
+        path.write_bytes(path.read_bytes()[:-3])
+        assert wholly(stored_definition(EVERY_KIND, "some.tc")) == wholly(first)
+        assert path.is_file()
+
+
+def test_bad_texts_are_not_kept(tmp_path: Path) -> None:
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        for _ in range(2):
+            with pytest.raises(LanguageError, match="bad"):
+                stored_definition("def f(", "bad.tc")
+    assert not any(tmp_path.rglob("*"))
