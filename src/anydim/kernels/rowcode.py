@@ -125,7 +125,7 @@ class RowProgram:
             parallel_loop(kernel, axes, one)
 
     def _sweep_along(self, row: Row, sweep: int) -> None:
-        copies = max(segment.copies for segment in self.sweeps)
+        copies = max((segment.copies for segment in self.sweeps), default=1)
         row.begin(sweep, copies)
 
         def vectors(scope: Elements) -> None:

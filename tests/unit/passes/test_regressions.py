@@ -27,7 +27,19 @@ def start_of_a_fresh_value() -> Graph:
     return g.graph()
 
 
-GRAPHS: tuple[Callable[[], Graph], ...] = (start_of_a_fresh_value,)
+def nothing_left() -> Graph:
+    """Loops of constant size 0, pointwise and in a reduction."""
+    g = ad.Builder("nothing_left")
+    n = g.dim("n")
+    x = g.input("x", ad.float32, (n, 1))
+    none = g.slice(x, starts=(1,), ends=(1,), axes=(1,))
+    g.output("none", none * 2.0)
+    g.output("total", g.reduce_sum(g.exp(none), axes=(1,)))
+    g.output("top", g.reduce_max(none, axes=(0,)))
+    return g.graph()
+
+
+GRAPHS: tuple[Callable[[], Graph], ...] = (start_of_a_fresh_value, nothing_left)
 
 
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)

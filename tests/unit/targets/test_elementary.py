@@ -81,6 +81,13 @@ def test_special_values(dtype: DType, lanes: int) -> None:
         numpy.testing.assert_allclose(got, want, rtol=1e-5, atol=smallest, err_msg=name)
 
 
+def test_bounded_functions_reach_their_bounds() -> None:
+    """Else x * (1 + tanh(x)) would not vanish for large negative x."""
+    values = numpy.array([9.5, 12, 88, 1e30, numpy.inf], numpy.float32)
+    for got in apply(("tanh", "erf"), float32, numpy.concatenate([values, -values])):
+        assert got.tolist() == [1.0] * 5 + [-1.0] * 5
+
+
 def test_signs_of_zero_are_kept() -> None:
     zeros = numpy.array([0.0, -0.0], numpy.float32)
     names = ("tanh", "erf", "sin", "tan", "asin", "atan", "sinh", "asinh", "atanh", "sqrt")

@@ -113,10 +113,11 @@ _TANH_EVEN = (
 def tanh(v: Lanes, x: str) -> str:
     """Hyperbolic tangent."""
     if v.dtype == float32:
-        limited = v.above(-7.90531110763549805, v.below(7.90531110763549805, x))
+        limited = v.above(-9.5, v.below(9.5, x))  # there the quotient is just above 1
         square = v.mul(limited, limited)
         top = v.mul(limited, v.polynomial(square, _TANH_ODD))
-        return v.div(top, v.polynomial(square, _TANH_EVEN))
+        quotient = v.div(top, v.polynomial(square, _TANH_EVEN))
+        return v.above(-1.0, v.below(1.0, quotient))
     size = v.below(20.0, v.abs(x))
     e = expm1(v, v.add(size, size))
     return v.copysign(v.div(e, v.add(e, v.constant(2.0))), x)
