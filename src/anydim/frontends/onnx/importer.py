@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -90,7 +90,9 @@ class _Import:
     # ---- the frame ----
 
     def check_frame(self) -> None:
-        """Names must be there and be defined once."""
+        """Names must be there, be text and be defined once."""
+        if any(isinstance(name, bytes) for name in _names(self.proto)):
+            raise ModelError(f"{self.model}: a name is not UTF-8 text", "the file may be damaged")
         if self.proto.sparse_initializer:
             raise ModelError(f"{self.model}: sparse initializers are not supported")
         given = [tensor.name for tensor in self.proto.initializer]
@@ -263,6 +265,18 @@ class _Import:
         lines = "\n  ".join(map(str, self.failures))
         return ModelError(f"{self.model} has {len(self.failures)} nodes that are not supported:"
                           f"\n  {lines}")  # fmt: skip
+
+
+def _names(graph: Any) -> Iterator[str | bytes]:
+    """Every text that the import reads; the decoder leaves what is not UTF-8 as bytes."""
+    yield graph.name
+    for node in graph.node:
+        yield from (node.op_type, node.name, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+    yield from (tensor.name for tensor in graph.initializer)
+    for value in (*graph.input, *graph.output):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
 
 
 class _DimNames:

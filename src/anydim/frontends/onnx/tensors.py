@@ -122,6 +122,8 @@ def _external(
 ) -> numpy.ndarray:
     """Elements in another file of the model's folder, mapped, not read."""
     entries = {entry.key: entry.value for entry in proto.external_data}
+    if any(isinstance(text, bytes) for pair in entries.items() for text in pair):
+        raise ModelError(f"{where}: where its external data lies is not UTF-8 text")
     path = _confined(entries.get("location", ""), folder, where)
     offset = _number(entries, "offset", 0, where)
     wanted = count * dtype.bytes

@@ -1,0 +1,356 @@
+"""Promise: a model file that is broken, hostile or asks for too much gives a UserError that says
+what is wrong, never another exception, a hang, or a file read outside the model's folder."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from anydim.base.errors import InputError, ModelError, OptionError, UserError
+from anydim.frontends.onnx import import_model
+from anydim.sizes import Dim
+from tests.unit.frontends.models import compare, model, node
+
+X = ["x f[n, 3]"]
+W = np.arange(6, dtype=np.float32).reshape(3, 2)
+
+
+def dense(**changes) -> onnx.ModelProto:
+    return model([node("y = MatMul(x, w)")], X, ["y"], w=W, **changes)
+
+
+def refused(source, problem: str, dims=None):
+    with pytest.raises(UserError) as caught:
+        import_model(source, dims)
+    assert problem in str(caught.value)
+    return caught.value
+
+
+# ---- not a model -------------------------------------------------------------------------------
+
+
+def test_what_is_no_model(tmp_path):
+    refused(b"", "holds no graph")
+    refused(b"hello world, this is no model", "is not an ONNX model")
+    refused(b"\x00" * 100, "is not an ONNX model")
+    refused(tmp_path / "absent.onnx", "absent.onnx: cannot be read")
+    refused(tmp_path, "cannot be read")
+    (tmp_path / "empty.onnx").touch()
+    refused(tmp_path / "empty.onnx", "is empty")
+    with pytest.raises(InputError, match="cannot be read from int"):
+        import_model(3)
+
+
+def test_every_truncation_is_refused_or_whole(tmp_path):
+    data = dense().SerializeToString()
+    path = tmp_path / "cut.onnx"
+    for length in range(len(data)):
+        path.write_bytes(data[:length])
+        for source in (data[:length], path):
+            with pytest.raises(UserError):
+                import_model(source)
+                raise InputError("what is left is a model of its own")
+
+
+def test_large_weights_cut_short_are_refused(tmp_path):
+    weights = np.ones((128, 512), np.float32)
+    data = model([node("y = MatMul(x, w)")], ["x f[n, 128]"], ["y"], w=weights).SerializeToString()
+    path = tmp_path / "large.onnx"
+    for length in (*range(0, len(data), 9973), len(data) - 1, len(data) - 4000):
+        path.write_bytes(data[:length])
+        with pytest.raises(ModelError):
+            import_model(path)
+    path.write_bytes(data)
+    assert import_model(path).constants["w"].array.flags.aligned
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_random_damage_gives_a_user_error_or_a_graph(seed):
+    random = np.random.default_rng(seed)
+    proto = model(
+        [node("s = Shape(x)"), node("t = Concat(s, c)", axis=0), node("u = Reshape(x, t)"),
+         node("v = Softmax(u)", axis=1), node("y = Transpose(v)", perm=[2, 0, 1])],
+        X, ["y"], c=np.int64([1]),
+    )  # fmt: skip
+    data = np.frombuffer(proto.SerializeToString(), np.uint8)
+    for _ in range(150):
+        broken = data.copy()
+        places = random.integers(0, len(data), random.integers(1, 5))
+        broken[places] = random.integers(0, 256, len(places))
+        with suppress(UserError):
+            import_model(broken.tobytes())
+
+
+# ---- frames ------------------------------------------------------------------------------------
+
+
+def edited(edit) -> onnx.ModelProto:
+    proto = dense()
+    edit(proto)
+    return proto
+
+
+FRAMES = {
+    "no opset": (lambda m: m.ClearField("opset_import"), "which opset"),
+    "an old opset": (lambda m: setattr(m.opset_import[0], "version", 6), "opset 6; opsets 7 to"),
+    "a future opset": (lambda m: setattr(m.opset_import[0], "version", 9999), "opset 9999"),
+    "no outputs": (lambda m: m.graph.ClearField("output"), "has no outputs"),
+    "an output nobody makes": (lambda m: setattr(m.graph.output[0], "name", "q"), "never computed"),
+    "two outputs of one name": (lambda m: m.graph.output.append(m.graph.output[0]), "twice"),
+    "two inputs of one name": (lambda m: m.graph.input.append(m.graph.input[0]), "twice"),
+    "two initializers": (lambda m: m.graph.initializer.append(m.graph.initializer[0]), "twice"),
+    "a value made twice": (lambda m: m.graph.node.append(m.graph.node[0]), "defined twice"),
+    "an input without a name": (lambda m: m.graph.input[0].ClearField("name"), "has no name"),
+    "an input nobody gives": (lambda m: m.graph.ClearField("input"), "'x' is not defined"),
+    "an input without a shape": (
+        lambda m: m.graph.input[0].type.tensor_type.ClearField("shape"), "has no shape"),
+    "a negative size": (
+        lambda m: setattr(m.graph.input[0].type.tensor_type.shape.dim[1], "dim_value", -3),
+        "has a size of -3"),
+    "too many axes": (
+        lambda m: m.graph.input[0].type.tensor_type.shape.dim.extend(
+            m.graph.input[0].type.tensor_type.shape.dim[:1] * 100), "axes"),
+    "a sparse initializer": (
+        lambda m: m.graph.sparse_initializer.append(onnx.SparseTensorProto()), "sparse"),
+    "an unknown element type": (
+        lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 77), "number 77"),
+    "a type that is missing": (
+        lambda m: setattr(m.graph.input[0].type.tensor_type, "elem_type", 16), "bfloat16"),
+    "no tensor": (lambda m: m.graph.input[0].type.Clear(), "it is no tensor"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_frames(name):
+    edit, problem = FRAMES[name]
+    refused(edited(edit), problem)
+    refused(edited(edit).SerializeToString(), problem)
+
+
+def test_nodes_out_of_order_and_in_circles():
+    a, b = node("a = Relu(b)"), node("b = Relu(a)")
+    refused(model([a, b], X, ["b"]), "is only defined later")
+    refused(model([a, node("b = Relu(x)")], X, ["a"]), "is only defined later")
+
+
+# ---- tensors -----------------------------------------------------------------------------------
+
+
+def weight(edit) -> onnx.ModelProto:
+    return edited(lambda m: edit(m.graph.initializer[0]))
+
+
+def as_floats(tensor, values):
+    tensor.ClearField("raw_data")
+    tensor.float_data.extend(values)
+
+
+TENSORS = {
+    "bytes that are missing": (lambda t: setattr(t, "raw_data", t.raw_data[:-1]), "holds 23 bytes"),
+    "bytes too many": (lambda t: setattr(t, "raw_data", t.raw_data * 2), "holds 48 bytes"),
+    "a negative size": (lambda t: t.dims.append(-1), "negative size"),
+    "an enormous size": (lambda t: t.dims.extend([1 << 40, 1 << 40]), "cannot be"),
+    "too many axes": (lambda t: t.dims.extend([1] * 5000), "axes"),
+    "elements that are missing": (lambda t: as_floats(t, [1.0]), "holds 1 elements"),
+    "a segment": (lambda t: t.segment.SetInParent(), "segments"),
+    "another type": (lambda t: setattr(t, "data_type", 8), "element type string"),
+    "no type": (lambda t: t.ClearField("data_type"), "element type undefined"),
+}
+
+
+@pytest.mark.parametrize("name", TENSORS)
+def test_tensors(name):
+    edit, problem = TENSORS[name]
+    refused(weight(edit), problem)
+
+
+def test_elements_in_typed_fields():
+    for dtype in ("float32", "float64", "float16", "int64", "int32", "int8", "uint8", "bool"):
+        array = np.array([[0, 1], [1, 0]]).astype(dtype)
+        proto = model([node("y = Identity(c)")], X, ["y"], c=array)
+        tensor = helper.make_tensor(
+            "c", numpy_helper.from_array(array).data_type, array.shape, array.ravel()
+        )
+        proto.graph.initializer[0].CopyFrom(tensor)
+        assert not proto.graph.initializer[0].raw_data
+        compare(proto, {"x": np.zeros((1, 3), np.float32)})
+
+
+def test_an_element_outside_its_type_is_refused():
+    proto = model([node("y = Identity(c)")], X, ["y"], c=np.zeros(1, np.uint32))
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_type = TensorProto.UINT8
+    tensor.int32_data.append(-1)
+    refused(proto, "does not fit uint8")
+
+
+# ---- external data -----------------------------------------------------------------------------
+
+
+def with_external(folder, location, **entries):
+    proto = dense()
+    tensor = proto.graph.initializer[0]
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, text in {"location": location, **entries}.items():
+        entry = tensor.external_data.add()
+        entry.key, entry.value = key, str(text)
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data_is_mapped(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "w.bin").write_bytes(b"1234" + W.tobytes())
+    path = with_external(tmp_path, "sub/w.bin", offset=4, length=24)
+    assert import_model(path).constants or True
+    graph = import_model(path)
+    (constant,) = graph.constants.values()
+    np.testing.assert_array_equal(constant.array, W)
+
+
+@pytest.mark.parametrize(
+    ("location", "entries", "problem"),
+    [
+        ("", {}, "there is no path"),
+        ("../secret.bin", {}, "leaves the folder"),
+        ("a/../../secret.bin", {}, "leaves the folder"),
+        ("/etc/passwd", {}, "absolute"),
+        ("C:secret.bin", {}, "absolute"),
+        ("..\\secret.bin", {}, "separator"),
+        ("w\x00.bin", {}, "control characters"),
+        ("absent.bin", {}, "cannot be opened"),
+        (".", {}, "is not a file of the model's folder"),
+        ("link.bin", {}, "is not a file of the model's folder"),
+        ("linked/secret.bin", {}, "is not a file of the model's folder"),
+        ("loop.bin", {}, "cannot be opened"),
+        ("w.bin", {"offset": "8"}, "needs bytes 8..32"),
+        ("w.bin", {"offset": "-8"}, "not a number"),
+        ("w.bin", {"offset": "9" * 30}, "not a number"),
+        ("w.bin", {"length": "12"}, "holds 12 bytes"),
+        ("w.bin", {"length": "x"}, "not a number"),
+    ],
+)
+def test_external_data_stays_in_the_folder(tmp_path, location, entries, problem):
+    folder = tmp_path / "models"
+    folder.mkdir()
+    for place in (folder / "w.bin", tmp_path / "secret.bin"):
+        place.write_bytes(W.tobytes())
+    os.symlink(tmp_path / "secret.bin", folder / "link.bin")
+    os.symlink(tmp_path, folder / "linked")
+    os.symlink(folder / "loop.bin", folder / "loop.bin")
+    refused(with_external(folder, location, **entries), problem)
+
+
+def test_external_data_needs_a_folder(tmp_path):
+    (tmp_path / "w.bin").write_bytes(W.tobytes())
+    refused(with_external(tmp_path, "w.bin").read_bytes(), "did not come from a file")
+    constant = helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(W, "w"))
+    tensor = constant.attribute[0].t
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    refused(model([constant, node("y = MatMul(x, w)")], X, ["y"]), "absolute")
+
+
+# ---- nodes -------------------------------------------------------------------------------------
+
+
+def test_all_unsupported_nodes_are_listed_at_once():
+    nodes = [
+        node("a = NonZero(x)"), node("b = Relu(a)"), node("c = Conv(x, x)"),
+        node("d = Nonsense(x)"),
+        helper.make_node("Gelu", ["x"], ["e"], name="/theirs", domain="com.microsoft"),
+        node("f = Reshape(x, a)"), node("g = Relu(x)", alpha=1.0), node("h = Cast(x)", to=16),
+        node("y = Upsample(c)"),
+    ]  # fmt: skip
+    error = refused(model(nodes, X, ["y"], opset=18), "7 nodes that are not supported")
+    text = str(error)
+    for line in (
+        "/a: NonZero (opset 18): not supported",
+        "/c: Conv (opset 18): not supported",
+        "/d: Nonsense (opset 18): not an operator of this opset",
+        "/theirs: Gelu (opset 18): domain 'com.microsoft'",
+        "/g: Relu (opset 18): attribute 'alpha', which it does not have",
+        "/h: Cast (opset 18): element type bfloat16",
+        "/y: Upsample (opset 18): not an operator of this opset",
+    ):
+        assert line in text
+    assert "/b" not in text and "/f" not in text  # they only follow from /a
+
+
+NODES = {
+    "sizes from data": ([node("i = Cast(x)", to=7), node("y = Reshape(x, i)")], {}, "is data"),
+    "an axis": ([node("y = Softmax(x)", axis=2**62)], {}, "axis 4611686018427387904"),
+    "a permutation": ([node("y = Transpose(x)", perm=[0] * 1000)], {}, "does not order 2 axes"),
+    "a missing input": ([node("y = MatMul(x, )")], {}, "input 1 is missing"),
+    "too many inputs": ([node("y = Relu(x, x)")], {}, "2 inputs"),
+    "a missing attribute": ([node("y = Concat(x, x)")], {}, "'axis' is missing"),
+    "an attribute's type": ([node("y = Softmax(x)", axis=1.5)], {}, "is of another type"),
+    "a shape of many axes": ([node("y = Reshape(x, s)")], {"s": np.ones(99, np.int64)}, "99 axes"),
+    "a negative shape": ([node("y = Reshape(x, s)")], {"s": np.int64([-7])}, "may be negative"),
+    "elements that do not fit": ([node("y = Reshape(x, s)")], {"s": np.int64([4, 3])}, ""),
+    "matrices that do not fit": ([node("y = MatMul(x, w)")], {"w": np.ones((4, 2), "f")}, "matmul"),
+    "types that do not meet": ([node("y = Add(x, w)")], {"w": np.ones(3)}, "float64"),
+    "which axes to squeeze": ([node("y = Squeeze(x)")], {}, "name the axes"),
+    "training": ([node("y, a, b = BatchNormalization(x, c, c, c, c)", training_mode=1)],
+                 {"c": np.ones(3, np.float32)}, "training"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_nodes(name):
+    nodes, constants, problem = NODES[name]
+    if name == "elements that do not fit":
+        graph = import_model(model(nodes, X, ["y"], **constants))
+        assert graph.nodes  # which sizes fit is a guard's business
+        return
+    refused(model(nodes, X, ["y"], **constants), problem)
+
+
+def test_enormous_results_are_not_made_while_importing():
+    shape = np.int64([1 << 40, 1 << 40])
+    graph = import_model(model([node("y = ConstantOfShape(s)")], X, ["y"], s=shape))
+    assert str(graph.types["y"]) == f"float32[{1 << 40}, {1 << 40}]"
+    tiled = model([node("y = Tile(c, r)")], X, ["y"], c=np.ones(2), r=np.int64([1 << 50]))
+    assert import_model(tiled).nodes[-1].operator == "tile"
+
+
+def test_a_long_chain_is_no_deep_recursion():
+    nodes = [node(f"v{i + 1} = Add(v{i}, v{i})") for i in range(3000)]
+    graph = import_model(model([node("v0 = Relu(x)"), *nodes], X, ["v3000"]))
+    assert len(graph.nodes) == 3001
+    ones = [node("s0 = Shape(x)")] + [node(f"s{i + 1} = Mul(s{i}, s{i})") for i in range(5)]
+    import_model(model([*ones, node("y = ConstantOfShape(s5)")], X, ["y"]))
+
+
+# ---- dims --------------------------------------------------------------------------------------
+
+
+def test_dims_get_bounds_by_name():
+    graph = import_model(model([node("y = Relu(x)")], ["x f[batch, ?, 3]"], ["y"]),
+                         {"batch": Dim(1, 8), "x_1": Dim(0, 4)})  # fmt: skip
+    assert str(graph.box) == str(graph.box.__class__((Dim("batch", 1, 8), Dim("x_1", 0, 4))))
+    assert str(graph.types["y"]) == "float32[batch, x_1, 3]"
+    free = import_model(model([node("y = Relu(x)")], ["x f[batch, ?, 3]"], ["y"]))
+    assert free.box.dims == (Dim("batch"), Dim("x_1"))
+
+
+def test_dims_that_are_not_there():
+    proto = model([node("y = Relu(x)")], ["x f[batch, seq]"], ["y"])
+    with pytest.raises(OptionError) as caught:
+        import_model(proto, {"bacth": Dim(0, 2)})
+    assert "no dim 'bacth'" in str(caught.value) and "did you mean 'batch'" in str(caught.value)
+
+
+def test_odd_names_of_dims():
+    proto = model([node("y = Relu(x)")], ["x f[past seq + 1, past_seq__1, 0x]"], ["y"])
+    graph = import_model(proto)
+    assert [dim.name for dim in graph.box.dims] == ["past_seq___1", "past_seq__1", "_0x"]
