@@ -323,7 +323,7 @@ class MainWriter:
             b = ir.Address("b", plus(variable("b_at"), k_panel))
             share = times(minus(variable("tile"), variable("tile0")), variable("share"))
             ahead, step = plus(variable("ahead0"), share), variable("step")
-        scalars = {
+        scalars: dict[str, ir.Value] = {
             "k_block": constant(self.schedule.block_k),
             "k": variable("length"),
             "a_row": a_row,
@@ -336,7 +336,7 @@ class MainWriter:
             "ahead": ahead,
             "step": step,
         }
-        order = tuple(scalars[name] for name in STRIP_SCALARS)
+        order: tuple[ir.Value, ...] = tuple(scalars[name] for name in STRIP_SCALARS)
         return ir.Call(f"{self.prefix}_strip", (a, b, start, sums, *order))
 
     def _a(self) -> tuple[ir.Address, ir.Value]:

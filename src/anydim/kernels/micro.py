@@ -55,8 +55,8 @@ class Tile:
 def tile_of(machine: Machine, dtype: DType) -> Tile:
     """The tile for a machine: accumulators, one row of B and a broadcast fill its registers.
 
-    8 x 3 of 32 registers was the fastest measured with AVX-512 (6 x 4, 9 x 3, 12 x 2, 14 x 2
-    were tried), 6 x 2 of 16 with AVX2.
+    8 x 3 of 32 registers was the fastest measured with AVX-512, before 9 x 3, 6 x 4, 14 x 2 and
+    12 x 2; 6 x 2 of 16 with AVX2.
     """
     lanes = machine.lanes(dtype)
     if machine.registers >= 32:
