@@ -101,6 +101,8 @@ def expect_rank(operator: str, kind: TensorType, rank: int, what: str) -> None:
 def aligned(kind: TensorType, shape: Sequence[Size], indices: Sequence[str]) -> list[str]:
     """Indices that read a tensor broadcast to `shape`: '0' along its axes of size 1."""
     offset = len(shape) - kind.rank
+    if offset < 0:
+        raise GraphError(f"{kind} cannot be broadcast to {len(shape)} axes")
     return [
         "0" if size.constant == 1 and shape[offset + axis].constant != 1 else indices[offset + axis]
         for axis, size in enumerate(kind.shape)

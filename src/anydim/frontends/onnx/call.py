@@ -94,7 +94,11 @@ class Call:
     def number(self, value: Any, dtype: DType) -> str:
         """A constant of one number."""
         name = self.emitter.fresh(f"{self.outputs[0] or self.source}/constant")
-        self.emitter.add_known(name, Known.of(numpy.array(value, dtype.numpy)), self.source)
+        try:
+            array = numpy.array(value, dtype.numpy)
+        except (OverflowError, ValueError):
+            raise Unsupported(f"the number {value} as {dtype}") from None
+        self.emitter.add_known(name, Known.of(array), self.source)
         return name
 
     def proved(self, left: Size | int, relation: str, right: Size | int) -> bool:

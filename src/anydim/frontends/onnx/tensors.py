@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -61,10 +62,8 @@ def read_tensor(
     if proto.HasField("segment"):
         raise ModelError(f"{where}: tensors in segments are not supported")
     shape = _shape(proto, where)
-    count = 1
-    for size in shape:
-        count *= size
-    if count * dtype.bytes > _MOST_BYTES:
+    count = prod(shape)
+    if prod(max(size, 1) for size in shape) * dtype.bytes > _MOST_BYTES:
         raise ModelError(f"{where}: a tensor of shape {list(shape)} cannot be")
     if proto.data_location == 1 or proto.external_data:
         flat = _external(proto, folder, where, dtype, count)
