@@ -132,7 +132,7 @@ class Clusters:
         return [
             fused_node(
                 self.group(self.members[cluster]),
-                " + ".join(dict.fromkeys(self.lines[n].source for n in self.members[cluster])),
+                joined_sources(self.lines[n].source for n in self.members[cluster]),
             )
             for cluster in self._order()
         ]
@@ -191,6 +191,16 @@ class Clusters:
                     sources = sorted(self._inputs(self.members[cluster]), reverse=True)
                     stack += [(source, False) for source in sources if source not in state]
         return done
+
+
+def joined_sources(sources: Iterable[str]) -> str:
+    """Where the statements of a group came from, the file named once: 'm.onnx: /a + /b'."""
+    distinct = list(dict.fromkeys(sources))
+    parts = [source.rpartition(": ") for source in distinct]
+    files = {file for file, _, _ in parts}
+    if len(files) != 1 or not parts[0][1]:
+        return " + ".join(distinct)
+    return f"{parts[0][0]}: {' + '.join(dict.fromkeys(node for _, _, node in parts))}"
 
 
 Key = tuple[Hashable, ...]
