@@ -42,7 +42,7 @@ def all_axes(statement: Statement) -> tuple[Axis, ...]:
 
 
 def _rewrite_bodies(group: Group, change: Callable[[Expr], Expr | None]) -> Group:
-    statements = tuple(replace(s, body=rewrite(s.body, change)) for s in group.statements)
+    statements = tuple(s.with_body(rewrite(s.body, change)) for s in group.statements)
     return replace(group, statements=statements)
 
 

@@ -25,28 +25,35 @@ TYPICAL_ROW = 128  # elements, where the size is not known
 RAW = " raw"
 
 
-@lru_cache(maxsize=512)
 def row_form(group: Group, across: bool) -> RowForm | None:
     """The form with lanes along the reduced axes, or across them; None when there is none."""
-    group = flatten(group)
-    if not reads_own_points(group):
+    form = _along(group)
+    if form is None or (across and not (form.outer and form.plan.made)):
         return None
-    row = _row_axes(group)
+    form = replace(form, lane=form.outer[-1]) if across else form
+    return form if _stores_lanes(form) else None
+
+
+@lru_cache(maxsize=512)
+def _along(group: Group) -> RowForm | None:
+    """The form with lanes along the reduced axes, wherever what is stored lies."""
+    group = flatten(group)
+    row = _row_axes(group) if reads_own_points(group) else None
     if row is None:
         return None
     if not row:
         group = _with_unit_axis(group)
         row = (group.statements[0].axes[-1],)
     names = frozenset(axis.name for axis in row)
-    group, scaled = _factors_last(group, names)
     outer = _outer_axes(group, names)
-    plan = plan_sweeps(group, names) if outer is not None else None
-    if plan is None or outer is None or (across and not (outer and plan.made)):
+    if outer is None:
         return None
-    form = RowForm(group, outer, row, outer[-1] if across else row[-1], plan, scaled)
-    if len(group.statements) > 1 and any(_is_contraction(s) for s in group.statements):
+    alone = len(group.statements) == 1
+    group, scaled = _factors_last(group, names)
+    if not alone and any(_is_contraction(statement) for statement in group.statements):
         return None
-    return form if _stores_lanes(form) else None
+    plan = plan_sweeps(group, names)
+    return None if plan is None else RowForm(group, outer, row, row[-1], plan, scaled)
 
 
 def _row_axes(group: Group) -> tuple[Axis, ...] | None:

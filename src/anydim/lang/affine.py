@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import is_
 
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.sizes import Size, as_size, product
@@ -141,7 +142,7 @@ def rewrite(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def _same(left: tuple[Expr, ...], right: tuple[Expr, ...]) -> bool:
-    return all(a is b for a, b in zip(left, right))
+    return all(map(is_, left, right))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -164,6 +164,12 @@ class Statement:
     def shape(self) -> tuple[Size, ...]:
         return tuple(axis.extent for axis in self.axes)
 
+    def with_body(self, body: Expr) -> Statement:
+        """The statement with another body; itself when it has that body."""
+        if body is self.body:
+            return self
+        return Statement(self.target, self.axes, body, self.combine, self.reduced)
+
 
 @dataclass(frozen=True)
 class Tensor:

@@ -48,7 +48,7 @@ def group_of(
 ) -> Group:
     """A group of `statements` whose values in `kept` are outputs and whose others are hidden."""
     statements = tuple(statements)
-    made = [statement.target for statement in statements]
+    made = dict.fromkeys(statement.target for statement in statements)
     needed = dict.fromkeys(name for s in statements for name in inputs_of(s))
     wanted = set(kept)
 
@@ -56,7 +56,7 @@ def group_of(
         return tuple(Tensor(name, types[name]) for name in names)
 
     return Group(
-        inputs=tensors(name for name in needed if name not in set(made)),
+        inputs=tensors(name for name in needed if name not in made),
         outputs=tensors(name for name in made if name in wanted),
         statements=statements,
         temporaries=tensors(name for name in made if name not in wanted),

@@ -19,7 +19,7 @@ from anydim.kernels.template import Template
 from anydim.lang.affine import rewrite
 from anydim.lang.tree import Expr, Group, Index, Read, Statement
 from anydim.passes.flow import Line, fused_node, group_of, inputs_of, unpack, with_nodes
-from anydim.passes.spaces import unified
+from anydim.passes.spaces import loop_names, rename_axes
 from anydim.passes.views import is_view
 
 
@@ -55,6 +55,7 @@ class Clusters:
     constants: frozenset[str] = frozenset()
     forms: Forms = field(default_factory=lambda: Forms())
     decisions: dict[Key, Template | None] = field(default_factory=dict)
+    loops: dict[Key, tuple[dict[str, str], ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.constants = frozenset(self.graph.constants)
@@ -68,7 +69,11 @@ class Clusters:
     def group(self, numbers: Iterable[int]) -> Group:
         """The group that these statements would be, with shared loops named alike."""
         inside = sorted(numbers)
-        statements = unified([self.lines[number].statement for number in inside])
+        found = [self.lines[number].statement for number in inside]
+        key = self._key(inside)
+        if key not in self.loops:
+            self.loops[key] = loop_names(found)
+        statements = list(map(rename_axes, found, self.loops[key]))
         kept = [s.target for s in statements if self._seen_outside(s.target, set(inside))]
         return group_of(statements, self.graph.types, kept)
 
@@ -297,7 +302,7 @@ def _inline(statement: Statement, producer: Statement) -> Statement | None:
             producer.body, lambda e: places.get(e.name) if isinstance(e, Index) else None
         )
 
-    return replace(statement, body=rewrite(statement.body, replace_read))
+    return statement.with_body(rewrite(statement.body, replace_read))
 
 
 # ---- attention ---------------------------------------------------------------------------------

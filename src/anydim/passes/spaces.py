@@ -136,8 +136,8 @@ def _join_leftovers(statements: Sequence[Statement], loops: Loops) -> None:
             loops.join(fitting[0], alone[0])
 
 
-def unified(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """The statements with shared loops named alike: i0, i1, ... in order of first use."""
+def loop_names(statements: Sequence[Statement]) -> tuple[dict[str, str], ...]:
+    """A name for each axis of each statement, alike for shared loops: i0, i1, ... by first use."""
     loops = find_loops(statements)
     names: dict[Occurrence, str] = {}
     result = []
@@ -146,12 +146,14 @@ def unified(statements: Sequence[Statement]) -> tuple[Statement, ...]:
         for axis in (*statement.axes, *statement.reduced):
             root = loops.find((number, axis.name))
             renaming[axis.name] = names.setdefault(root, f"i{len(names)}")
-        result.append(rename_axes(statement, renaming))
+        result.append(renaming)
     return tuple(result)
 
 
 def rename_axes(statement: Statement, names: dict[str, str]) -> Statement:
     """A statement with its axes called otherwise."""
+    if all(old == new for old, new in names.items()):
+        return statement
 
     def change(expr: Expr) -> Expr | None:
         return Index(names[expr.name]) if isinstance(expr, Index) else None

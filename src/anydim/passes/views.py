@@ -154,7 +154,7 @@ def _compose_all(statement: Statement, views: dict[str, Statement], graph: Graph
             return None
         return compose(expr, views[expr.tensor], axes, graph)
 
-    return replace(statement, body=rewrite(statement.body, change))
+    return statement.with_body(rewrite(statement.body, change))
 
 
 def compose(

@@ -264,6 +264,12 @@ CASES = (
         lambda a, b: a @ b,
     ),
     Case(
+        "scaled matrix product",
+        "def scaled(T(R,V) a, T(V,C) b, T(R) s) -> (y) { y(r,c) +=! a(r,v) * b(v,c) * s(r) }",
+        ("R V", "V C", "R"),
+        lambda a, b, s: a @ b * s[:, None],
+    ),
+    Case(
         "gelu",
         """def gelu(T(B,S,C) x) -> (y) {
           y(b,s,c) = 0.5 * x(b,s,c) * (1.0 + erf(x(b,s,c) * 0.7071067811865476))
