@@ -21,11 +21,12 @@ from anydim.kernels.attention_form import Form, attention_form
 from anydim.kernels.attention_plan import Plan
 from anydim.kernels.attention_tiles import tile_library, tile_rows
 from anydim.kernels.elements import Context, SizeParameters
-from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.affine import reads
+from anydim.lang.inside import checked
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
@@ -93,7 +94,10 @@ def lower(
     way = "all keys in one block" if fit else "online softmax over blocks of keys"
     return Launch(
         kernel=kernel,
-        arguments=tuple(Argument(tensor.name) for tensor in tensors),
+        arguments=(
+            *(Argument(tensor.name) for tensor in tensors),
+            *((Argument(STATUS_TENSOR),) if checked(form.score) else ()),
+        ),
         sizes=sizes.sizes,
         parallel=product(axis.extent for axis in form.batch) * plan.chunks,
         grain=UNITS_OF_ONE_BLOCK if fit else 1,
@@ -123,6 +127,7 @@ def _kernel(
     operands = tuple(
         ir.Operand(buffers[t.name], t.type.dtype, t in group.outputs) for t in tensors
     )
+    operands = (*operands, STATUS) if checked(plan.form.score) else operands
     shared: tuple[ir.Pointer | ir.Scalar, ...] = (
         *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
         *(ir.Scalar(name) for name in (*sizes.names, "start", "stop")),

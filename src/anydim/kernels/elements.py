@@ -12,8 +12,9 @@ loop; there, whatever does not depend on that loop's axes is computed outside it
     y = lane.value(statement.body, float32)             # 8 values, for c .. c+7
     # put lane.steps in the loop over c; row.steps before that loop, kernel.steps first of all
 
-An indirect read (an index that comes from data) yields 0 where it would leave the tensor: it
-never touches memory that is not the tensor's. Masked-off lanes touch no memory either.
+A checked index (`lang/inside.py`) that leaves its axis where its value is used is reported: the
+index is stored in the check's word of the operand `STATUS`, and the read yields 0. It never touches
+memory that is not the tensor's. Masked-off lanes touch no memory either.
 """
 
 from __future__ import annotations
@@ -36,11 +37,13 @@ from anydim.kernels.inference import (
     value_arguments,
     weak_dtype,
 )
-from anydim.kernels.launch import Machine
+from anydim.kernels.launch import STATUS, Machine
 from anydim.kernels.values import add, convert, number, operate, splat
 from anydim.lang.affine import Affine, reads, to_expr
-from anydim.lang.functions import FUNCTIONS
+from anydim.lang.functions import FUNCTIONS, INSIDE
+from anydim.lang.inside import Check, checked, counting, within
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
 
 LocalRead = Callable[[Read], ir.Value | None]
@@ -122,6 +125,7 @@ class Elements:
         self._known: dict[tuple[Expr, DType], ir.Value] = {}
         self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
         self._starts: dict[ir.Value, ir.Value] = {}
+        self._reported: set[Check] = set()
 
     def inner(
         self,
@@ -157,7 +161,12 @@ class Elements:
     # ---- what callers use ----------------------------------------------------------------------
 
     def value(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
-        """The value of an expression in every lane, as `dtype` (its own type when None)."""
+        """The value of an expression in every lane, as `dtype` (its own type when None).
+
+        Checked indices in it are checked here.
+        """
+        for check in counting(expr, self.context.types):
+            self._check(check)
         found = self._at(expr, dtype or self.dtype(expr))
         return self.spread(found, self.lanes)
 
@@ -279,6 +288,8 @@ class Elements:
         return ir.Op(vector, "add", (ir.Splat(vector, value), ir.Iota(vector)))
 
     def _apply(self, expr: Apply, dtype: DType) -> ir.Value:
+        if expr.function == INSIDE:
+            return self._at(expr.arguments[0], dtype)
         if expr.function in LOGICAL:
             common: DType = boolean
         elif FUNCTIONS[expr.function].result == "bool":
@@ -378,15 +389,47 @@ class Elements:
     def _buffer(self, read: Read) -> str:
         return self.context.buffers.get(read.tensor, read.tensor)
 
+    # ---- checked indices -----------------------------------------------------------------------
+
     def _inside(self, read: Read, shape: tuple[Size, ...]) -> ir.Value | None:
         """Whether the position is inside the tensor; None when that needs no question."""
         condition: Expr | None = None
         extents = (product(shape),) if read.flat else shape
         for index, extent in zip(read.indices, extents):
-            if read.default is None and not reads(index):
+            if read.default is None and not reads(index) and not checked(index):
                 continue
-            low = Apply("greater_equal", (index, Literal(0, int64)))
-            high = Apply("less", (index, SizeTerm(extent)))
-            both = Apply("and", (low, high))
+            if isinstance(index, Apply) and index.function == INSIDE:
+                index = index.arguments[0]
+            both = within(index, extent)
             condition = both if condition is None else Apply("and", (condition, both))
         return None if condition is None else self._at(condition, boolean)
+
+    def _check(self, check: Check) -> None:
+        """Report a failing index, once, in the outermost loop that knows it."""
+        outer = self.outer
+        if outer is not None and self.context.running and self._hoistable(check.failing):
+            outer._check(check)
+        elif self.uniform is not None and not self._needs_lanes(check.failing):
+            self.uniform._check(check)
+        elif check not in self._reported:
+            self._reported.add(check)
+            self._report(check)
+
+    def _report(self, check: Check) -> None:
+        failing = self._at(check.failing, boolean)
+        index = self._at(check.index, int64)
+        if self.mask is not None and self._needs_lanes(check.failing):
+            failing = self.name(operate("and", *self._alike([failing, self.mask])))
+        then: list[ir.Step] = []
+        some: ir.Value = failing
+        if failing.type.lanes > 1:
+            some = self.name(ir.Reduce(ir.FLAG, "max", failing))
+        if index.type.lanes > 1:
+            fine = number(int64, FINE, index.type.lanes)
+            chosen = ir.Var(index.type, self.context.fresh())
+            picked = operate("select", *self._alike([failing, index, fine]))
+            then.append(ir.Let(chosen.name, picked))
+            index = ir.Reduce(ir.INDEX, "max", chosen)
+        found = operate("max", index, number(int64, FINE + 1))  # no index is mistaken for none
+        word = ir.Const(ir.INDEX, check.number)
+        self.steps.append(ir.If(some, (*then, ir.Store(STATUS.name, word, found))))

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anydim.base.dtypes import DType
-from anydim.kernels.ir import Kernel
+from anydim.base.dtypes import DType, int64
+from anydim.kernels.ir import Kernel, Operand
 from anydim.sizes import Size
+
+STATUS = Operand("status", int64, written=True)  # of kernels that check indices
+STATUS_TENSOR = "$status"  # what its argument is called
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,11 @@ class Panels:
 
 @dataclass(frozen=True)
 class Argument:
-    """An operand of a launch: the tensor's name in the group, and its packing when constant."""
+    """An operand of a launch: the tensor's name in the group, and its packing when constant.
+
+    `STATUS_TENSOR` is an int64 word for each check of the group: it holds
+    `runtime.positions.FINE` before the launch, and after it an index that failed, if any did.
+    """
 
     tensor: str
     packing: Panels | None = None

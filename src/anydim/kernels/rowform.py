@@ -11,12 +11,13 @@ from anydim.kernels.elements import Context, SizeParameters
 from anydim.kernels.flatten import flatten, own_address, reads_own_points
 from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.ir import Function, Kernel, Operand, Pointer, Scalar, Step
-from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.passplan import cost, plan_sweeps, work
 from anydim.kernels.rowcells import PIECE, RowForm, Setting
 from anydim.kernels.rowcode import RowProgram
 from anydim.lang.affine import reads, to_expr
+from anydim.lang.inside import checked
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.sizes import Box, Truth, as_size, bounds, product, prove
 
@@ -212,10 +213,13 @@ def row_launch(
     body = program.body(never_empty=prove(rows, ">=", 1, box) is Truth.PROVED)
     outputs = {tensor.name for tensor in group.outputs}
     operands = tuple(Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors)
+    arguments = tuple(Argument(tensor.name) for tensor in tensors)
+    if any(checked(statement.body) for statement in group.statements):
+        operands, arguments = (*operands, STATUS), (*arguments, Argument(STATUS_TENSOR))
     flops, moved = work(group)
     return Launch(
         kernel=assemble(name, operands, sizes.names, body),
-        arguments=tuple(Argument(tensor.name) for tensor in tensors),
+        arguments=arguments,
         sizes=sizes.sizes,
         parallel=program.parallel,
         grain=_grain(program),

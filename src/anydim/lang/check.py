@@ -257,6 +257,8 @@ def _check_call(call: Call, names: _Names, target: str) -> None:
     if call.default is not None:
         raise names.error(call.position, f"'else' follows a read, and '{call.name}' is no tensor")
     function = FUNCTIONS.get(FUNCTION_ALIASES.get(call.name, call.name))
+    if function is not None and function.internal:
+        function = None
     is_type = call.name in TYPE_NAMES or call.name in names.types
     if function is None and not is_type:
         raise _unknown(call, names)
@@ -270,7 +272,8 @@ def _check_call(call: Call, names: _Names, target: str) -> None:
 def _unknown(call: Call, names: _Names) -> LanguageError:
     if call.name in names.others:
         return names.error(call.position, f"calling '{call.name}' is not supported yet")
-    known = (*names.tensors, *FUNCTIONS, *TYPE_NAMES)
+    functions = (row.name for row in FUNCTIONS.values() if not row.internal)
+    known = (*names.tensors, *functions, *TYPE_NAMES)
     return names.error(
         call.position, f"there is no tensor or function '{call.name}'", suggestion(call.name, known)
     )

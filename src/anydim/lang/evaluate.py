@@ -18,8 +18,15 @@ import numpy
 from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import DimError, InputError
 from anydim.lang.contract import factors, sum_of_products
-from anydim.lang.functions import FUNCTIONS
+from anydim.lang.functions import FUNCTIONS, INSIDE
 from anydim.lang.gather import read_values
+from anydim.lang.inside import (
+    checked,
+    conditions,
+    counted_from_end,
+    position_inside,
+    size_of,
+)
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -34,6 +41,7 @@ from anydim.lang.tree import (
     TensorType,
 )
 from anydim.lang.typing import dtype_of, identity
+from anydim.runtime.positions import Position, outside_axis
 from anydim.sizes import Size, maximum, minimum
 from anydim.sizes.guard import Guard
 
@@ -101,13 +109,19 @@ def _input(
 
 @dataclass
 class _Evaluator:
-    """Evaluates one statement."""
+    """Evaluates one statement.
+
+    `used` says where the value at hand is used (everywhere: None), `tensor` which tensor's
+    position it is: what checks need to know.
+    """
 
     statement: Statement
     types: Mapping[str, TensorType]
     values: Mapping[str, Array]
     sizes: Mapping[str, int]
     wide: numpy.dtype[Any] | None
+    used: Array | None = None
+    tensor: str = ""
 
     def __post_init__(self) -> None:
         axes = (*self.statement.axes, *self.statement.reduced)
@@ -204,7 +218,9 @@ class _Evaluator:
             return self._read(expr, spans)
         if isinstance(expr, Cast):
             return self._cast(expr.dtype, self._value(expr.argument, spans))
-        arguments = [self._value(argument, spans) for argument in expr.arguments]
+        if expr.function == INSIDE:
+            return self._inside(expr, spans)
+        arguments = self._arguments(expr, spans)
         result = self._apply(expr.function, arguments)
         if result.dtype == object:
             return result
@@ -214,13 +230,52 @@ class _Evaluator:
         rest = size.substitute(self.sizes)
         return rest if rest.constant is None else numpy.int64(rest.constant)
 
+    def _arguments(self, expr: Apply, spans: list[Span]) -> list[Array]:
+        """The arguments; those that are used under a condition only are checked there only."""
+        if not checked(expr):
+            return [self._value(argument, spans) for argument in expr.arguments]
+        return [
+            self._where(argument, condition, spans)
+            for argument, condition in zip(expr.arguments, conditions(expr))
+        ]
+
+    def _where(self, expr: Expr, condition: Expr | None, spans: list[Span]) -> Array:
+        """A value that is used where a condition holds."""
+        outer = self.used
+        if condition is not None and checked(expr):
+            holds = _plain(self._value(condition, spans)).astype(bool)
+            self.used = holds if outer is None else outer & holds
+        value = self._value(expr, spans)
+        self.used = outer
+        return value
+
+    def _inside(self, expr: Apply, spans: list[Span]) -> Array:
+        """An index, 0 where it is outside and not used; raises InputError where it is used."""
+        index, size = (self._value(a, spans) for a in expr.arguments[:2])
+        if object in (index.dtype, size.dtype):
+            return index
+        fine = (index >= 0) & (index < size)
+        wrong = ~fine if self.used is None else ~fine & self.used
+        if wrong.any():
+            found = int(numpy.broadcast_to(index, wrong.shape)[wrong].flat[0])
+            from_end = counted_from_end(expr) is not None
+            position = Position("", self.tensor, size_of(expr), from_end)
+            raise InputError(*outside_axis(position, found, int(size.flat[0])))
+        return numpy.where(fine, index, 0)
+
     def _read(self, read: Read, spans: list[Span]) -> Array:
-        default = None if read.default is None else self._value(read.default, spans)
+        default = None
+        if read.default is not None:
+            within = position_inside(read, self.types[read.tensor].shape)
+            default = self._where(read.default, Apply("not", (within,)), spans)
         where = {name: spans[place] for name, place in self.places.items()}
-        return read_values(
+        outer, self.tensor = self.tensor, read.tensor
+        result = read_values(
             self.values[read.tensor], read, where, self.places,
-            lambda index: self._value(index, spans), default, self.sizes,
+            lambda index: self._value(index, spans), default, self.sizes, self.used,
         )  # fmt: skip
+        self.tensor = outer
+        return result
 
     def _cast(self, dtype: DType, value: Array) -> Array:
         if value.dtype != object:

@@ -25,6 +25,7 @@ class ScalarFunction:
     numpy: Callable[..., Any]
     operator: str = ""  # infix or prefix spelling, where there is one
     doc: str = ""
+    internal: bool = False  # what a definition cannot write
 
 
 _erf = numpy.frompyfunc(math.erf, 1, 1)
@@ -32,7 +33,7 @@ _erf = numpy.frompyfunc(math.erf, 1, 1)
 
 def _float_erf(x: Any) -> Any:
     x = numpy.asarray(x)
-    return _erf(x).astype(x.dtype)
+    return numpy.asarray(_erf(x)).astype(x.dtype)
 
 
 def _divide(a: Any, b: Any) -> Any:
@@ -113,4 +114,10 @@ _ROWS = (
     _row("select", 3, "second", numpy.where, "?:", "select(c, a, b) is a where c holds, else b"),
 )
 
-FUNCTIONS: dict[str, ScalarFunction] = {row.name: row for row in _ROWS}
+INSIDE = "inside"  # see inside.py
+_CHECK = ScalarFunction(
+    INSIDE, 3, "same", lambda index, size, number: index, doc="an index that is checked",
+    internal=True,
+)  # fmt: skip
+
+FUNCTIONS: dict[str, ScalarFunction] = {row.name: row for row in (*_ROWS, _CHECK)}

@@ -23,10 +23,12 @@ def read_values(
     value: Callable[[Expr], Array],
     default: Array | None,
     sizes: Mapping[str, int],
+    used: Array | None = None,
 ) -> Array:
     """What a read yields over the spans of all indices, with a dimension per index.
 
-    Raises InputError for a position outside the tensor, unless the read has a default.
+    Raises InputError for a position outside the tensor, unless the read has a default or its
+    value is not `used` there (None: it is used everywhere).
     """
     if read.flat:
         tensor = tensor.reshape(-1)
@@ -37,7 +39,7 @@ def read_values(
     positions = [value(index) for index in read.indices]
     if any(p.dtype == object for p in positions):
         raise InputError(f"tensor '{read.tensor}' is read at a position that is not known yet")
-    return _gathered(tensor, read, positions, default, len(places))
+    return _gathered(tensor, read, positions, default, len(places), used)
 
 
 def _sliced(
@@ -90,21 +92,25 @@ def _outside(read: Read, position: int, tensor: Array) -> InputError:
 
 
 def _gathered(
-    tensor: Array, read: Read, positions: list[Array], default: Array | None, rank: int
-) -> Array:
+    tensor: Array, read: Read, positions: list[Array], default: Array | None, rank: int,
+    used: Array | None,
+) -> Array:  # fmt: skip
     inside: Any = True
     safe = []
     for position, length in zip(positions, tensor.shape):
         within = (position >= 0) & (position < length)
-        if default is None and not within.all():
-            raise _outside(read, int(position[~within].reshape(-1)[0]), tensor)
+        wrong = ~within if used is None else ~within & used
+        if default is None and wrong.any():
+            found = numpy.broadcast_to(position, wrong.shape)[wrong]
+            raise _outside(read, int(found.flat[0]), tensor)
         inside = inside & within
         safe.append(numpy.where(within, position, 0))
     if not positions:
         return tensor.reshape((1,) * rank)
+    if tensor.size == 0:
+        shape = numpy.broadcast_shapes(*(p.shape for p in positions))
+        value = numpy.zeros((1,) * rank, tensor.dtype) if default is None else default
+        return numpy.broadcast_to(value, numpy.broadcast_shapes(value.shape, shape))
     if default is None:
         return tensor[tuple(safe)]
-    if tensor.size == 0:
-        shape = numpy.broadcast_shapes(default.shape, *(p.shape for p in positions))
-        return numpy.broadcast_to(default, shape)
     return numpy.where(inside, tensor[tuple(safe)], default)

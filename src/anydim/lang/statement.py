@@ -11,6 +11,7 @@ from anydim.lang import ranges
 from anydim.lang.affine import affine, reads, rewrite, to_expr
 from anydim.lang.binding import Binding
 from anydim.lang.expand import Expander
+from anydim.lang.inside import inside
 from anydim.lang.ranges import Constraint, RangeProblem
 from anydim.lang.syntax import Assignment, Call, Exists, Name, Range, Spread
 from anydim.lang.tree import (
@@ -116,11 +117,7 @@ def _shift(work: _Work, name: str, low: Size) -> None:
             return shifted
         return _normal_indices(expr)
 
-    moved = rewrite(work.body, change)
-    for old, new in zip(reads(work.body), reads(moved)):
-        position = work.expander.positions.get(old, work.assignment.position)
-        work.expander.positions.setdefault(new, position)
-    work.body = moved
+    _replace_body(work, rewrite(work.body, change))
 
 
 def _normal_indices(expr: Expr) -> Expr | None:
@@ -198,26 +195,41 @@ def _places(read: Read, tensors: Mapping[str, TensorType]) -> list[tuple[Expr, S
 
 
 def _check_reads(work: _Work, satisfied: set[Constraint]) -> None:
-    box = work.binding.box
+    """Every read proven inside its tensor, guarded, or checked while running."""
     if any(extent.constant == 0 for extent in work.extents.values()):
         return
-    unproven: set[Read] = set()
-    for read in reads(work.body):
-        if read.default is not None:
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Read) or expr.default is not None:
+            return None
+        return _checked_read(work, expr, satisfied)
+
+    _replace_body(work, rewrite(work.body, change))
+
+
+def _checked_read(work: _Work, read: Read, satisfied: set[Constraint]) -> Read | None:
+    box = work.binding.box
+    indices = list(read.indices)
+    for position, size, axis in _places(read, work.tensors):
+        item = ranges.constraint(position, size, read.tensor, axis, box)
+        if item in satisfied or (read.tensor, axis, position) in work.expander.trusted:
             continue
-        for position, size, axis in _places(read, work.tensors):
-            item = ranges.constraint(position, size, read.tensor, axis, box)
-            if item in satisfied or (read.tensor, axis, position) in work.expander.trusted:
-                continue
-            status, span = ranges.read_status(position, size, work.extents, box)
-            if span is None:
-                continue
-            if work.masks:
-                unproven.add(read)
-            else:
-                _settle_read(work, read, axis, size, status, span)
-    if unproven:
-        work.body = _with_defaults(work.body, unproven)
+        status, span = ranges.read_status(position, size, work.extents, box)
+        if status == ranges.BY_DATA:
+            indices[axis] = inside(position, size)
+        elif span is not None and work.masks:
+            return replace(read, default=Literal(0))  # only a mask keeps it in bounds
+        elif span is not None:
+            _settle_read(work, read, axis, size, status, span)
+    return replace(read, indices=tuple(indices))
+
+
+def _replace_body(work: _Work, body: Expr) -> None:
+    """Another body of the same form; errors point at the same places."""
+    for old, new in zip(reads(work.body), reads(body)):
+        position = work.expander.positions.get(old, work.assignment.position)
+        work.expander.positions.setdefault(new, position)
+    work.body = body
 
 
 def _settle_read(
@@ -237,17 +249,6 @@ def _settle_read(
     for guard in ranges.read_guards(low, high, size, work.extents, work.binding.box, message):
         if guard not in work.binding.guards:
             work.binding.guards.append(guard)
-
-
-def _with_defaults(body: Expr, unproven: set[Read]) -> Expr:
-    """Reads that only a mask keeps in bounds yield 0 outside."""
-
-    def change(expr: Expr) -> Expr | None:
-        if isinstance(expr, Read) and expr in unproven:
-            return replace(expr, default=Literal(0))
-        return None
-
-    return rewrite(body, change)
 
 
 # ---- the finished statement --------------------------------------------------------------------

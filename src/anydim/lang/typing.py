@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from anydim.base.dtypes import DType, boolean, float32, int16, int32, int64
 from anydim.base.errors import InternalError
-from anydim.lang.functions import FUNCTIONS
+from anydim.lang.functions import FUNCTIONS, INSIDE
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 
 ARITHMETIC = frozenset(("add", "sub", "mul", "div", "floordiv", "mod", "fmod", "neg", "pow", "abs",
@@ -143,6 +143,8 @@ def _infer_any(expr: Expr, types: Mapping[str, TensorType]) -> _Typed:
 
 def _infer_apply(expr: Apply, types: Mapping[str, TensorType]) -> _Typed:
     function = expr.function
+    if function == INSIDE:
+        as_index(expr.arguments[0], types)  # an integer before it meets the size
     arguments = [_infer(argument, types) for argument in expr.arguments]
     if function in LOGIC:
         return _Typed(Apply(function, tuple(_truth(a) for a in arguments)), boolean)

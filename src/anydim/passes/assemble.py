@@ -13,21 +13,27 @@ import numpy
 
 from anydim.graph.nodes import Graph
 from anydim.kernels.ir import Kernel
-from anydim.kernels.launch import Panels
+from anydim.kernels.launch import STATUS_TENSOR, Panels
 from anydim.kernels.packing import pack
 from anydim.lang.tree import TensorType
 from anydim.passes.memory import ArenaPlan, Lifetime, PlanMemory
-from anydim.passes.schedule import Alias, Scheduled
+from anydim.passes.schedule import Alias, Found, Scheduled
 from anydim.program.steps import ALIGNMENT, Buffer, LaunchStep, Program
+from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, align_up, as_size, maximum, product, simplify
 
 
 @dataclass(frozen=True)
 class Assemble:
-    """Put a program together for `threads` threads."""
+    """Put a program together for `threads` threads.
+
+    Each launch that checks indices gets an operand with a word for each of its checks; `sources`
+    names the nodes they came from.
+    """
 
     threads: int = 1
+    sources: tuple[str, ...] = ()
 
     def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Program:
         """`graph` gives the signature and the constants, `scheduled` the launches in order."""
@@ -35,23 +41,44 @@ class Assemble:
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         plan = PlanMemory().run(names.lifetimes(launches), graph.box)
         constants: dict[str, numpy.ndarray] = {}
-        steps = tuple(self._step(item, names, graph, constants) for item in launches)
+        statuses: list[Buffer] = []
+        positions: list[Position] = []
+        steps = []
+        for item in launches:
+            status = Buffer(
+                f"status {len(statuses)}", "status", as_size(8 * len(item.checks)),
+                as_size(8 * len(positions)),
+            )  # fmt: skip
+            if any(argument.tensor == STATUS_TENSOR for argument in item.launch.arguments):
+                statuses.append(status)
+                positions += [self._position(check, item, graph) for check in item.checks]
+            steps.append(self._step(item, names, graph, constants, status.name))
         return Program(
             signature=_signature(graph),
-            buffers=tuple(_buffers(graph, names, plan, constants)),
-            steps=steps,
+            buffers=(*_buffers(graph, names, plan, constants), *statuses),
+            steps=tuple(steps),
             kernels=_distinct(item.launch.kernel for item in launches),
             constants=constants,
             arena_bytes=simplify(plan.bytes, graph.box),
             scratch_bytes=_scratch(launches, graph.box),
             threads=self.threads,
+            positions=tuple(positions),
         )
 
+    def _position(self, check: Found, item: Scheduled, graph: Graph) -> Position:
+        source = self.sources[check.node] if check.node < len(self.sources) else item.source
+        indices = check.indices if check.indices in graph.inputs else ""
+        return Position(source, check.tensor, check.size, check.from_end, indices)
+
     def _step(
-        self, item: Scheduled, names: _Names, graph: Graph, constants: dict[str, numpy.ndarray]
-    ) -> LaunchStep:
+        self, item: Scheduled, names: _Names, graph: Graph, constants: dict[str, numpy.ndarray],
+        status: str,
+    ) -> LaunchStep:  # fmt: skip
         operands = []
         for argument in item.launch.arguments:
+            if argument.tensor == STATUS_TENSOR:
+                operands.append(status)
+                continue
             value = item.values[argument.tensor]
             if value in graph.constants:
                 operands.append(_constant(value, argument.packing, graph, constants))

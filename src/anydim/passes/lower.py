@@ -1,16 +1,19 @@
 """Operators -> comprehensions: every node becomes the statements of its operator's record.
 
 After: all nodes are 'fused' with one statement each; operator temporaries are ordinary values;
-constants of one element are literals in the bodies that read them.
+constants of one element are literals in the bodies that read them; a checked index has the number
+of the node it came from.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.lang.affine import rewrite
+from anydim.lang.inside import checked, numbered
 from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType
 from anydim.passes.flow import Line, live, pack
 from anydim.sizes.guard import Guard
@@ -25,11 +28,12 @@ class Lower:
         literals = _scalar_constants(graph)
         guards: list[Guard] = list(graph.guards)
         lines: list[Line] = []
-        for node in graph.nodes:
+        for number, node in enumerate(graph.nodes):
             group = _group(node, graph)
             guards += [guard for guard in group.guards if guard not in guards]
             for statement in _named(node, group, types):
-                body = rewrite(statement.body, lambda expr: _literal(expr, literals))
+                body = numbered(statement.body, partial(_number, number))
+                body = rewrite(body, lambda expr: _literal(expr, literals))
                 lines.append(Line(replace(statement, body=body), node.source))
         lowered = replace(graph, guards=tuple(guards))
         return pack(lowered, live(lines, graph.outputs), types)
@@ -70,7 +74,11 @@ def _scalar_constants(graph: Graph) -> dict[str, Literal]:
     return literals
 
 
+def _number(node: int, check: Expr) -> int:
+    return node
+
+
 def _literal(expr: Expr, literals: dict[str, Literal]) -> Expr | None:
-    if isinstance(expr, Read) and expr.tensor in literals:
+    if isinstance(expr, Read) and expr.tensor in literals and not checked(expr):
         return literals[expr.tensor]
     return None

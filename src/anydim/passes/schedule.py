@@ -1,7 +1,8 @@
 """Groups -> launches: the first template that takes a group turns it into a kernel.
 
 Groups that differ only in the names of their tensors share one kernel: tensors are renamed in
-order of appearance before a template sees them, and its answer is kept per renamed group.
+order of appearance before a template sees them, and its answer is kept per renamed group; checked
+indices are numbered likewise.
 A group that only renames bytes (a reshape of a value nobody else needs in place) launches nothing.
 
 After: every value is an input, a constant, an alias of another value, or written by a launch.
@@ -16,21 +17,37 @@ from anydim.graph.nodes import Graph, Node
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.template import Template
 from anydim.lang.affine import rewrite
+from anydim.lang.inside import checks, counted_from_end, number_of, numbered, size_of
 from anydim.lang.printer import print_statement
-from anydim.lang.tree import Expr, Group, Read, Statement, Tensor
+from anydim.lang.tree import Apply, Cast, Expr, Group, Read, Statement, Tensor
 from anydim.passes.views import is_reshape
-from anydim.sizes import Box
+from anydim.sizes import Box, Size
+
+
+@dataclass(frozen=True)
+class Found:
+    """A check of a launch: the number of the node it came from, and of what it is a position.
+
+    `indices` is the graph value that holds the indices; empty when they are computed.
+    """
+
+    node: int
+    tensor: str
+    size: Size
+    from_end: bool
+    indices: str
 
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A launch with the graph value behind each tensor name of its group."""
+    """A launch with the graph value behind each tensor name of its group, and its checks."""
 
     launch: Launch
     values: dict[str, str]
     template: str
     source: str
     group: Group
+    checks: tuple[Found, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -66,13 +83,13 @@ class Schedule:
                 taken.add(alias.source)
                 result.append(alias)
                 continue
-            group, values = canonical(node.group)
+            group, values, found = canonical(node.group)
             constants = frozenset(n for n, value in values.items() if value in graph.constants)
             key = (group, constants)
             if key not in known:
                 known[key] = self._launch(group, graph.box, constants, node)
             launch, template = known[key]
-            result.append(Scheduled(launch, values, template, node.source, group))
+            result.append(Scheduled(launch, values, template, node.source, group, found))
         return tuple(result)
 
     def _launch(
@@ -95,10 +112,11 @@ def _alias(node: Node, graph: Graph, taken: set[str]) -> Alias | None:
     return None if body.tensor in taken else Alias(statements[0].target, body.tensor)
 
 
-def canonical(group: Group) -> tuple[Group, dict[str, str]]:
-    """The group with tensors named t0, t1, ... and the old name behind each."""
+def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
+    """The group with tensors named t0, t1, ... and checks 0, 1, ..., and what is behind each."""
     tensors = (*group.inputs, *group.outputs, *group.temporaries)
-    names = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
+    names = {tensor.name: f"t{place}" for place, tensor in enumerate(tensors)}
+    numbers: dict[Apply, int] = {}
 
     def change(expr: Expr) -> Expr | None:
         if isinstance(expr, Read):
@@ -106,7 +124,11 @@ def canonical(group: Group) -> tuple[Group, dict[str, str]]:
         return None
 
     def statement(old: Statement) -> Statement:
-        return replace(old, target=names[old.target], body=rewrite(old.body, change))
+        body = numbered(rewrite(old.body, change), number)
+        return replace(old, target=names[old.target], body=body)
+
+    def number(check: Apply) -> int:
+        return numbers.setdefault(check, len(numbers))
 
     def renamed(old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(Tensor(names[tensor.name], tensor.type) for tensor in old)
@@ -117,4 +139,22 @@ def canonical(group: Group) -> tuple[Group, dict[str, str]]:
         statements=tuple(statement(s) for s in group.statements),
         temporaries=renamed(group.temporaries),
     )
-    return result, {new: old for old, new in names.items()}
+    values = {new: old for old, new in names.items()}
+    nodes = [number_of(check) for check in numbers]
+    return result, values, _found(result, values, nodes) if numbers else ()
+
+
+def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Found, ...]:
+    """The checks of a canonical group by number."""
+    found: dict[int, Found] = {}
+    for statement in group.statements:
+        for tensor, check in checks(statement.body):
+            place = number_of(check)
+            plain = counted_from_end(check)
+            index = check.arguments[0] if plain is None else plain
+            while isinstance(index, Cast):
+                index = index.argument
+            indices = values[index.tensor] if isinstance(index, Read) else ""
+            known = Found(nodes[place], values[tensor], size_of(check), plain is not None, indices)
+            found.setdefault(place, known)
+    return tuple(found[place] for place in range(len(nodes)))

@@ -1,22 +1,26 @@
 """Less to compute, same results: local algebra, folding of constants, equal statements once.
 
 After: no body has a place where a rule of `rules.py` fits; no statement reads only constants
-(unless its result would be large); no two statements compute the same thing.
+(unless its result would be large); no two statements compute the same thing; indices that turned
+out to be constants are proven inside, or guarded where the sizes of a call decide it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from anydim.base.errors import InputError
 from anydim.graph.nodes import Constant, Graph
-from anydim.lang.affine import reads, rewrite
+from anydim.lang.affine import affine, reads, rewrite, to_expr
 from anydim.lang.evaluate import evaluate
-from anydim.lang.tree import Axis, Expr, Read, Statement
+from anydim.lang.inside import checked, counting, is_inside, numbered, size_of
+from anydim.lang.ranges import INSIDE, UNDECIDED, read_guards, read_status
+from anydim.lang.tree import Apply, Axis, Expr, Read, Statement
 from anydim.passes.flow import Line, group_of, inputs_of, live, pack, unpack
 from anydim.passes.rules import simplified
 from anydim.passes.spaces import rename_axes
 from anydim.passes.views import is_view
-from anydim.sizes import Size
+from anydim.sizes import Guard, Size
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,14 @@ class Simplify:
     fold_elements: int = 1 << 22
 
     def run(self, graph: Graph) -> Graph:
-        lines = [
-            replace(line, statement=replace(s, body=simplified(s.body)))
-            for line in unpack(graph)
-            for s in [line.statement]
-        ]
-        graph, lines = self._fold(graph, lines)
+        lines, guards = [], list(graph.guards)
+        for line in unpack(graph):
+            body = simplified(line.statement.body)
+            line = replace(line, statement=replace(line.statement, body=body))
+            line, found = _decided(line, graph) if checked(body) else (line, [])
+            lines.append(line)
+            guards += [guard for guard in found if guard not in guards]
+        graph, lines = self._fold(graph.replace(guards=tuple(guards)), lines)
         lines = _merge_equal(lines, graph)
         return pack(graph, live(lines, graph.outputs), graph.types)
 
@@ -43,9 +49,12 @@ class Simplify:
             if self._foldable(statement, constants, graph):
                 group = group_of([statement], graph.types, [line.target])
                 arrays = {name: constants[name].array for name in inputs_of(statement)}
-                constants[line.target] = Constant(evaluate(group, arrays, {})[line.target])
-            else:
-                kept.append(line)
+                try:
+                    constants[line.target] = Constant(evaluate(group, arrays, {})[line.target])
+                    continue
+                except InputError:  # a constant index that is outside: an error of the call
+                    pass
+            kept.append(line)
         return graph.replace(constants=constants), kept
 
     def _foldable(
@@ -61,6 +70,31 @@ class Simplify:
                 return False
             count *= axis.extent.constant
         return count <= self.fold_elements
+
+
+def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
+    """Without the checks that a proof or a guard makes superfluous, and those guards."""
+    statement, box = line.statement, graph.box
+    extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
+    always = {check.index for check in counting(statement.body, graph.types) if check.always}
+    guards: list[Guard] = []
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Apply) or not is_inside(expr):
+            return None
+        index, size = expr.arguments[0], size_of(expr)
+        status, span = read_status(index, size, extents, box)
+        if status == UNDECIDED and span is not None and index in always:
+            message = f"{line.source}: an index of {span[0]} to {span[1]}, inside a size of {size}"
+            guards.extend(read_guards(*span, size, extents, box, message))
+            status = INSIDE
+        if status != INSIDE:
+            return None
+        form = affine(index)
+        return index if form is None else to_expr(form)
+
+    body = rewrite(statement.body, change)
+    return replace(line, statement=replace(statement, body=body)), guards
 
 
 def _mentions_dims(statement: Statement) -> bool:
@@ -103,5 +137,6 @@ def _merge_equal(lines: list[Line], graph: Graph) -> list[Line]:
 def _anonymous(statement: Statement) -> Statement:
     axes: tuple[Axis, ...] = (*statement.axes, *statement.reduced)
     names = {axis.name: f"i{number}" for number, axis in enumerate(axes)}
-    return replace(rename_axes(statement, names), target="")
+    body = numbered(statement.body, lambda check: 0)
+    return replace(rename_axes(replace(statement, body=body), names), target="")
 

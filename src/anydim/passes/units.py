@@ -1,7 +1,8 @@
 """Loops that run once are no loops: drop dimensions of size 1 from the values between statements.
 
 Inputs, constants and results keep their shapes (a result gets a statement that renames the same
-bytes). What is read by a guarded read keeps its dimensions too: there a position can be outside.
+bytes). What is read by a guarded or checked read keeps its dimensions too: there a position can be
+outside.
 
 After: no value made by one statement and read by another has a dimension of constant size 1.
 """
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from anydim.graph.nodes import Graph
 from anydim.lang.affine import Affine, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.inside import checked
 from anydim.lang.tree import Expr, Index, Read, SizeTerm, Statement, TensorType
 from anydim.passes.flow import Line, pack, unpack
 from anydim.sizes import Size, as_size
@@ -27,7 +29,7 @@ class Units:
             read.tensor
             for line in lines
             for read in reads(line.statement.body)
-            if read.default is not None
+            if read.default is not None or _checked_at_one(read, graph.types[read.tensor])
         }
         kept = {
             line.target: _kept(line.statement.shape)
@@ -54,6 +56,13 @@ class Units:
                 types[name] = TensorType(types[name].dtype, squeezed.shape)
                 result.append(replace(line, statement=squeezed))
         return pack(graph, _redirected(result, graph, kept), types)
+
+
+def _checked_at_one(read: Read, kind: TensorType) -> bool:
+    """Whether an index is checked against a size of 1."""
+    return not read.flat and any(
+        size.constant == 1 and checked(index) for size, index in zip(kind.shape, read.indices)
+    )
 
 
 def _kept(shape: tuple[Size, ...]) -> tuple[bool, ...]:

@@ -37,7 +37,7 @@ def build(program: Program, target: Target, compile_threads: int = 0) -> Built:
     )
     executable = Executable(
         program.signature, native, host.layout, host.checks,
-        tuple(program.constants.values()), program.threads,
+        tuple(program.constants.values()), program.threads, program.positions,
     )  # fmt: skip
     compiled = len(objects.compiled)
     return Built(executable, compiled, len(objects.code) - compiled)

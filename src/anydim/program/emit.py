@@ -15,6 +15,7 @@ from anydim.program.binding import Source, first_checks, second_checks, solve
 from anydim.program.steps import ALIGNMENT, LaunchStep, Program
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CONSTANTS, PARALLEL, POOL, Layout
+from anydim.runtime.positions import FINE
 from anydim.sizes import Interval, Size, align_up
 from anydim.targets.llvm.spelling import symbol
 
@@ -35,7 +36,7 @@ class Host:
 def emit(program: Program) -> Host:
     """The host module; raises GraphError when the inputs do not tell every needed dim."""
     _verify(program)
-    layout = Layout.of(program.signature, len(program.slots))
+    layout = Layout.of(program.signature, len(program.slots), len(program.positions))
     bind, checks = _bind(program, layout)
     parts = [DECLARATIONS, bind, _run(program, layout)]
     return Host("\n".join(parts), layout, checks)
@@ -183,20 +184,28 @@ def _verdict(lines: Lines, holding: Sequence[str], first: int) -> str:
 
 
 def _run(program: Program, layout: Layout) -> str:
+    """All launches; returns the code of the first checked index that left its axis, else 0."""
     starts = range(0, len(program.steps), STEPS_PER_FUNCTION)
     chunks = [program.steps[start : start + STEPS_PER_FUNCTION] for start in starts]
     functions = [_chunk(n, steps, program, layout) for n, steps in enumerate(chunks)]
-    calls = "".join(f"  call void @part{n}(ptr %block)\n" for n in range(len(chunks)))
     kernels = sorted({step.kernel for step in program.steps})
     declarations = "".join(f"declare void {symbol(name)}(ptr, i64, i64, ptr)\n" for name in kernels)
+    lines = Lines()
+    lines.add(f"call void @anydim_wake(ptr {lines.load_word('%block', POOL, 'ptr')})")
+    words = range(layout.first_status, layout.first_status + layout.statuses)
+    for word in words:
+        lines.store_word("%block", word, str(FINE))
+    for number in range(len(chunks)):
+        lines.add(f"call void @part{number}(ptr %block)")
+    found = [lines.load_word("%block", word) for word in words]
+    inside = [lines.let(f"icmp eq i64 {index}, {FINE}") for index in found]
+    lines.add(f"ret i64 {_verdict(lines, inside, 1)}")
+    body = "\n".join(lines.text)
     return (
         "declare void @anydim_launch(ptr, ptr, ptr, i64, i64, ptr, i64)\n"
         "declare void @anydim_wake(ptr)\n"
         f"{declarations}\n{''.join(functions)}"
-        f"define void @{RUN}(ptr %block) {ATTRIBUTES} {{\n"
-        f"  %pool.word = getelementptr i64, ptr %block, i64 {POOL}\n"
-        "  %pool = load ptr, ptr %pool.word, align 8\n"
-        f"  call void @anydim_wake(ptr %pool)\n{calls}  ret void\n}}\n"
+        f"define i64 @{RUN}(ptr %block) {ATTRIBUTES} {{\n{body}\n}}\n"
     )
 
 
@@ -249,6 +258,9 @@ class _Chunk:
         if buffer.kind == "constant":
             table = self.load("%block", CONSTANTS, "ptr")
             return self.load(table, self.constants[name], "ptr")
+        if buffer.kind == "status":
+            assert buffer.offset is not None and buffer.offset.constant is not None
+            return self.lines.word("%block", self.layout.first_status + buffer.offset.constant // 8)
         if buffer.kind == "arena":
             assert buffer.offset is not None
             offset = self.size(buffer.offset)

@@ -13,16 +13,21 @@ from functools import cached_property
 import numpy
 
 from anydim.kernels.ir import Kernel
+from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size, align_up, as_size
 
 ALIGNMENT = 64  # bytes; of the arena, of each value in it and of each thread's scratch
-KINDS = ("input", "output", "constant", "arena")
+KINDS = ("input", "output", "constant", "arena", "status")
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory that a launch reads or writes; `offset` counts bytes inside the arena."""
+    """Memory that a launch reads or writes; `offset` counts bytes inside the arena.
+
+    A 'status' has a word for each index that the launch checks; its `offset` counts bytes from the
+    first word of all.
+    """
 
     name: str
     kind: str  # one of KINDS
@@ -70,7 +75,8 @@ class Program:
     """Everything the host does in a call.
 
     An input, output or constant buffer has the name of that input, output or constant. The arena
-    holds `arena_bytes` of values, then `scratch_bytes` for each of `threads`.
+    holds `arena_bytes` of values, then `scratch_bytes` for each of `threads`. `positions` are the
+    indices that the launches check, in the order of their words.
     """
 
     signature: Signature
@@ -81,6 +87,7 @@ class Program:
     arena_bytes: Size
     scratch_bytes: Size
     threads: int = 1
+    positions: tuple[Position, ...] = ()
 
     @cached_property
     def total_bytes(self) -> Size:

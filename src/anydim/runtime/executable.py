@@ -20,13 +20,14 @@ from anydim.runtime.arena import Arena, Shelf
 from anydim.runtime.arrays import check_names, plain, wrapper
 from anydim.runtime.checks import Check, failure
 from anydim.runtime.layout import ARENA, ARENA_BYTES, PARALLEL, Layout
+from anydim.runtime.positions import Position, outside
 from anydim.runtime.signature import Signature
 from anydim.runtime.threads import Pool, PoolCode
 
 _WORD = 8
 _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
 _BIND = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
-_RUN = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Executable:
     """A program with a signature, called with arrays. Several threads may call it at once.
 
     `constants` lie where the program expects them, in its order, 64-byte aligned; `checks` are
-    the meanings of bind's failure codes.
+    the meanings of bind's failure codes, `positions` those of run's.
     """
 
     def __init__(
@@ -64,12 +65,14 @@ class Executable:
         checks: Sequence[Check],
         constants: Sequence[numpy.ndarray],
         threads: int = 1,
+        positions: Sequence[Position] = (),
     ) -> None:
         self.signature = signature
         self.layout = layout
         self.threads = threads
         self._native = native
         self._checks = tuple(checks)
+        self._positions = tuple(positions)
         self._constants = tuple(constants)
         self._table = numpy.array([_pointer(array) for array in constants], numpy.uint64)
         self._table_address = _pointer(self._table)
@@ -88,7 +91,8 @@ class Executable:
     def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, new arrays that belong to the caller.
 
-        Raises InputError or DimError, before anything runs, for inputs that do not fit.
+        Raises InputError or DimError, before anything runs, for inputs that do not fit, and
+        InputError for an index among them that is outside the axis it points into.
         """
         if len(given) != len(self._inputs):
             check_names(given, self.signature)
@@ -140,10 +144,14 @@ class Executable:
         call = (frame.arena.address, pool.address if pool else 0, self._table_address, *pointers)
         self._call.pack_into(block, _WORD * ARENA, *call)
         try:
-            self._run(frame.address)
+            failed = self._run(frame.address)
         finally:
             if pool:
                 pool.lock.release()
+        if failed:
+            found = block[layout.first_status + failed - 1]
+            position = self._positions[failed - 1]
+            raise outside(position, found, self.signature.name, self._dims(block))
         return outputs
 
     def _allocate(self, frame: _Frame) -> dict[str, numpy.ndarray]:

@@ -6,6 +6,7 @@
     shapes      of the inputs (read by bind), then of the outputs (written by bind)
     dims        in the order of the box                                    written by bind
     slots       size expressions of the program                            written by bind, for run
+    statuses    indices that left their axis, or FINE                      written by run
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ ARENA_BYTES, PARALLEL, ARENA, POOL, CONSTANTS, POINTERS = range(6)
 
 @dataclass(frozen=True)
 class Layout:
-    """Word offsets of a block; `slots` counts the slots."""
+    """Word offsets of a block; `slots` and `statuses` count words."""
 
     input_ranks: tuple[int, ...]
     output_ranks: tuple[int, ...]
     dims: int
     slots: int
+    statuses: int = 0
 
     @staticmethod
-    def of(signature: Signature, slots: int) -> Layout:
-        """The layout for a signature and a number of slots."""
+    def of(signature: Signature, slots: int, statuses: int = 0) -> Layout:
+        """The layout for a signature, a number of slots and one of checked indices."""
         return Layout(
             tuple(spec.rank for spec in signature.inputs),
             tuple(spec.rank for spec in signature.outputs),
             len(signature.box.dims),
             slots,
+            statuses,
         )
 
     def pointer(self, position: int) -> int:
@@ -61,10 +64,15 @@ class Layout:
         """The first word of the slots."""
         return self.first_dim + self.dims
 
+    @cached_property
+    def first_status(self) -> int:
+        """The first word of the statuses."""
+        return self.first_slot + self.slots
+
     @property
     def words(self) -> int:
         """The length of the block."""
-        return self.first_slot + self.slots
+        return self.first_status + self.statuses
 
     def input_axis(self, input: int, axis: int) -> int:
         """The word with the size of an input's axis."""

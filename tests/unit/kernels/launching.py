@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from anydim.kernels.evaluator import run
-from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
+from anydim.runtime.positions import FINE
 from anydim.sizes import Box
 from anydim.targets.llvm.run import build, call
 
@@ -47,6 +48,7 @@ class Prepared:
         for tensor in self.group.outputs:
             shape = [size.evaluate(env) for size in tensor.type.shape]
             guarded[tensor.name], tensors[tensor.name] = _guarded(shape, tensor.type.dtype.numpy)
+        self.status = tensors[STATUS_TENSOR] = np.full(8, FINE)
         operands = [np.ascontiguousarray(tensors[a.tensor]) for a in self.launch.arguments]
         operands = [
             tensors[a.tensor] if a.tensor in guarded else o

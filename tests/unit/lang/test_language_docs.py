@@ -86,5 +86,6 @@ def test_the_group_is_what_matmul_becomes():
 
 def test_all_functions_are_listed():
     listed = TEXT[TEXT.index("* Functions:") : TEXT.index("* Casts:")]
-    named = {f.name for f in FUNCTIONS.values() if not f.operator} | {"fabs", "fmax", "fmin"}
+    written = [f for f in FUNCTIONS.values() if not f.internal]
+    named = {f.name for f in written if not f.operator} | {"fabs", "fmax", "fmin"}
     assert named <= set(re.findall(r"\w+", listed))

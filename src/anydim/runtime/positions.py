@@ -1,0 +1,51 @@
+"""Positions that only data decides, and the error for one that leaves its tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anydim.base.errors import InputError
+from anydim.sizes import Size
+
+FINE = -(2**63)  # what stands in the word of a position that stayed inside
+
+
+@dataclass(frozen=True)
+class Position:
+    """A position that a kernel checks: an index into an axis of `size` of `tensor`.
+
+    `source` is the node that reads there; negative indices count from the end when `from_end`.
+    `indices` is the input that holds the indices, where it is one.
+    """
+
+    source: str
+    tensor: str
+    size: Size
+    from_end: bool = False
+    indices: str = ""
+
+
+def outside(
+    position: Position, found: int, name: str, dims: Mapping[str, int]
+) -> InputError:
+    """The error for a position found at `found` in a call of the program `name`."""
+    source = position.source
+    where = source if name in source else f"{source} of {name}" if source else name
+    problem, hint = outside_axis(position, found, position.size.evaluate(dims))
+    return InputError(f"{where}: {problem}", hint)
+
+
+def outside_axis(position: Position, found: int, extent: int) -> tuple[str, str]:
+    """What is wrong, and what to do; for negative indices `found` is counted from the front."""
+    size, of = position.size, f" of '{position.tensor}'" if position.tensor else ""
+    low = -extent if position.from_end else 0
+    if position.from_end and found < 0:
+        found -= extent
+    named = "" if size.constant is not None else f" where {size} is {extent}"
+    source = f"; they come from input '{position.indices}'" if position.indices else ""
+    if extent < 1:
+        problem = f"index {found} is outside an axis{of}, whose size is {extent}"
+        return problem, f"an axis without elements takes no indices{source}"
+    problem = f"index {found} is outside {low}..{extent - 1}{of}{named}"
+    return problem, f"give indices from {low} to {extent - 1}{source}"
