@@ -5,7 +5,7 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, int64
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator, Writer
-from anydim.ops import contractions, elements, indexing, reductions, shapes
+from anydim.ops import contractions, elements, indexing, joins, reductions, shapes
 from anydim.ops.reductions import Reduction, Softmax
 
 _REDUCED: dict[str, object] = {"axes": None, "keepdims": False}
@@ -66,10 +66,10 @@ RECORDS = (
     _row("unsqueeze", "view", shapes.unsqueeze, {"axes": REQUIRED}),
     _row("slice", "view", shapes.slice_,
          {"starts": REQUIRED, "ends": REQUIRED, "axes": None, "steps": None}),
-    _row("split", "view", shapes.split, {"axis": 0, "sizes": REQUIRED}),
-    _row("concat", "movement", shapes.concat, {"axis": 0}),
-    _row("tile", "movement", shapes.tile, {"repeats": REQUIRED}),
-    _row("pad", "movement", shapes.pad,
+    _row("split", "view", joins.split, {"axis": 0, "sizes": REQUIRED}),
+    _row("concat", "movement", joins.concat, {"axis": 0}),
+    _row("tile", "movement", joins.tile, {"repeats": REQUIRED}),
+    _row("pad", "movement", joins.pad,
          {"before": REQUIRED, "after": REQUIRED, "mode": "constant"}),
     # positions as data, sizes as data
     _row("gather", "index", indexing.gather, {"axis": 0}),

@@ -1,4 +1,4 @@
-"""Texts of the operators that only say where elements lie: views, joins, parts and repeats."""
+"""Texts of the operators that only say where elements lie: views of one tensor."""
 
 from __future__ import annotations
 
@@ -203,58 +203,6 @@ def unsqueeze(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(definition("unsqueeze", parameters, [body]))
 
 
-def concat(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The inputs one after another along an axis."""
-    expect_inputs("concat", types, 1, 64)
-    rank = types[0].rank
-    axis = one_axis("concat", attributes["axis"], rank)
-    for kind in types:
-        if kind.rank != rank or kind.dtype != types[0].dtype:
-            raise GraphError(f"operator 'concat': {types[0]} and {kind} do not go together")
-    indices, sizes = numbered("i", rank), numbered("N", rank)
-    zero = "false" if types[0].dtype.kind == "bool" else "0"
-    parameters: list[str] = []
-    ends: list[str] = []
-    body = ""
-    for number in range(len(types)):
-        own = [*sizes[:axis], f"A{number}", *sizes[axis + 1 :]]
-        parameters.append(parameter(f"x{number}", own))
-        start = " + ".join(ends)
-        place = f"{indices[axis]} - ({start})" if start else indices[axis]
-        part = read(f"x{number}", [*indices[:axis], place, *indices[axis + 1 :]])
-        ends.append(f"A{number}")
-        if len(types) == 1:
-            body += part
-        elif number + 1 < len(types):
-            body += f"{indices[axis]} < {' + '.join(ends)} ? ({part} else {zero}) : "
-        else:
-            body += f"({part} else {zero})"
-    where = ranges(zip(indices, [*sizes[:axis], " + ".join(ends), *sizes[axis + 1 :]]))
-    return Written(definition("concat", parameters, [f"{target('y', indices)} = {body}{where}"]))
-
-
-def split(types: Types, attributes: Attributes, box: Box) -> Written:
-    """Parts of x along an axis, of these sizes."""
-    expect_inputs("split", types, 1, 1)
-    rank = types[0].rank
-    axis = one_axis("split", attributes["axis"], rank)
-    parts = [as_size(size) for size in attributes["sizes"]]
-    indices, names = numbered("i", rank), numbered("S", len(parts))
-    statements = []
-    for number, name in enumerate(names):
-        place = " + ".join([*names[:number], indices[axis]])
-        part = read("x", [*indices[:axis], place, *indices[axis + 1 :]])
-        where = ranges([(indices[axis], name)])
-        statements.append(f"{target(f'y{number}', indices)} = {part}{where}")
-    message = f"the parts of a split add up to axis {axis}"
-    total = sum(parts, as_size(0))
-    guard = Guard(total, "==", types[0].shape[axis], message)
-    results = [f"y{number}" for number in range(len(parts))]
-    parameters = [parameter("x", numbered("N", rank))]
-    text = definition("split", parameters, statements, declared(names), results)
-    return Written(text, sizes_as_attributes("S", parts), (guard,))
-
-
 def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
     """x[start:end:step] along some axes, with Python's meaning of negative and large bounds."""
     expect_inputs("slice", types, 1, 1)
@@ -308,82 +256,3 @@ def _from_front(bound: Size, extent: Size, box: Box) -> Size:
     if negative is Truth.PROVED:
         return bound + extent
     return bound + extent * minimum(maximum(-bound, 0), 1)
-
-
-def tile(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x repeated along each axis."""
-    expect_inputs("tile", types, 1, 1)
-    repeats = [as_size(size) for size in attributes["repeats"]]
-    rank = types[0].rank
-    if len(repeats) != rank:
-        raise GraphError(f"operator 'tile': {len(repeats)} repeats for {rank} axes")
-    indices, sizes, names = numbered("i", rank), numbered("N", rank), numbered("S", rank)
-    places = [
-        index if repeat.constant == 1 else f"{index} % {size}"
-        for index, size, repeat in zip(indices, sizes, repeats)
-    ]
-    extents = [size * repeat for size, repeat in zip(types[0].shape, repeats)]
-    body = f"{target('y', indices)} = {read('x', places)}{ranges(zip(indices, names))}"
-    text = definition("tile", [parameter("x", sizes)], [body], declared(names))
-    return Written(text, sizes_as_attributes("S", extents))
-
-
-def pad(types: Types, attributes: Attributes, box: Box) -> Written:
-    """x with elements put before and after it along each axis; negative counts take some away.
-
-    mode 'constant' puts the second input (0 without it), 'edge' the nearest element, 'reflect'
-    the mirror image without the edge (at most one element less than the axis has), 'wrap' the
-    elements of the other end.
-    """
-    expect_inputs("pad", types, 1, 2)
-    rank, mode = types[0].rank, attributes["mode"]
-    before = [as_size(size) for size in attributes["before"]]
-    after = [as_size(size) for size in attributes["after"]]
-    if not len(before) == len(after) == rank:
-        raise GraphError(f"operator 'pad': {len(before)} and {len(after)} counts, {rank} axes")
-    indices, names = numbered("i", rank), numbered("S", rank)
-    offsets, sizes = numbered("B", rank), numbered("N", rank)
-    if mode not in _PAD_PLACES:
-        raise GraphError(f"operator 'pad': mode '{mode}' is none of {', '.join(_PAD_PLACES)}")
-    places = [
-        index if b.constant == 0 and a.constant == 0
-        else _PAD_PLACES[mode].format(i=f"({index} - {offset})", n=size)
-        for index, offset, size, b, a in zip(indices, offsets, sizes, before, after)
-    ]  # fmt: skip
-    extents = [size + b + a for size, b, a in zip(types[0].shape, before, after)]
-    guards = [
-        Guard(as_size(0), "<=", extent, f"axis {axis} of a pad keeps a size of at least 0")
-        for axis, extent in enumerate(extents)
-    ]
-    parameters = [parameter("x", sizes)]
-    body = read("x", places)
-    if mode == "constant":
-        parameters += ["T value"] if len(types) == 2 else []
-        zero = "false" if types[0].dtype.kind == "bool" else "0"
-        if rank:
-            body = f"({body} else {'value' if len(types) == 2 else zero})"
-    elif mode == "reflect":
-        for axis in range(rank):
-            message = f"a reflecting pad of axis {axis} is smaller than the axis"
-            extent = types[0].shape[axis]
-            sides = (before[axis], after[axis])
-            guards += [Guard(side, "<", maximum(extent, 1), message) for side in sides]
-    used = [
-        offset
-        for offset, b, a in zip(offsets, before, after)
-        if not (b.constant == 0 and a.constant == 0)
-    ]
-    values = {**sizes_as_attributes("S", extents), **sizes_as_attributes("B", before)}
-    text = definition(
-        "pad", parameters, [f"{target('y', indices)} = {body}{ranges(zip(indices, names))}"],
-        declared([*names, *used]),
-    )  # fmt: skip
-    return Written(text, {name: values[name] for name in (*names, *used)}, tuple(guards))
-
-
-_PAD_PLACES = {
-    "constant": "{i}",
-    "edge": "min(max({i}, 0), {n} - 1)",
-    "reflect": "({n} - 1 - abs({n} - 1 - abs({i})))",
-    "wrap": "{i} % {n}",
-}

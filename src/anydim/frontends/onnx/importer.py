@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import anydim.ops  # noqa: F401  fills the registry of operators
@@ -23,6 +22,7 @@ from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.emitting import Emitter, Known
 from anydim.frontends.onnx.operators import OPERATORS
 from anydim.frontends.onnx.reading import Opened, open_model
+from anydim.frontends.onnx.schema import attributes_of, schema_of
 from anydim.frontends.onnx.tensors import MOST_AXES, Unsupported, element_type, read_tensor
 from anydim.graph.nodes import Graph, Node
 from anydim.lang.tree import TensorType
@@ -214,7 +214,7 @@ class _Import:
         """The node with its attributes checked against the standard; Unsupported otherwise."""
         if proto.domain not in _STANDARD:
             raise Unsupported(f"domain '{proto.domain}'")
-        schema = _schema(proto.op_type, self.opened.opset)
+        schema = schema_of(proto.op_type, self.opened.opset)
         if schema is None:
             raise Unsupported("not an operator of this opset")
         if proto.op_type not in OPERATORS:
@@ -228,7 +228,7 @@ class _Import:
             outputs.pop()
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
-        attributes = _attributes(proto, schema)
+        attributes = attributes_of(proto, schema)
         return Call(
             self.emitter, proto.op_type, self.opened.opset, inputs, tuple(outputs) or ("",),
             attributes, f"{self.model}: {label}",
@@ -313,56 +313,3 @@ def _renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> list[Node]:
         )
         for node in nodes
     ]
-
-
-@lru_cache(maxsize=1024)
-def _schema(operator: str, opset: int) -> Any:
-    """What the standard says of an operator; None when it knows none of that name."""
-    import onnx
-
-    try:
-        schema = onnx.defs.get_schema(operator, opset)
-    except onnx.defs.SchemaError:
-        return None
-    return None if schema.deprecated else schema
-
-
-def _attributes(proto: Any, schema: Any) -> dict[str, Any]:
-    """The attributes of a node with the standard's defaults; Unsupported for strange ones."""
-    values: dict[str, Any] = {}
-    for attribute in proto.attribute:
-        declared = schema.attributes.get(attribute.name)
-        if declared is None:
-            raise Unsupported(f"attribute '{attribute.name}', which it does not have")
-        if attribute.name in values:
-            raise Unsupported(f"attribute '{attribute.name}' is given twice")
-        if attribute.type != declared.type.value:
-            raise Unsupported(f"attribute '{attribute.name}' is of another type")
-        values[attribute.name] = _attribute_value(attribute)
-    for name, declared in schema.attributes.items():
-        if name not in values:
-            if declared.required:
-                raise Unsupported(f"attribute '{name}' is missing")
-            if declared.default_value.type:
-                values[name] = _attribute_value(declared.default_value)
-    return values
-
-
-def _attribute_value(attribute: Any) -> Any:
-    field = _ATTRIBUTE_FIELDS.get(attribute.type)
-    if field is None:
-        raise Unsupported(f"attribute '{attribute.name}'")
-    value = getattr(attribute, field)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    if field in ("floats", "ints"):
-        return tuple(value)
-    if field == "strings":
-        return tuple(item.decode("utf-8", "replace") for item in value)
-    return value
-
-
-# AttributeProto.AttributeType -> the field that holds the value
-_ATTRIBUTE_FIELDS = {
-    1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings", 11: "sparse_tensor",
-}  # fmt: skip

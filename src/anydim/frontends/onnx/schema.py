@@ -1,0 +1,61 @@
+"""What the ONNX standard says of an operator, and a node's attributes checked against it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from anydim.frontends.onnx.tensors import Unsupported
+
+
+@lru_cache(maxsize=1024)
+def schema_of(operator: str, opset: int) -> Any:
+    """What the standard says of an operator; None when it knows none of that name."""
+    import onnx
+
+    try:
+        schema = onnx.defs.get_schema(operator, opset)
+    except onnx.defs.SchemaError:
+        return None
+    return None if schema.deprecated else schema
+
+
+def attributes_of(proto: Any, schema: Any) -> dict[str, Any]:
+    """The attributes of a node with the standard's defaults; Unsupported for strange ones."""
+    values: dict[str, Any] = {}
+    for attribute in proto.attribute:
+        declared = schema.attributes.get(attribute.name)
+        if declared is None:
+            raise Unsupported(f"attribute '{attribute.name}', which it does not have")
+        if attribute.name in values:
+            raise Unsupported(f"attribute '{attribute.name}' is given twice")
+        if attribute.type != declared.type.value:
+            raise Unsupported(f"attribute '{attribute.name}' is of another type")
+        values[attribute.name] = _attribute_value(attribute)
+    for name, declared in schema.attributes.items():
+        if name not in values:
+            if declared.required:
+                raise Unsupported(f"attribute '{name}' is missing")
+            if declared.default_value.type:
+                values[name] = _attribute_value(declared.default_value)
+    return values
+
+
+def _attribute_value(attribute: Any) -> Any:
+    field = _ATTRIBUTE_FIELDS.get(attribute.type)
+    if field is None:
+        raise Unsupported(f"attribute '{attribute.name}'")
+    value = getattr(attribute, field)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if field in ("floats", "ints"):
+        return tuple(value)
+    if field == "strings":
+        return tuple(item.decode("utf-8", "replace") for item in value)
+    return value
+
+
+# AttributeProto.AttributeType -> the field that holds the value
+_ATTRIBUTE_FIELDS = {
+    1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings", 11: "sparse_tensor",
+}  # fmt: skip
