@@ -2,7 +2,8 @@
 
 After: ranks are known, every axis has an extent, every conversion is a Cast, every Literal has a
 dtype, index expressions are affine in normal form wherever they are affine, and every unguarded
-read whose position sizes decide is proven in bounds or has a guard.
+read whose position sizes decide is proven in bounds or has a guard; an index that data decides, or
+that no proof reaches, is checked (`inside.py`).
 """
 
 from __future__ import annotations
@@ -10,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anydim.lang import ranges
-from anydim.lang.affine import reads
 from anydim.lang.binding import bind
 from anydim.lang.broadcast import broadcast
 from anydim.lang.statement import expand_statement
 from anydim.lang.syntax import Definition
-from anydim.lang.tree import Group, Read, Tensor, TensorType
+from anydim.lang.tree import Group, Tensor, TensorType
 from anydim.sizes import Box
 
 
@@ -50,14 +49,4 @@ def instantiate(
         statements=tuple(statements),
         temporaries=listed(hidden),
         guards=tuple(binding.guards),
-    )
-
-
-def indirect_reads(group: Group) -> tuple[Read, ...]:
-    """The reads of a group whose position depends on data: a kernel has to check them."""
-    return tuple(
-        read
-        for statement in group.statements
-        for read in reads(statement.body)
-        if any(ranges.indirect(index) for index in read.indices)
     )

@@ -278,15 +278,6 @@ def read_guards(
     return guards
 
 
-def indirect(expr: Expr) -> bool:
-    """Whether an index expression reads a tensor."""
-    if isinstance(expr, Read):
-        return True
-    if isinstance(expr, Apply):
-        return any(indirect(argument) for argument in expr.arguments)
-    return isinstance(expr, Cast) and indirect(expr.argument)
-
-
 def uses(expr: Expr, name: str) -> bool:
     """Whether an expression depends on an index."""
     if isinstance(expr, Index):

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES
+from anydim.base.dtypes import DTYPES, int64
 from anydim.lang.affine import rewrite
-from anydim.lang.functions import FUNCTIONS
-from anydim.lang.tree import Apply, Cast, Expr, Literal
+from anydim.lang.functions import FUNCTIONS, INSIDE
+from anydim.lang.tree import Apply, Cast, Expr, Literal, SizeTerm
 
 
 @dataclass(frozen=True)
@@ -139,15 +139,24 @@ def fold_cast(expr: Cast) -> Expr | None:
 
 
 def fold_numbers(expr: Apply) -> Expr | None:
-    """A function of numbers is a number."""
-    literals = [a for a in expr.arguments if isinstance(a, Literal)]
+    """A function of numbers is a number; so is a size that no dim changes."""
+    numbers = (_number(argument) for argument in expr.arguments)
+    literals = [a for a in numbers if isinstance(a, Literal)]
     if len(literals) != len(expr.arguments) or any(a.dtype is None for a in literals):
+        return None
+    if expr.function == INSIDE:
         return None
     with numpy.errstate(all="ignore"):
         arguments = [numpy.asarray(a.value, _numpy(a)) for a in literals]
         value = numpy.asarray(FUNCTIONS[expr.function].numpy(*arguments))
     kind = DTYPES.get(value.dtype.name)
     return None if kind is None else Literal(value.item(), kind)
+
+
+def _number(expr: Expr) -> Expr:
+    if isinstance(expr, SizeTerm) and expr.size.constant is not None:
+        return Literal(expr.size.constant, int64)
+    return expr
 
 
 def _numpy(literal: Literal) -> Any:

@@ -85,8 +85,10 @@ def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
         index, size = expr.arguments[0], size_of(expr)
         status, span = read_status(index, size, extents, box)
         if status == UNDECIDED and span is not None and index in always:
-            message = f"{line.source}: an index of {span[0]} to {span[1]}, inside a size of {size}"
-            guards.extend(read_guards(*span, size, extents, box, message))
+            low, high = span
+            which = f"index {low}" if low == high else f"indices {low} to {high}"
+            message = f"{line.source}: {which} inside an axis of size {size}"
+            guards.extend(read_guards(low, high, size, extents, box, message))
             status = INSIDE
         if status != INSIDE:
             return None

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from anydim.graph.nodes import Graph
 from anydim.lang.affine import Affine, address, affine, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.inside import checks
 from anydim.lang.ranges import running
 from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
 from anydim.passes.flow import Line, live, pack, unpack
@@ -181,6 +182,8 @@ def compose(
         return places.get(expr.name) if isinstance(expr, Index) else None
 
     moved = tuple(_normal(rewrite(index, substitute)) for index in source.indices)
+    if not {c for i in indices for c in checks(i)} <= {c for i in moved for c in checks(i)}:
+        return None  # the source has no axis of that index: what it points into would be lost
     return Read(source.tensor, moved, source.flat)
 
 

@@ -30,8 +30,8 @@ def outside(
     position: Position, found: int, name: str, dims: Mapping[str, int]
 ) -> InputError:
     """The error for a position found at `found` in a call of the program `name`."""
-    source = position.source
-    where = source if name in source else f"{source} of {name}" if source else name
+    node = position.source.removeprefix(f"{name}: ")
+    where = node if name in node else f"{node} of {name}" if node else name
     problem, hint = outside_axis(position, found, position.size.evaluate(dims))
     return InputError(f"{where}: {problem}", hint)
 

@@ -7,7 +7,8 @@ from anydim.base.dtypes import float64, int64
 from anydim.base.errors import DimError, InputError
 from anydim.lang import evaluate as module
 from anydim.lang.evaluate import evaluate
-from anydim.lang.instantiate import indirect_reads, instantiate
+from anydim.lang.inside import checks
+from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size, as_size
@@ -23,9 +24,28 @@ def test_indirect_read_out_of_bounds(bad):
     assert f"index {bad} is outside 0..2 of 'E'" in str(caught.value)
 
 
-def test_indirect_reads_are_listed():
+def test_an_index_that_data_decides_is_checked():
     group = group_of(GATHER, random(3, 4), np.array([0]))
-    assert [read.tensor for read in indirect_reads(group)] == ["E"]
+    assert [tensor for tensor, _ in checks(group.statements[0].body)] == ["E"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "I(l) < N ? x(I(l)) : x(0)",
+        "I(l) >= N ? x(0) : x(I(l))",
+        "I(l) < N && x(I(l)) > 0 ? x(I(l)) : x(0)",
+        "(I(l) >= N || x(I(l)) > 0) && I(l) < N ? x(I(l)) : x(0)",
+        "x(I(l)) else x(I(l) - N)",
+        "(I(l) > 90 ? y(I(l)) : x(I(l) % N))",
+    ],
+)
+def test_an_index_counts_only_where_its_value_is_used(body):
+    text = f"def f(T(N) x, T(M) y, int64(L) I) -> (r) {{ r(l) = {body} }}"
+    ids = np.array([0, 5, 2, 3])
+    x = np.array([4, 5, 6], "float32")
+    expected = x[[0, 2 if "-" in body or "%" in body else 0, 2, 0]]
+    check(text, expected, x, np.empty(0, "float32"), ids)
 
 
 def test_guarded_indirect_read():
