@@ -32,10 +32,9 @@ from anydim.base.errors import (
     OptionError,
     UserError,
 )
-from anydim.compiler import compile
 from anydim.definitions import define
 from anydim.frontends.builder import Builder
-from anydim.model import Model
+from anydim.model import Model, compile
 from anydim.sizes import Dim
 
 __version__ = "0.1.0"

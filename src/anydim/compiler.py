@@ -1,4 +1,4 @@
-"""The whole compiler on one screen: source -> graph -> passes -> program -> native code -> model.
+"""The whole compiler on one screen: source -> graph -> passes -> program -> native code.
 
 `PASSES` is THE list: each pass, why it stands where it stands, and what holds after it. To add a
 pass, write a frozen dataclass with `run(graph) -> graph` in `passes/` and add one line here.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ from anydim.base.dtypes import float64
 from anydim.base.errors import OptionError
 from anydim.frontends.source import read
 from anydim.graph.evaluate import evaluate
+from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
@@ -25,7 +26,6 @@ from anydim.kernels.template import Template
 from anydim.kernels.templates import TEMPLATES
 from anydim.kernels.text import print_kernel
 from anydim.lang.printer import print_statement
-from anydim.model import CompileReport, Model
 from anydim.passes.assemble import Assemble
 from anydim.passes.fuse import Fuse
 from anydim.passes.lower import Lower
@@ -35,7 +35,9 @@ from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
 from anydim.program.build import Built, build, module_texts
+from anydim.program.differential import Ranges
 from anydim.program.steps import Program
+from anydim.runtime.executable import Executable
 from anydim.sizes import Dim
 from anydim.targets.target import Target
 from anydim.targets.targets import target
@@ -83,24 +85,41 @@ PASSES: tuple[Pass, ...] = (
 #   native     one host module, one object per kernel and micro-kernel library, linked
 
 
-@collector_paused()
-def compile(
-    source: Any,
-    dims: Mapping[str, Dim] | None = None,
-    *,
-    threads: int = 1,
-    progress: Progress | None = None,
-) -> Model:
-    """Compile a model once for every size inside the bounds of its dims.
+@dataclass(frozen=True)
+class CompileReport:
+    """How a model was compiled.
 
-    `source` is the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder or a Graph.
-    `dims` gives bounds to the model's named dims; those left out run from 0 with no upper bound.
-    `threads` cores serve a call. `progress(stage, done, total)` is told what is being done.
-    Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
+    `seconds` is the time of each pass in order; `stages` prints each stage when asked; `notes`
+    are lines on what was fused and which shape arithmetic disappeared; `compiled` and `cached`
+    count the native modules made now and found on disk.
     """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    stages: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    compiled: int = 0
+    cached: int = 0
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """What a compilation gives: native code, the program it came from, and its meaning."""
+
+    executable: Executable
+    program: Program
+    reference: Callable[[Mapping[str, Any]], dict[str, Any]]
+    report: CompileReport
+    index_ranges: Callable[[], Ranges]
+
+
+@collector_paused()
+def compile_source(
+    source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress
+) -> Compiled:
+    """Source to native code; `model.compile` says what the arguments are."""
     if not isinstance(threads, int) or threads < 1:
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
-    work = _Work(progress or (lambda stage, done, total: None))
+    work = _Work(progress)
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims))))
     code = target("llvm")
     machine = code.machine()
@@ -118,7 +137,8 @@ def compile(
     work.stages["schedule"] = lambda: _schedule_text(scheduled)
     work.stages["llvm"] = lambda: _llvm_text(program, code)
     report = work.report(graph, scheduled, built)
-    return Model(built.executable, program, _reference(graph), report)
+    ranges = partial(index_ranges, graph)
+    return Compiled(built.executable, program, _reference(graph), report, ranges)
 
 
 class _Work:

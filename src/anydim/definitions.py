@@ -21,11 +21,10 @@ from anydim.base.dtypes import DTYPES
 from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.text import listed, suggestion
-from anydim.compiler import compile
 from anydim.frontends.definition import Pattern, graph_of, pattern_of
 from anydim.lang.parser import parse
 from anydim.lang.syntax import TYPE_NAMES, Definition, Parameter
-from anydim.model import Model
+from anydim.model import Model, compile
 from anydim.runtime.arrays import wrapper
 
 

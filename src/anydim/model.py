@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.text import listed, suggestion
+from anydim.compiler import CompileReport, compile_source
+from anydim.compiler import Progress as CompileProgress
 from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
 from anydim.program.explain import explain
 from anydim.program.plan import Memory, Plan, memory, plan
@@ -15,23 +16,7 @@ from anydim.program.steps import Program
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Box
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """How a model was compiled.
-
-    `seconds` is the time of each pass in order; `stages` prints each stage when asked; `notes`
-    are lines on what was fused and which shape arithmetic disappeared; `compiled` and `cached`
-    count the native modules made now and found on disk.
-    """
-
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    stages: Mapping[str, Callable[[], str]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    compiled: int = 0
-    cached: int = 0
+from anydim.sizes import Box, Dim
 
 
 class Model:
@@ -43,9 +28,11 @@ class Model:
         program: Program,
         reference: Function,
         report: CompileReport | None = None,
+        index_ranges: Callable[[], Ranges] = dict,
     ) -> None:
         self.executable = executable
         self.program = program
+        self._index_ranges = index_ranges
         self.report = report or CompileReport()
         self._reference = reference
 
@@ -53,7 +40,8 @@ class Model:
         """Run the model on inputs by position or by name; its outputs by name.
 
         numpy arrays, other DLPack arrays on the CPU, numbers or nested lists. Raises InputError
-        or DimError, before anything runs, for inputs that do not fit.
+        or DimError, before anything runs, for inputs that do not fit; InputError for an index that
+        is outside the axis it points into.
         """
         if values:
             named = by_name(self.executable.signature, values, named)
@@ -109,10 +97,17 @@ class Model:
     ) -> CheckReport:
         """Compare with the reference at random sizes of the box; its ends, 0 and 1 always.
 
-        `integers` gives for an integer input the range (low, high) to draw from; else 0 and 1.
+        `integers` gives for an integer input the range (low, high) to draw from; else indices are
+        drawn from where they have to lie, and what is no index from 0 and 1.
         """
+        ranges = {**self.index_ranges, **(integers or {})}
         call, reference = self.executable, self._reference
-        return check(self.program, call, reference, samples, seed, progress, integers)
+        return check(self.program, call, reference, samples, seed, progress, ranges)
+
+    @property
+    def index_ranges(self) -> Ranges:
+        """(0, last) for the inputs that are indices; the last one may depend on the dims."""
+        return self._index_ranges()
 
     def release(self) -> None:
         """Give the memory of idle arenas back to the system; the next call takes it anew."""
@@ -120,3 +115,22 @@ class Model:
 
     def __repr__(self) -> str:
         return f"<anydim model {self.program.signature}>"
+
+
+def compile(
+    source: Any,
+    dims: Mapping[str, Dim] | None = None,
+    *,
+    threads: int = 1,
+    progress: CompileProgress | None = None,
+) -> Model:
+    """Compile a model once for every size inside the bounds of its dims.
+
+    `source` is the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder or a Graph.
+    `dims` gives bounds to the model's named dims; those left out run from 0 with no upper bound.
+    `threads` cores serve a call. `progress(stage, done, total)` is told what is being done.
+    Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
+    """
+    made = compile_source(source, dims, threads, progress or (lambda stage, done, total: None))
+    parts = (made.executable, made.program, made.reference, made.report, made.index_ranges)
+    return Model(*parts)

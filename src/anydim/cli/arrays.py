@@ -87,9 +87,10 @@ def sizes_of(model: Model, at: Mapping[str, int]) -> dict[str, int]:
 def drawn(model: Model, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:
     """Random inputs at sizes of the box; the same for the same seed."""
     check_integers(model, integers)
+    ranges = {**model.index_ranges, **integers}
     sizes, chance = sizes_of(model, at), numpy.random.default_rng(seed)
     return {
-        spec.name: draw(spec, sizes, chance, integers.get(spec.name, (0, 1)))
+        spec.name: draw(spec, sizes, chance, ranges.get(spec.name, (0, 1)))
         for spec in model.inputs
     }
 

@@ -7,8 +7,7 @@ from pathlib import Path
 from time import perf_counter
 
 from anydim.cli.options import dims_by_name
-from anydim.compiler import compile
-from anydim.model import Model
+from anydim.model import Model, compile
 from anydim.report.console import Console
 from anydim.report.text import duration
 from anydim.sizes import Dim

@@ -105,7 +105,8 @@ def integers_option(command: Command) -> Command:
     """The ranges from which integer inputs are drawn."""
     return click.option(
         "--integers", type=RANGE, multiple=True, metavar="INPUT=LOW..HIGH",
-        help="Draw this integer input from LOW to HIGH, both included; else 0 or 1.",
+        help="Draw this integer input from LOW to HIGH, both included; else an index from all that "
+        "are valid, another integer from 0 and 1.",
     )(command)  # fmt: skip
 
 

@@ -45,11 +45,16 @@ def evaluate_node(
     sizes: Mapping[str, int],
     precision: DType | None = None,
 ) -> dict[str, numpy.ndarray]:
-    """The results of one node by name."""
+    """The results of one node by name; InputError for an index that leaves its axis."""
     group = group_of(graph, node)
     given = [values[name] for name in node.given]
     tensors = {tensor.name: value for tensor, value in zip(group.inputs, given)}
-    made = evaluate_group(group, tensors, sizes, precision)
+    try:
+        made = evaluate_group(group, tensors, sizes, precision)
+    except DimError:
+        raise
+    except InputError as error:
+        raise InputError(f"{node.source or node.where()}: {error.problem}", error.hint) from None
     return {name: made[tensor.name] for name, tensor in zip(node.outputs, group.outputs)}
 
 

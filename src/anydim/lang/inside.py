@@ -100,6 +100,15 @@ def counted_from_end(check: Apply) -> Expr | None:
     return plain if (condition, moved) == (negative, counted) else None
 
 
+def index_tensor(check: Apply) -> str:
+    """The tensor that holds the indices as they are; empty when they are computed."""
+    plain = counted_from_end(check)
+    index = check.arguments[0] if plain is None else plain
+    while isinstance(index, Cast):
+        index = index.argument
+    return index.tensor if isinstance(index, Read) else ""
+
+
 # ---- where checks count ------------------------------------------------------------------------
 
 

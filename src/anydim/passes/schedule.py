@@ -17,9 +17,16 @@ from anydim.graph.nodes import Graph, Node
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.template import Template
 from anydim.lang.affine import rewrite
-from anydim.lang.inside import checks, counted_from_end, number_of, numbered, size_of
+from anydim.lang.inside import (
+    checks,
+    counted_from_end,
+    index_tensor,
+    number_of,
+    numbered,
+    size_of,
+)
 from anydim.lang.printer import print_statement
-from anydim.lang.tree import Apply, Cast, Expr, Group, Read, Statement, Tensor
+from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor
 from anydim.passes.views import is_reshape
 from anydim.sizes import Box, Size
 
@@ -150,11 +157,8 @@ def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Foun
     for statement in group.statements:
         for tensor, check in checks(statement.body):
             place = number_of(check)
-            plain = counted_from_end(check)
-            index = check.arguments[0] if plain is None else plain
-            while isinstance(index, Cast):
-                index = index.argument
-            indices = values[index.tensor] if isinstance(index, Read) else ""
-            known = Found(nodes[place], values[tensor], size_of(check), plain is not None, indices)
+            from_end = counted_from_end(check) is not None
+            indices = values.get(index_tensor(check), "")
+            known = Found(nodes[place], values[tensor], size_of(check), from_end, indices)
             found.setdefault(place, known)
     return tuple(found[place] for place in range(len(nodes)))

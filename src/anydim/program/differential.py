@@ -14,16 +14,16 @@ from itertools import cycle, islice, product
 
 import numpy
 
-from anydim.base.errors import DimError
+from anydim.base.errors import InputError
 from anydim.program.plan import tensor_bytes
 from anydim.program.steps import Program
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Box
+from anydim.sizes import Box, Size, as_size
 
 Arrays = Mapping[str, numpy.ndarray]
 Function = Callable[[Arrays], Arrays]
 Progress = Callable[[int, int], None]
-Ranges = Mapping[str, tuple[int, int]]
+Ranges = Mapping[str, tuple[int, int | Size]]
 
 TOLERANCES = {"float16": 2e-2, "float32": 1e-3, "float64": 1e-9}
 MOST_FLOPS = 16_000_000_000  # of one sample
@@ -82,6 +82,7 @@ def check(
     """Compare `call` with `reference` at `samples` sizes.
 
     Integer inputs are drawn from `integers[name]` (low, high; both included), else from 0 and 1.
+    What the reference refuses, the program has to refuse.
     """
     signature = program.signature
     chance, data = random.Random(seed), numpy.random.default_rng(seed)
@@ -95,7 +96,7 @@ def check(
         }
         try:
             expected = reference(inputs)
-        except DimError:
+        except InputError:
             rejected += _refused(call, inputs, sizes, failures)
             continue
         error, found = _compare(program, call(inputs), expected, sizes)
@@ -113,7 +114,7 @@ def _refused(
     """The program must refuse what the reference refuses."""
     try:
         call(inputs)
-    except DimError:
+    except InputError:
         return 1
     failures.append(Failure(sizes, "all", "the reference refuses this size, the program does not"))
     return 0
@@ -123,14 +124,14 @@ def draw(
     spec: TensorSpec,
     sizes: Mapping[str, int],
     data: numpy.random.Generator,
-    integers: tuple[int, int] = (0, 1),
+    integers: tuple[int, int | Size] = (0, 1),
 ) -> numpy.ndarray:
-    """A random array for an input at given sizes."""
+    """A random array for an input at given sizes; of an empty range, its low end."""
     shape = tuple(size.evaluate(sizes) for size in spec.shape)
     if spec.dtype.is_float:
         return data.standard_normal(shape).astype(spec.dtype.numpy)
-    low, high = integers
-    return data.integers(low, high + 1, shape).astype(spec.dtype.numpy)
+    low, high = integers[0], as_size(integers[1]).evaluate(sizes)
+    return data.integers(low, max(low, high) + 1, shape).astype(spec.dtype.numpy)
 
 
 def _sizes(program: Program, chance: random.Random) -> Iterator[dict[str, int]]:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from anydim.base.dtypes import DType
 from anydim.sizes import Box, Guard, Size
 
-
 PASSED_THROUGH = " (passed through)"  # marks an output that copies an input or a constant
 
 

@@ -6,7 +6,8 @@ import numpy
 import pytest
 
 from anydim.base.errors import DimError, OptionError
-from anydim.model import CompileReport, Model
+from anydim.compiler import CompileReport
+from anydim.model import Model
 from anydim.program.explain import explain
 from anydim.program.plan import memory, plan
 from anydim.program.steps import LaunchStep

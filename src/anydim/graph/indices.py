@@ -1,0 +1,48 @@
+"""Which inputs hold indices, and where those have to lie."""
+
+from __future__ import annotations
+
+from anydim.graph.evaluate import group_of
+from anydim.graph.nodes import Graph, Node
+from anydim.lang.inside import checks, index_tensor, size_of
+from anydim.lang.tree import Cast, Group, Read, Statement
+from anydim.sizes import Size, minimum
+
+
+def index_ranges(graph: Graph) -> dict[str, tuple[int, Size]]:
+    """(0, last index) for each input that a node takes as indices, as it is or moved or cast.
+
+    Several axes that one input points into give the smallest.
+    """
+    inputs = {name: name for name in graph.inputs}  # value -> the input whose elements it has
+    sizes: dict[str, Size] = {}
+    for node in graph.nodes:
+        group = group_of(graph, node)
+        names = _values(node, group)
+        for statement in group.statements:
+            for _, check in checks(statement.body):
+                source = inputs.get(names.get(index_tensor(check), ""))
+                if source is not None:
+                    size = size_of(check)
+                    sizes[source] = minimum(sizes[source], size) if source in sizes else size
+            moved = _moved(statement)
+            if names.get(moved) in inputs:
+                inputs[names[statement.target]] = inputs[names[moved]]
+    return {name: (0, size - 1) for name, size in sizes.items()}
+
+
+def _values(node: Node, group: Group) -> dict[str, str]:
+    """The graph value behind each tensor of a group; hidden ones get names of their own."""
+    names = {tensor.name: f"{node.outputs[0]}/{tensor.name}" for tensor in group.temporaries}
+    names.update(zip((tensor.name for tensor in group.inputs), node.given))
+    names.update(zip((tensor.name for tensor in group.outputs), node.outputs))
+    return names
+
+
+def _moved(statement: Statement) -> str:
+    """The tensor whose elements a statement only moves or casts; empty when it does more."""
+    body = statement.body
+    while isinstance(body, Cast) and body.dtype.is_integer:
+        body = body.argument
+    plain = isinstance(body, Read) and body.default is None and not statement.combine
+    return body.tensor if plain and isinstance(body, Read) else ""
