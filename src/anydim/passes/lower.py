@@ -34,7 +34,7 @@ class Lower:
             for statement in _named(node, group, types):
                 body = numbered(statement.body, partial(_number, number))
                 body = rewrite(body, lambda expr: _literal(expr, literals))
-                lines.append(Line(replace(statement, body=body), node.source))
+                lines.append(Line(statement.with_body(body), node.source))
         lowered = replace(graph, guards=tuple(guards))
         return pack(lowered, live(lines, graph.outputs), types)
 

@@ -33,7 +33,7 @@ class Simplify:
         lines, guards = [], list(graph.guards)
         for line in unpack(graph):
             body = simplified(line.statement.body)
-            line = replace(line, statement=replace(line.statement, body=body))
+            line = Line(line.statement.with_body(body), line.source)
             line, found = _decided(line, graph) if checked(body) else (line, [])
             lines.append(line)
             guards += [guard for guard in found if guard not in guards]
@@ -96,7 +96,7 @@ def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
         return index if form is None else to_expr(form)
 
     body = rewrite(statement.body, change)
-    return replace(line, statement=replace(statement, body=body)), guards
+    return Line(statement.with_body(body), line.source), guards
 
 
 def _mentions_dims(statement: Statement) -> bool:
@@ -126,7 +126,7 @@ def _merge_equal(lines: list[Line], graph: Graph) -> list[Line]:
     for line in lines:
         statement = line.statement
         if instead:
-            statement = replace(statement, body=rewrite(statement.body, redirect))
+            statement = statement.with_body(rewrite(statement.body, redirect))
         key = _anonymous(statement)
         if key in first and line.target not in graph.outputs:
             instead[line.target] = first[key]

@@ -40,7 +40,7 @@ class Units:
         types = dict(graph.types)
         result: list[Line] = []
         for line in lines:
-            statement = replace(line.statement, body=_reading(line.statement, kept))
+            statement = line.statement.with_body(_reading(line.statement, kept))
             if statement.target not in kept:
                 result.append(replace(line, statement=statement))
                 continue
@@ -112,6 +112,8 @@ def _redirected(
 ) -> list[Line]:
     """Readers of a squeezed result read the squeezed value."""
     moved = {name: f"{name}/squeezed" for name in graph.outputs if name in kept}
+    if not moved:
+        return lines
 
     def change(expr: Expr) -> Expr | None:
         if isinstance(expr, Read) and expr.tensor in moved:
@@ -119,7 +121,6 @@ def _redirected(
         return None
 
     return [
-        replace(line, statement=replace(s, body=rewrite(s.body, change)))
+        Line(line.statement.with_body(rewrite(line.statement.body, change)), line.source)
         for line in lines
-        for s in [line.statement]
     ]
