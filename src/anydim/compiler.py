@@ -28,6 +28,7 @@ from anydim.kernels.text import print_kernel
 from anydim.lang.printer import print_statement
 from anydim.passes.assemble import Assemble
 from anydim.passes.fuse import Fuse
+from anydim.passes.inline import Inline
 from anydim.passes.lower import Lower
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled
@@ -73,6 +74,10 @@ PASSES: tuple[Pass, ...] = (
         "views", "before fusion: statements that only move data would keep others apart",
         "transposes, slices, reshapes and expands are positions in the reads of others",
         lambda m, t: Views(),
+    ),
+    Pass(
+        "inline", "after views: a reduction reads its operands where they really lie",
+        "no reduction reads a pointwise value that nobody else needs", lambda m, t: Inline(),
     ),
     Pass(
         "fuse", "last on the graph: it needs the statements as they will run",

@@ -13,7 +13,7 @@ from functools import lru_cache
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.lang.affine import reads
-from anydim.lang.tree import Group, Statement, Tensor, TensorType
+from anydim.lang.tree import Group, Read, Statement, Tensor, TensorType
 
 
 @dataclass(frozen=True)
@@ -103,3 +103,13 @@ def live(lines: list[Line], outputs: Iterable[str]) -> list[Line]:
             needed.update(inputs_of(line.statement))
             kept.append(line)
     return kept[::-1]
+
+
+def is_product(statement: Statement) -> bool:
+    """Whether the body is a plain product of two reads (a contraction takes those as they are)."""
+    body = statement.body
+    return (
+        statement.combine == "add"
+        and getattr(body, "function", "") == "mul"
+        and all(isinstance(argument, Read) for argument in getattr(body, "arguments", ()))
+    )

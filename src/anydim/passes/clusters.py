@@ -1,0 +1,215 @@
+"""The grouping of statements while fusion makes it: who belongs together, and what stays possible.
+
+A template is asked once per group that is equal but for the names of its tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from anydim.graph.nodes import Graph, Node
+from anydim.kernels.launch import Machine
+from anydim.kernels.template import Template
+from anydim.lang.affine import rewrite
+from anydim.lang.tree import Expr, Group, Read, Statement
+from anydim.passes.flow import Line, fused_node, group_of, inputs_of
+from anydim.passes.spaces import loop_names, rename_axes
+from anydim.passes.views import is_view
+
+
+@dataclass
+class Clusters:
+    """The grouping under construction. Clusters are numbered by their first statement."""
+
+    lines: Sequence[Line]
+    graph: Graph
+    machine: Machine
+    templates: tuple[Template, ...]
+    owner: dict[int, int] = field(default_factory=dict)  # statement -> cluster
+    members: dict[int, list[int]] = field(default_factory=dict)
+    writer: dict[str, int] = field(default_factory=dict)  # value -> statement
+    users: dict[str, set[int]] = field(default_factory=dict)  # value -> statements
+    constants: frozenset[str] = frozenset()
+    forms: Forms = field(default_factory=lambda: Forms())
+    decisions: dict[Key, Template | None] = field(default_factory=dict)
+    loops: dict[Key, tuple[dict[str, str], ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.constants = frozenset(self.graph.constants)
+        for number, line in enumerate(self.lines):
+            self.owner[number] = number
+            self.members[number] = [number]
+            self.writer[line.target] = number
+            for name in inputs_of(line.statement):
+                self.users.setdefault(name, set()).add(number)
+
+    def group(self, numbers: Iterable[int]) -> Group:
+        """The group that these statements would be, with shared loops named alike."""
+        inside = sorted(numbers)
+        found = [self.lines[number].statement for number in inside]
+        key = self._key(inside)
+        if key not in self.loops:
+            self.loops[key] = loop_names(found)
+        statements = list(map(rename_axes, found, self.loops[key]))
+        kept = [s.target for s in statements if self.seen_outside(s.target, set(inside))]
+        return group_of(statements, self.graph.types, kept)
+
+    def template(self, numbers: Sequence[int]) -> Template | None:
+        """The template that takes these statements as one kernel (asked once per equal group)."""
+        key = self._key(sorted(numbers))
+        if key not in self.decisions:
+            self.decisions[key] = self._decide(numbers)
+        return self.decisions[key]
+
+    def _decide(self, numbers: Iterable[int]) -> Template | None:
+        group = self.group(numbers)
+        for template in self.templates:
+            found = template.match(group, self.graph.box, self.machine, self.constants)
+            if found is not None:
+                return template
+        return None
+
+    def _key(self, numbers: Sequence[int]) -> Key:
+        """What a template sees of these statements, but for the names of tensors."""
+        places: dict[str, int] = {}
+        inside = set(numbers)
+        parts: list[Hashable] = []
+        for number in numbers:
+            statement = self.lines[number].statement
+            form, tensors = self.forms.of(statement)
+            kept = self.seen_outside(statement.target, inside)
+            parts += [form, kept]
+            for name in (statement.target, *tensors):
+                parts.append(places.setdefault(name, len(places)))
+        outside = [(self.graph.types[name], name in self.constants) for name in places]
+        return (*parts, *outside)
+
+    def place(self, number: int) -> None:
+        """Let a statement join the latest cluster it reads from that takes it."""
+        statement = self.lines[number].statement
+        if self.owner[number] != number or len(self.members[number]) > 1:
+            return
+        if is_view(statement, self.graph.types):
+            return
+        made = [self.writer[name] for name in inputs_of(statement) if name in self.writer]
+        for cluster in sorted({self.owner[writer] for writer in made}, reverse=True):
+            joined = [*self.members[cluster], number]
+            if self._is_copy(cluster) or self._cyclic(joined):
+                continue
+            if self.template(joined) is not None:
+                self.merge(joined)
+                return
+
+    def merge(self, numbers: Sequence[int]) -> None:
+        """Make these statements one cluster."""
+        first = min(self.owner[number] for number in numbers)
+        for number in numbers:
+            if self.owner[number] != first:
+                self.members.pop(self.owner[number], None)
+                self.owner[number] = first
+        self.members[first] = sorted(numbers)
+
+    def nodes(self) -> list[Node]:
+        """One fused node per cluster, in an order in which values are made before they are read."""
+        return [
+            fused_node(
+                self.group(self.members[cluster]),
+                joined_sources(self.lines[n].source for n in self.members[cluster]),
+            )
+            for cluster in self._order()
+        ]
+
+    def _is_copy(self, cluster: int) -> bool:
+        return len(self.members[cluster]) == 1 and is_view(
+            self.lines[cluster].statement, self.graph.types
+        )
+
+    def seen_outside(self, name: str, inside: set[int]) -> bool:
+        return name in self.graph.outputs or not self.users.get(name, set()) <= inside
+
+    def _inputs(self, numbers: Iterable[int]) -> set[int]:
+        """The clusters, other than the members' own, that these statements read from."""
+        inside = set(numbers)
+        return {
+            self.owner[self.writer[name]]
+            for number in inside
+            for name in inputs_of(self.lines[number].statement)
+            if name in self.writer and self.writer[name] not in inside
+        }
+
+    def _cyclic(self, numbers: Sequence[int]) -> bool:
+        """Whether something these statements read depends on something they make."""
+        inside = {self.owner[number] for number in numbers}
+        pending = [cluster for cluster in self._inputs(numbers) if cluster not in inside]
+        seen = set(pending)
+        earliest = min(inside)
+        while pending:
+            cluster = pending.pop()
+            if max(self.members[cluster]) < earliest:
+                continue
+            for source in self._inputs(self.members[cluster]):
+                if source in inside:
+                    return True
+                if source not in seen:
+                    seen.add(source)
+                    pending.append(source)
+        return False
+
+    def _order(self) -> list[int]:
+        done: list[int] = []
+        state: dict[int, bool] = {}
+
+        for root in sorted(self.members):
+            stack = [(root, False)]
+            while stack:
+                cluster, ready = stack.pop()
+                if ready:
+                    if not state.get(cluster, False):
+                        state[cluster] = True
+                        done.append(cluster)
+                elif cluster not in state:
+                    state[cluster] = False
+                    stack.append((cluster, True))
+                    sources = sorted(self._inputs(self.members[cluster]), reverse=True)
+                    stack += [(source, False) for source in sources if source not in state]
+        return done
+
+
+def joined_sources(sources: Iterable[str]) -> str:
+    """Where the statements of a group came from, the file named once: 'm.onnx: /a + /b'."""
+    distinct = list(dict.fromkeys(sources))
+    parts = [source.rpartition(": ") for source in distinct]
+    files = {file for file, _, _ in parts}
+    if len(files) != 1 or not parts[0][1]:
+        return " + ".join(distinct)
+    return f"{parts[0][0]}: {' + '.join(dict.fromkeys(node for _, _, node in parts))}"
+
+
+Key = tuple[Hashable, ...]
+
+
+class Forms:
+    """Statements without the names of their tensors, numbered: equal forms, equal numbers."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Statement, int] = {}
+        self.known: dict[int, tuple[int, tuple[str, ...]]] = {}
+        self.held: list[Statement] = []
+
+    def of(self, statement: Statement) -> tuple[int, tuple[str, ...]]:
+        """The number of a statement's form, and the tensors it reads in order."""
+        if id(statement) not in self.known:
+            tensors = inputs_of(statement)
+            places = {name: str(place) for place, name in enumerate(tensors)}
+
+            def change(expr: Expr) -> Expr | None:
+                if isinstance(expr, Read):
+                    return replace(expr, tensor=places[expr.tensor])
+                return None
+
+            form = replace(statement, target="", body=rewrite(statement.body, change))
+            number = self.numbers.setdefault(form, len(self.numbers))
+            self.known[id(statement)] = (number, tensors)
+            self.held.append(statement)
+        return self.known[id(statement)]
