@@ -42,13 +42,13 @@ def run(
     """Run MODEL once and show its outputs.
 
     The inputs come from files written by numpy.savez or numpy.save, or are drawn at random: floats
-    from the normal distribution, integers from --integers.
+    from the normal distribution, indices from all that are valid, other integers from 0 and 1.
 
     \b
     Examples:
       anydim run encoder.onnx --dim seq=1..512 --input ids.npz --output out.npz
       anydim run encoder.onnx --input input_ids=ids.npy --input attention_mask=m.npy
-      anydim run encoder.onnx --at batch=2,seq=16 --integers input_ids=0..30521
+      anydim run encoder.onnx --at batch=2,seq=16 --integers attention_mask=1..1
     """
     if inputs and at is not None:
         raise OptionError("--input and --at exclude each other", "files bring their own sizes")
@@ -170,7 +170,7 @@ def check(
     \b
     Example:
       anydim check encoder.onnx --dim batch=0..64 --dim seq=1..512 \\
-        --samples 50 --seed 1 --integers input_ids=0..30521
+        --samples 50 --seed 1 --integers attention_mask=1..1
     """
     console = Console(quiet)
     made = compiled(console, model, dims, threads)

@@ -230,7 +230,15 @@ class Values:
             return value
         if kind.dtype.is_float and node.function in ("add", "mul") and kind.dtype.bits > 16:
             return self._reduce_float(node.function, kind, value)
+        if kind.dtype == boolean and node.function in ("max", "min"):
+            return self._reduce_flags(node.function, kind, value)
         return self._reduce_by_halves(node.function, kind, value)
+
+    def _reduce_flags(self, function: str, kind: ir.Type, value: str) -> str:
+        """Whether any lane holds, or whether all do."""
+        name = f"llvm.vector.reduce.{'or' if function == 'max' else 'and'}.v{kind.lanes}i1"
+        flags = type_text(boolean, kind.lanes)
+        return self.emitter.pure(self.emitter.call_text("i1", name, ((flags, value),)), (value,))
 
     def _reduce_float(self, function: str, kind: ir.Type, value: str) -> str:
         element, vector = type_text(kind.dtype), type_text(kind.dtype, kind.lanes)
