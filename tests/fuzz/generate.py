@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,40 +14,59 @@ from tests.fuzz.case import Case
 from tests.fuzz.maker import MOST_RANK, Maker
 from tests.fuzz.points import random_points
 
-MAKERS: tuple[tuple[float, Callable[[Maker], Any]], ...] = (
-    (5, elementwise.unary), (0.7, elementwise.unary_integer), (6, elementwise.binary),
-    (1, elementwise.binary_integer), (0.3, elementwise.shift), (1.2, elementwise.compare),
-    (0.7, elementwise.logical), (0.3, elementwise.classify), (1.2, elementwise.where),
-    (0.6, elementwise.clip), (1, elementwise.cast), (0.8, elementwise.power),
-    (0.2, elementwise.prelu), (1, elementwise.chain),
-    (2, shapes.transpose), (2, shapes.reshape), (0.4, shapes.flatten), (0.8, shapes.squeeze),
-    (1, shapes.unsqueeze), (1, shapes.expand), (1.5, shapes.slice_), (0.7, shapes.split),
-    (1.5, shapes.concat), (0.5, shapes.tile), (1, shapes.pad), (0.4, shapes.trilu),
-    (1, shapes.gather), (0.5, shapes.gather_elements), (0.2, shapes.one_hot),
-    (0.5, shapes.source), (0.4, shapes.mask),
-    (4, combining.reduce), (0.6, combining.reduce_integer), (0.3, combining.reduce_bool),
-    (1.5, combining.softmax), (1.2, combining.layer_norm), (0.2, combining.batch_norm),
-    (2.5, combining.matmul), (1.2, combining.linear), (0.7, combining.gemm),
-    (0.8, combining.einsum),
-    (0.7, patterns.attention), (0.5, patterns.written_softmax), (1, patterns.written_norm),
-    (0.4, patterns.rms_norm), (0.4, patterns.unit_rows), (0.7, patterns.gelu),
-    (0.4, patterns.pooled), (0.4, patterns.gated), (0.2, patterns.rotary),
-    (0.3, patterns.embedding), (0.4, patterns.feed_forward),
-)  # fmt: skip
-_WEIGHTS = [weight for weight, _ in MAKERS]
-_FUNCTIONS = [function for _, function in MAKERS]
-_MOST_TRIES = 60
+Weighted = tuple[tuple[float, Callable[[Maker], Any]], ...]
+
+FAMILIES: dict[str, Weighted] = {
+    "elements": (
+        (5, elementwise.unary), (0.7, elementwise.unary_integer), (6, elementwise.binary),
+        (1, elementwise.binary_integer), (0.3, elementwise.shift), (1.2, elementwise.compare),
+        (0.7, elementwise.logical), (0.3, elementwise.classify), (1.2, elementwise.where),
+        (0.6, elementwise.clip), (1, elementwise.cast), (0.8, elementwise.power),
+        (0.2, elementwise.prelu), (1, elementwise.chain),
+    ),
+    "movement": (
+        (2, shapes.transpose), (2, shapes.reshape), (0.4, shapes.flatten), (0.8, shapes.squeeze),
+        (1, shapes.unsqueeze), (1, shapes.expand), (1.5, shapes.slice_), (0.7, shapes.split),
+        (1.5, shapes.concat), (0.5, shapes.tile), (1, shapes.pad), (0.4, shapes.trilu),
+    ),
+    "positions": (
+        (1, shapes.gather), (0.5, shapes.gather_elements), (0.3, shapes.gather_nd),
+        (0.2, shapes.one_hot), (0.5, shapes.source), (0.4, shapes.mask),
+    ),
+    "rows": (
+        (4, combining.reduce), (0.6, combining.reduce_integer), (0.3, combining.reduce_bool),
+        (1.5, combining.softmax), (1.2, combining.layer_norm), (0.2, combining.batch_norm),
+        (0.5, patterns.written_softmax), (1, patterns.written_norm), (0.4, patterns.rms_norm),
+        (0.4, patterns.unit_rows), (0.4, patterns.pooled),
+    ),
+    "products": (
+        (2.5, combining.matmul), (1.2, combining.linear), (0.7, combining.gemm),
+        (0.8, combining.einsum), (0.4, patterns.gated), (0.4, patterns.feed_forward),
+    ),
+    "models": (
+        (1, patterns.attention), (0.7, patterns.gelu), (0.2, patterns.rotary),
+        (0.3, patterns.embedding),
+    ),
+}  # fmt: skip
+FAVOUR = 5.0  # how much more of its favourite family a graph has
+_MOST_TRIES = 80
 
 
 def random_case(seed: int) -> Case:
     """The case of a seed."""
     m = Maker(seed)
     m.input(m.shape(1, 4))
-    wanted = m.random.choice((2, 3, 4, 5, 6, 8, 10, 13))
+    favourite = m.random.choice((*FAMILIES, ""))
+    makers = [
+        (weight * (FAVOUR if family == favourite else 1), make)
+        for family, rows in FAMILIES.items()
+        for weight, make in rows
+    ]
+    wanted = m.random.choice((2, 3, 4, 5, 6, 8, 10, 13, 15))
     for _ in range(_MOST_TRIES):
         if wanted <= 0:
             break
-        wanted -= step(m)
+        wanted -= step(m, makers)
     graph = with_outputs(m)
     points = random_points(m.random, graph)
     threads = 2 if m.chance(0.35) else 1
@@ -55,9 +74,9 @@ def random_case(seed: int) -> Case:
     return Case(graph, domains, points, threads, seed, m.specials)
 
 
-def step(m: Maker) -> int:
+def step(m: Maker, makers: Sequence[tuple[float, Callable[[Maker], Any]]]) -> int:
     """Add what one maker makes to the pool; how many values that were."""
-    function = m.random.choices(_FUNCTIONS, _WEIGHTS)[0]
+    _, function = m.random.choices(makers, [weight for weight, _ in makers])[0]
     try:
         made = function(m)
     except UserError:
@@ -70,8 +89,12 @@ def step(m: Maker) -> int:
 
 def with_outputs(m: Maker) -> Graph:
     """The graph with its last value, and perhaps others, as results; every dim has an input."""
+    used = {name for node in m.builder._nodes for name in node.given}
+    leaves = [v for v in m.values if v.name not in used and v.name not in m.domains]
     chosen = [m.values[-1]]
-    while m.chance(0.45):
+    if m.chance(0.6):
+        chosen += [value for value in leaves[-6:] if value is not chosen[0]]
+    while m.chance(0.35):
         chosen.append(m.one(m.values))
     if m.chance(0.1):
         chosen.append(m.builder.constant([[0.5, 1.5, 2.5]]))

@@ -206,8 +206,9 @@ def blame(case: Case, failure: Failure) -> str:
         except Exception as error:
             reason = _said(error)
         if reason:
-            return f"pass '{entry.name}': {reason}\nbefore:\n{_text(before)}\nafter:\n{_text(graph)}"
-    return f"the passes are right; kernels or program are not:\n{_text(graph)}"
+            texts = f"before:\n{print_graph(before)}\nafter:\n{print_graph(graph)}"
+            return f"pass '{entry.name}': {reason}\n{texts}"
+    return f"the passes are right; kernels or program are not:\n{print_graph(graph)}"
 
 
 def _narrow(graph: Graph, values: Arrays) -> Arrays:
@@ -221,8 +222,4 @@ def _blame_compile(graph: Graph) -> str:
             graph = entry.make(cpu, TEMPLATES).run(graph)
         except Exception as error:
             return f"pass '{entry.name}' fails: {_said(error)}"
-    return f"the passes run; what follows fails:\n{_text(graph)}"
-
-
-def _text(graph: Graph) -> str:
-    return print_graph(graph)
+    return f"the passes run; what follows fails:\n{print_graph(graph)}"

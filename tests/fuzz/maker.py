@@ -20,7 +20,7 @@ from anydim.frontends.builder import Value
 from anydim.sizes import Size, as_size
 
 BOUNDS = ((0, 9), (1, 17), (0, None), (1, None), (0, 40), (2, 33), (0, 200), (16, 16), (1, 1))
-CONSTANT_SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 32, 33)
+CONSTANT_SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 32, 33, 1, 2, 3, 4, 8, 64, 130)
 NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 3.0, 0.125, 1e-5, 10.0)
 MOST_RANK = 5
 Shape = tuple[Size, ...]
@@ -78,8 +78,8 @@ class Maker:
         fitting = [value for value in self.values if wanted(value)]
         if not fitting:
             return None
-        recent = fitting[-3:]
-        return self.random.choice(recent if self.chance(0.65) else fitting)
+        recent = fitting[-1:] if self.chance(0.45) else fitting[-3:]
+        return self.random.choice(recent if self.chance(0.75) else fitting)
 
     def float(self, low: int = 0, high: int = MOST_RANK) -> Value:
         """A value of floats with `low` to `high` axes; a new input where there is none."""

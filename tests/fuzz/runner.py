@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 from tests.fuzz.case import Case
 from tests.fuzz.generate import random_case
@@ -18,6 +20,7 @@ from tests.fuzz.judge import Failure, blame, judge
 from tests.fuzz.shrink import shrink
 
 SECONDS = 120  # that one case may take
+BEGIN, END = "begin", "end"  # messages that are no failures
 
 
 @dataclass(frozen=True)
@@ -33,20 +36,19 @@ def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
     """The outcomes of the cases of these seeds, in order."""
     pending = list(seeds)
     while pending:
-        last = None
+        end = ""
         for outcome in _child(lambda: (_one(seed, small) for seed in pending)):
-            last = outcome
-            if outcome.failure != "begin":
+            if outcome.failure == END:
+                end = outcome.text
+            elif outcome.failure != BEGIN:
                 pending.remove(outcome.seed)
                 yield outcome
         if pending:
-            seed = last.seed if last is not None and last.failure == "begin" else pending[0]
-            pending.remove(seed)
-            yield _crashed(seed, small)
+            yield _crashed(pending.pop(0), end, small)
 
 
 def _one(seed: int, small: bool) -> Iterator[Outcome]:
-    yield Outcome(seed, "begin")
+    yield Outcome(seed, BEGIN)
     signal.alarm(SECONDS)
     case = random_case(seed)
     found = judge(case)
@@ -60,11 +62,11 @@ def _one(seed: int, small: bool) -> Iterator[Outcome]:
     yield Outcome(seed, str(found), f"{case.text()}\n{blame(case, found)}")
 
 
-def _crashed(seed: int, small: bool) -> Outcome:
+def _crashed(seed: int, end: str, small: bool) -> Outcome:
     case = random_case(seed)
     found = in_child(case)
     if found is None:
-        return Outcome(seed, "crash: only after other cases", case.text())
+        return Outcome(seed, f"crash: {end}, but not when run again", case.text())
     if small:
         case, found = shrink(case, found, in_child)
     return Outcome(seed, str(found), case.text())
@@ -74,30 +76,44 @@ def in_child(case: Case) -> Failure | None:
     """The judgement of a case by a process of its own."""
 
     def work() -> Iterator[Iterator[Outcome]]:
+        signal.alarm(SECONDS)
         found = judge(case)
         yield iter([Outcome(case.seed, *((found.kind, found.reason) if found else ()))])
 
-    outcomes = list(_child(work))
+    *outcomes, last = _child(work)
     if not outcomes:
-        return Failure("crash", "the process stopped")
-    last = outcomes[-1]
-    return Failure(last.failure, last.text) if last.failure else None
+        return Failure("crash", last.text)
+    return Failure(outcomes[-1].failure, outcomes[-1].text) if outcomes[-1].failure else None
 
 
 def _child(work: Callable[[], Iterator[Iterator[Outcome]]]) -> Iterator[Outcome]:
-    """What a forked process tells before it ends, however it ends."""
+    """What a forked process tells before it ends, and how it ends."""
     reading, writing = os.pipe()
     process = os.fork()
     if not process:
         os.close(reading)
-        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
-            for outcomes in work():
-                for outcome in outcomes:
-                    pipe.write(json.dumps([outcome.seed, outcome.failure, outcome.text]) + "\n")
-                    pipe.flush()
-        os._exit(0)
+        _tell(work(), writing)
     os.close(writing)
     with os.fdopen(reading, encoding="utf-8") as pipe:
         for line in pipe:
             yield Outcome(*json.loads(line))
-    os.waitpid(process, 0)
+    _, status = os.waitpid(process, 0)
+    code = os.waitstatus_to_exitcode(status)
+    how = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
+    yield Outcome(0, END, how)
+
+
+def _tell(work: Iterator[Iterator[Outcome]], writing: int) -> NoReturn:
+    """Write outcomes as they come, then end this process."""
+    code = 1
+    try:
+        with os.fdopen(writing, "w", encoding="utf-8") as pipe:
+            for outcomes in work:
+                for outcome in outcomes:
+                    pipe.write(json.dumps([outcome.seed, outcome.failure, outcome.text]) + "\n")
+                    pipe.flush()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)

@@ -214,9 +214,11 @@ def trilu(m: Maker) -> Value | None:
     return moved(m, x, m.builder.trilu(x, upper=m.chance(0.5), k=m.random.randint(-2, 2)))
 
 
-def index(m: Maker, shape: tuple[Size, ...], extent: Size) -> Value:
+def index(
+    m: Maker, shape: tuple[Size, ...], extent: Size, dtype: ad.DType | None = None
+) -> Value:
     """An input of indices into an axis."""
-    dtype = ad.int64 if m.chance(0.7) else ad.int32
+    dtype = dtype or (ad.int64 if m.chance(0.7) else ad.int32)
     return m.input(shape, dtype, Domain("index", extent, m.chance(0.3)))
 
 
@@ -238,6 +240,20 @@ def gather_elements(m: Maker) -> Value | None:
     shape[axis] = m.size()
     places = index(m, tuple(shape), x.shape[axis])
     return moved(m, x, m.builder.gather_elements(x, places, axis=axis))
+
+
+def gather_nd(m: Maker) -> Value | None:
+    """Elements or rows at pairs of indices, or at single ones, below batch axes perhaps."""
+    x = m.pick(lambda v: 2 <= len(v.shape) <= 4)
+    if x is None:
+        return None
+    batch = m.random.randint(0, 1)
+    depth = m.random.randint(1, min(2, len(x.shape) - batch))
+    shape = (*x.shape[:batch], *m.shape(0, 1))
+    extents = x.shape[batch : batch + depth]
+    places = [m.builder.unsqueeze(index(m, shape, e, ad.int64), axes=(-1,)) for e in extents]
+    joined = m.builder.concat(*places, axis=len(shape)) if depth > 1 else places[0]
+    return moved(m, x, m.builder.gather_nd(x, joined, batch_dims=batch))
 
 
 def one_hot(m: Maker) -> Value | None:
