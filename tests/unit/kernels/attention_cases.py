@@ -157,6 +157,10 @@ CASES = (
         "counted", "s(b,h,i,k) + (1.0 - float(on(b,k))) * -30.0", {"on": "B K"},
         kinds={"on": int64}, depth=64, width=64,
     ),
+    simple(
+        "looked up", "s(b,h,i,k) + table(bucket(i,k), h)", {"table": "2 H", "bucket": "Q K"},
+        kinds={"bucket": int64},
+    ),
     simple("narrow", depth=1, width=1),
     simple("unlike", "s(b,h,i,k) * 0.1", depth=80, width=128),
     simple("odd", depth=7, width=33),
