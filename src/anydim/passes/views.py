@@ -17,7 +17,7 @@ from anydim.graph.nodes import Graph
 from anydim.lang.affine import Affine, address, affine, reads, rewrite, row_major_strides, to_expr
 from anydim.lang.inside import checks
 from anydim.lang.ranges import running
-from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
+from anydim.lang.tree import Apply, Expr, Index, Read, Statement, TensorType
 from anydim.passes.flow import Line, live, pack, unpack
 from anydim.sizes import Box, Size, Truth, as_size, prove
 
@@ -51,7 +51,8 @@ def is_view(statement: Statement, types: dict[str, TensorType]) -> bool:
 def is_lookup(statement: Statement) -> bool:
     """Whether each element is one element of a table, at a position that data gives.
 
-    With a single reader it is cheaper to look up there than to write the rows and read them back.
+    With a single reader it is cheaper to look up there than to write the rows and read them back,
+    but for a matrix product: it reads each row many times.
     """
     body = statement.body
     return (
@@ -153,9 +154,16 @@ def _compose_all(statement: Statement, views: dict[str, Statement], graph: Graph
     def change(expr: Expr) -> Expr | None:
         if not isinstance(expr, Read) or expr.default is not None or expr.tensor not in views:
             return None
+        if is_lookup(views[expr.tensor]) and _is_product(statement):
+            return None
         return compose(expr, views[expr.tensor], axes, graph)
 
     return statement.with_body(rewrite(statement.body, change))
+
+
+def _is_product(statement: Statement) -> bool:
+    body = statement.body
+    return statement.combine == "add" and isinstance(body, Apply) and body.function == "mul"
 
 
 def compose(
