@@ -1,0 +1,60 @@
+"""Promise: the Python of the README runs as written."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import numpy
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+
+
+def small_encoder(folder: pathlib.Path) -> None:
+    """encoder.onnx with the inputs that the README's model has."""
+    shape = ["batch", "seq"]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, shape)
+        for name in ("input_ids", "attention_mask")
+    ]
+    table = numpy.arange(40, dtype=numpy.float32).reshape(10, 4)
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["x"], name="look up"),
+        helper.make_node("Cast", ["attention_mask"], ["m"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["m", "last"], ["mask"]),
+        helper.make_node("Mul", ["x", "mask"], ["y"]),
+    ]
+    constants = [
+        onnx.numpy_helper.from_array(table, "table"),
+        onnx.numpy_helper.from_array(numpy.array([-1]), "last"),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [*shape, 4])]
+    graph = helper.make_graph(nodes, "encoder", inputs, outputs, constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.save(model, str(folder / "encoder.onnx"))
+
+
+def test_the_python_of_the_readme_runs(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small_encoder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    random = numpy.random.default_rng(0)
+    q, k, v = (random.standard_normal((2, n, 64), numpy.float32) for n in (5, 7, 7))
+    names = {
+        "ids": random.integers(0, 10, (2, 5)),
+        "mask": numpy.ones((2, 5), numpy.int64),
+        "q": q, "k": k, "v": v,
+        "weights": random.standard_normal((4, 8), numpy.float32),
+    }  # fmt: skip
+    assert len(BLOCKS) == 3
+    for block in BLOCKS:
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["out"].shape == (2, 5, 64)
+    printed = capsys.readouterr().out
+    assert "bytes" in printed
+    assert "agree" in printed
