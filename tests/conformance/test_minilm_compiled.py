@@ -67,6 +67,25 @@ def test_agrees_along_a_sequence_of_sizes(model, peer) -> None:
         assert_agree(model, peer, batch, seq)
 
 
+@pytest.mark.parametrize("bad", [VOCABULARY, 40_000, -VOCABULARY - 1])
+def test_a_token_that_is_not_in_the_vocabulary(model, peer, bad) -> None:
+    for batch, seq in [(1, 1), (3, 17), (8, 128)]:
+        given = feeds(batch, seq)
+        given["input_ids"][-1, -1] = bad
+        with pytest.raises(ad.InputError) as caught:
+            model(**given)
+        text = str(caught.value)
+        assert "/embeddings/word_embeddings/Gather" in text and "word_embeddings.weight'" in text
+        assert f"index {bad} is outside -{VOCABULARY}..{VOCABULARY - 1} of 'embeddings" in text
+        assert text.endswith("they come from input 'input_ids'")
+        assert_agree(model, peer, batch, seq)
+
+
+def test_a_check_knows_the_vocabulary(model) -> None:
+    low, high = model.index_ranges["input_ids"]
+    assert (low, high) == (0, VOCABULARY - 1)
+
+
 def test_agrees_at_random_sizes(model, peer) -> None:
     random = numpy.random.default_rng(2)
     for _ in range(25):

@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """How a check went; `rejected` samples are sizes that a guard of the program refuses."""
+    """How a check went; `rejected` samples are those that program and reference refuse."""
 
     samples: int
     rejected: int
@@ -66,7 +66,7 @@ class CheckReport:
         verdict = "agree" if self.ok else f"{len(self.failures)} differ"
         lines = [f"{self.samples} samples: {verdict}; worst error {self.worst_error:.3g} at {at}"]
         if self.rejected:
-            lines.append(f"  {self.rejected} more sizes were refused by a guard")
+            lines.append(f"  {self.rejected} more samples were refused by both")
         return "\n".join(lines + [f"  {failure}" for failure in self.failures[:10]])
 
 

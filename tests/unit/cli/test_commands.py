@@ -94,6 +94,12 @@ def test_check(call) -> None:
     assert text.startswith("8 samples: agree")
 
 
+def test_indices_are_drawn_from_where_they_have_to_lie(call) -> None:
+    assert call("check tiny.onnx --dim n=0..9 --samples 8").stdout.startswith("8 samples: agree")
+    text = call("check tiny.onnx --dim n=1..9 --samples 8 --integers ids=5..5").stdout
+    assert "8 more samples were refused by both" in text
+
+
 def test_check_that_fails_exits_with_1(call, monkeypatch: pytest.MonkeyPatch) -> None:
     good = compiling.compile
 
@@ -161,6 +167,7 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
         ("run tiny.onnx --at n=1 --output no/y.npz", "there is no folder no", "make it"),
         ("run tiny.onnx --at n=1 --integers id=0..1", "no integer input 'id'", "'ids'"),
         ("check tiny.onnx --integers x=0..1", "no integer input 'x'", "'ids'"),
+        ("run tiny.onnx --at n=2 --integers ids=7..7", "index 7 is outside -5..4", "input 'ids'"),
         ("check tiny.onnx --samples 0", "invalid value for '--samples'", "see anydim check"),
     ],
 )
