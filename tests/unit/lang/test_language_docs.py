@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.base.errors import LanguageError
+from anydim.base.errors import InputError, LanguageError
 from anydim.lang.evaluate import evaluate
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.group_text import parse_group
@@ -61,7 +61,7 @@ def test_programs(text, error):
         definitions = parse(text, "language.md")
         for line in re.findall(r"^#> (.*)$", text, re.M):
             run_example(definitions, line)
-    except LanguageError as caught:
+    except (LanguageError, InputError) as caught:
         assert str(caught) == error.rstrip("\n")
     else:
         assert not error
