@@ -110,6 +110,15 @@ ROWS = {
                          node("d = Unsqueeze(c, a)"), node("z = Mul(x, d)")], {"a": i64([-1])}),
     "Size": (13, X, [node("z = Size(x)")], {}),
     "Shape": (15, X, [node("z = Shape(x)", start=-2)], {}),
+    # operators that the standard writes in terms of others
+    "RMSNormalization": (23, X, [node("z = RMSNormalization(x, s)", axis=1)], {
+        "s": np.ones((3, 1), np.float32)}),
+    "MeanVarianceNormalization": (18, X, [
+        node("z = MeanVarianceNormalization(x)", axes=[0, 2])], {}),
+    "GroupNormalization": (21, ["x f[n, 4, m]"], [
+        node("z = GroupNormalization(x, s, s)", num_groups=2)], {"s": np.float32([1, 2, 3, 4])}),
+    "SoftmaxCrossEntropyLoss": (18, ["x f[n, 3]", "t l[n]"], [
+        node("z = SoftmaxCrossEntropyLoss(x, t)", reduction="sum")], {}),
     # sizes as values
     "Reshape zero": (13, X, [node("z = Reshape(x, s)")], {"s": i64([0, -1])}),
     "Reshape shape": (13, ["x f[n, m, 6]"], [
@@ -137,7 +146,8 @@ ROWS = {
 
 # The reference refuses to reduce nothing to its extreme, and to reshape nothing by -1.
 NOT_EMPTY = {"ReduceMax", "ReduceMin", "ReduceMax 13", "ReduceMin 13", "Flatten", "Reshape zero",
-             "Reshape shape"}  # fmt: skip
+             "Reshape shape", "GroupNormalization",
+             "SoftmaxCrossEntropyLoss"}  # fmt: skip
 
 
 def feed(inputs: list[str], n: int, m: int) -> dict[str, np.ndarray]:

@@ -18,6 +18,7 @@ import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.errors import AnydimError, GraphError, ModelError, OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.text import listed, suggestion
+from anydim.frontends.onnx.bodies import body_of
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.emitting import Emitter, Known
 from anydim.frontends.onnx.operators import OPERATORS
@@ -200,25 +201,49 @@ class _Import:
                     "nodes must stand in an order that defines before use",
                 )
         try:
-            call = self.call(proto, label, inputs)
-            if not self.broken.isdisjoint(name for name in inputs if name):
-                self.broken.update(proto.output)
-                return
-            self.define(call, OPERATORS[call.operator](call))
+            self.build(proto, label, inputs, self.opened.opset)
         except (Unsupported, GraphError) as reason:
             text = reason.problem if isinstance(reason, AnydimError) else str(reason)
             self.fail(label, proto.op_type, text)
             self.broken.update(proto.output)
 
-    def call(self, proto: Any, label: str, inputs: tuple[str | None, ...]) -> Call:
-        """The node with its attributes checked against the standard; Unsupported otherwise."""
-        if proto.domain not in _STANDARD:
-            raise Unsupported(f"domain '{proto.domain}'")
-        schema = schema_of(proto.op_type, self.opened.opset)
-        if schema is None:
-            raise Unsupported("not an operator of this opset")
-        if proto.op_type not in OPERATORS:
+    def build(
+        self, proto: Any, label: str, inputs: tuple[str | None, ...], opset: int
+    ) -> None:
+        """Add the nodes that stand for one ONNX node: those of its row, or of its body."""
+        schema = _schema(proto, opset)
+        if proto.op_type in OPERATORS:
+            call = self.call(proto, schema, label, inputs, opset)
+            if self.whole(proto, inputs):
+                self.define(call, OPERATORS[call.operator](call))
+            return
+        if not (schema.has_function or schema.has_context_dependent_function):
             raise Unsupported("not supported")
+        if not self.whole(proto, inputs):
+            return
+        kinds = [None if name is None else self.emitter.types[name] for name in inputs]
+        body = body_of(proto, schema, opset, kinds, self.emitter.fresh)
+        if body is None:
+            raise Unsupported("not supported")
+        for part in body.nodes:
+            values = tuple(self.emitter.resolve(name) if name else None for name in part.input)
+            try:
+                self.build(part, label, values, body.opset)
+            except (Unsupported, GraphError) as reason:
+                text = reason.problem if isinstance(reason, AnydimError) else str(reason)
+                raise Unsupported(f"its part {part.op_type}: {text}") from None
+
+    def whole(self, proto: Any, inputs: tuple[str | None, ...]) -> bool:
+        """Whether all inputs could be imported; the results are not, where they could not."""
+        if self.broken.isdisjoint(name for name in inputs if name):
+            return True
+        self.broken.update(proto.output)
+        return False
+
+    def call(
+        self, proto: Any, schema: Any, label: str, inputs: tuple[str | None, ...], opset: int
+    ) -> Call:
+        """The node with its attributes checked against the standard; Unsupported otherwise."""
         if not schema.min_input <= len(inputs) <= schema.max_input:
             raise Unsupported(f"{len(inputs)} inputs")
         if not proto.output or not len(proto.output) <= schema.max_output:
@@ -230,7 +255,7 @@ class _Import:
             inputs = inputs[:-1]
         attributes = attributes_of(proto, schema)
         return Call(
-            self.emitter, proto.op_type, self.opened.opset, inputs, tuple(outputs) or ("",),
+            self.emitter, proto.op_type, opset, inputs, tuple(outputs) or ("",),
             attributes, f"{self.model}: {label}",
         )  # fmt: skip
 
@@ -265,6 +290,16 @@ class _Import:
         lines = "\n  ".join(map(str, self.failures))
         return ModelError(f"{self.model} has {len(self.failures)} nodes that are not supported:"
                           f"\n  {lines}")  # fmt: skip
+
+
+def _schema(proto: Any, opset: int) -> Any:
+    """What the standard says of the operator of a node; Unsupported where it does not know it."""
+    if proto.domain not in _STANDARD:
+        raise Unsupported(f"domain '{proto.domain}'")
+    schema = schema_of(proto.op_type, opset)
+    if schema is None:
+        raise Unsupported("not an operator of this opset")
+    return schema
 
 
 def _names(graph: Any) -> Iterator[str | bytes]:
