@@ -19,7 +19,10 @@ Arrays = dict[str, numpy.ndarray]
 
 @dataclass(frozen=True)
 class Case:
-    """A graph, what its inputs hold, the sizes it is called at in order, and threads."""
+    """A graph, what its inputs hold, the sizes it is called at in order, and threads.
+
+    With `specials` inputs hold infinities and NaN; with `eager` all launches are parallel.
+    """
 
     graph: Graph
     domains: Mapping[str, Domain]
@@ -27,6 +30,7 @@ class Case:
     threads: int
     seed: int
     specials: bool = False
+    eager: bool = False
 
     def inputs(self, sizes: Mapping[str, int]) -> Arrays | None:
         """Data for a call; None where an index has no axis to point into."""
@@ -46,7 +50,8 @@ class Case:
         lines = [print_graph(self.graph).rstrip()]
         held = {n: d for n, d in self.domains.items() if n in self.graph.inputs}
         lines += [f"# {n} holds: {d}" for n, d in held.items() if d.kind != "normal"]
-        lines.append(f"# threads {self.threads}, seed {self.seed}")
+        flags = f"{', specials' * self.specials}{', eager' * self.eager}"
+        lines.append(f"# threads {self.threads}, seed {self.seed}{flags}")
         lines += [f"# called at {point}" for point in self.points]
         return "\n".join(lines)
 
@@ -73,7 +78,8 @@ def draw(
         values = numbers.integers(edge.min, edge.max, shape, dtype, endpoint=True)
         ends = numbers.choice(numpy.array([edge.min, edge.max, -1, 0, 1], dtype), shape)
         return numpy.where(numbers.random(shape) < 0.3, ends, values)
-    return numpy.asarray(numbers.integers(-4, 5, shape)).astype(dtype)
+    low = 0 if kind.dtype.kind == "uint" else -4
+    return numpy.asarray(numbers.integers(low, 5, shape)).astype(dtype)
 
 
 def normal(

@@ -146,12 +146,15 @@ def cast(m: Maker) -> Value | None:
     x = m.pick()
     if x is None:
         return None
-    to = m.one((ad.float32, ad.float32, ad.float64, ad.int64, ad.int32, boolean))
+    to = m.one((ad.float32, ad.float32, ad.float64, ad.int64, ad.int32, boolean) * 3 + (
+        ad.float16, ad.int8, ad.uint8, ad.int16))
     made = m.builder.cast(x, to=to)
     if to.is_float:
         exact = x.dtype == boolean or (x.dtype.is_float and x.dtype.bits <= to.bits)
         return m.keep_exact(made, x) if exact else made
     if not m.is_exact(x) or (x.dtype.is_float and m.specials and to != boolean):
+        return None
+    if x.dtype.is_float and to.kind == "uint":  # negative numbers have no place there
         return None
     return m.keep_exact(made, x)
 

@@ -9,7 +9,7 @@ from typing import Any
 from anydim.base.errors import UserError
 from anydim.frontends.builder import Value
 from anydim.graph.nodes import Graph
-from tests.fuzz import combining, elementwise, patterns, shapes
+from tests.fuzz import combining, elementwise, patterns, positions, shapes
 from tests.fuzz.case import Case
 from tests.fuzz.maker import MOST_RANK, Maker
 from tests.fuzz.points import random_points
@@ -30,8 +30,9 @@ FAMILIES: dict[str, Weighted] = {
         (1.5, shapes.concat), (0.5, shapes.tile), (1, shapes.pad), (0.4, shapes.trilu),
     ),
     "positions": (
-        (1, shapes.gather), (0.5, shapes.gather_elements), (0.3, shapes.gather_nd),
-        (0.2, shapes.one_hot), (0.5, shapes.source), (0.4, shapes.mask),
+        (1, positions.gather), (0.5, positions.gather_computed),
+        (0.5, positions.gather_elements), (0.3, positions.gather_nd),
+        (0.2, positions.one_hot), (0.5, positions.source), (0.4, positions.mask),
     ),
     "rows": (
         (4, combining.reduce), (0.6, combining.reduce_integer), (0.3, combining.reduce_bool),
@@ -44,7 +45,8 @@ FAMILIES: dict[str, Weighted] = {
         (0.8, combining.einsum), (0.4, patterns.gated), (0.4, patterns.feed_forward),
     ),
     "models": (
-        (1, patterns.attention), (0.7, patterns.gelu), (0.2, patterns.rotary),
+        (1, patterns.attention), (0.7, patterns.attention_of_one_projection),
+        (0.7, patterns.projected), (0.7, patterns.gelu), (0.2, patterns.rotary),
         (0.3, patterns.embedding),
     ),
 }  # fmt: skip
@@ -69,9 +71,10 @@ def random_case(seed: int) -> Case:
         wanted -= step(m, makers)
     graph = with_outputs(m)
     points = random_points(m.random, graph)
-    threads = 2 if m.chance(0.35) else 1
+    threads = m.random.choice((1, 1, 1, 2, 2, 3))
+    eager = threads > 1 and m.chance(0.7)
     domains = {name: domain for name, domain in m.domains.items() if name in graph.inputs}
-    return Case(graph, domains, points, threads, seed, m.specials)
+    return Case(graph, domains, points, threads, seed, m.specials, eager)
 
 
 def step(m: Maker, makers: Sequence[tuple[float, Callable[[Maker], Any]]]) -> int:

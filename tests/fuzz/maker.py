@@ -111,13 +111,19 @@ class Maker:
 
     def shape(self, low: int = 0, high: int = 4) -> Shape:
         rank = self.random.randint(low, high)
-        return tuple(self.size() for _ in range(rank))
+        sizes = [self.size() for _ in range(rank)]
+        if sizes and self.chance(0.05):
+            dim = self.random.choice(self.dims)
+            sizes[0] = self.random.choice((dim + 1, dim * 2, dim * 3 + 2))
+        return tuple(sizes)
 
     def input(
         self, shape: Shape | None = None, dtype: DType | None = None, domain: Domain | None = None
     ) -> Value:
         """A new input."""
-        kinds = (ad.float32,) * 12 + (ad.float64, ad.int64, ad.int32, boolean)
+        kinds = (ad.float32,) * 26 + (ad.float64, ad.int64, ad.int32, boolean) * 2 + (
+            ad.float16, ad.int8, ad.uint8, ad.int16
+        )  # fmt: skip
         dtype = dtype or self.random.choice(kinds)
         shape = self.shape(0 if self.chance(0.1) else 1) if shape is None else shape
         value = self.builder.input(f"x{len(self.domains)}", dtype, shape)
@@ -137,7 +143,7 @@ class Maker:
         if dtype == boolean:
             array = numbers.random(tuple(shape)) < 0.5
         elif dtype.is_integer:
-            array = numbers.integers(-4, 5, tuple(shape))
+            array = numbers.integers(0 if dtype.kind == "uint" else -4, 5, tuple(shape))
         else:
             array = numbers.standard_normal(tuple(shape)) * self.random.choice((0.25, 1.0))
         value = self.builder.constant(numpy.asarray(array).astype(dtype.numpy))
@@ -150,12 +156,16 @@ class Maker:
             number = self.random.choice(NUMBERS)
         if not self.chance(0.2):
             return self.scalar(dtype, number)
+        if dtype.kind == "uint":
+            number = abs(number)
         value = self.builder.constant(numpy.full((1,), number, dtype.numpy))
         self.exact.add(value.name)
         return value
 
     def scalar(self, dtype: DType, number: float) -> Value:
         """A constant of rank 0."""
+        if dtype.kind == "uint":
+            number = abs(number)
         value = self.builder.constant(numpy.full((), number, dtype.numpy))
         self.exact.add(value.name)
         return value
@@ -189,6 +199,8 @@ class Maker:
             shape = [self.grown(s, w) for s, w in zip(shape, value.shape[-len(shape) :])]
             if self.chance(0.08) and len(shape) == len(value.shape) < 4:
                 shape = [self.size(), *shape]
+            if self.chance(0.03) and shape:  # broadcasts only at some sizes
+                shape[self.random.randrange(len(shape))] = self.random.choice(self.dims)
         return self.make(shape, dtype)
 
     def grown(self, size: Size, across: Size) -> Size:

@@ -36,6 +36,62 @@ def attention(m: Maker) -> Value | tuple[Value, ...]:
     return (out, weights) if m.chance(0.15) else out
 
 
+def attention_of_one_projection(m: Maker) -> Value:
+    """Queries, keys and values from one product, split; fewer heads of keys perhaps; a cache."""
+    g, heads, depth = m.builder, m.one((1, 2, 4)), m.one((4, 8, 16))
+    batch, length, width = m.size(), m.size(), m.one((6, 16, 33))
+    shared = m.one([n for n in (1, 2, 4) if heads % n == 0])
+    x = m.input((batch, length, as_size(width)), ad.float32)
+    columns = [heads * depth, shared * depth, shared * depth]
+    y = g.matmul(x, m.constant((width, sum(columns)), x.dtype))
+    if m.chance(0.6):
+        y = y + m.constant((sum(columns),), x.dtype)
+    parts = g.split(y, axis=2, sizes=tuple(columns))
+    q, k, v = (
+        g.transpose(g.reshape(part, shape=(batch, length, -1, depth)), perm=(0, 2, 1, 3))
+        for part in parts
+    )
+    keys = length
+    if m.chance(0.4):
+        past = m.size()
+        k, v = (
+            g.concat(m.input((batch, as_size(shared), past, as_size(depth)), x.dtype), new, axis=2)
+            for new in (k, v)
+        )
+        keys = past + length
+    if shared != heads:
+        k, v = (repeated(m, heads // shared, new) for new in (k, v))
+    scores = g.matmul(q, g.transpose(k, perm=(0, 1, 3, 2))) / math.sqrt(depth)
+    scores = masked(m, scores, batch, length, keys)
+    out = g.transpose(g.matmul(softmax(m, scores), v), perm=(0, 2, 1, 3))
+    return g.reshape(out, shape=(batch, length, heads * depth))
+
+
+def repeated(m: Maker, times: int, x: Value) -> Value:
+    """Each head several times."""
+    g, (batch, heads, length, depth) = m.builder, x.shape
+    wide = g.expand(g.unsqueeze(x, axes=(2,)), shape=(batch, heads, times, length, depth))
+    return g.reshape(wide, shape=(batch, heads * times, length, depth))
+
+
+def projected(m: Maker) -> Value:
+    """A product of rows seen as a matrix, and what models do with the result."""
+    g, x = m.builder, m.float(3, 3)
+    batch, length, width = x.shape
+    heads, depth = m.one((2, 3)), m.one((4, 8))
+    flat = g.reshape(x, shape=(batch * length, width)) if m.chance(0.5) else x
+    if m.chance(0.2):
+        flat = getattr(g, m.one(("relu", "neg")))(flat)
+    y = g.matmul(flat, m.make((width, as_size(heads * depth)), x.dtype))
+    if m.chance(0.6):
+        y = y + m.constant((heads * depth,), x.dtype)
+    if m.chance(0.3):
+        y = y * 0.25
+    y = g.reshape(y, shape=(batch, length, heads, depth))
+    y = g.transpose(y, perm=m.one(((0, 2, 1, 3), (0, 2, 3, 1), (2, 0, 1, 3))))
+    return y + m.mate(y, narrow=True) if m.chance(0.3) else y
+
+
 def head(
     m: Maker, batch: Size, length: Size, heads: Size, depth: Size, dtype: ad.DType
 ) -> Value:

@@ -25,6 +25,8 @@ def random_points(chance: random.Random, graph: Graph) -> tuple[Sizes, ...]:
     ]
     points.append({dim.name: max(dim.lo, 1) for dim in graph.box.dims})
     points.append({**chance.choice(points), **least(chance, graph)})
+    alike = chance.choice(INTERESTING[:12])
+    points.append({dim.name: alike if alike in dim else dim.lo for dim in graph.box.dims})
     points.append(chance.choice(points))
     chance.shuffle(points)
     return tuple(points)

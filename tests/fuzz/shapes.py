@@ -1,12 +1,10 @@
-"""Random movement: views, joins, parts, repeats, positions that are data, sizes as data."""
+"""Random movement: views, joins, parts, repeats."""
 
 from __future__ import annotations
 
-import anydim as ad
-from anydim.base.dtypes import boolean
 from anydim.frontends.builder import Value
-from anydim.sizes import Size, as_size, maximum, minimum, product
-from tests.fuzz.maker import MOST_RANK, Domain, Maker
+from anydim.sizes import Size, Truth, as_size, minimum, prove
+from tests.fuzz.maker import MOST_RANK, Maker
 
 
 def moved(m: Maker, x: Value, made: Value) -> Value:
@@ -197,8 +195,8 @@ def pad(m: Maker) -> Value | None:
     before = [m.random.randint(low, 2) if m.chance(0.5) else 0 for _ in x.shape]
     after = [m.random.randint(low, 2) if m.chance(0.5) else 0 for _ in x.shape]
     if mode != "constant":  # an empty axis has no element to repeat
-        lows = [m.builder._box.dim(s) for size in x.shape for s in size.symbols]
-        if any(dim.lo == 0 for dim in lows) or any(s.constant == 0 for s in x.shape):
+        box = m.builder._box
+        if any(prove(size, ">=", 1, box) is not Truth.PROVED for size in x.shape):
             return None
     operands = [x]
     if mode == "constant" and m.chance(0.5):
@@ -212,84 +210,3 @@ def trilu(m: Maker) -> Value | None:
     if x is None:
         return None
     return moved(m, x, m.builder.trilu(x, upper=m.chance(0.5), k=m.random.randint(-2, 2)))
-
-
-def index(
-    m: Maker, shape: tuple[Size, ...], extent: Size, dtype: ad.DType | None = None
-) -> Value:
-    """An input of indices into an axis."""
-    dtype = dtype or (ad.int64 if m.chance(0.7) else ad.int32)
-    return m.input(shape, dtype, Domain("index", extent, m.chance(0.3)))
-
-
-def gather(m: Maker) -> Value | None:
-    x = m.pick(lambda v: 1 <= len(v.shape) <= 3)
-    if x is None:
-        return None
-    axis = m.random.randrange(len(x.shape))
-    places = index(m, m.shape(0, 2), x.shape[axis])
-    return moved(m, x, m.builder.gather(x, places, axis=axis))
-
-
-def gather_elements(m: Maker) -> Value | None:
-    x = m.pick(lambda v: 1 <= len(v.shape) <= 3)
-    if x is None:
-        return None
-    axis = m.random.randrange(len(x.shape))
-    shape = list(x.shape)
-    shape[axis] = m.size()
-    places = index(m, tuple(shape), x.shape[axis])
-    return moved(m, x, m.builder.gather_elements(x, places, axis=axis))
-
-
-def gather_nd(m: Maker) -> Value | None:
-    """Elements or rows at pairs of indices, or at single ones, below batch axes perhaps."""
-    x = m.pick(lambda v: 2 <= len(v.shape) <= 4)
-    if x is None:
-        return None
-    batch = m.random.randint(0, 1)
-    depth = m.random.randint(1, min(2, len(x.shape) - batch))
-    shape = (*x.shape[:batch], *m.shape(0, 1))
-    extents = x.shape[batch : batch + depth]
-    places = [m.builder.unsqueeze(index(m, shape, e, ad.int64), axes=(-1,)) for e in extents]
-    joined = m.builder.concat(*places, axis=len(shape)) if depth > 1 else places[0]
-    return moved(m, x, m.builder.gather_nd(x, joined, batch_dims=batch))
-
-
-def one_hot(m: Maker) -> Value | None:
-    depth = m.size()
-    places = index(m, m.shape(0, 2), depth)
-    values = m.constant((2,), m.float_type())
-    axis = m.random.randint(-1, len(places.shape))
-    made = m.builder.one_hot(places, values, depth=depth, axis=axis)
-    m.exact.add(made.name)
-    return made
-
-
-def source(m: Maker) -> Value:
-    """A tensor made from sizes alone."""
-    g, kind = m.builder, m.one(("range", "fill", "size_tensor"))
-    if kind == "range":
-        made = g.range(
-            start=m.one((0, 1, -3)), step=m.one((1, 2, -1)), count=m.size(),
-            dtype=m.one((ad.int64, ad.int32, ad.float32)),
-        )  # fmt: skip
-    elif kind == "fill":
-        value, dtype = m.one(((0.5, ad.float32), (-2.0, ad.float32), (3, ad.int64)))
-        made = g.fill(shape=m.shape(0, 3), value=value, dtype=dtype)
-    else:
-        values = (m.one(m.dims), product(m.dims[:2]) + 1, maximum(m.dims[0], 4))
-        made = g.size_tensor(values=values, dtype=m.one((ad.int64, ad.float32)))
-    m.exact.add(made.name)
-    return made
-
-
-def mask(m: Maker) -> Value:
-    """Booleans from positions, as causal masks are made."""
-    g = m.builder
-    rows, columns = (g.range(count=m.size(), dtype=ad.int64) for _ in range(2))
-    rows = g.unsqueeze(rows, axes=(1,))
-    made = m.one((g.less_equal, g.greater, g.equal))(columns, rows)
-    assert made.dtype == boolean
-    m.exact.update((rows.name, columns.name, made.name))
-    return made

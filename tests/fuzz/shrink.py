@@ -35,7 +35,9 @@ def shrink(case: Case, failure: Failure, judge: Judge, most: int = 250) -> tuple
 def candidates(case: Case) -> Iterator[Case]:
     """Cases a step smaller, the boldest first."""
     if case.threads > 1:
-        yield replace(case, threads=1)
+        yield replace(case, threads=1, eager=False)
+    if case.specials:
+        yield replace(case, specials=False)
     if len(case.points) > 1:
         yield from (replace(case, points=(point,)) for point in case.points)
     for graph in graphs(case.graph):
