@@ -1,11 +1,10 @@
-"""Promise: as a real process the command line starts fast and keeps its output clean."""
+"""Promise: as a real process the command line starts light and keeps its output clean."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ import pytest
 from tests.unit.cli import tiny
 
 SOURCE = str(Path(__file__).resolve().parents[3] / "src")
-HELP_SECONDS = 0.4
-NOISE = 3  # how much slower a busy machine may be before the test says so
+HEAVY = ("onnx", "llvmlite", "lark", "onnxruntime", "torch")  # what help must not wait for
 
 
 def anydim(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -31,14 +29,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tiny.write(tmp_path_factory.mktemp("process") / "tiny.onnx"))
 
 
-def test_help_comes_at_once() -> None:
-    anydim("--help")
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        assert anydim("--help").returncode == 0
-        seconds.append(time.perf_counter() - start)
-    assert min(seconds) < NOISE * HELP_SECONDS
+def test_help_loads_nothing_heavy() -> None:
+    program = (
+        "import sys, anydim.cli\n"
+        "try: anydim.cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print('heavy:', [name for name in sys.argv[1:] if name in sys.modules])"
+    )
+    command = [sys.executable, "-c", program, *HEAVY]
+    variables = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+    assert done.stdout.splitlines()[-1] == "heavy: []"
 
 
 def test_results_and_progress_do_not_mix(model: str) -> None:

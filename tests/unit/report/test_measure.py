@@ -33,7 +33,7 @@ def test_a_ratio_is_taken_within_its_round() -> None:
 
 def test_times_are_seconds() -> None:
     times = interleaved({"nap": lambda: time.sleep(0.01)}, rounds=2, seconds=0.05)
-    assert 0.01 <= times.median("nap") < 0.1
+    assert 0.01 <= times.median("nap") < 10  # milliseconds would be 10 or more
 
 
 def test_a_stream_meets_every_engine_once() -> None:
