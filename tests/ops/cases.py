@@ -4,36 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from anydim.base.dtypes import boolean, float32, int32, int64
 from anydim.sizes import as_size
+from tests.ops import window_cases
+from tests.ops.case import Case, case, sized
 
 N, M = as_size("n"), as_size("m")
 FAR = 1 << 62
-
-
-@dataclass(frozen=True)
-class Case:
-    """`reference` takes the inputs as arrays (floats as float64) and the keywords n and m."""
-
-    inputs: tuple[str, ...]
-    reference: Callable[..., Any]
-    attributes: dict[str, Any] = field(default_factory=dict)
-    low: int = 0  # of integer data
-    high: int = 9
-
-
-def case(*inputs: str, to: Callable[..., Any], low: int = 0, high: int = 9, **attributes: Any):
-    return Case(inputs, lambda *a, n, m: to(*a), attributes, low, high)
-
-
-def sized(*inputs: str, to: Callable[..., Any], low: int = 0, high: int = 9, **attributes: Any):
-    """A case whose reference depends on the sizes."""
-    return Case(inputs, to, attributes, low, high)
 
 
 def unary(function: Callable[[Any], Any], dtype: str = "float32") -> list[Case]:
@@ -201,6 +182,7 @@ CASES: dict[str, list[Case]] = {
         ("bij,bjk->bki", "float32[n, 2, m]", "float32[n, m, 3]"), ("ij->", "float32[n, m]"),
         ("...ij,...j->...i", "float32[n, 2, m]", "float32[1, m]"), ("ba", "float32[n, m]"),
         ("i,j,k->kij", "float32[n]", "float32[m]", "float32[2]"), ("Aa->aA", "float32[n, 2]"))],
+    **window_cases.CASES,
     # views and movement
     "transpose": [case("float32[n, 3, m]", perm=(2, 0, 1), to=lambda x: x.transpose(2, 0, 1)),
                   case("float32[n, m]", to=np.transpose), case("float32[]", to=np.transpose)],

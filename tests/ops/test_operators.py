@@ -18,7 +18,8 @@ from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.lang.tree import TensorType
 from anydim.sizes import as_size
-from tests.ops.cases import CASES, Case
+from tests.ops.case import Case
+from tests.ops.cases import CASES
 
 SIZES = [(0, 1), (1, 1), (7, 2), (8, 0), (9, 5), (13, 3)]
 ALL = [(name, number) for name, cases in CASES.items() for number in range(len(cases))]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, int64
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator, Writer
-from anydim.ops import contractions, elements, indexing, joins, reductions, shapes
+from anydim.ops import contractions, elements, indexing, joins, reductions, shapes, windows
 from anydim.ops.reductions import Reduction, Softmax
 
 _REDUCED: dict[str, object] = {"axes": None, "keepdims": False}
+_WINDOW: dict[str, object] = {"strides": None, "dilations": None, "pads": None}
+_POOL = {**_WINDOW, "kernel": REQUIRED, "ceil": False}
 _POSITIVE = (0.1, 4.0)
 
 
@@ -57,6 +59,11 @@ RECORDS = (
     _row("gemm", "contraction", contractions.gemm,
          {"alpha": 1.0, "beta": 1.0, "transpose_a": False, "transpose_b": False}),
     _row("einsum", "contraction", contractions.einsum, {"equation": REQUIRED}),
+    # windows
+    _row("conv", "window", windows.convolution, {**_WINDOW, "groups": 1}),
+    _row("max_pool", "window", windows.max_pool, _POOL),
+    _row("average_pool", "window", windows.average_pool, {**_POOL, "count_padding": False}),
+    _row("lp_pool", "window", windows.lp_pool, {**_POOL, "p": 2}),
     # views and other movement
     _row("transpose", "view", shapes.transpose, {"perm": None}),
     _row("reshape", "view", shapes.reshape, {"shape": REQUIRED}),

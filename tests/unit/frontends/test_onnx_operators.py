@@ -110,6 +110,21 @@ ROWS = {
                          node("d = Unsqueeze(c, a)"), node("z = Mul(x, d)")], {"a": i64([-1])}),
     "Size": (13, X, [node("z = Size(x)")], {}),
     "Shape": (15, X, [node("z = Shape(x)", start=-2)], {}),
+    # windows
+    "Conv": (18, ["x f[n, 3, m, 5]"], [
+        node("z = Conv(x, w, b)", pads=[1, 2, 1, 0], strides=[2, 1], dilations=[1, 2])],
+        {"w": np.float32(np.arange(36).reshape(2, 3, 3, 2) % 5), "b": np.float32([1, 2])}),
+    "Conv groups": (11, ["x f[n, 4, m, 5]"], [
+        node("z = Conv(x, w)", group=2, auto_pad="SAME_UPPER", kernel_shape=[2, 3])],
+        {"w": np.float32(np.arange(48).reshape(4, 2, 2, 3) % 7)}),
+    "MaxPool": (12, ["x f[n, 2, m, 5]"], [
+        node("z = MaxPool(x)", kernel_shape=[2, 3], strides=[2, 1], pads=[1, 1, 0, 1])], {}),
+    "AveragePool": (19, ["x f[n, 2, 7, 5]"], [
+        node("z = AveragePool(x)", kernel_shape=[2, 3], pads=[1, 1, 0, 1],
+             count_include_pad=1)], {}),
+    "LpPool": (18, ["x f[n, 2, 6]"], [node("z = LpPool(x)", kernel_shape=[2], p=3)], {}),
+    "GlobalAveragePool": (18, ["x f[n, 2, 3, 4]"], [node("z = GlobalAveragePool(x)")], {}),
+    "GlobalMaxPool": (18, ["x f[n, 2, 3, 4]"], [node("z = GlobalMaxPool(x)")], {}),
     # operators that the standard writes in terms of others
     "RMSNormalization": (23, X, [node("z = RMSNormalization(x, s)", axis=1)], {
         "s": np.ones((3, 1), np.float32)}),
@@ -146,7 +161,7 @@ ROWS = {
 
 # The reference refuses to reduce nothing to its extreme, and to reshape nothing by -1.
 NOT_EMPTY = {"ReduceMax", "ReduceMin", "ReduceMax 13", "ReduceMin 13", "Flatten", "Reshape zero",
-             "Reshape shape", "GroupNormalization",
+             "Reshape shape", "GroupNormalization", "GlobalAveragePool",
              "SoftmaxCrossEntropyLoss"}  # fmt: skip
 
 

@@ -13,6 +13,7 @@ import numpy
 
 from anydim.base.dtypes import DType, boolean, uint8
 from anydim.frontends.onnx import shape_operators as shapes
+from anydim.frontends.onnx import window_operators as windows
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.emitting import Known
 from anydim.frontends.onnx.tensors import Unsupported, element_type, read_tensor
@@ -240,6 +241,7 @@ OPERATORS: dict[str, Build] = {
     **{theirs: same(ours, 2) for theirs, ours in _BINARY.items()},
     **{theirs: reduction(ours, 18) for theirs, ours in _REDUCTIONS.items()},
     "ReduceSum": reduction("reduce_sum", 13),
+    "AveragePool": windows.pool("average_pool", count_padding="count_include_pad"),
     "BatchNormalization": batch_norm,
     "BitShift": shift,
     "Cast": cast,
@@ -249,6 +251,7 @@ OPERATORS: dict[str, Build] = {
     "Concat": shapes.concat,
     "Constant": constant,
     "ConstantOfShape": shapes.constant_of_shape,
+    "Conv": windows.convolution,
     "Dropout": dropout,
     "Einsum": einsum,
     "Elu": same("elu", 1, alpha="alpha"),
@@ -259,13 +262,17 @@ OPERATORS: dict[str, Build] = {
     "GatherND": same("gather_nd", 2, batch_dims="batch_dims"),
     "Gelu": gelu,
     "Gemm": gemm,
+    "GlobalAveragePool": windows.global_pool("reduce_mean"),
+    "GlobalMaxPool": windows.global_pool("reduce_max"),
     "HardSigmoid": same("hard_sigmoid", 1, alpha="alpha", beta="beta"),
     "Identity": passed_on,
     "IsInf": is_inf,
     "LayerNormalization": layer_norm,
     "LeakyRelu": same("leaky_relu", 1, alpha="alpha"),
     "LogSoftmax": softmax("log_softmax"),
+    "LpPool": windows.pool("lp_pool", p="p"),
     "Max": chain("maximum"),
+    "MaxPool": windows.pool("max_pool"),
     "Mean": mean,
     "Min": chain("minimum"),
     "Mod": modulo,

@@ -1,0 +1,283 @@
+"""Texts of the operators that slide a window along the axes after the second: convolution and
+pooling.
+
+Result place o along an axis reads the places o * stride - before + k * dilation, for k in the
+window. What lies outside of x is padding: a read with a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anydim.base.dtypes import DType
+from anydim.base.errors import GraphError
+from anydim.graph.operator import Attributes, Types, Written
+from anydim.ops.writing import (
+    declared,
+    definition,
+    expect_inputs,
+    expect_rank,
+    numbered,
+    parameter,
+    ranges,
+    read,
+    target,
+)
+from anydim.sizes import (
+    Box,
+    Guard,
+    Size,
+    Truth,
+    as_size,
+    ceil_div,
+    maximum,
+    minimum,
+    prove,
+    simplify,
+)
+
+PADDINGS = ("same_upper", "same_lower", "valid")
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window of `reach` places along one axis: how it moves, what it may read outside."""
+
+    extent: Size  # of x along the axis
+    kernel: Size
+    stride: int
+    dilation: int
+    before: Size
+    after: Size
+    count: Size  # of the result along the axis
+    padded: bool  # whether it may read outside
+
+    def place(self, result: str, kernel: str, before: str) -> str:
+        """The place in x that a result's index and a window's index mean."""
+        text = result if self.stride == 1 else f"{result} * {self.stride}"
+        text += f" + {kernel}" if self.dilation == 1 else f" + {kernel} * {self.dilation}"
+        return text if self.before.constant == 0 else f"{text} - {before}"
+
+
+def windows(
+    name: str, shape: Sequence[Size], kernel: Sequence[Size], attributes: Attributes, box: Box,
+) -> list[Window]:  # fmt: skip
+    """The windows along the axes of a shape; GraphError where the attributes do not fit."""
+    rank = len(shape)
+    if rank != len(kernel):
+        raise GraphError(f"operator '{name}': a window of {len(kernel)} axes over {rank} axes")
+    strides = _numbers(name, attributes, "strides", rank)
+    dilations = _numbers(name, attributes, "dilations", rank)
+    pads = attributes["pads"]
+    if isinstance(pads, str):
+        if pads not in PADDINGS:
+            raise GraphError(f"operator '{name}': pads '{pads}' is none of {', '.join(PADDINGS)}")
+        sides: Sequence[Any] = (0,) * (2 * rank)
+    else:
+        sides = (0,) * (2 * rank) if pads is None else pads
+    if len(sides) != 2 * rank:
+        raise GraphError(
+            f"operator '{name}': {len(sides)} pads for {rank} axes, expected {2 * rank}"
+        )
+    made = []
+    for axis in range(rank):
+        before, after = as_size(sides[axis]), as_size(sides[rank + axis])
+        made.append(_window(
+            shape[axis], kernel[axis], strides[axis], dilations[axis], before, after,
+            pads if isinstance(pads, str) else "", bool(attributes.get("ceil")), box,
+        ))  # fmt: skip
+    return made
+
+
+def _window(
+    extent: Size, kernel: Size, stride: int, dilation: int, before: Size, after: Size,
+    padding: str, ceil: bool, box: Box,
+) -> Window:  # fmt: skip
+    reach = simplify((kernel - 1) * dilation + 1, box)
+    if padding.startswith("same"):
+        count = ceil_div(extent, stride)
+        total = simplify(maximum((count - 1) * stride + reach - extent, 0), box)
+        before = total // 2 if padding == "same_upper" else total - total // 2
+        after = total - before
+    else:
+        room = extent + before + after - reach
+        count = room // stride + 1
+        if ceil:  # the last window starts inside x or the padding before it
+            count = minimum(ceil_div(room, stride) + 1, ceil_div(extent + before, stride))
+        count = maximum(count, 0)
+    before, count = simplify(before, box), simplify(count, box)
+    inside = before.constant == 0 and not ceil and (
+        after.constant == 0 and prove(extent, ">=", reach, box) is Truth.PROVED
+    )  # fmt: skip
+    return Window(extent, kernel, stride, dilation, before, after, count, not inside)
+
+
+def _numbers(name: str, attributes: Attributes, word: str, rank: int) -> tuple[int, ...]:
+    """An attribute of a positive number per axis; 1 everywhere when it is not given."""
+    values = attributes[word]
+    values = (1,) * rank if values is None else tuple(values)
+    if len(values) != rank or not all(isinstance(v, int) and v > 0 for v in values):
+        raise GraphError(f"operator '{name}': {word} {values} for {rank} axes, expected numbers >0")
+    return values
+
+
+def _values(made: Sequence[Window]) -> dict[str, Size]:
+    """The sizes that the text names: of the result, and of the padding before x."""
+    values = {f"S{axis}": window.count for axis, window in enumerate(made)}
+    values |= {
+        f"B{axis}": window.before for axis, window in enumerate(made) if window.before.constant != 0
+    }
+    return values
+
+
+def _places(made: Sequence[Window]) -> list[str]:
+    return [w.place(f"o{axis}", f"k{axis}", f"B{axis}") for axis, w in enumerate(made)]
+
+
+def _padded(text: str, made: Sequence[Window], value: str) -> str:
+    return f"({text} else {value})" if any(window.padded for window in made) else text
+
+
+def convolution(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x[n, c, ...] convolved with w[m, c/groups, ...], plus a bias per channel m.
+
+    `pads` are the counts before all axes, then after them, or 'same_upper', 'same_lower', 'valid'.
+    """
+    expect_inputs("conv", types, 2, 3)
+    rank = types[0].rank - 2
+    if rank < 1:
+        raise GraphError(f"operator 'conv': x is {types[0]}, expected at least 3 axes")
+    expect_rank("conv", types[1], rank + 2, "w")
+    made = windows("conv", types[0].shape[2:], types[1].shape[2:], attributes, box)
+    group = attributes["groups"]
+    channels, inner = types[0].shape[1], types[1].shape[1]
+    guards = [Guard(channels, "==", inner * group, "a convolution's weights fit its channels")]
+    parameters, channel = _grouped(types, group, guards)
+    outer, steps = numbered("o", rank), numbered("k", rank)
+    place = [*_places(made)]
+    value = _padded(read("x", ["n", channel, *place]), made, "0")
+    where = ranges([*zip(outer, numbered("S", rank)), *zip(["c", *steps], _reduced(rank))])
+    result = ["n", "m", *outer]
+    where = f"{where}, n in 0:N, m in 0:M"
+    statement = f"+=! {value} * {read('w', ['m', 'c', *steps])}{where}"
+    values = _values(made)
+    if len(types) == 3:
+        expect_rank("conv", types[2], 1, "the bias")
+        parameters.append("T(M) b")
+        statements = [
+            f"{target('t', result)} {statement}",
+            f"{target('y', result)} = {read('t', result)} + b(m)",
+        ]
+    else:
+        statements = [f"{target('y', result)} {statement}"]
+    text = definition("conv", parameters, statements, declared(values))
+    return Written(text, values, tuple(guards))
+
+
+def _reduced(rank: int) -> list[str]:
+    return ["K", *numbered("W", rank)]
+
+
+def _grouped(types: Types, group: int, guards: list[Guard]) -> tuple[list[str], str]:
+    """The parameters x and w, and the channel of x that output channel m and index c mean."""
+    rank = types[0].rank - 2
+    x, w = ["N", "C", *numbered("H", rank)], ["M", *_reduced(rank)]
+    parameters = [parameter("x", x), parameter("w", w)]
+    if group == 1:
+        x[1] = "K"
+        return [parameter("x", x), parameter("w", w)], "c"
+    outputs = types[1].shape[0]
+    share = outputs.divide_exactly(group)
+    if not isinstance(group, int) or group < 1 or share is None or share.constant is None:
+        raise GraphError(
+            f"operator 'conv': {outputs} output channels in {group} groups",
+            "the number of output channels has to be a constant multiple of groups",
+        )
+    block = "m" if share.constant == 1 else f"(m // {max(share.constant, 1)})"
+    inner = types[1].shape[1].constant
+    return parameters, block if inner == 1 else f"{block} * K + c"
+
+
+# ---- pooling -----------------------------------------------------------------------------------
+
+
+def _pool(
+    name: str, types: Types, attributes: Attributes, box: Box
+) -> tuple[list[Window], list[str], str, str, str]:
+    """(windows, result indices, read of x, ranges, parameter) of a pool."""
+    expect_inputs(name, types, 1, 1)
+    rank = types[0].rank - 2
+    if rank < 1:
+        raise GraphError(f"operator '{name}': x is {types[0]}, expected at least 3 axes")
+    kernel = [as_size(size) for size in attributes["kernel"]]
+    if not all((size.constant or 0) > 0 for size in kernel):
+        raise GraphError(f"operator '{name}': a window of {attributes['kernel']}, expected sizes")
+    made = windows(name, types[0].shape[2:], kernel, attributes, box)
+    value = read("x", ["n", "c", *_places(made)])
+    sizes = [str(window.kernel) for window in made]
+    where = ranges([
+        ("n", "N"), ("c", "C"), *zip(numbered("o", rank), numbered("S", rank)),
+        *zip(numbered("k", rank), sizes),
+    ])  # fmt: skip
+    names = ["N", "C", *numbered("H", rank)]
+    return made, ["n", "c", *numbered("o", rank)], value, where, parameter("x", names)
+
+
+def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The largest element in each window; padding never wins."""
+    made, result, value, where, own = _pool("max_pool", types, attributes, box)
+    lowest = _lowest(types[0].dtype)
+    statement = f"{target('y', result)} max=! {_padded(value, made, lowest)}{where}"
+    values = _values(made)
+    return Written(definition("max_pool", [own], [statement], declared(values)), values)
+
+
+def _lowest(dtype: DType) -> str:
+    if dtype.is_float:
+        return "(-inf)"
+    return "0" if dtype.kind == "uint" else f"(-{(1 << (dtype.bits - 1)) - 1} - 1)"
+
+
+def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The mean of each window; padding counts as zeros with `count_padding`, not at all without."""
+    made, result, value, where, own = _pool("average_pool", types, attributes, box)
+    count_padding = bool(attributes["count_padding"])
+    statements = [f"{target('t', result)} +=! {_padded(value, made, '0')}{where}"]
+    counts = []
+    for axis, window in enumerate(made):
+        ceil = bool(attributes["ceil"])
+        if not window.padded or (count_padding and not ceil):
+            counts.append(str(window.kernel))
+            continue
+        place = window.place(f"o{axis}", f"k{axis}", f"B{axis}")
+        inside = f"{place} < H{axis} + A{axis}" if count_padding else (
+            f"{place} >= 0 && {place} < H{axis}"
+        )  # fmt: skip
+        statements.append(
+            f"n{axis}(o{axis}) +=! {inside} ? 1 : 0"
+            f" where o{axis} in 0:S{axis}, k{axis} in 0:{window.kernel}"
+        )
+        counts.append(f"n{axis}(o{axis})")
+    statements.append(
+        f"{target('y', result)} = {read('t', result)} / cast<T>({' * '.join(counts)})"
+    )
+    values = _values(made)
+    if count_padding and attributes["ceil"]:
+        values |= {f"A{axis}": window.after for axis, window in enumerate(made) if window.padded}
+    return Written(definition("average_pool", [own], statements, declared(values)), values)
+
+
+def lp_pool(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The p-norm of each window; padding adds nothing."""
+    made, result, value, where, own = _pool("lp_pool", types, attributes, box)
+    p = attributes["p"]
+    value = f"abs({_padded(value, made, '0')})"
+    total = read("t", result)
+    element, root = {1: (value, total), 2: (f"{value} * {value}", f"sqrt({total})")}.get(
+        p, (f"pow({value}, cast<T>({p}))", f"pow({total}, 1 / cast<T>({p}))")
+    )
+    statements = [f"{target('t', result)} +=! {element}{where}", f"{target('y', result)} = {root}"]
+    values = _values(made)
+    return Written(definition("lp_pool", [own], statements, declared(values)), values)

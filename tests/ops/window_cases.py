@@ -1,0 +1,133 @@
+"""Operators that slide windows, and what numpy says they mean: one window after the other."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+
+from tests.ops.case import Case, case
+
+
+def windows(
+    x: Any, kernel: Any, strides: Any = None, dilations: Any = None, pads: Any = None,
+    ceil: bool = False, value: float = 0,
+) -> Any:  # fmt: skip
+    """[n, c, *result, *kernel]: what each window sees; `value` in the padding and beyond."""
+    rank = len(kernel)
+    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    sizes = x.shape[2:]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    if isinstance(pads, str):
+        pads = padding(pads, sizes, reach, strides)
+    pads = pads or (0,) * (2 * rank)
+    sides = list(zip(pads[:rank], pads[rank:]))
+    starts = [
+        [p for p in range(0, size + a + b, s)
+         if p + r <= size + a + b + (s - 1 if ceil else 0) and (not ceil or p < size + a)]
+        for size, (a, b), s, r in zip(sizes, sides, strides, reach)
+    ]  # fmt: skip
+    slack = [(a, b + r + s) for (a, b), s, r in zip(sides, strides, reach)]
+    wide = np.pad(x, [(0, 0), (0, 0), *slack], constant_values=value)
+    result = np.zeros((*x.shape[:2], *map(len, starts), *kernel))
+    for place in itertools.product(*(range(len(row)) for row in starts)):
+        seen = tuple(
+            slice(row[p], row[p] + r, d) for row, p, r, d in zip(starts, place, reach, dilations)
+        )
+        result[(slice(None), slice(None), *place)] = wide[(slice(None), slice(None), *seen)]
+    return result
+
+
+def padding(kind: str, sizes: Any, reach: Any, strides: Any) -> tuple[int, ...]:
+    if kind == "valid":
+        return (0,) * (2 * len(sizes))
+    totals = [
+        max((-(-size // s) - 1) * s + r - size, 0) for size, r, s in zip(sizes, reach, strides)
+    ]
+    small, large = [t // 2 for t in totals], [t - t // 2 for t in totals]
+    return tuple([*small, *large] if kind == "same_upper" else [*large, *small])
+
+
+def convolved(x: Any, w: Any, b: Any = None, groups: int = 1, **how: Any) -> Any:
+    rank = x.ndim - 2
+    seen = windows(x, w.shape[2:], **how)
+    own, out = x.shape[1] // groups, w.shape[0] // groups
+    letters, steps = "def"[:rank], "uvw"[:rank]
+    parts = [
+        np.einsum(
+            f"nc{letters}{steps},mc{steps}->nm{letters}",
+            seen[:, g * own : (g + 1) * own], w[g * out : (g + 1) * out],
+        )
+        for g in range(groups)
+    ]  # fmt: skip
+    y = np.concatenate(parts, 1)
+    return y if b is None else y + b.reshape(-1, *[1] * rank)
+
+
+def conv(*kinds: str, **how: Any) -> Case:
+    return case(*kinds, to=lambda *a: convolved(*a, **how), **how)
+
+
+def pooled(finish: Any, value: float = 0, **fixed: Any) -> list[Case]:
+    """The same windows for every pool."""
+
+    def one(kind: str, **how: Any) -> Case:
+        def reference(x: Any) -> Any:
+            own = dict(how)
+            own.pop("count_padding", None)
+            rank = x.ndim - 2
+            seen = windows(x, own.pop("kernel"), **own, value=value)
+            return finish(seen, tuple(range(-rank, 0)))
+
+        return case(kind, to=reference, **how, **fixed)
+
+    return [
+        one("float32[n, 2, m]", kernel=(2,)),
+        one("float32[2, 1, n, m]", kernel=(3, 2), strides=(2, 1), pads=(1, 0, 2, 1)),
+        one("float32[1, 2, n, 5]", kernel=(2, 2), strides=(3, 2), pads=(0, 1, 1, 0), ceil=True),
+        one("float32[1, 1, n, m, 4]", kernel=(2, 1, 2), dilations=(2, 1, 3)),
+        one("float32[1, n, m]", kernel=(3,), strides=(2,), pads="same_lower"),
+    ]
+
+
+def averaged(count_padding: bool) -> list[Case]:
+    """Elements outside are NaN, so that they can be told apart."""
+
+    def mean(seen: Any, axes: Any) -> Any:
+        return np.nanmean(seen, axes)
+
+    if not count_padding:
+        return pooled(mean, np.nan)
+    return [
+        case("float32[n, 2, m]", kernel=(3,), pads=(1, 1), count_padding=True,
+             to=lambda x: windows(x, (3,), pads=(1, 1)).mean(-1)),
+        case("float32[n, 1, 5]", kernel=(4,), strides=(2,), pads=(1, 1), count_padding=True,
+             ceil=True, to=lambda x: np.nanmean(windows(
+                 np.pad(x, ((0, 0), (0, 0), (1, 1))), (4,), (2,), value=np.nan, ceil=True), -1)),
+    ]  # fmt: skip
+
+
+CASES: dict[str, list[Case]] = {
+    "conv": [
+        conv("float32[n, 2, m]", "float32[3, 2, 2]"),
+        conv("float32[2, 3, n, m]", "float32[2, 3, 3, 1]", "float32[2]",
+             strides=(2, 1), dilations=(1, 2), pads=(1, 0, 2, 1)),
+        conv("float32[n, 4, m, 5]", "float32[6, 2, 2, 2]", groups=2, pads=(1, 0, 0, 1)),
+        conv("float32[n, 3, m]", "float32[3, 1, 3]", "float32[3]", groups=3, pads="same_upper"),
+        conv("float32[1, 2, n, m]", "float32[1, 2, 2, 3]", strides=(2, 3), pads="same_lower"),
+        conv("float32[1, 1, n, m, 3]", "float32[2, 1, 2, 1, 2]", pads="valid"),
+        conv("float32[1, m, n]", "float32[2, m, 3]", pads=(1, 1)),
+    ],
+    "max_pool": [
+        *pooled(lambda seen, axes: seen.max(axes), -np.inf),
+        case("int32[n, 1, m]", kernel=(2,), pads=(1, 0), low=-9,
+             to=lambda x: windows(x, (2,), pads=(1, 0), value=-(2**31)).max(-1)),
+    ],
+    "average_pool": [*averaged(False), *averaged(True)],
+    "lp_pool": [
+        *pooled(lambda seen, axes: np.sqrt((seen**2).sum(axes))),
+        *pooled(lambda seen, axes: np.abs(seen).sum(axes), p=1),
+        *pooled(lambda seen, axes: (np.abs(seen) ** 3).sum(axes) ** (1 / 3), p=3),
+    ],
+}  # fmt: skip
