@@ -4,6 +4,7 @@ however wide the loops are; nothing outside the tensor is read, and the next cal
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy
 import onnx
@@ -111,6 +112,21 @@ def test_calls_are_independent(words):
                 words(weight=weight, ids=ids)
         else:
             assert numpy.array_equal(words(weight=weight, ids=ids)["y"], weight[ids])
+
+
+def test_an_error_belongs_to_its_call(words):
+    """Several threads call one model; only those whose index is wrong hear of it."""
+    weight = table(50, 64)
+
+    def call(number):
+        ids = numpy.full((30, 40), 50 + number if number % 2 else number)
+        try:
+            return numpy.array_equal(words(weight=weight, ids=ids)["y"], weight[ids])
+        except ad.InputError as error:
+            return f"index {50 + number} is outside" in str(error) and number % 2 == 1
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(call, range(48)))
 
 
 # ---- what is fused with it ---------------------------------------------------------------------
