@@ -50,6 +50,14 @@ def normalised(x: Any, scale: Any = 1, bias: Any = 0, axes: Any = -1, epsilon: f
     return centred / np.sqrt((centred**2).mean(axes, keepdims=True) + epsilon) * scale + bias
 
 
+def local_response(x: Any, low: int, high: int, alpha: float, beta: float, bias: float) -> Any:
+    """`low` neighbours before each channel and `high` after it."""
+    wide = np.pad(x * x, [(0, 0), (low, high), *[(0, 0)] * (x.ndim - 2)])
+    count, channels = low + high + 1, x.shape[1]
+    total = sum((wide[:, k : k + channels] for k in range(count)), np.zeros_like(x))
+    return x / (bias + alpha * total / count) ** beta
+
+
 def taken(x: Any, indices: Any, axis: int) -> Any:
     return np.take(x, indices.astype(int), axis)
 
@@ -163,6 +171,17 @@ CASES: dict[str, list[Case]] = {
         "float32[n, 3, m]", "float32[3]", "float32[3]", "float32[3]", "float32[3]",
         to=lambda x, s, b, mean, v: (x - mean[:, None]) / np.sqrt(np.abs(v)[:, None] + 1e-5)
         * s[:, None] + b[:, None])],
+    "instance_norm": [case(
+        "float32[n, 3, m, 2]", "float32[3]", "float32[3]",
+        to=lambda x, s, b: normalised(x, s[:, None, None], b[:, None, None], (2, 3)))],
+    "local_response_norm": [
+        case("float32[n, 4, m]", count=N * 0 + 3, alpha=0.5, beta=0.5, bias=2.0,
+             to=lambda x: local_response(x, 1, 1, 0.5, 0.5, 2.0)),
+        case("float32[n, m, 2, 3]", count=N * 0 + 4, alpha=2.0,
+             to=lambda x: local_response(x, 1, 2, 2.0, 0.75, 1.0))],
+    "hardmax": [case("float32[n, 3]", to=lambda x: np.eye(3)[x.argmax(1)]),
+                case("int32[3, n, m]", axis=0, high=3, to=lambda x: (
+                     np.arange(3)[:, None, None] == x.argmax(0)))],
     # contractions
     "matmul": [case(a, b, to=np.matmul) for a, b in (
         ("float32[n, m]", "float32[m, 4]"), ("float32[n, 3, m]", "float32[m, 2]"),
@@ -246,6 +265,30 @@ CASES: dict[str, list[Case]] = {
                       to=lambda i, v, n, m: np.where(np.eye(m + 1)[i.astype(int)], v[1], v[0])),
                 sized("int64[n]", "int32[2]", depth=9, axis=0, low=-9,
                       to=lambda i, v, n, m: np.where(np.eye(9)[i.astype(int)].T, v[1], v[0]))],
+    "arg_max": [case("int32[n, 4, m]", axis=1, high=3, to=lambda x: x.argmax(1)[:, None]),
+                case("float32[n, 3]", axis=-1, keepdims=False, to=lambda x: x.argmax(1)),
+                case("int32[n, 5]", axis=1, last=True, keepdims=False, high=3,
+                     to=lambda x: 4 - x[:, ::-1].argmax(1))],
+    "arg_min": [case("float32[n, 4, m]", axis=1, to=lambda x: x.argmin(1)[:, None]),
+                case("int32[5, n]", last=True, high=3,
+                     to=lambda x: 4 - x[::-1].argmin(0)[None])],
+    "cum_sum": [case("float32[n, m]", axis=1, to=lambda x: x.cumsum(1)),
+                case("int32[n, 2]", reverse=True, to=lambda x: x[::-1].cumsum(0)[::-1]),
+                case("float32[n, m]", axis=-1, exclusive=True, to=lambda x: x.cumsum(1) - x),
+                case("float32[n]", exclusive=True, reverse=True,
+                     to=lambda x: x[::-1].cumsum(0)[::-1] - x)],
+    "depth_to_space": [
+        sized("float32[n, 8, m, 3]", block=2, to=lambda x, n, m: x.reshape(n, 2, 2, 2, m, 3)
+              .transpose(0, 3, 4, 1, 5, 2).reshape(n, 2, 2 * m, 6)),
+        sized("float32[n, 8, m, 3]", block=2, inner=True, to=lambda x, n, m: x.reshape(
+            n, 2, 2, 2, m, 3).transpose(0, 1, 4, 2, 5, 3).reshape(n, 2, 2 * m, 6))],
+    "space_to_depth": [
+        sized("float32[n, m, 4, 6]", block=2, to=lambda x, n, m: x.reshape(n, m, 2, 2, 3, 2)
+              .transpose(0, 3, 5, 1, 2, 4).reshape(n, 4 * m, 2, 3)),
+        sized("float32[n, m, 4, 6]", block=2, inner=True, to=lambda x, n, m: x.reshape(
+            n, m, 2, 2, 3, 2).transpose(0, 1, 3, 5, 2, 4).reshape(n, 4 * m, 2, 3))],
+    "eye": [sized(rows=N, columns=M, k=1, to=lambda n, m: np.eye(n, m, 1)),
+            sized(rows=N, columns=N, dtype=int32, to=lambda n, m: np.eye(n))],
     "trilu": [case("float32[n, 4, m]", to=np.triu),
               case("float32[n, m]", upper=False, k=-1, to=lambda x: np.tril(x, -1))],
     "range": [sized(start=3, step=2, count=N, to=lambda n, m: np.arange(n) * 2 + 3),

@@ -5,7 +5,17 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, int64
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator, Writer
-from anydim.ops import contractions, elements, indexing, joins, reductions, shapes, windows
+from anydim.ops import (
+    blocks,
+    contractions,
+    elements,
+    indexing,
+    joins,
+    reductions,
+    selecting,
+    shapes,
+    windows,
+)
 from anydim.ops.reductions import Reduction, Softmax
 
 _REDUCED: dict[str, object] = {"axes": None, "keepdims": False}
@@ -54,6 +64,7 @@ RECORDS = (
          doc="The logarithm of softmax."),
     _row("layer_norm", "normalise", reductions.layer_norm,
          {"axis": -1, "epsilon": 1e-5, "statistics": False}),
+    _row("hardmax", "normalise", selecting.hardmax, {"axis": -1}),
     # contractions
     _row("matmul", "contraction", contractions.matmul),
     _row("gemm", "contraction", contractions.gemm,
@@ -84,6 +95,17 @@ RECORDS = (
     _row("gather_nd", "index", indexing.gather_nd, {"batch_dims": 0}),
     _row("one_hot", "index", indexing.one_hot, {"depth": REQUIRED, "axis": -1}),
     _row("trilu", "index", indexing.trilu, {"upper": True, "k": 0}),
+    _row("arg_max", "index", selecting.Place("arg_max", "max"), selecting.PLACE,
+         doc="The place of the largest element along an axis."),
+    _row("arg_min", "index", selecting.Place("arg_min", "min"), selecting.PLACE,
+         doc="The place of the smallest element along an axis."),
+    _row("cum_sum", "reduction", selecting.cumulative_sum, selecting.RUNNING),
+    _row("depth_to_space", "movement", blocks.depth_to_space,
+         {"block": REQUIRED, "inner": False}),
+    _row("space_to_depth", "movement", blocks.space_to_depth,
+         {"block": REQUIRED, "inner": False}),
+    _row("eye", "source", selecting.eye,
+         {"rows": REQUIRED, "columns": REQUIRED, **selecting.EYE}),
     _row("range", "source", indexing.range_,
          {"start": 0, "step": 1, "count": REQUIRED, "dtype": int64}),
     _row("fill", "source", indexing.fill, {"shape": REQUIRED, "value": 0.0, "dtype": float32}),

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy
 
 from anydim.base.dtypes import DType, boolean, uint8
+from anydim.frontends.onnx import axis_operators as along
 from anydim.frontends.onnx import shape_operators as shapes
 from anydim.frontends.onnx import window_operators as windows
 from anydim.frontends.onnx.call import Call, Result
@@ -241,6 +242,8 @@ OPERATORS: dict[str, Build] = {
     **{theirs: same(ours, 2) for theirs, ours in _BINARY.items()},
     **{theirs: reduction(ours, 18) for theirs, ours in _REDUCTIONS.items()},
     "ReduceSum": reduction("reduce_sum", 13),
+    "ArgMax": along.place("arg_max"),
+    "ArgMin": along.place("arg_min"),
     "AveragePool": windows.pool("average_pool", count_padding="count_include_pad"),
     "BatchNormalization": batch_norm,
     "BitShift": shift,
@@ -252,10 +255,13 @@ OPERATORS: dict[str, Build] = {
     "Constant": constant,
     "ConstantOfShape": shapes.constant_of_shape,
     "Conv": windows.convolution,
+    "CumSum": along.cumulative_sum,
+    "DepthToSpace": along.depth_to_space,
     "Dropout": dropout,
     "Einsum": einsum,
     "Elu": same("elu", 1, alpha="alpha"),
     "Expand": shapes.expand,
+    "EyeLike": along.eye_like,
     "Flatten": shapes.flatten,
     "Gather": same("gather", 2, axis="axis"),
     "GatherElements": same("gather_elements", 2, axis="axis"),
@@ -263,13 +269,18 @@ OPERATORS: dict[str, Build] = {
     "Gelu": gelu,
     "Gemm": gemm,
     "GlobalAveragePool": windows.global_pool("reduce_mean"),
+    "GlobalLpPool": along.global_lp_pool,
     "GlobalMaxPool": windows.global_pool("reduce_max"),
     "HardSigmoid": same("hard_sigmoid", 1, alpha="alpha", beta="beta"),
+    "Hardmax": along.hardmax,
     "Identity": passed_on,
+    "InstanceNormalization": same("instance_norm", 3, epsilon="epsilon"),
     "IsInf": is_inf,
+    "LRN": along.local_response,
     "LayerNormalization": layer_norm,
     "LeakyRelu": same("leaky_relu", 1, alpha="alpha"),
     "LogSoftmax": softmax("log_softmax"),
+    "LpNormalization": along.lp_normalization,
     "LpPool": windows.pool("lp_pool", p="p"),
     "Max": chain("maximum"),
     "MaxPool": windows.pool("max_pool"),
@@ -286,6 +297,7 @@ OPERATORS: dict[str, Build] = {
     "Size": shapes.size,
     "Slice": shapes.slice_,
     "Softmax": softmax("softmax"),
+    "SpaceToDepth": along.space_to_depth,
     "Split": shapes.split,
     "Squeeze": shapes.squeeze,
     "Sum": chain("add"),

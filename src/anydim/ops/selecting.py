@@ -1,0 +1,111 @@
+"""Texts of the operators that find places along an axis, and of running sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType, float32
+from anydim.graph.operator import Attributes, Types, Written
+from anydim.ops.writing import (
+    definition,
+    expect_inputs,
+    numbered,
+    one_axis,
+    parameter,
+    ranges,
+    read,
+    target,
+)
+from anydim.sizes import Box, as_size
+
+
+@dataclass(frozen=True)
+class Place:
+    """Writes the place of the largest or smallest element along an axis: `combine` is max or min.
+
+    NaN counts as the largest and as the smallest. Of several places the first is taken, or the
+    last with the attribute `last`.
+    """
+
+    name: str
+    combine: str
+
+    def __call__(self, types: Types, attributes: Attributes, box: Box) -> Written:
+        expect_inputs(self.name, types, 1, 1)
+        rank = types[0].rank
+        axis = one_axis(self.name, attributes["axis"], rank)
+        indices, sizes = numbered("i", rank), numbered("N", rank)
+        kept = [*indices[:axis], *indices[axis + 1 :]]
+        result, ones = list(kept), ""
+        if attributes["keepdims"]:
+            result = [*indices[:axis], "one", *indices[axis + 1 :]]
+            ones = ranges([("one", "1")])
+        along, place = indices[axis], read("place", kept)
+        best = f"{target('best', kept)} {self.combine}=! {read('x', indices)}"
+        statements = [
+            best,
+            _first(types[0].dtype, indices, kept, along, sizes[axis], attributes["last"]),
+            f"{target('y', result)} = {place}{ones}",
+        ]
+        return Written(definition(self.name, [parameter("x", sizes)], statements))
+
+
+def _first(
+    dtype: DType, indices: list[str], kept: list[str], along: str, extent: str, last: bool
+) -> str:
+    """place(kept): the first or last index at which x is `best`."""
+    x = read("x", indices)
+    same = f"{x} == {read('best', kept)}"
+    if dtype.is_float:
+        same = f"({same} || isnan({x}))"
+    combine, none = ("max", "(-1)") if last else ("min", extent)
+    return f"{target('place', kept)} {combine}=! {same} ? {along} : {none}"
+
+
+def hardmax(types: Types, attributes: Attributes, box: Box) -> Written:
+    """1 at the first largest element along an axis, 0 elsewhere."""
+    expect_inputs("hardmax", types, 1, 1)
+    rank = types[0].rank
+    axis = one_axis("hardmax", attributes["axis"], rank)
+    indices, sizes = numbered("i", rank), numbered("N", rank)
+    kept = [*indices[:axis], *indices[axis + 1 :]]
+    statements = [
+        f"{target('best', kept)} max=! {read('x', indices)}",
+        _first(types[0].dtype, indices, kept, indices[axis], sizes[axis], False),
+        f"{target('y', indices)} = cast<T>({indices[axis]} == {read('place', kept)} ? 1 : 0)"
+        f" where exists {read('x', indices)}",
+    ]
+    return Written(definition("hardmax", [parameter("x", sizes)], statements))
+
+
+def cumulative_sum(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The sum of the elements up to each one along an axis.
+
+    `exclusive` leaves the element itself out, `reverse` counts from the end.
+    """
+    expect_inputs("cum_sum", types, 1, 1)
+    rank = types[0].rank
+    axis = one_axis("cum_sum", attributes["axis"], rank)
+    indices, sizes = numbered("i", rank), numbered("N", rank)
+    own = indices[axis]
+    shift = 1 if bool(attributes["exclusive"]) == bool(attributes["reverse"]) else 0
+    edge = f"{own} + 1" if shift else own
+    span = f"k in {edge}:{sizes[axis]}" if attributes["reverse"] else f"k in 0:{edge}"
+    place = [*indices[:axis], "k", *indices[axis + 1 :]]
+    where = f"{ranges(zip(indices, sizes))}, {span}"
+    body = f"{target('y', indices)} +=! {read('x', place)}{where}"
+    return Written(definition("cum_sum", [parameter("x", sizes)], [body]))
+
+
+def eye(types: Types, attributes: Attributes, box: Box) -> Written:
+    """A matrix with 1 on its k-th diagonal, 0 elsewhere."""
+    expect_inputs("eye", types, 0, 0)
+    body = f"y(i,j) = cast<{attributes['dtype']}>(j - i == K ? 1 : 0) where i in 0:S, j in 0:M"
+    text = definition("eye", [], [body], ["size S", "size M", "size K"])
+    names = {"S": "rows", "M": "columns", "K": "k"}
+    return Written(text, {own: as_size(attributes[long]) for own, long in names.items()})
+
+
+PLACE: dict[str, object] = {"axis": 0, "keepdims": True, "last": False}
+RUNNING: dict[str, object] = {"axis": 0, "exclusive": False, "reverse": False}
+EYE: dict[str, object] = {"k": 0, "dtype": float32}
