@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tests.ops.case import Case, case
+from anydim.sizes import as_size
+from tests.ops.case import Case, case, sized
+
+N, M = as_size("n"), as_size("m")
 
 
 def windows(
@@ -108,6 +111,23 @@ def averaged(count_padding: bool) -> list[Case]:
     ]  # fmt: skip
 
 
+def spread(x: Any, w: Any, b: Any = 0, stride: int = 1, before: int = 0, size: int = 0) -> Any:
+    """A transposed convolution along one axis."""
+    wide = np.zeros((len(x), w.shape[1], before + size + stride * x.shape[2] + w.shape[2]))
+    for i in range(x.shape[2]):
+        for k in range(w.shape[2]):
+            wide[:, :, i * stride + k] += x[:, :, i] @ w[:, :, k]
+    return wide[:, :, before : before + size] + np.reshape(b, (-1, 1))
+
+
+def lines(x: Any, places: Any) -> Any:
+    """Linear interpolation along the last axis."""
+    known = np.arange(x.shape[-1])
+    if not x.size:
+        return np.zeros((*x.shape[:-1], len(places)))
+    return np.apply_along_axis(lambda row: np.interp(places, known, row), -1, x)
+
+
 CASES: dict[str, list[Case]] = {
     "conv": [
         conv("float32[n, 2, m]", "float32[3, 2, 2]"),
@@ -118,6 +138,26 @@ CASES: dict[str, list[Case]] = {
         conv("float32[1, 2, n, m]", "float32[1, 2, 2, 3]", strides=(2, 3), pads="same_lower"),
         conv("float32[1, 1, n, m, 3]", "float32[2, 1, 2, 1, 2]", pads="valid"),
         conv("float32[1, m, n]", "float32[2, m, 3]", pads=(1, 1)),
+    ],
+    "conv_transpose": [
+        sized("float32[n, 2, m]", "float32[2, 3, 2]", "float32[3]", strides=(2,), before=(1,),
+              sizes=(M * 2,), to=lambda x, w, b, n, m: spread(x, w, b, 2, 1, 2 * m)),
+        sized("float32[n, 4, m]", "float32[4, 1, 3]", before=(0,), sizes=(M + 2,), groups=2,
+              to=lambda x, w, n, m: np.concatenate([
+                  spread(x[:, :2], w[:2], size=m + 2), spread(x[:, 2:], w[2:], size=m + 2)], 1)),
+    ],
+    "resize": [
+        sized("float32[n, 2, 3]", sizes=(N, 2, 6), scales=(1.0, 1.0, 2.0),
+              to=lambda x, n, m: np.repeat(x, 2, -1)),
+        sized("float32[n, 2, 3]", sizes=(N, M, 5), mode="linear", coordinates="align_corners",
+              to=lambda x, n, m: lines(lines(x, np.linspace(0, 2, 5)).swapaxes(1, 2),
+                                       np.linspace(0, 1, m)).swapaxes(1, 2)),
+        sized("float32[n, 4]", sizes=(N, M * 3), rounding="floor", coordinates="asymmetric",
+              to=lambda x, n, m: x[:, np.arange(3 * m) * 4 // (3 * m)]),
+        sized("float32[n, 6]", sizes=(N, 3), mode="cubic", exclude_outside=True,
+              coordinates="align_corners", to=lambda x, n, m: np.stack([
+                  x[:, 0], -0.09375 * (x[:, 1] + x[:, 4]) + 0.59375 * (x[:, 2] + x[:, 3]),
+                  x[:, 5]], 1)),
     ],
     "max_pool": [
         *pooled(lambda seen, axes: seen.max(axes), -np.inf),

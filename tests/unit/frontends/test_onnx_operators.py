@@ -126,6 +126,14 @@ ROWS = {
     "LpPool": (18, ["x f[n, 2, 6]"], [node("z = LpPool(x)", kernel_shape=[2], p=3)], {}),
     "GlobalAveragePool": (18, ["x f[n, 2, 3, 4]"], [node("z = GlobalAveragePool(x)")], {}),
     "GlobalMaxPool": (18, ["x f[n, 2, 3, 4]"], [node("z = GlobalMaxPool(x)")], {}),
+    "ConvTranspose": (11, ["x f[n, 4, 3, 5]"], [
+        node("z = ConvTranspose(x, w)", strides=[2, 1], pads=[1, 0, 0, 1],
+             output_padding=[1, 0])],
+        {"w": np.float32(np.arange(48).reshape(4, 2, 2, 3) % 7)}),
+    "Resize": (13, ["x f[n, 1, 4, 5]"], [
+        node("z = Resize(x, , f)", mode="linear")], {"f": np.float32([1, 1, 1.5, 0.6])}),
+    "Resize sizes": (13, ["x f[2, 1, 4, 5]"], [
+        node("z = Resize(x, , , s)", mode="cubic")], {"s": i64([2, 1, 7, 3])}),
     # along an axis
     "InstanceNormalization": (18, ["x f[n, 3, 2, 4]"], [
         node("z = InstanceNormalization(x, s, s)")], {"s": np.float32([1, 2, 3])}),
@@ -177,6 +185,7 @@ ROWS = {
 # The reference refuses to reduce nothing to its extreme, and to reshape nothing by -1.
 NOT_EMPTY = {"ReduceMax", "ReduceMin", "ReduceMax 13", "ReduceMin 13", "Flatten", "Reshape zero",
              "Reshape shape", "GroupNormalization", "GlobalAveragePool",
+             "ConvTranspose", "Resize", "Resize sizes",
              "SoftmaxCrossEntropyLoss"}  # fmt: skip
 
 

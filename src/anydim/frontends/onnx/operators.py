@@ -13,6 +13,7 @@ import numpy
 
 from anydim.base.dtypes import DType, boolean, uint8
 from anydim.frontends.onnx import axis_operators as along
+from anydim.frontends.onnx import resize_operators as resizing
 from anydim.frontends.onnx import shape_operators as shapes
 from anydim.frontends.onnx import window_operators as windows
 from anydim.frontends.onnx.call import Call, Result
@@ -255,6 +256,7 @@ OPERATORS: dict[str, Build] = {
     "Constant": constant,
     "ConstantOfShape": shapes.constant_of_shape,
     "Conv": windows.convolution,
+    "ConvTranspose": resizing.convolution_transpose,
     "CumSum": along.cumulative_sum,
     "DepthToSpace": along.depth_to_space,
     "Dropout": dropout,
@@ -291,6 +293,7 @@ OPERATORS: dict[str, Build] = {
     "Pad": shapes.pad,
     "Range": shapes.range_,
     "Reshape": shapes.reshape,
+    "Resize": resizing.resize,
     "Selu": same("selu", 1, alpha="alpha", gamma="gamma"),
     "Shape": shapes.shape,
     "Shrink": same("shrink", 1, lambd="lambd", bias="bias"),
