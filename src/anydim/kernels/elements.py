@@ -303,7 +303,9 @@ class Elements:
         if fused is not None:
             return fused
         values = [self._at(argument, common) for argument in value_arguments(expr)]
-        if expr.function == "div" and common.is_float and self._of_row(expr.arguments[1]):
+        # 1 / x overflows in float16 where x / x would not
+        wide = common.is_float and common.bits >= 32
+        if expr.function == "div" and wide and self._of_row(expr.arguments[1]):
             one = Apply("div", (Literal(1.0, common), expr.arguments[1]))
             return operate("mul", *self._alike([values[0], self._at(one, common)]))
         if expr.function == "select":

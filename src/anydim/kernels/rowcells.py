@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anydim.base.dtypes import DType, boolean, uint8
+from anydim.base.dtypes import DType, boolean, float16, float32, uint8
 from anydim.kernels import ir
 from anydim.kernels.elements import Context, Elements
 from anydim.kernels.flatten import own_address
@@ -325,9 +325,14 @@ def is_product(body: object) -> bool:
 
 
 def folding(combine: str, dtype: DType) -> tuple[str, DType]:
-    """The function and the type that a reduction accumulates with; bools count as small numbers."""
+    """The function and the type that a reduction accumulates with.
+
+    Bools count as small numbers; a sum of halves stops growing at 2048 when it is a half itself.
+    """
     if dtype == boolean:
         return {"add": "max", "mul": "min"}.get(combine, combine), uint8
+    if dtype == float16 and combine in ("add", "mul"):
+        return combine, float32
     return combine, dtype
 
 
