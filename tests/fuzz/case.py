@@ -75,8 +75,9 @@ def draw(
         return numpy.asarray(numbers.random(shape) < 0.5)
     if domain.kind == "any":
         edge = numpy.iinfo(dtype)
+        marks = [edge.min, edge.max, max(-1, edge.min), 0, 1]
         values = numbers.integers(edge.min, edge.max, shape, dtype, endpoint=True)
-        ends = numbers.choice(numpy.array([edge.min, edge.max, -1, 0, 1], dtype), shape)
+        ends = numbers.choice(numpy.array(marks, dtype), shape)
         return numpy.where(numbers.random(shape) < 0.3, ends, values)
     low = 0 if kind.dtype.kind == "uint" else -4
     return numpy.asarray(numbers.integers(low, 5, shape)).astype(dtype)

@@ -17,12 +17,13 @@ import anydim as ad
 from anydim.base.dtypes import float64
 from anydim.base.errors import DimError
 from anydim.compiler import PASSES
-from anydim.graph.evaluate import bind, check_guards, evaluate, evaluate_node
+from anydim.graph.evaluate import bind, check_guards, evaluate, group_of
 from anydim.graph.nodes import Graph
 from anydim.graph.reader import read_graph
 from anydim.graph.text import print_graph
 from anydim.kernels.templates import TEMPLATES
 from anydim.lang.evaluate import _Evaluator
+from anydim.lang.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import TensorType
 from anydim.passes import assemble
 from anydim.program.steps import LaunchStep
@@ -163,11 +164,15 @@ def shaken(graph: Graph, inputs: Arrays, numbers: numpy.random.Generator) -> Arr
             continue
         units = [_unit(graph.types[name]) for name in (*node.given, *node.outputs)]
         with mock.patch.object(_Evaluator, "_apply", _shaking(max(units), numbers)):
+            group = group_of(graph, node)
             given = {
-                name: _shake(values[name], 0.0 if _is_number(graph, name) else unit, numbers)
-                for name, unit in zip(node.given, units)
+                tensor.name: _shake(
+                    values[name], 0.0 if _is_number(graph, name) else unit, numbers
+                )
+                for tensor, name, unit in zip(group.inputs, node.given, units)
             }
-            values.update(evaluate_node(graph, node, given, sizes, float64))
+            made = evaluate_group(group, given, sizes, float64)
+            values.update((n, made[tensor.name]) for n, tensor in zip(node.outputs, group.outputs))
     return {name: values[name] for name in graph.outputs}
 
 
