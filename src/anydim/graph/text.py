@@ -55,7 +55,8 @@ def print_graph(graph: Graph) -> str:
 def _node_lines(node: Node, types: Mapping[str, TensorType]) -> list[str]:
     made = ", ".join(_typed(name, types[name]) for name in node.outputs)
     given = ", ".join("_" if name is None else _name(name) for name in node.inputs)
-    shown = {name: value for name, value in node.attributes.items() if name != "group"}
+    hidden = ("group",) if node.operator == FUSED else ()  # printed below the head
+    shown = {name: value for name, value in node.attributes.items() if name not in hidden}
     pairs = ", ".join(f"{_name(name)}: {_value(value)}" for name, value in shown.items())
     extra = f" {{{pairs}}}" if pairs else ""
     head = f"node {made} = {node.operator}({given}){extra} {json.dumps(node.source)}"
