@@ -6,6 +6,7 @@ goes on behind it. A case that stops its process shrinks in a process for each t
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -49,17 +50,25 @@ def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
 
 def _one(seed: int, small: bool) -> Iterator[Outcome]:
     yield Outcome(seed, BEGIN)
-    signal.alarm(SECONDS)
+    _stop_after(SECONDS)
     case = random_case(seed)
     found = judge(case)
     if found is None:
-        signal.alarm(0)
+        _stop_after(0)
         yield Outcome(seed)
         return
-    signal.alarm(SECONDS * 10)
+    _stop_after(SECONDS * 10)
     if small:
         case, found = shrink(case, found, judge)
     yield Outcome(seed, str(found), f"{case.text()}\n{blame(case, found)}")
+
+
+def _stop_after(seconds: int) -> None:
+    """Stop this process after some seconds, with a word on where it was; 0: never."""
+    signal.alarm(seconds)
+    faulthandler.cancel_dump_traceback_later()
+    if seconds:
+        faulthandler.dump_traceback_later(seconds - 5)
 
 
 def _crashed(seed: int, end: str, small: bool) -> Outcome:
@@ -76,7 +85,7 @@ def in_child(case: Case) -> Failure | None:
     """The judgement of a case by a process of its own."""
 
     def work() -> Iterator[Iterator[Outcome]]:
-        signal.alarm(SECONDS)
+        _stop_after(SECONDS)
         found = judge(case)
         yield iter([Outcome(case.seed, *((found.kind, found.reason) if found else ()))])
 
