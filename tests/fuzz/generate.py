@@ -9,7 +9,7 @@ from typing import Any
 from anydim.base.errors import UserError
 from anydim.frontends.builder import Value
 from anydim.graph.nodes import Graph
-from tests.fuzz import combining, elementwise, patterns, positions, shapes
+from tests.fuzz import combining, elementwise, patterns, positions, shapes, windows
 from tests.fuzz.case import Case
 from tests.fuzz.maker import MOST_RANK, Maker
 from tests.fuzz.points import random_points
@@ -43,6 +43,11 @@ FAMILIES: dict[str, Weighted] = {
     "products": (
         (2.5, combining.matmul), (1.2, combining.linear), (0.7, combining.gemm),
         (0.8, combining.einsum), (0.4, patterns.gated), (0.4, patterns.feed_forward),
+    ),
+    "windows": (
+        (1.2, windows.conv), (0.4, windows.conv_transpose), (0.8, windows.pool),
+        (0.4, windows.resize), (0.3, windows.blocks), (0.4, windows.channel_norm),
+        (0.4, windows.running), (0.6, windows.extreme), (0.2, windows.eye),
     ),
     "models": (
         (1, patterns.attention), (0.7, patterns.attention_of_one_projection),
