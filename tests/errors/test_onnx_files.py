@@ -295,7 +295,7 @@ NODES = {
     "a missing attribute": ([node("y = Concat(x, x)")], {}, "'axis' is missing"),
     "an attribute's type": ([node("y = Softmax(x)", axis=1.5)], {}, "is of another type"),
     "a shape of many axes": ([node("y = Reshape(x, s)")], {"s": np.ones(99, np.int64)}, "99 axes"),
-    "a negative shape": ([node("y = Reshape(x, s)")], {"s": np.int64([-7])}, "may be negative"),
+    "a negative shape": ([node("y = Reshape(x, s)")], {"s": np.int64([-7])}, "is negative"),
     "elements that do not fit": ([node("y = Reshape(x, s)")], {"s": np.int64([4, 3])}, ""),
     "matrices that do not fit": ([node("y = MatMul(x, w)")], {"w": np.ones((4, 2), "f")}, "matmul"),
     "types that do not meet": ([node("y = Add(x, w)")], {"w": np.ones(3)}, "float64"),

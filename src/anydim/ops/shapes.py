@@ -99,12 +99,15 @@ def reshaped(
         if found is None:
             found = _quotient(total, rest)
         sizes[open_axes[0]] = simplify(found, box)
-    for size in sizes:
-        if prove(size, "<", 0, box) is Truth.REFUTED:
-            continue
-        raise GraphError(f"operator 'reshape': size {size} may be negative")
     message = f"a reshape from [{_listed(shape)}] to [{_listed(sizes)}] keeps every element"
-    return tuple(sizes), (Guard(total, "==", product(sizes), message),)
+    guards = [Guard(total, "==", product(sizes), message)]
+    for size in sizes:
+        negative = prove(size, "<", 0, box)
+        if negative is Truth.PROVED or (size.constant or 0) < 0:
+            raise GraphError(f"operator 'reshape': size {size} is negative")
+        if negative is Truth.UNKNOWN and size not in shape:
+            guards.append(Guard(as_size(0), "<=", size, f"size {size} of a reshape is one"))
+    return tuple(sizes), tuple(guards)
 
 
 def _quotient(total: Size, rest: Size) -> Size:

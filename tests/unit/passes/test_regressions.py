@@ -39,7 +39,22 @@ def nothing_left() -> Graph:
     return g.graph()
 
 
-GRAPHS: tuple[Callable[[], Graph], ...] = (start_of_a_fresh_value, nothing_left)
+def size_that_no_proof_reaches() -> Graph:
+    """A reshape to a size that is never negative, though nobody can tell."""
+    g = ad.Builder("size_that_no_proof_reaches")
+    n = g.dim("n", 1)
+    x = g.input("x", ad.float32, (n, n))
+    y = g.slice(x, starts=(0,), ends=(n - 1,), axes=(0,))
+    y = g.slice(y, starts=(0,), ends=(7,), axes=(0,))
+    kept = y.shape[0]
+    _, rest = g.split(y, axis=0, sizes=(kept // 3, kept - kept // 3))
+    g.output("y", g.reshape(rest, shape=(-1,)) * 2.0)
+    return g.graph()
+
+
+GRAPHS: tuple[Callable[[], Graph], ...] = (
+    start_of_a_fresh_value, nothing_left, size_that_no_proof_reaches,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("make", GRAPHS, ids=lambda make: make.__name__)
