@@ -21,7 +21,8 @@ Arrays = dict[str, numpy.ndarray]
 class Case:
     """A graph, what its inputs hold, the sizes it is called at in order, and threads.
 
-    With `specials` inputs hold infinities and NaN; with `eager` all launches are parallel.
+    With `specials` inputs hold infinities and NaN; with `eager` all launches are parallel; with
+    `crowd` calls come from several threads at once.
     """
 
     graph: Graph
@@ -31,6 +32,7 @@ class Case:
     seed: int
     specials: bool = False
     eager: bool = False
+    crowd: bool = False
 
     def inputs(self, sizes: Mapping[str, int]) -> Arrays | None:
         """Data for a call; None where an index has no axis to point into."""
@@ -50,7 +52,7 @@ class Case:
         lines = [print_graph(self.graph).rstrip()]
         held = {n: d for n, d in self.domains.items() if n in self.graph.inputs}
         lines += [f"# {n} holds: {d}" for n, d in held.items() if d.kind != "normal"]
-        flags = f"{', specials' * self.specials}{', eager' * self.eager}"
+        flags = f"{', specials' * self.specials}{', eager' * self.eager}{', crowd' * self.crowd}"
         lines.append(f"# threads {self.threads}, seed {self.seed}{flags}")
         lines += [f"# called at {point}" for point in self.points]
         return "\n".join(lines)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import mmap
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,6 +15,7 @@ import numpy
 
 _PAGE = mmap.PAGESIZE
 _NONE, _BOTH = 0, 3  # PROT_NONE; PROT_READ | PROT_WRITE
+_here = threading.local()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -53,13 +55,27 @@ class Fences:
 
 @contextmanager
 def fences(low: bool) -> Iterator[Fences]:
-    """Fences; arrays that numpy.empty makes meanwhile, as results are made, lie at them too."""
+    """Fences; arrays that this thread makes meanwhile, as results are made, lie at them too."""
     held = Fences(low)
+    _here.fences = held
     try:
-        with mock.patch.object(numpy, "empty", held.empty):
-            yield held
+        yield held
     finally:
+        _here.fences = None
         held.open()
+
+
+@contextmanager
+def watched() -> Iterator[None]:
+    """numpy.empty asks the fences of its thread, where there are any."""
+    plain = numpy.empty
+
+    def empty(shape: Sequence[int], dtype: Any = float, *rest: Any, **more: Any) -> numpy.ndarray:
+        held = getattr(_here, "fences", None)
+        return plain(shape, dtype, *rest, **more) if held is None else held.empty(shape, dtype)
+
+    with mock.patch.object(numpy, "empty", empty):
+        yield
 
 
 def _protect(address: int, access: int) -> None:

@@ -11,7 +11,7 @@ from anydim.frontends.builder import Value
 from anydim.graph.nodes import Graph
 from tests.fuzz import combining, elementwise, patterns, positions, shapes, windows
 from tests.fuzz.case import Case
-from tests.fuzz.maker import MOST_RANK, Maker
+from tests.fuzz.maker import MOST_RANK, NAMES, Maker
 from tests.fuzz.points import random_points
 
 Weighted = tuple[tuple[float, Callable[[Maker], Any]], ...]
@@ -79,7 +79,7 @@ def random_case(seed: int) -> Case:
     threads = m.random.choice((1, 1, 1, 2, 2, 3))
     eager = threads > 1 and m.chance(0.7)
     domains = {name: domain for name, domain in m.domains.items() if name in graph.inputs}
-    return Case(graph, domains, points, threads, seed, m.specials, eager)
+    return Case(graph, domains, points, threads, seed, m.specials, eager, m.chance(0.1))
 
 
 def step(m: Maker, makers: Sequence[tuple[float, Callable[[Maker], Any]]]) -> int:
@@ -112,9 +112,17 @@ def with_outputs(m: Maker) -> Graph:
     for number, value in enumerate(chosen):
         plain = not renamed and value.name not in taken and value.name not in m.domains
         taken.add(value.name)
-        m.builder.output(value.name if plain else f"out{number}", value)
+        m.builder.output(value.name if plain else output_name(m, number, value), value)
     anchor(m)
     return drop_unused(m, m.builder.graph())
+
+
+def output_name(m: Maker, number: int, value: Value) -> str:
+    """A name for a result, perhaps one that passes give to values of their own."""
+    tails = ("squeezed", "t", "e", "total", "top", "mean")
+    odd = (*NAMES, *(f"{value.name}/{tail}" for tail in tails))
+    free = [n for n in odd if n not in m.builder._types and n not in m.builder._outputs]
+    return m.random.choice(free) if m.odd_names and m.chance(0.6) else f"out{number}"
 
 
 def anchor(m: Maker) -> None:

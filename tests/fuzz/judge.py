@@ -7,6 +7,7 @@ it is evaluated again with every value shaken by a few units in the last place o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -29,7 +30,7 @@ from anydim.passes import assemble
 from anydim.program.steps import LaunchStep
 from anydim.targets.llvm.host import machine
 from tests.fuzz.case import Arrays, Case
-from tests.fuzz.fences import fences
+from tests.fuzz.fences import fences, watched
 
 _EXACT = ("min", "max", "neg", "abs", "select", "floor", "ceil", "round", "trunc", "sign")
 _PLACES = ("resize",)  # compute in float64 which elements they read
@@ -64,13 +65,10 @@ def judge(case: Case) -> Failure | None:
         return Failure("compile", _said(error))
     if read_graph(print_graph(case.graph), case.graph.constants) != case.graph:
         return Failure("text", "the text of the graph reads as another graph")
-    for number, sizes in enumerate(case.points):
-        inputs = case.inputs(sizes)
-        if inputs is not None:
-            found = _call(case, model, sizes, inputs, bool(number % 2))
-            if found is not None:
-                return found
-    return None
+    calls = [Call.of(case, sizes, bool(n % 2)) for n, sizes in enumerate(case.points)]
+    with watched(), ThreadPoolExecutor(3 if case.crowd else 1) as crowd:
+        found = crowd.map(lambda call: call.made(model), [call for call in calls if call])
+        return next((failure for failure in found if failure is not None), None)
 
 
 def compiled(case: Case) -> ad.Model:
@@ -85,27 +83,46 @@ def compiled(case: Case) -> ad.Model:
         return ad.compile(case.graph, threads=case.threads)
 
 
-def _call(
-    case: Case, model: ad.Model, sizes: Mapping[str, int], inputs: Arrays, low: bool
-) -> Failure | None:
-    expected: Expected | None
-    try:
-        expected = Expected.of(case.graph, inputs)
-    except DimError:
-        expected = None
-    except Exception as error:
-        return Failure("reference", _said(error), sizes)
-    with fences(low) as held:
+@dataclass(frozen=True)
+class Call:
+    """A call to be made: its sizes and inputs, and what the graph says about them."""
+
+    sizes: Mapping[str, int]
+    inputs: Arrays
+    expected: Expected | Failure | None  # None: the sizes are refused
+    low: bool
+
+    @staticmethod
+    def of(case: Case, sizes: Mapping[str, int], low: bool) -> Call | None:
+        """None where there are no inputs of these sizes."""
+        inputs = case.inputs(sizes)
+        if inputs is None:
+            return None
+        expected: Expected | Failure | None
         try:
-            came = model(**held.copies(inputs))
+            expected = Expected.of(case.graph, inputs)
+        except DimError:
+            expected = None
         except Exception as error:
-            if expected is None and isinstance(error, DimError):
-                return None
-            return Failure("call", _said(error), sizes)
-    if expected is None:
-        return Failure("refusal", "the reference refuses these sizes, the model does not", sizes)
-    reason = expected.difference(came)
-    return Failure("value", reason, sizes) if reason else None
+            expected = Failure("reference", _said(error), sizes)
+        return Call(sizes, inputs, expected, low)
+
+    def made(self, model: ad.Model) -> Failure | None:
+        """Call the model; what is wrong with what it does."""
+        if isinstance(self.expected, Failure):
+            return self.expected
+        with fences(self.low) as held:
+            try:
+                came = model(**held.copies(self.inputs))
+            except Exception as error:
+                if self.expected is None and isinstance(error, DimError):
+                    return None
+                return Failure("call", _said(error), self.sizes)
+        if self.expected is None:
+            reason = "the reference refuses these sizes, the model does not"
+            return Failure("refusal", reason, self.sizes)
+        reason = self.expected.difference(came)
+        return Failure("value", reason, self.sizes) if reason else None
 
 
 def _said(error: Exception) -> str:

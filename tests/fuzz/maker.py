@@ -19,9 +19,22 @@ from anydim.base.dtypes import DType, boolean
 from anydim.frontends.builder import Value
 from anydim.sizes import Size, as_size
 
-BOUNDS = ((0, 9), (1, 17), (0, None), (1, None), (0, 40), (2, 33), (0, 200), (16, 16), (1, 1))
-CONSTANT_SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 32, 33, 1, 2, 3, 4, 8, 64, 130)
+BOUNDS = (
+    (0, 9), (1, 17), (0, None), (1, None), (0, 40), (2, 33), (0, 200), (16, 16), (1, 1), (0, 1),
+    (0, None), (1, None), (0, 600),
+)  # fmt: skip
+CONSTANT_SIZES = (1, 1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 32, 33, 1, 2, 3, 4, 8, 64, 130, 0)
 NUMBERS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.5, 3.0, 0.125, 1e-5, 10.0)
+# Names that texts of operators, passes and kernels use for something of their own.
+DIM_NAMES = (
+    "S0", "S1", "N0", "N1", "i0", "i1", "k", "K", "M", "N", "T", "C0", "F0", "D", "A0", "B0", "p0",
+    "p", "n", "m", "o0", "W0", "H0", "x", "y", "t", "size", "start", "stop",
+)  # fmt: skip
+NAMES = (
+    "x", "y", "a", "b", "t", "t0", "t1", "e", "top", "total", "scratch", "status", "start", "stop",
+    "0", "a b", '"', "n", "mean", "w", "_", "none", "float32", "x0", "i0", "v0", "p0", "x'",
+    "\u00e9", "%0", "main", "zeros", "c", "init", "unit axis", "x raw",
+)  # fmt: skip
 MOST_RANK = 5
 Shape = tuple[Size, ...]
 
@@ -48,7 +61,11 @@ class Maker:
         self.random = random.Random(seed)
         self.builder = ad.Builder(f"fuzz_{seed}")
         bounds = [self.random.choice(BOUNDS) for _ in range(self.random.randint(1, 3))]
-        self.dims = [self.builder.dim(f"n{i}", lo, hi) for i, (lo, hi) in enumerate(bounds)]
+        self.odd_names = self.random.random() < 0.25
+        names = [f"n{i}" for i in range(len(bounds))]
+        if self.odd_names:
+            names = self.random.sample(DIM_NAMES, len(bounds))
+        self.dims = [self.builder.dim(name, *ends) for name, ends in zip(names, bounds)]
         self.values: list[Value] = []
         self.domains: dict[str, Domain] = {}
         self.exact: set[str] = set()
@@ -126,7 +143,7 @@ class Maker:
         )  # fmt: skip
         dtype = dtype or self.random.choice(kinds)
         shape = self.shape(0 if self.chance(0.1) else 1) if shape is None else shape
-        value = self.builder.input(f"x{len(self.domains)}", dtype, shape)
+        value = self.builder.input(self.input_name(), dtype, shape)
         if domain is None:
             whole = "any" if self.chance(0.1) else "small"
             kind = {"bool": "bool", "float": "normal"}.get(dtype.kind, whole)
@@ -136,6 +153,14 @@ class Maker:
         if domain.kind != "index":
             self.values.append(value)
         return value
+
+    def input_name(self) -> str:
+        """A name for the next input."""
+        taken = {*self.builder._types, *self.builder._outputs}
+        free = [name for name in NAMES if name not in taken]
+        if self.odd_names and free and self.chance(0.7):
+            return self.random.choice(free)
+        return f"input{len(self.domains)}"
 
     def constant(self, shape: Sequence[int], dtype: DType) -> Value:
         """A new constant of random numbers."""

@@ -36,6 +36,8 @@ def candidates(case: Case) -> Iterator[Case]:
     """Cases a step smaller, the boldest first."""
     if case.threads > 1:
         yield replace(case, threads=1, eager=False)
+    if case.crowd:
+        yield replace(case, crowd=False)
     if case.specials:
         yield replace(case, specials=False)
     if len(case.points) > 1:
