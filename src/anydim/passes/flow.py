@@ -6,7 +6,7 @@ passes there think in single statements, so they unpack a graph into a `Flow` an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -92,6 +92,13 @@ def with_nodes(graph: Graph, nodes: tuple[Node, ...], types: Mapping[str, Tensor
         types={name: kind for name, kind in types.items() if name in used},
         constants={name: value for name, value in graph.constants.items() if name in used},
     )
+
+
+def unused(name: str, taken: Container[str]) -> str:
+    """`name`, with as many primes as it takes to be nobody else's."""
+    while name in taken:
+        name += "'"
+    return name
 
 
 def live(lines: list[Line], outputs: Iterable[str]) -> list[Line]:

@@ -15,7 +15,7 @@ from anydim.graph.operator import operator
 from anydim.lang.affine import rewrite
 from anydim.lang.inside import checked, numbered
 from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType
-from anydim.passes.flow import Line, live, pack
+from anydim.passes.flow import Line, live, pack, unused
 from anydim.sizes.guard import Guard
 
 
@@ -52,8 +52,9 @@ def _named(node: Node, group: Group, types: dict[str, TensorType]) -> list[State
     names.update(zip((tensor.name for tensor in group.inputs), node.given))
     names.update(zip((tensor.name for tensor in group.outputs), node.outputs))
     for tensor in group.temporaries:
-        names[tensor.name] = f"{node.outputs[0]}/{tensor.name}"
-        types[names[tensor.name]] = tensor.type
+        name = unused(f"{node.outputs[0]}/{tensor.name}", types)
+        names[tensor.name] = name
+        types[name] = tensor.type
 
     def rename(expr: Expr) -> Expr | None:
         if isinstance(expr, Read):
@@ -79,6 +80,7 @@ def _number(node: int, check: Expr) -> int:
 
 
 def _literal(expr: Expr, literals: dict[str, Literal]) -> Expr | None:
-    if isinstance(expr, Read) and expr.tensor in literals and not checked(expr):
-        return literals[expr.tensor]
-    return None
+    """The number that a read gives; one that may be outside of it gives something else there."""
+    if not isinstance(expr, Read) or expr.default is not None or checked(expr):
+        return None
+    return literals.get(expr.tensor)

@@ -15,7 +15,7 @@ from anydim.graph.nodes import Graph
 from anydim.lang.affine import Affine, reads, rewrite, row_major_strides, to_expr
 from anydim.lang.inside import checked
 from anydim.lang.tree import Expr, Index, Read, SizeTerm, Statement, TensorType
-from anydim.passes.flow import Line, pack, unpack
+from anydim.passes.flow import Line, pack, unpack, unused
 from anydim.sizes import Size, as_size
 
 
@@ -38,6 +38,9 @@ class Units:
         }
         kept = {name: places for name, places in kept.items() if not all(places)}
         types = dict(graph.types)
+        moved = {
+            name: unused(f"{name}/squeezed", types) for name in graph.outputs if name in kept
+        }
         result: list[Line] = []
         for line in lines:
             statement = line.statement.with_body(_reading(line.statement, kept))
@@ -47,15 +50,15 @@ class Units:
             places = kept[statement.target]
             squeezed = _squeezed(statement, places)
             name = statement.target
-            if name in graph.outputs:
-                squeezed = replace(squeezed, target=f"{name}/squeezed")
+            if name in moved:
+                squeezed = replace(squeezed, target=moved[name])
                 types[squeezed.target] = TensorType(types[name].dtype, squeezed.shape)
                 result.append(replace(line, statement=squeezed))
                 result.append(replace(line, statement=_renaming(statement, squeezed.target)))
             else:
                 types[name] = TensorType(types[name].dtype, squeezed.shape)
                 result.append(replace(line, statement=squeezed))
-        return pack(graph, _redirected(result, graph, kept), types)
+        return pack(graph, _redirected(result, moved), types)
 
 
 def _checked_at_one(read: Read, kind: TensorType) -> bool:
@@ -107,11 +110,8 @@ def _renaming(statement: Statement, source: str) -> Statement:
     return Statement(statement.target, statement.axes, Read(source, (offset,), flat=True))
 
 
-def _redirected(
-    lines: list[Line], graph: Graph, kept: dict[str, tuple[bool, ...]]
-) -> list[Line]:
+def _redirected(lines: list[Line], moved: dict[str, str]) -> list[Line]:
     """Readers of a squeezed result read the squeezed value."""
-    moved = {name: f"{name}/squeezed" for name in graph.outputs if name in kept}
     if not moved:
         return lines
 

@@ -52,8 +52,31 @@ def size_that_no_proof_reaches() -> Graph:
     return g.graph()
 
 
+def names_of_other_values() -> Graph:
+    """Results named as passes name values of their own."""
+    g = ad.Builder("names_of_other_values")
+    n = g.dim("n")
+    x = g.input("x", ad.float32, (n, 1, 5))
+    y = g.softmax(x, axis=2)
+    g.output("y", y)
+    for tail in ("squeezed", "top", "total", "e"):
+        g.output(f"{y.name}/{tail}", g.exp(x))
+        g.output(f"y/{tail}", g.sqrt(g.exp(x)))
+    return g.graph()
+
+
+def border_of_a_number() -> Graph:
+    """A constant of one element is a number, but not where it is read outside."""
+    g = ad.Builder("border_of_a_number")
+    x = g.input("x", ad.float32, (g.dim("n"), 4))
+    number = g.constant(numpy.array([5.0], numpy.float32))
+    g.output("y", x + g.pad(number, before=(2,), after=(1,)))
+    return g.graph()
+
+
 GRAPHS: tuple[Callable[[], Graph], ...] = (
     start_of_a_fresh_value, nothing_left, size_that_no_proof_reaches,
+    names_of_other_values, border_of_a_number,
 )  # fmt: skip
 
 
