@@ -5,6 +5,8 @@ every index has a range, and sizes are size expressions over the program's dims.
 syntax (what a user writes) lives in `syntax.py`; `instantiate.py` leads from there to here.
 
     Statement   y(i, j) +=! a(i, k) * b(k, j)   for i in 0:M, j in 0:N, k in 0:K
+    Write       h(t, i) = h(t - 1, i) + x(t, i)   a part of a tensor, also h(place(i)) +=
+    Loop        for t in 0:T, in order          Branch   if t == 0 ... else ...
     Group       statements that run in order, with the tensors they read, make and hide
 """
 
@@ -172,6 +174,60 @@ class Statement:
 
 
 @dataclass(frozen=True)
+class Write:
+    """target(place...) combine= body at every value of `axes` and `reduced`: a part of a tensor.
+
+    Places are index expressions over axes and loop variables; one that reads a tensor scatters.
+    Indices that meet at one place combine in any order; without `combine` the last one in
+    row-major order of `axes` stays. `fresh` starts each place it writes from the identity of
+    `combine`; then places are one to one with the values of `axes`. Otherwise the body combines
+    with what the target holds. A place outside the target is checked as an index of a read is.
+    """
+
+    target: str
+    place: tuple[Expr, ...]
+    axes: tuple[Axis, ...]
+    body: Expr
+    combine: str = ""
+    reduced: tuple[Axis, ...] = ()
+    fresh: bool = False
+
+    __hash__ = _hash_once
+
+
+@dataclass(frozen=True)
+class Loop:
+    """for variable in start:stop:step, in this order; a negative step counts down.
+
+    Turns have the values start, start + step, ... as long as they are before stop (`range` in
+    Python). In the body the variable is a symbol of sizes, so places, extents and proofs speak of
+    it as they speak of dims. Bounds are int64 expressions: sizes, or reads of tensors.
+    """
+
+    variable: str
+    start: Expr
+    stop: Expr
+    step: int
+    body: tuple[Step, ...]
+
+    __hash__ = _hash_once
+
+
+@dataclass(frozen=True)
+class Branch:
+    """`then` where the scalar condition holds, else `otherwise`."""
+
+    condition: Expr
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...] = ()
+
+    __hash__ = _hash_once
+
+
+Step: TypeAlias = Statement | Write | Loop | Branch
+
+
+@dataclass(frozen=True)
 class Tensor:
     """A named tensor of a group."""
 
@@ -187,6 +243,10 @@ class Group:
 
     Each tensor is written by exactly one statement, before any statement that reads it.
     `inputs` come from outside, `outputs` are kept, `temporaries` exist only inside.
+
+    A group in which a tensor is written more than once, in part, or in the order of a loop has
+    `steps`, which run in order, and no `statements`. An input that is written there starts as
+    given and is not changed for others.
     """
 
     inputs: tuple[Tensor, ...]
@@ -194,6 +254,7 @@ class Group:
     statements: tuple[Statement, ...]
     temporaries: tuple[Tensor, ...] = ()
     guards: tuple[Guard, ...] = field(default=())
+    steps: tuple[Step, ...] = ()
 
     __hash__ = _hash_once
 

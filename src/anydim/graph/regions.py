@@ -1,0 +1,95 @@
+"""Nodes that hold graphs: branches, turns and calls; and dims whose values data decides.
+
+    sizes    (v)                     v, int64 [n] or a scalar, holds the values of dims
+    branch   (condition?, given...)  one of two graphs
+    loop     (condition?, carried..., given...)   a graph, turn after turn
+    call     (given...)              a graph
+
+The node's attribute 'region' is one of the records below; a node's inputs and outputs stand for
+those of the held graph by position. In a held graph a dim that has the name of a dim known where
+the node stands is that dim. Its other dims are told by the shapes of its inputs, or found in it.
+
+A dim in the type of a result that is known nowhere before is told by the shape that comes out;
+sizes that are known must come out as declared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from anydim.graph.nodes import Graph
+from anydim.sizes import Size
+from anydim.sizes.guard import Guard
+
+SIZES, BRANCH, LOOP, CALL = "sizes", "branch", "loop", "call"
+REGION = "region"  # the attribute
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Dims that take the elements of the node's one input as values.
+
+    They are dims of the graph's box: bounds, and constraints that name them, are checked when the
+    node runs; a value that does not fit is an InputError that names the node.
+    """
+
+    dims: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """`then` or `otherwise`; both take the given inputs and make the node's results.
+
+    The condition is the node's first input, a bool scalar, or a relation between sizes.
+    """
+
+    then: Graph
+    otherwise: Graph
+    condition: Guard | None = None
+
+
+@dataclass(frozen=True)
+class Scan:
+    """How a result of every turn is kept: as one slice of a tensor along a new first axis.
+
+    Turn number `counter` writes slice `position`, a size expression over the counter. `extent`
+    is the number of slices; None: as many as there are turns, each after the one before it.
+    With `history`, the body reads the tensor as it stands: one of its inputs is the whole of it,
+    [extent, slice...]; slices not yet written hold nothing a body may read.
+    """
+
+    position: Size
+    extent: Size | None = None
+    history: bool = False
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A graph that runs turn after turn.
+
+    Inputs of the body: `carried` values, then the histories of scans that have one, then what is
+    given from outside, the same in every turn. Its results: the condition for a next turn (a bool
+    scalar) when `conditional`, the carried values for it, then a slice for each of `scans`.
+    `counter` is a dim of the body: 0, 1, 2, ... `trips` is the most turns (below 0: none); None:
+    no limit. A `conditional` node has the condition for the first turn as its first input.
+    Carried values may have other sizes in every turn, where their types in the body have dims of
+    their own. Results of the node: the carried values after the last turn, then the scans.
+    """
+
+    body: Graph
+    counter: str
+    trips: Size | None
+    conditional: bool
+    carried: int
+    scans: tuple[Scan, ...] = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A graph that stands for a function; equal ones are compiled once."""
+
+    body: Graph
+
+
+Region: TypeAlias = Sizes | Branch | Loop | Call
