@@ -2,7 +2,7 @@
 
     sizes    (v)                     v, int64 [n] or a scalar, holds the values of dims
     branch   (condition?, given...)  one of two graphs
-    loop     (condition?, carried..., given...)   a graph, turn after turn
+    loop     (condition?, carried..., initial..., given...)   a graph, turn after turn
     call     (given...)              a graph
 
 The node's attribute 'region' is one of the records below; a node's inputs and outputs stand for
@@ -56,12 +56,14 @@ class Scan:
     Turn number `counter` writes slice `position`, a size expression over the counter. `extent`
     is the number of slices; None: as many as there are turns, each after the one before it.
     With `history`, the body reads the tensor as it stands: one of its inputs is the whole of it,
-    [extent, slice...]; slices not yet written hold nothing a body may read.
+    [extent, slice...]; slices not yet written hold nothing a body may read. With `initial`, an
+    input of the node, after the carried values, is what the tensor holds before the first turn.
     """
 
     position: Size
     extent: Size | None = None
     history: bool = False
+    initial: bool = False
 
 
 @dataclass(frozen=True)
