@@ -11,6 +11,7 @@ from anydim.base.errors import DimError, InputError
 from anydim.base.text import listed, suggestion
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
+from anydim.lang.evaluate import check_guards as check_group_guards
 from anydim.lang.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size
@@ -48,6 +49,10 @@ def evaluate_node(
     """The results of one node by name; InputError for an index that leaves its axis."""
     group = group_of(graph, node)
     given = [values[name] for name in node.given]
+    if node.operator != FUSED and (routine := operator(node.operator).routine) is not None:
+        check_group_guards(group.guards, sizes)
+        attributes = operator(node.operator).complete(node.attributes)
+        return dict(zip(node.outputs, routine.evaluate(given, attributes, sizes)))
     tensors = {tensor.name: value for tensor, value in zip(group.inputs, given)}
     try:
         made = evaluate_group(group, tensors, sizes, precision)

@@ -2,7 +2,8 @@
 
 An operator is a text in the comprehension language. Its size rule, its meaning, its lowering and
 its tests all come from that text. Where the text depends on ranks or attributes (transpose by a
-permutation, concat of n inputs), a function writes it.
+permutation, concat of n inputs), a function writes it. What is no comprehension (sorting) is a
+`Routine`, which says all of that itself.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any
 
 from anydim.base.errors import GraphError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
+from anydim.kernels.routine import Routine
 from anydim.lang.instantiate import instantiate
 from anydim.lang.stored import stored_definition
 from anydim.lang.syntax import Definition
-from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree import Group, Tensor, TensorType
 from anydim.sizes import Box, Guard, Truth, prove
 
 Types = Sequence[TensorType]
@@ -42,12 +44,13 @@ class Operator:
 
     `text` is its definition in the comprehension language, or a function that writes it for given
     input types and attributes; such a function raises GraphError for arguments that do not fit.
+    Or it is a `Routine`.
     `attributes` are its attributes with their defaults; REQUIRED marks one that must be given.
     `kind` is the family it belongs to; `domain` names the interval of good test data.
     """
 
     name: str
-    text: str | Writer
+    text: str | Writer | Routine
     kind: str
     doc: str = ""
     attributes: FrozenMapping[str, Any] = field(default_factory=FrozenMapping)
@@ -70,14 +73,24 @@ class Operator:
                 full[name] = float(value)
         return FrozenMapping(full)
 
+    @property
+    def routine(self) -> Routine | None:
+        """What an operator that is no comprehension does; None for the others."""
+        return self.text if isinstance(self.text, Routine) else None
+
     def written(self, types: Types, attributes: Attributes, box: Box) -> Written:
         """The text for these types and complete attributes, with what the text declares."""
         if isinstance(self.text, str):
             return Written(self.text, attributes)
+        if isinstance(self.text, Routine):
+            raise InternalError(f"operator '{self.name}' has no text")
         return self.text(types, attributes, box)
 
     def instantiate(self, types: Types, attributes: Attributes, box: Box | None) -> Group:
-        """The comprehensions of this operator on inputs of these types (memoised)."""
+        """The comprehensions of this operator on inputs of these types (memoised).
+
+        Of a routine: its inputs x0, x1, ..., its outputs y0, y1, ... and its guards alone.
+        """
         return _instantiate(self, tuple(types), self.complete(attributes), box)
 
     def infer(
@@ -124,6 +137,8 @@ def _definition(text: str, file: str, name: str) -> Definition:
 def _instantiate(
     record: Operator, types: tuple[TensorType, ...], attributes: Attributes, box: Box | None
 ) -> Group:
+    if record.routine is not None:
+        return _bare(record, record.routine, types, attributes, box or Box())
     written = record.written(types, attributes, box or Box())
     guards = _open(record, written.guards, box or Box())
     definition = _definition(written.text, record.file, record.name)
@@ -134,6 +149,18 @@ def _instantiate(
         where = f"operator '{record.name}' on {given}"
         raise GraphError(f"{where}: {error.problem}", error.hint) from None
     return replace(group, guards=(*group.guards, *guards)) if guards else group
+
+
+def _bare(
+    record: Operator, routine: Routine, types: Types, attributes: Attributes, box: Box
+) -> Group:
+    made = routine.infer(types, attributes, box)
+    return Group(
+        inputs=tuple(Tensor(f"x{number}", kind) for number, kind in enumerate(types)),
+        outputs=tuple(Tensor(f"y{number}", kind) for number, kind in enumerate(made)),
+        statements=(),
+        guards=tuple(_open(record, routine.guards(types, attributes, box), box)),
+    )
 
 
 def _open(record: Operator, guards: tuple[Guard, ...], box: Box) -> list[Guard]:
