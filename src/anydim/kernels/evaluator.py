@@ -323,6 +323,10 @@ class _Frame:
             self.names[step.variable] = index
             self.run(step.body)
 
+    def _while(self, step: ir.While) -> None:
+        while self._array(step.condition)[0]:
+            self.run(step.body)
+
     def _if(self, step: ir.If) -> None:
         self.run(step.then if self._array(step.condition)[0] else step.otherwise)
 
@@ -369,6 +373,7 @@ _STEPS: dict[type, Callable[[_Frame, Any], None]] = {
     ir.Store: _Frame._store,
     ir.Prefetch: _Frame._prefetch,
     ir.For: _Frame._for,
+    ir.While: _Frame._while,
     ir.If: _Frame._if,
     ir.Switch: _Frame._switch,
     ir.Call: _Frame._call,

@@ -220,6 +220,14 @@ class For:
 
 
 @dataclass(frozen=True)
+class While:
+    """while condition: body; the condition is looked at before every turn, the first included."""
+
+    condition: Value
+    body: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
 class If:
     """Run `then` when the scalar condition holds, else `otherwise`."""
 
@@ -254,7 +262,7 @@ class Stack:
 
 
 Step: TypeAlias = (
-    Let | Declare | Assign | Store | Prefetch | For | If | Switch | Call | Stack
+    Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack
 )  # fmt: skip
 
 

@@ -116,6 +116,11 @@ def _for(step: ir.For) -> Iterator[str]:
     yield from _block(step.body)
 
 
+def _while(step: ir.While) -> Iterator[str]:
+    yield f"while {print_value(step.condition)}"
+    yield from _block(step.body)
+
+
 def _if(step: ir.If) -> Iterator[str]:
     yield f"if {print_value(step.condition)}"
     yield from _block(step.then)
@@ -154,6 +159,7 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Stack: lambda step: iter([f"{step.name} = stack {step.dtype}[{step.count}]"]),
     ir.Prefetch: _prefetch,
     ir.For: _for,
+    ir.While: _while,
     ir.If: _if,
     ir.Switch: _switch,
     ir.Call: _call,

@@ -20,7 +20,7 @@ def assigned(steps: tuple[ir.Step, ...]) -> Iterator[str]:
     for step in steps:
         if isinstance(step, ir.Assign):
             yield step.name
-        elif isinstance(step, ir.For):
+        elif isinstance(step, (ir.For, ir.While)):
             yield from assigned(step.body)
         elif isinstance(step, ir.If):
             yield from assigned(step.then)
@@ -150,6 +150,35 @@ class Steps:
             routes.append(({name: outside[name][0] for name in changed}, guard))
         self._join(outside, routes)
 
+    def _while(self, step: ir.While) -> None:
+        """guard; preheader; body with phis; the condition stands again at the end of the body."""
+        emitter, values = self.emitter, self.values
+        ahead, body, after = (emitter.new_label() for _ in range(3))
+        guard = values.value(step.condition)
+        start = emitter.block
+        emitter.branch(guard, ahead, after)
+        emitter.start(ahead)
+        before = emitter.reserve()
+        emitter.jump(body)
+        emitter.start(body)
+        changed = [n for n in dict.fromkeys(assigned(step.body)) if n in values.registers]
+        outside = {name: values.registers[name] for name in changed}
+        phis = emitter.reserve()
+        with emitter.scope(), emitter.scope(before), self._local_registers():
+            inside = {name: emitter.fresh() for name in changed}
+            for name in changed:
+                values.registers[name] = (inside[name], outside[name][1])
+            self.run(step.body)
+            again = values.value(step.condition)
+            latch = emitter.block
+            results = {name: values.registers[name][0] for name in changed}
+        emitter.branch(again, body, after)
+        for name in changed:
+            text = _text(outside[name][1])
+            phis.append(_phi(inside[name], text, (outside[name][0], ahead), (results[name], latch)))
+        emitter.start(after)
+        self._join(outside, [(results, latch), (_current(outside), start)])
+
     def _if(self, step: ir.If) -> None:
         condition = self.values.value(step.condition)
         then, otherwise, after = (self.emitter.new_label() for _ in range(3))
@@ -261,6 +290,7 @@ _RULES: dict[type, Callable[[Steps, Any], None]] = {
     ir.Prefetch: Steps._prefetch,
     ir.Call: Steps._call,
     ir.For: Steps._for,
+    ir.While: Steps._while,
     ir.If: Steps._if,
     ir.Switch: Steps._switch,
 }
