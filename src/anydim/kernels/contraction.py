@@ -40,7 +40,7 @@ class Contraction:
     the first cache: there B comes from memory, and nothing else should wait for loads. Where sums
     are so long that this does not fit the second cache, all row tiles take turns every `long_k`
     steps, on several panels at once.
-    A B that is not `packed` when it is loaded is packed as it is used.
+    A B that is not `packed` when it is loaded, or comes in panels, is packed as it is used.
     """
 
     rows: int
@@ -67,7 +67,7 @@ def match_contraction(
     group: Group, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Contraction | None:
     """The schedule for a group, or None when it is no contraction with pointwise epilogue."""
-    form = _form(group, constants)
+    form = _form(group, constants, machine)
     if form is None or form.dtype not in _DTYPES:
         return None
     tile = tile_of(machine, form.dtype)
@@ -82,7 +82,7 @@ def match_contraction(
         long_k=_long_k(form, machine, tile),
         block_rows_bytes=machine.l2_bytes * 3 // 8,
         block_columns_bytes=machine.l2_bytes // 32,
-        packed=form.b in constants,
+        packed=form.b in constants or form.in_panels,
     )
 
 
@@ -99,12 +99,12 @@ def lower_contraction(
     group: Group, schedule: Contraction, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Launch:
     """The launch of a group by a schedule."""
-    form = _form(group, constants)
+    form = _form(group, constants, machine)
     if form is None:
         raise InternalError("a group that is no contraction reached its lowering")
     tile = schedule.tile
     blocks = _blocks(form, schedule, tile)
-    packing = _panels(form, tile) if schedule.packed else None
+    packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
     writer = MainWriter(group, form, tile, blocks, schedule, machine)
     functions = writer.functions()
     library = contraction_library(tile, form.dtype)
@@ -133,8 +133,8 @@ TEMPLATE = Template("contraction", Contraction, match_contraction, lower_contrac
 
 
 @lru_cache(maxsize=512)
-def _form(group: Group, constants: frozenset[str]) -> Form | None:
-    return form_of(group, constants)
+def _form(group: Group, constants: frozenset[str], machine: Machine) -> Form | None:
+    return form_of(group, constants, machine)
 
 
 def _blocks(form: Form, schedule: Contraction, tile: Tile) -> Blocks:
@@ -191,4 +191,5 @@ def _reason(form: Form, schedule: Contraction) -> str:
     loops = len(form.loops)
     around = f" in {loops} loop{'s' if loops > 1 else ''}" if form.loops else ""
     where = "a constant B is packed when loaded" if schedule.packed else "B is packed as it is used"
+    where = "B comes in panels" if form.in_panels else where
     return f"a matrix product{around}{start}, {epilogue}; {where}"

@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from anydim.base.dtypes import DType
 from anydim.kernels.contraction_epilogue import PRODUCT, Output, epilogue_of, split_start
 from anydim.kernels.inference import free_axes
+from anydim.kernels.launch import Machine
+from anydim.kernels.micro import tile_of
 from anydim.lang.affine import Affine, address, reads, rewrite, row_major_strides, to_expr
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
 from anydim.sizes import Size, as_size, product
@@ -38,6 +40,7 @@ class Form:
     """A contraction as a matrix product; see the module's docstring.
 
     `b_parts` are B's axes as (extent, stride) before merging: loops, k, n; what packing needs.
+    `in_panels`: B lies as a tile reads it, in panels of the tile's width, the last one padded.
     `start` is the flat read that the sums start from; without it they start from 0.
     Expressions are over the indices m, n and the names of the loops.
     """
@@ -54,9 +57,10 @@ class Form:
     b_parts: tuple[tuple[tuple[Size, Size], ...], ...]
     outputs: tuple[Output, ...]
     start: Read | None
+    in_panels: bool = False
 
 
-def form_of(group: Group, constants: frozenset[str]) -> Form | None:
+def form_of(group: Group, constants: frozenset[str], machine: Machine) -> Form | None:
     """The group as a matrix product with an epilogue; None when it is not one."""
     sums = [s for s in group.statements if s.combine]
     if len(sums) != 1 or sums[0].combine != "add":
@@ -67,7 +71,8 @@ def form_of(group: Group, constants: frozenset[str]) -> Form | None:
     if factors is None or outputs is None:
         return None
     for a, b in (factors, factors[::-1]):
-        found = _Reading(group, statement, a, b, b.tensor in constants).form(outputs)
+        width = tile_of(machine, group.type_of(statement.target).dtype).width
+        found = _Reading(group, statement, a, b, b.tensor in constants, width).form(outputs)
         if found is not None:
             return found
     return None
@@ -99,13 +104,17 @@ def _factors(statement: Statement, group: Group) -> tuple[_Factor, _Factor] | No
 
 @dataclass(frozen=True)
 class _Reading:
-    """One way to read a group: which factor is A, which is B, and whether B can be packed early."""
+    """One way to read a group: which factor is A, which is B, and whether B can be packed early.
+
+    `width` is that of a panel.
+    """
 
     group: Group
     statement: Statement
     a: _Factor
     b: _Factor
     packed: bool
+    width: int
 
     def form(self, outputs: tuple[Output, ...]) -> Form | None:
         axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
@@ -119,7 +128,8 @@ class _Reading:
             return None
         start, outputs = split_start(outputs, self.group, columns[-1].name)
         streams, pinned = self._streams(outputs, start)
-        in_b = () if self.packed else (self.b.form,)
+        in_panels = not self.packed and not batch and self._in_panels(columns, sums)
+        in_b = () if self.packed or in_panels else (self.b.form,)
         m_groups = _merged(rows, [*streams, self.a.form], pinned)
         n_groups = _merged(columns, [*streams, *in_b], pinned)
         k_groups = _merged(sums, [self.a.form, *in_b], pinned)
@@ -149,8 +159,21 @@ class _Reading:
                 ),
                 outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
                 start=None if start is None else renamed.read(start),
+                in_panels=in_panels and len(n_groups) == 1,
             )
         )
+
+    def _in_panels(self, columns: list[Axis], sums: list[Axis]) -> bool:
+        """Whether B(panel, k, lane) lies as a constant one is packed."""
+        if len(sums) != 1 or not 1 <= len(columns) <= 2 or self.b.form.constant.constant != 0:
+            return False
+        stride = self.b.form.stride
+        lane, k = columns[-1], sums[0]
+        if lane.extent.constant != self.width or stride(lane.name) != 1:
+            return False
+        if stride(k.name) != self.width:
+            return False
+        return all(stride(panel.name) == k.extent * self.width for panel in columns[:-1])
 
     def _in_a(self, axis: Axis) -> bool:
         return self.a.form.stride(axis.name).constant != 0
@@ -199,7 +222,7 @@ class _Reading:
         ):
             return None
         a_ready = form.k.a == 1 or form.m.a == 1
-        b_ready = self.packed or form.n.b == 1 or (form.k.b == 1 and form.m.extent != 1)
+        b_ready = self.packed or form.in_panels or form.n.b == 1 or (form.k.b == 1 and form.m.extent != 1)
         return form if a_ready and b_ready else None
 
 

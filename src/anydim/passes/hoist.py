@@ -1,0 +1,185 @@
+"""What a loop need not do in every turn goes before it.
+
+A reduction that reads nothing the loop writes is done once: for all turns together when it depends
+on the turn (the input part of a recurrent network becomes one matrix product). A matrix that every
+turn multiplies by is brought into panels once, in the layout that the contraction's tiles read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from anydim.kernels.launch import Machine
+from anydim.kernels.micro import tile_of
+from anydim.lang.affine import Affine, affine, reads, rewrite, to_expr
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Branch,
+    Expr,
+    Index,
+    Literal,
+    Loop,
+    Read,
+    SizeTerm,
+    Statement,
+    Step,
+    TensorType,
+    Write,
+)
+from anydim.passes.flow import is_product, unused
+from anydim.passes.stepping import replaced, sizes_of, with_body, writes
+from anydim.sizes import Size, as_size, ceil_div
+
+_TURN = "turn"  # the axis over all turns
+
+
+@dataclass
+class Hoist:
+    """Takes statements out of a loop's body; `before` is what has to run ahead of it, in order.
+
+    `types` are those of all tensors; new ones are added. `constants` are packed elsewhere.
+    """
+
+    types: dict[str, TensorType]
+    constants: frozenset[str]
+    machine: Machine
+    before: list[Statement] = field(default_factory=list)
+    _panels: dict[tuple[Read, str, str], str] = field(default_factory=dict)
+
+    def run(self, body: Iterable[Step], counter: str, trips: Size) -> tuple[Step, ...]:
+        """The body that is left."""
+        body = tuple(body)
+        written = frozenset(step.target for step in writes(body))
+        body = tuple(self._early(step, counter, trips, written) for step in body)
+        return replaced(body, lambda step: self._packed(step, written))
+
+    def _tensor(self, stem: str, kind: TensorType) -> str:
+        name = unused(stem, self.types)
+        self.types[name] = kind
+        return name
+
+    # ---- done once ----
+
+    def _early(self, step: Step, counter: str, trips: Size, written: frozenset[str]) -> Step:
+        """The step with its reduction read from what is computed before the loop, if it can be."""
+        if isinstance(step, (Branch, Loop)) or not step.reduced:
+            return step
+        if any(read.tensor in written for read in reads(step.body)):
+            return step
+        if any(counter in axis.extent.symbols for axis in (*step.axes, *step.reduced)):
+            return step
+        body: Expr | None = step.body
+        axes, place = step.axes, tuple(Index(axis.name) for axis in step.axes)
+        indices: tuple[Expr, ...] = place
+        if counter in sizes_of(step.body):
+            taken = {axis.name for axis in (*step.axes, *step.reduced)}
+            turn = unused(_TURN, taken)
+            body = _over_all(step.body, counter, turn)
+            axes = (Axis(turn, trips), *axes)
+            indices = (SizeTerm(Size.symbol(counter)), *place)
+        if body is None:
+            return step
+        kind = TensorType(self.types[step.target].dtype, tuple(axis.extent for axis in axes))
+        name = self._tensor(f"{step.target}.early", kind)
+        self.before.append(Statement(name, axes, body, step.combine, step.reduced))
+        return with_body(step, Read(name, indices))
+
+    # ---- packed once ----
+
+    def _packed(self, step: Statement | Write, written: frozenset[str]) -> tuple[Step, ...]:
+        """A product with a matrix that stays the same, over its panels."""
+        found = self._matrix(step, written)
+        if found is None:
+            return (step,)
+        moving, matrix, column, row = found
+        dtype = self.types[step.target].dtype
+        width = tile_of(self.machine, dtype).width
+        panels = self._panel_tensor(matrix, column, row, width)
+        panel, lane = (unused(name, {a.name for a in step.axes}) for name in ("panel", "lane"))
+        count = ceil_div(column.extent, width)
+        rows = step.axes[:-1]
+        axes = (*rows, Axis(panel, count), Axis(lane, as_size(width)))
+        read = Read(panels, (Index(panel), Index(row.name), Index(lane)))
+        kind = TensorType(dtype, tuple(axis.extent for axis in axes))
+        sums = self._tensor(f"{step.target}.panels", kind)
+        product = Statement(sums, axes, Apply("mul", (moving, read)), "add", step.reduced)
+        strides: dict[str, Size] = {column.name: as_size(1)}
+        inner = count * width
+        for axis in reversed(rows):
+            strides[axis.name] = inner
+            inner = inner * axis.extent
+        flat = Read(sums, (to_expr(Affine.of(as_size(0), strides)),), flat=True)
+        return product, with_body(step, flat)
+
+    def _matrix(
+        self, step: Statement | Write, written: frozenset[str]
+    ) -> tuple[Read, Read, Axis, Axis] | None:
+        """The factor that changes, the one that does not, and the latter's columns and rows."""
+        if len(step.reduced) != 1 or not step.axes:
+            return None
+        if not is_product(Statement("", (), step.body, step.combine)):
+            return None
+        assert isinstance(step.body, Apply)
+        column, row = step.axes[-1], step.reduced[0]
+        for moving, matrix in (step.body.arguments, step.body.arguments[::-1]):
+            assert isinstance(moving, Read) and isinstance(matrix, Read)
+            if moving.tensor not in written or matrix.tensor in written | self.constants:
+                continue
+            if column.extent.constant is not None and column.extent.constant < 2:
+                continue
+            used = [_names(read) for read in (moving, matrix)]
+            if any(names is None for names in used) or matrix.flat or matrix.default is not None:
+                continue
+            if used[1] == {column.name, row.name} and column.name not in (used[0] or set()):
+                return moving, matrix, column, row
+        return None
+
+    def _panel_tensor(self, matrix: Read, column: Axis, row: Axis, width: int) -> str:
+        key = (matrix, column.name, row.name)
+        if key in self._panels:
+            return self._panels[key]
+        dtype = self.types[matrix.tensor].dtype
+        names = ("panel", row.name, "lane")
+        extents = (ceil_div(column.extent, width), row.extent, as_size(width))
+        axes = tuple(Axis(name, extent) for name, extent in zip(names, extents))
+        place = to_expr(Affine.of(as_size(0), {"panel": as_size(width), "lane": as_size(1)}))
+
+        def change(expr: Expr) -> Expr | None:
+            return place if expr == Index(column.name) else None
+
+        indices = tuple(rewrite(index, change) for index in matrix.indices)
+        body = Read(matrix.tensor, indices, default=Literal(0, dtype))
+        name = self._tensor(f"{matrix.tensor}.panels", TensorType(dtype, extents))
+        self.before.append(Statement(name, axes, body))
+        self._panels[key] = name
+        return name
+
+
+def _names(read: Read) -> set[str] | None:
+    """The axes in the indices of a read; None when one is not affine."""
+    forms = [affine(index) for index in read.indices]
+    if any(form is None for form in forms):
+        return None
+    return {name for form in forms if form is not None for name in form.indices}
+
+
+def _over_all(body: Expr, counter: str, turn: str) -> Expr | None:
+    """The body with an axis for the counter; None where it is not linear in the counter."""
+    hard = False
+
+    def change(expr: Expr) -> Expr | None:
+        nonlocal hard
+        if not isinstance(expr, SizeTerm) or counter not in expr.size.symbols:
+            return None
+        split = expr.size.linear_in((counter,))
+        if split is None or counter in split[1].symbols:
+            hard = True
+            return None
+        return to_expr(Affine.of(split[1], {turn: split[0][counter]}))
+
+    made = rewrite(body, change)
+    return None if hard else made
+
+

@@ -1,0 +1,80 @@
+"""Ordered loops around matrix products become `loop` nodes: their turns run kernels of their own.
+
+A node whose comprehensions run in the order of a loop is one kernel, unless its loop holds a matrix
+product: then packing, tiles and threads of a contraction are worth a launch in every turn. What
+does not depend on the turns goes before the loop (`hoist.py`).
+
+After: no ordered loop around a matrix product is left, but those that `turns.py` cannot take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.operator import OPERATORS, Operator
+from anydim.kernels.launch import Machine
+from anydim.lang.tree import Branch, Group, Loop, Statement, Step, Write
+from anydim.passes.flow import is_product
+from anydim.passes.turns import Unsuitable, expanded
+
+
+@dataclass(frozen=True)
+class Recur:
+    """Turn nodes with ordered loops into `loop` nodes where that pays."""
+
+    machine: Machine
+
+    def run(self, graph: Graph) -> Graph:
+        types = dict(graph.types)
+        nodes: list[Node] = []
+        guards = list(graph.guards)
+        for node in graph.nodes:
+            group = _group(node, graph)
+            if group is None or not any(_loops_with_products(group.steps)):
+                nodes.append(node)
+                continue
+            try:
+                made = expanded(node, group, graph, types, self.machine)
+            except Unsuitable:
+                nodes.append(node)
+                continue
+            nodes += made
+            guards += [guard for guard in group.guards if guard not in guards]
+        return graph.replace(nodes=tuple(nodes), types=types, guards=tuple(guards))
+
+
+def _group(node: Node, graph: Graph) -> Group | None:
+    """The comprehensions of a node; None for one that has none."""
+    if node.operator == FUSED:
+        return node.group
+    record: Operator | None = OPERATORS.get(node.operator)
+    if record is None or record.routine is not None:
+        return None
+    given = [graph.types[name] for name in node.given]
+    return record.instantiate(given, node.attributes, graph.box)
+
+
+def _loops_with_products(steps: Iterable[Step]) -> Iterator[Loop]:
+    for step in steps:
+        if isinstance(step, Loop):
+            if any(map(_is_product, _inside(step.body))):
+                yield step
+        elif isinstance(step, Branch):
+            yield from _loops_with_products((*step.then, *step.otherwise))
+
+
+def _inside(steps: Iterable[Step]) -> Iterator[Statement | Write]:
+    """The writes of these steps, at any depth."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from _inside(step.body)
+        elif isinstance(step, Branch):
+            yield from _inside((*step.then, *step.otherwise))
+        else:
+            yield step
+
+
+def _is_product(step: Statement | Write) -> bool:
+    return bool(step.reduced) and is_product(Statement("", (), step.body, step.combine))

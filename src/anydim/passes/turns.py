@@ -1,0 +1,393 @@
+"""Steps -> nodes: statements in order become values defined once, loops become `loop` nodes.
+
+Inside a loop a tensor is one of three things:
+
+    carried   defined before the loop, defined anew as a whole in every turn
+    stacked   one slice along the first axis is written in every turn
+    local     defined as a whole before anything reads it
+
+A slice that is read at another place than the turn writes is read from the stack as it stands.
+Everything else (loops inside of each other, writes in other patterns) is `Unsuitable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from anydim.base.frozen import FrozenMapping
+from anydim.graph import regions
+from anydim.graph.nodes import Constant, Graph, Node
+from anydim.kernels.launch import Machine
+from anydim.lang.affine import affine, rewrite
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Branch,
+    Expr,
+    Group,
+    Index,
+    Loop,
+    Read,
+    SizeTerm,
+    Statement,
+    Step,
+    TensorType,
+    Write,
+)
+from anydim.passes.flow import fused_node, group_of, unused
+from anydim.passes.hoist import Hoist
+from anydim.passes.stepping import Renaming, writes
+from anydim.sizes import Box, Dim, Size, Truth, ceil_div, maximum, prove
+from anydim.sizes.guard import Guard
+
+_RELATIONS = {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<="}
+_TURNED = {"greater": "less", "greater_equal": "less_equal"}
+
+
+class Unsuitable(Exception):
+    """Steps that cannot become nodes; one kernel runs them all."""
+
+
+def expanded(
+    node: Node, group: Group, graph: Graph, types: dict[str, TensorType], machine: Machine
+) -> list[Node]:
+    """The nodes that do what `node` does; the types of their values go to `types`.
+
+    Raises Unsuitable.
+    """
+    all_tensors = (*group.inputs, *group.outputs, *group.temporaries)
+    names = {tensor.name: unused(tensor.name, types) for tensor in all_tensors}
+    tensors = {names[tensor.name]: tensor.type for tensor in all_tensors}
+    work = _Work(node, dict(types), tensors, machine)
+    scope = _Scope(work, graph.box, graph.constants)
+    scope.current = {names[t.name]: value for t, value in zip(group.inputs, node.given)}
+    scope.run(Renaming(names).steps(group.steps))
+    for tensor, own in zip(group.outputs, node.outputs):
+        scope.result(scope.value(names[tensor.name]), own)
+    used = {n for made in scope.nodes for n in (*made.given, *made.outputs)}
+    types.update({name: work.types[name] for name in used})
+    return scope.nodes
+
+
+@dataclass
+class _Work:
+    """What all scopes of one node share: types of values, and of the tensors of its steps."""
+
+    origin: Node
+    types: dict[str, TensorType]
+    tensors: dict[str, TensorType]
+    machine: Machine
+
+    def fresh(self, stem: str, kind: TensorType) -> str:
+        """A new value of that type."""
+        taken = self.types.keys() | self.tensors.keys()
+        name = unused(f"{self.origin.outputs[0]}/{stem}", taken)
+        self.types[name] = kind
+        return name
+
+    def node(
+        self, operator: str, inputs: Sequence[str], outputs: Sequence[str],
+        region: regions.Region | None = None,
+    ) -> Node:  # fmt: skip
+        """A node that comes from the same place."""
+        attributes = FrozenMapping({} if region is None else {regions.REGION: region})
+        return Node(operator, tuple(inputs), tuple(outputs), attributes, self.origin.source)
+
+
+@dataclass
+class _Stack:
+    """A tensor of which every turn writes the slice at `position`."""
+
+    position: Size
+    whole: str  # the value that holds the stack as it stands
+    slice: str | None = None  # the value of this turn's slice, once there is one
+
+
+@dataclass
+class _Scope:
+    """Steps made into nodes of one graph; `current` names the value of each tensor."""
+
+    work: _Work
+    box: Box
+    constants: Mapping[str, Constant]
+    current: dict[str, str] = field(default_factory=dict)
+    stacks: dict[str, _Stack] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    made: set[str] = field(default_factory=set)
+
+    def run(self, steps: Iterable[Step]) -> None:
+        for step in steps:
+            if isinstance(step, Statement):
+                self.current[step.target] = self.define(step)
+            elif isinstance(step, Write):
+                self.write(step)
+            elif isinstance(step, Branch):
+                self.branch(step)
+            else:
+                self.loop(step)
+
+    def value(self, tensor: str) -> str:
+        """The value that a tensor has now."""
+        if tensor not in self.current:
+            raise Unsuitable(f"'{tensor}' is read before it is whole")
+        return self.current[tensor]
+
+    def add(self, node: Node) -> None:
+        self.nodes.append(node)
+        self.made.update(node.outputs)
+
+    def result(self, value: str, name: str) -> None:
+        """Give a value the name of a result: the node that makes it does, or a copy."""
+        kind = self.work.types[name] = self.work.types[value]
+        assert kind is not None
+        makers = [n for n, node in enumerate(self.nodes) if value in node.outputs]
+        read = any(value in node.given for node in self.nodes)
+        if read or not makers or self.nodes[makers[0]].operator != regions.LOOP:
+            self.add(self.work.node("identity", (value,), (name,)))
+            return
+        maker = self.nodes[makers[0]]
+        outputs = tuple(name if output == value else output for output in maker.outputs)
+        self.nodes[makers[0]] = replace(maker, outputs=outputs)
+        self.made.add(name)
+
+    # ---- statements ----
+
+    def define(self, statement: Statement) -> str:
+        """A node for a statement over the present values; the value it makes."""
+        kind = TensorType(self.work.tensors[statement.target].dtype, statement.shape)
+        name = self.work.fresh(statement.target, kind)
+        made = replace(statement, target=name, body=rewrite(statement.body, self._present))
+        group = group_of([made], self.work.types, [name])
+        self.add(fused_node(group, self.work.origin.source))
+        return name
+
+    def _present(self, expr: Expr) -> Expr | None:
+        """A read of a tensor as a read of the value that it has now."""
+        if not isinstance(expr, Read) or expr.tensor not in self.work.tensors:
+            return None
+        stack = self.stacks.get(expr.tensor)
+        if stack is None:
+            return replace(expr, tensor=self.value(expr.tensor))
+        place = None if expr.flat else affine(expr.indices[0])
+        if place is None or place.terms:
+            raise Unsuitable("a stack is read across its slices")
+        away = (place.constant - stack.position).constant
+        if away is None:
+            raise Unsuitable("the distance to the slice that is read is no number")
+        if away == 0 and stack.slice is not None:
+            return replace(expr, tensor=stack.slice, indices=expr.indices[1:])
+        return replace(expr, tensor=stack.whole)
+
+    def write(self, step: Write) -> None:
+        stack = self.stacks.get(step.target)
+        places = step.place if stack is None else step.place[1:]
+        axes = _in_order(places, step.axes)
+        shape = self.work.tensors[step.target].shape[len(step.place) - len(places) :]
+        if tuple(axis.extent for axis in axes) != shape:
+            raise Unsuitable("a part of a tensor is written")
+        indices: tuple[Expr, ...] = tuple(Index(axis.name) for axis in axes)
+        accumulates = bool(step.combine) and not step.fresh
+        if step.reduced or not accumulates:
+            combine = step.combine if step.reduced else ""
+            made = self.define(Statement(step.target, axes, step.body, combine, step.reduced))
+        if accumulates:
+            place = indices if stack is None else (SizeTerm(stack.position), *indices)
+            body = Read(made, indices) if step.reduced else step.body
+            both = Apply(step.combine, (Read(step.target, place), body))
+            made = self.define(Statement(step.target, axes, both))
+        if stack is None:
+            self.current[step.target] = made
+        else:
+            stack.slice = made
+
+    # ---- branches ----
+
+    def branch(self, step: Branch) -> None:
+        condition = _relation(step.condition)
+        sides = [self._side(steps) for steps in (step.then, step.otherwise)]
+        tensors = dict.fromkeys(name for side in sides for name in side.current)
+        now = self.current
+        changed = [n for n in tensors if any(s.current.get(n) != now.get(n) for s in sides)]
+        kept = [n for n in changed if all(n in side.current for side in sides)]
+        slices = [
+            name for name, stack in self.stacks.items()
+            if any(side.stacks[name].slice != stack.slice for side in sides)
+        ]  # fmt: skip
+        results = [
+            [*(side.current[n] for n in kept), *(side.written_slice(n) for n in slices)]
+            for side in sides
+        ]
+        given = list(dict.fromkeys(n for side, r in zip(sides, results) for n in side.outside(r)))
+        types = [self.work.types[value] for value in results[0]]
+        graphs = [side.graph(made, given) for side, made in zip(sides, results)]
+        names = [self.work.fresh(t, kind) for t, kind in zip((*kept, *slices), types)]
+        region = regions.Branch(graphs[0], graphs[1], condition)
+        self.add(self.work.node(regions.BRANCH, given, names, region))
+        for tensor in changed:
+            self.current.pop(tensor, None)
+        self.current.update(zip(kept, names))
+        for tensor, name in zip(slices, names[len(kept) :]):
+            self.stacks[tensor].slice = name
+
+    def written_slice(self, tensor: str) -> str:
+        """This turn's slice of a stack."""
+        slice = self.stacks[tensor].slice
+        if slice is None:
+            raise Unsuitable("a slice is not written in every turn")
+        return slice
+
+    def _side(self, steps: Sequence[Step]) -> _Scope:
+        stacks = {name: replace(stack) for name, stack in self.stacks.items()}
+        side = _Scope(self.work, self.box, self.constants, dict(self.current), stacks)
+        side.run(steps)
+        return side
+
+    # ---- graphs ----
+
+    def outside(self, results: Iterable[str]) -> list[str]:
+        """The values that come from around this scope, constants apart, in order of first use."""
+        names = [n for node in self.nodes for n in node.given] + list(results)
+        found = dict.fromkeys(names)
+        return [n for n in found if n not in self.made and n not in self.constants]
+
+    def graph(self, results: Sequence[str], given: Sequence[str]) -> Graph:
+        """The graph of this scope; a result that is none of its own values is copied."""
+        outputs: list[str] = []
+        for result in results:
+            if result not in self.made or result in outputs:
+                copy = self.work.fresh("copy", self.work.types[result])
+                self.add(self.work.node("identity", (result,), (copy,)))
+                result = copy
+            outputs.append(result)
+        used = dict.fromkeys(n for node in self.nodes for n in node.given)
+        names = dict.fromkeys((*given, *used, *sorted(self.made)))
+        return Graph(
+            self.work.origin.operator,
+            self.box,
+            FrozenMapping({name: self.work.types[name] for name in names}),
+            tuple(given),
+            tuple(outputs),
+            FrozenMapping({n: self.constants[n] for n in used if n in self.constants}),
+            tuple(self.nodes),
+        )
+
+    # ---- loops ----
+
+    def loop(self, step: Loop) -> None:
+        if self.stacks or any(isinstance(inner, Loop) for inner in step.body):
+            raise Unsuitable("loops inside of each other")
+        start, stop = _size(step.start), _size(step.stop)
+        span = stop - start if step.step > 0 else start - stop
+        trips = ceil_div(span, abs(step.step))
+        if prove(trips, ">=", 0, self.box) is not Truth.PROVED:
+            trips = maximum(trips, 0)
+        counter = unused(step.variable, self.box.names)
+        value = start + Size.symbol(counter) * step.step
+        body = Renaming(sizes={step.variable: value}).steps(step.body)
+        stacks = self._stacks(body, counter)
+        tensors = self.work.tensors
+        constants = frozenset(t for t, value in self.current.items() if value in self.constants)
+        hoist = Hoist(tensors, constants, self.work.machine)
+        body = hoist.run(body, counter, trips)
+        self.run(hoist.before)
+        written = dict.fromkeys(inner.target for inner in writes(body))
+        carried = [t for t in written if t not in stacks and t in self.current]
+        inner = _Scope(self.work, self._inside(counter, trips), self.constants)
+        inner.current = {t: value for t, value in self.current.items() if t not in written}
+        formal = [self.work.fresh(f"{t}.before", tensors[t]) for t in carried]
+        inner.current.update(zip(carried, formal))
+        inner.stacks = stacks
+        inner.run(body)
+        self._close(inner, dict(zip(carried, formal)), counter, trips)
+
+    def _stacks(self, body: Iterable[Step], counter: str) -> dict[str, _Stack]:
+        """The tensors of which a turn writes a slice."""
+        found: dict[str, list[Statement | Write]] = {}
+        for step in writes(body):
+            found.setdefault(step.target, []).append(step)
+        stacks = {}
+        for tensor, steps in found.items():
+            position = _position(steps, counter)
+            if position is not None:
+                whole = self.work.fresh(f"{tensor}.stack", self.work.tensors[tensor])
+                stacks[tensor] = _Stack(position, whole)
+        return stacks
+
+    def _inside(self, counter: str, trips: Size) -> Box:
+        """The sizes of a turn."""
+        limit = trips - 1 - Size.symbol(counter)
+        dims = (*self.box.dims, Dim(counter))
+        return Box.of(*dims, constraints=(*self.box.constraints, limit))
+
+    def _close(self, inner: _Scope, carried: dict[str, str], counter: str, trips: Size) -> None:
+        """The `loop` node of a body that has run."""
+        stacks, types = inner.stacks, self.work.types
+        results = [inner.current[t] for t in carried] + [inner.written_slice(t) for t in stacks]
+        outside = inner.outside(results)
+        wholes = [stack.whole for stack in stacks.values()]
+        histories = [whole for whole in wholes if whole in outside]
+        given = [n for n in outside if n not in wholes and n not in carried.values()]
+        first = {t: self.current[t] for t in stacks if t in self.current}
+        scans = tuple(
+            regions.Scan(
+                stack.position, self.work.tensors[tensor].shape[0],
+                stack.whole in histories, tensor in first,
+            )
+            for tensor, stack in stacks.items()
+        )  # fmt: skip
+        body = inner.graph(results, [*carried.values(), *histories, *given])
+        region = regions.Loop(body, counter, trips, False, len(carried), scans)
+        names = [self.work.fresh(t, types[value]) for t, value in carried.items()]
+        names += [self.work.fresh(t, self.work.tensors[t]) for t in stacks]
+        inputs = [*(self.current[t] for t in carried), *first.values(), *given]
+        self.add(self.work.node(regions.LOOP, inputs, names, region))
+        self.current.update(zip((*carried, *stacks), names))
+
+
+def _in_order(places: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """The axes in the order of places that are these axes, each once."""
+    by_name = {axis.name: axis for axis in axes}
+    names = [place.name if isinstance(place, Index) else "" for place in places]
+    if sorted(names) != sorted(by_name):
+        raise Unsuitable("a part of a tensor is written")
+    return tuple(by_name[name] for name in names)
+
+
+def _size(expr: Expr) -> Size:
+    form = affine(expr)
+    if form is None or form.terms:
+        raise Unsuitable("data decides how many turns there are")
+    return form.constant
+
+
+def _relation(condition: Expr) -> Guard:
+    """A condition on sizes alone."""
+    if isinstance(condition, Apply) and len(condition.arguments) == 2:
+        function, (left, right) = condition.function, condition.arguments
+        if function in _TURNED:
+            function, left, right = _TURNED[function], right, left
+        first, second = affine(left), affine(right)
+        if function in _RELATIONS and first is not None and second is not None:
+            if not first.terms and not second.terms:
+                return Guard(first.constant, _RELATIONS[function], second.constant, "a branch")
+    raise Unsuitable("a branch that data decides")
+
+
+def _position(steps: Sequence[Statement | Write], counter: str) -> Size | None:
+    """Where all writes put the slice of a turn; None when they write whole tensors."""
+    positions: set[Size | None] = set()
+    for step in steps:
+        if isinstance(step, Write) and step.place and not isinstance(step.place[0], Index):
+            form = affine(step.place[0])
+            if form is None or form.terms:
+                raise Unsuitable("data decides where a slice lies")
+            positions.add(form.constant)
+        else:
+            positions.add(None)
+    if len(positions) != 1:
+        raise Unsuitable("several slices in one turn")
+    (position,) = positions
+    if position is not None and counter not in position.symbols:
+        raise Unsuitable("every turn writes the same slice")
+    return position
