@@ -2,51 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType, from_numpy
+from anydim.base.dtypes import DType
 from anydim.base.errors import DimError, InputError
-from anydim.base.text import listed, suggestion
+from anydim.graph.binding import bind, check_guards, found, told
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
+from anydim.graph.regions import Branch, Call, Loop, Scan, Sizes
 from anydim.lang.evaluate import check_guards as check_group_guards
 from anydim.lang.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
-from anydim.sizes import Size
+from anydim.runtime.lists import pack, unpack
+from anydim.sizes.guard import holds
+
+Arrays = Sequence[numpy.ndarray]
+Sizing = Mapping[str, int]
 
 
 def evaluate(
-    graph: Graph, inputs: Mapping[str, numpy.ndarray], precision: DType | None = None
-) -> dict[str, numpy.ndarray]:
+    graph: Graph, inputs: Mapping[str, Any], precision: DType | None = None
+) -> dict[str, Any]:
     """The outputs of a graph for these inputs, computed operator by operator.
 
     `precision` computes floating point in another type (float64 for an accurate reference).
     Raises InputError or DimError for inputs that do not fit.
     """
-    sizes = bind(graph, inputs)
+    values = _unlisted(graph, inputs)
+    sizes = bind(graph, values)
+    values = {name: numpy.asarray(values[name]) for name in graph.inputs}
+    results: dict[str, Any] = {}
+    results.update(zip(graph.outputs, _run(graph, values, sizes, precision)))
+    for name, listed in graph.lists.items():
+        if listed.elements in results:
+            arrays = unpack(results.pop(listed.elements), results.pop(listed.shapes))
+            results[name] = arrays if not listed.optional else arrays[0] if arrays else None
+    return results
+
+
+def _unlisted(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs with lists as their two arrays."""
+    values = dict(inputs)
+    for name, listed in graph.lists.items():
+        if name in values and listed.elements in graph.inputs:
+            given = values.pop(name)
+            if listed.optional:
+                given = [] if given is None else [given]
+            rank = graph.types[listed.shapes].shape[1].constant or 0
+            packed = pack(name, given, graph.types[listed.elements].dtype, rank)
+            values[listed.elements], values[listed.shapes] = packed
+    return values
+
+
+def _run(
+    graph: Graph, inputs: Mapping[str, numpy.ndarray], sizes: Sizing, precision: DType | None
+) -> list[numpy.ndarray]:
+    """The outputs for inputs that were checked; `sizes` holds the dims known so far."""
     check_guards(graph, sizes)
     values = {name: numpy.asarray(inputs[name]) for name in graph.inputs}
     values.update({name: constant.array for name, constant in graph.constants.items()})
     last_use = {name: position for position, n in enumerate(graph.nodes) for name in n.given}
     kept = {*graph.outputs, *graph.constants}
     for position, node in enumerate(graph.nodes):
-        values.update(evaluate_node(graph, node, values, sizes, precision))
+        made = evaluate_node(graph, node, values, sizes, precision)
+        values.update(made)
+        if node.region is not None:
+            sizes = _after(graph, node, values, sizes)
+            check_guards(graph, sizes)
         for name in (*node.given, *node.outputs):
             if last_use.get(name, -1) <= position and name not in kept:
                 values.pop(name, None)
-    return {name: values[name] for name in graph.outputs}
+    return [values[name] for name in graph.outputs]
+
+
+def _after(
+    graph: Graph, node: Node, values: Mapping[str, numpy.ndarray], sizes: Sizing
+) -> dict[str, int]:
+    """The dims that are known once a node with a region ran."""
+    if isinstance(node.region, Sizes):
+        numbers = values[node.given[0]].reshape(-1).tolist()
+        return found(graph, node, numbers, node.region.dims, sizes)
+    shapes = {name: values[name].shape for name in node.outputs}
+    return told(graph, shapes, sizes, node.source or node.where())
 
 
 def evaluate_node(
     graph: Graph,
     node: Node,
     values: Mapping[str, numpy.ndarray],
-    sizes: Mapping[str, int],
+    sizes: Sizing,
     precision: DType | None = None,
 ) -> dict[str, numpy.ndarray]:
     """The results of one node by name; InputError for an index that leaves its axis."""
+    if node.region is not None:
+        return dict(zip(node.outputs, _Region(graph, node, sizes, precision).run(values)))
     group = group_of(graph, node)
     given = [values[name] for name in node.given]
     if node.operator != FUSED and (routine := operator(node.operator).routine) is not None:
@@ -71,82 +123,100 @@ def group_of(graph: Graph, node: Node) -> Group:
     return operator(node.operator).instantiate(given, node.attributes, graph.box)
 
 
-def bind(graph: Graph, inputs: Mapping[str, numpy.ndarray]) -> dict[str, int]:
-    """The sizes of the dims that these inputs have; every input is checked."""
-    for name in inputs:
-        if name not in graph.inputs:
-            hint = suggestion(name, graph.inputs) or f"the inputs are {listed(graph.inputs)}"
-            raise InputError(f"'{graph.name}' has no input '{name}'", hint)
-    sizes: dict[str, int] = {}
-    for name in graph.inputs:
-        if name not in inputs:
-            raise InputError(f"'{graph.name}': input '{name}' is missing")
-        kind = graph.types[name]
-        shape = _checked(graph, name, numpy.asarray(inputs[name]), kind)
-        for size, actual in zip(kind.shape, shape):
-            for symbol in size.symbols - sizes.keys():
-                value = _solve(size, symbol, actual, sizes)
-                if value is not None:
-                    sizes[symbol] = value
-    _check_sizes(graph, inputs, sizes)
-    return sizes
+class _Region:
+    """Runs the graphs that one node holds."""
+
+    def __init__(self, graph: Graph, node: Node, sizes: Sizing, precision: DType | None) -> None:
+        self.graph = graph
+        self.node = node
+        self.sizes = sizes
+        self.precision = precision
+
+    def run(self, values: Mapping[str, numpy.ndarray]) -> list[numpy.ndarray]:
+        """The results of the node, in order."""
+        given = [values[name] for name in self.node.given]
+        region = self.node.region
+        if isinstance(region, Branch):
+            if region.condition is not None:
+                chosen = holds(region.condition, self.sizes)
+            else:
+                chosen, given = bool(given[0]), given[1:]
+            return self.held(region.then if chosen else region.otherwise, given, self.sizes)
+        if isinstance(region, Call):
+            return self.held(region.body, given, self.sizes)
+        return self.loop(region, given) if isinstance(region, Loop) else []
+
+    def held(self, graph: Graph, given: Arrays, sizes: Sizing) -> list[numpy.ndarray]:
+        """The results of a held graph; `sizes` are the dims known around it."""
+        inputs = dict(zip(graph.inputs, given))
+        shapes = {name: value.shape for name, value in inputs.items()}
+        where = f"{self.node.source or self.node.where()}, '{graph.name}'"
+        return _run(graph, inputs, told(graph, shapes, sizes, where), self.precision)
+
+    def loop(self, loop: Loop, given: Arrays) -> list[numpy.ndarray]:
+        going = bool(given[0]) if loop.conditional else True
+        given = given[loop.conditional :]
+        carried, given = list(given[: loop.carried]), given[loop.carried :]
+        stacks = self.stacks(loop, given[: loop.initials])
+        given = given[loop.initials :]
+        trips = None if loop.trips is None else loop.trips.evaluate(self.sizes)
+        turn = 0
+        while going and (trips is None or turn < trips):
+            sizes = {**self.sizes, loop.counter: turn}
+            histories = [s.array for scan, s in zip(loop.scans, stacks) if scan.history]
+            results = self.held(loop.body, [*carried, *histories, *given], sizes)
+            if loop.conditional:
+                going, results = bool(results[0]), results[1:]
+            carried = results[: loop.carried]
+            for scan, stack, made in zip(loop.scans, stacks, results[loop.carried :]):
+                stack.put(scan.position.evaluate(sizes), made)
+            turn += 1
+        return [*carried, *(stack.whole() for stack in stacks)]
+
+    def stacks(self, loop: Loop, initials: Arrays) -> list[_Stack]:
+        waiting = list(initials)
+        names = self.node.outputs[loop.carried :]
+        return [
+            self.stack(scan, self.graph.types[name], waiting.pop(0) if scan.initial else None)
+            for scan, name in zip(loop.scans, names)
+        ]
+
+    def stack(self, scan: Scan, kind: TensorType, initial: numpy.ndarray | None) -> _Stack:
+        """What a stacked result holds before the first turn."""
+        lowest = {dim.name: dim.lo for dim in self.graph.box.dims}
+        extent = 0 if scan.extent is None else scan.extent.evaluate(self.sizes)
+        rest = [size.evaluate({**lowest, **self.sizes}) for size in kind.shape[1:]]
+        wide = self.precision is not None and kind.dtype.is_float and not kind.dtype.stored
+        dtype = self.precision if wide and self.precision is not None else kind.dtype
+        empty = numpy.zeros((extent, *rest), dtype.numpy) if initial is None else initial.copy()
+        return _Stack(empty, scan.extent is None)
 
 
-def _solve(size: Size, symbol: str, actual: int, sizes: Mapping[str, int]) -> int | None:
-    """The value of a symbol where `size`, affine in it, is `actual`."""
-    split = size.substitute(sizes).linear_in((symbol,))
-    if split is None or split[1].constant is None:
-        return None
-    factor = split[0][symbol].constant
-    rest = actual - split[1].constant
-    return rest // factor if factor and rest % factor == 0 else None
+class _Stack:
+    """A stacked result while it grows or is filled."""
 
+    def __init__(self, array: numpy.ndarray, growing: bool) -> None:
+        self.array = array
+        self.growing = growing
+        self.slices: list[numpy.ndarray] = []
 
-def _checked(
-    graph: Graph, name: str, value: numpy.ndarray, kind: TensorType
-) -> tuple[int, ...]:
-    dtype = from_numpy(value.dtype)
-    if dtype != kind.dtype:
-        raise InputError(
-            f"'{graph.name}': input '{name}' is {dtype}, expected {kind.dtype}",
-            f"convert it: value.astype('{kind.dtype}')",
-        )
-    if value.ndim != kind.rank:
-        raise InputError(
-            f"'{graph.name}': input '{name}' has {value.ndim} axes, shape {value.shape}; "
-            f"expected {kind.rank}, {kind}"
-        )
-    return value.shape
+    def put(self, position: int, made: numpy.ndarray) -> None:
+        """Keep one slice; the first one tells the sizes of all."""
+        if self.growing:
+            self.slices.append(made)
+            return
+        if not self.slices and made.shape != self.array.shape[1:]:
+            self.array = numpy.zeros((len(self.array), *made.shape), self.array.dtype)
+        self.slices = [made]
+        if made.shape != self.array.shape[1:]:
+            raise DimError(f"slices of shapes {self.array.shape[1:]} and {made.shape} do not stack")
+        self.array[position] = made
 
-
-def _check_sizes(
-    graph: Graph, inputs: Mapping[str, numpy.ndarray], sizes: Mapping[str, int]
-) -> None:
-    used = {s for name in graph.inputs for z in graph.types[name].shape for s in z.symbols}
-    unused = {dim.name: dim.lo for dim in graph.box.dims if dim.name not in used}
-    problems = graph.box.violations({**unused, **sizes})
-    if problems:
-        raise DimError(f"'{graph.name}': {problems[0]}")
-    for name in graph.inputs:
-        shape = numpy.asarray(inputs[name]).shape
-        for axis, (size, actual) in enumerate(zip(graph.types[name].shape, shape)):
-            expected = size.evaluate(sizes)
-            if expected != actual:
-                raise DimError(
-                    f"'{graph.name}': input '{name}' has size {actual} in axis {axis}, "
-                    f"expected {size} = {expected}"
-                )
-
-
-def check_guards(graph: Graph, sizes: Mapping[str, int]) -> None:
-    """Raise DimError for the first guard of the graph that these sizes break."""
-    for guard in graph.guards:
-        left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
-        holds = {
-            "==": left == right, "!=": left != right, "<=": left <= right, "<": left < right
-        }  # fmt: skip
-        if not holds[guard.relation]:
-            raise DimError(
-                f"'{graph.name}': {guard.message}: {guard.left} {guard.relation} {guard.right} "
-                f"does not hold, {left} {guard.relation} {right}"
-            )
+    def whole(self) -> numpy.ndarray:
+        if not (self.growing and self.slices):
+            return self.array
+        shapes = {made.shape for made in self.slices}
+        if len(shapes) > 1:
+            one, other = sorted(shapes)[:2]
+            raise DimError(f"slices of shapes {one} and {other} do not stack")
+        return numpy.stack(self.slices)

@@ -17,6 +17,8 @@ def index_ranges(graph: Graph) -> dict[str, tuple[int, Size]]:
     inputs = {name: name for name in graph.inputs}  # value -> the input whose elements it has
     sizes: dict[str, Size] = {}
     for node in graph.nodes:
+        if node.region is not None:
+            continue  # what a held graph takes as indices is checked where it runs
         group = group_of(graph, node)
         names = _values(node, group)
         for statement in group.statements:

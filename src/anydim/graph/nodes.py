@@ -1,8 +1,8 @@
 """The graph: typed values with symbolic shapes, and the nodes that make them. All immutable.
 
 A value is a name. Its type stands in `Graph.types`; it comes from a graph input, a constant or
-exactly one node. A node is an operator of the library with attributes, or 'fused': a group of
-comprehensions whose tensor names are the names of graph values.
+exactly one node. A node is an operator of the library with attributes; or 'fused', a group of
+comprehensions whose tensor names are the names of graph values; or it holds graphs (`regions.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy
 
 from anydim.base.dtypes import from_numpy
 from anydim.base.frozen import FrozenMapping, freeze, freeze_value
+from anydim.graph.dims import Origins, origins, pruned
+from anydim.graph.regions import REGION, Branch, Call, Loop, Region, Sizes
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, as_size
 from anydim.sizes.guard import Guard
@@ -53,7 +55,7 @@ class Node:
     """One operator applied to values; an optional input that is not given is None.
 
     `source` is where the node came from, for errors and reports ('model.onnx: /layer.0/MatMul').
-    Attribute values are numbers, strings, Size, DType, Group, and tuples of these.
+    Attribute values are numbers, strings, Size, DType, Group, Region, and tuples of these.
     """
 
     operator: str
@@ -80,14 +82,39 @@ class Node:
         assert isinstance(group, Group)
         return group
 
+    @property
+    def region(self) -> Region | None:
+        """The record of a node that holds graphs or finds dims; None for the others."""
+        region = self.attributes.get(REGION)
+        return region if isinstance(region, (Sizes, Branch, Loop, Call)) else None
+
     def where(self) -> str:
         """How errors name this node."""
-        return f"node '{self.source or self.outputs[0]}' ({self.operator})"
+        name = self.source or (*self.outputs, *self.given, "")[0]
+        return f"node '{name}' ({self.operator})"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Two values that a user sees as a list of arrays: elements [total] and shapes [count, rank].
+
+    The elements of all arrays follow one another, each array in row-major order. With `optional`
+    there is at most one array: a user sees it, or None.
+    """
+
+    elements: str
+    shapes: str
+    optional: bool = False
 
 
 @dataclass(frozen=True)
 class Graph:
-    """What to compute: inputs, constants, nodes in an order that defines before use, outputs."""
+    """What to compute: inputs, constants, nodes in an order that defines before use, outputs.
+
+    The dims of the box are told by the shapes of the inputs or found by nodes; in a graph that a
+    node holds, also by the graph around it. `lists` names those inputs and outputs that a user
+    sees as lists of arrays.
+    """
 
     name: str
     box: Box
@@ -97,9 +124,11 @@ class Graph:
     constants: FrozenMapping[str, Constant] = field(default_factory=FrozenMapping)
     nodes: tuple[Node, ...] = ()
     guards: tuple[Guard, ...] = ()
+    lists: FrozenMapping[str, Listed] = field(default_factory=FrozenMapping)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "types", freeze(self.types))
+        object.__setattr__(self, "lists", freeze(self.lists))
         object.__setattr__(self, "constants", freeze(self.constants))
 
     @cached_property
@@ -120,18 +149,16 @@ class Graph:
         """This graph with other fields."""
         return replace(self, **changes)
 
+    @cached_property
+    def has_regions(self) -> bool:
+        """Whether a node holds graphs or finds dims."""
+        return any(node.region is not None for node in self.nodes)
+
+    @cached_property
+    def origins(self) -> Origins:
+        """Where the dims come from that its nodes speak of."""
+        return origins(self)
+
     def pruned(self) -> Graph:
-        """Without the nodes, constants and types that no output needs."""
-        needed = set(self.outputs)
-        kept: list[Node] = []
-        for node in reversed(self.nodes):
-            if needed.intersection(node.outputs):
-                kept.append(node)
-                needed.update(node.given)
-                needed.update(node.outputs)
-        needed.update(self.inputs)
-        return self.replace(
-            nodes=tuple(reversed(kept)),
-            constants={name: c for name, c in self.constants.items() if name in needed},
-            types={name: kind for name, kind in self.types.items() if name in needed},
-        )
+        """Without the nodes, constants, types and found dims that nothing needs."""
+        return pruned(self)

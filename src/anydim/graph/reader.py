@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
-from anydim.graph.nodes import FUSED, Constant, Graph, Node
+from anydim.graph import regions
+from anydim.graph.nodes import FUSED, Constant, Graph, Listed, Node
+from anydim.graph.regions import REGION, Region
 from anydim.graph.scan import Scanner
+from anydim.graph.text import held_path
 from anydim.lang.group_text import parse_group
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, Guard, Size
@@ -19,14 +23,16 @@ from anydim.sizes import Box, Dim, Guard, Size
 def read_graph(text: str, constants: Mapping[str, Constant]) -> Graph:
     """The graph that a text says; its constants are looked up by name and must fit.
 
-    Raises GraphError with the line for a text that cannot be read.
+    Constants of held graphs go by the names that `constants_of` gives them. Raises GraphError with
+    the line, counted inside the held graph, for a text that cannot be read.
     """
     return _Reader(constants).read(text)
 
 
 class _Reader:
-    def __init__(self, given: Mapping[str, Constant]) -> None:
+    def __init__(self, given: Mapping[str, Constant], path: str = "") -> None:
         self.given = given
+        self.path = path
         self.name = ""
         self.dims: list[Dim] = []
         self.constraints: list[Size] = []
@@ -36,6 +42,7 @@ class _Reader:
         self.constants: dict[str, Constant] = {}
         self.nodes: list[Node] = []
         self.guards: list[Guard] = []
+        self.lists: dict[str, Listed] = {}
 
     def read(self, text: str) -> Graph:
         for number, first, body in _blocks(text):
@@ -44,6 +51,7 @@ class _Reader:
         return Graph(
             self.name, box, FrozenMapping(self.types), tuple(self.inputs), tuple(self.outputs),
             FrozenMapping(self.constants), tuple(self.nodes), tuple(self.guards),
+            FrozenMapping(self.lists),
         )  # fmt: skip
 
     def line(self, scanner: Scanner, body: str) -> None:
@@ -61,9 +69,13 @@ class _Reader:
         elif word == "output":
             self.outputs.append(scanner.name())
         elif word == "guard":
-            left = scanner.size()
-            relation = scanner.one_of(("==", "!=", "<=", "<"))
-            self.guards.append(Guard(left, relation, scanner.size(), scanner.string()))
+            self.guards.append(_guard(scanner))
+        elif word in ("list", "optional"):
+            name = scanner.name()
+            scanner.take("=")
+            elements = scanner.name()
+            scanner.take(",")
+            self.lists[name] = Listed(elements, scanner.name(), word == "optional")
         elif word == "constant":
             self.constant(scanner)
         elif word == "node":
@@ -85,7 +97,7 @@ class _Reader:
         name = self.declare(scanner)
         scanner.take("=")
         digest = scanner.match(r"[0-9a-f]{16}", "a digest")
-        constant = self.given.get(name)
+        constant = self.given.get(self.path + name)
         if constant is None:
             scanner.fail(f"a constant given for '{name}'")
         if constant.type != self.types[name] or constant.digest != digest:
@@ -93,10 +105,10 @@ class _Reader:
         self.constants[name] = constant
 
     def node(self, scanner: Scanner, body: str) -> None:
-        outputs = [self.declare(scanner)]
-        while scanner.accept(","):
+        outputs = []
+        while not scanner.accept("="):
             outputs.append(self.declare(scanner))
-        scanner.take("=")
+            scanner.accept(",")
         operator = scanner.word()
         scanner.take("(")
         inputs: list[str | None] = []
@@ -106,9 +118,88 @@ class _Reader:
         attributes = _attributes(scanner)
         if operator == FUSED:
             attributes["group"] = parse_group(body)
+        elif operator in _REGIONS:
+            parts = _Parts(body, partial(held_path, self.path, tuple(outputs)), self.given)
+            attributes[REGION] = _REGIONS[operator](parts)
         source = scanner.string()
         node = Node(operator, tuple(inputs), tuple(outputs), FrozenMapping(attributes), source)
         self.nodes.append(node)
+
+
+class _Parts:
+    """What stands below the head of a node with a region: words, scans and graphs."""
+
+    def __init__(
+        self, body: str, path: Callable[[str], str], given: Mapping[str, Constant]
+    ) -> None:
+        self.lines: dict[str, Scanner] = {}
+        self.scans: list[regions.Scan] = []
+        self.graphs: dict[str, Graph] = {}
+        for number, first, inner in _blocks(body):
+            scanner = Scanner(first, number)
+            word = scanner.word()
+            if word == "scan":
+                self.scans.append(_scan(scanner))
+            elif inner:
+                self.graphs[word] = _Reader(given, path(word)).read(inner)
+            else:
+                self.lines[word] = scanner
+
+    def line(self, word: str) -> Scanner:
+        """The line that starts with a word."""
+        if word not in self.lines:
+            raise GraphError(f"graph text: a node lacks its line '{word}'")
+        return self.lines[word]
+
+    def graph(self, word: str) -> Graph:
+        if word not in self.graphs:
+            raise GraphError(f"graph text: a node lacks its graph '{word}'")
+        return self.graphs[word]
+
+
+def _sizes(parts: _Parts) -> Region:
+    scanner = parts.line("dims")
+    dims = []
+    while not scanner.at_end():
+        dims.append(scanner.word())
+    return regions.Sizes(tuple(dims))
+
+
+def _branch(parts: _Parts) -> Region:
+    condition = _guard(parts.line("condition")) if "condition" in parts.lines else None
+    return regions.Branch(parts.graph("then"), parts.graph("otherwise"), condition)
+
+
+def _loop(parts: _Parts) -> Region:
+    return regions.Loop(
+        body=parts.graph("body"),
+        counter=parts.line("counter").word(),
+        trips=parts.line("trips").size() if "trips" in parts.lines else None,
+        conditional="conditional" in parts.lines,
+        carried=parts.line("carried").integer(),
+        scans=tuple(parts.scans),
+    )
+
+
+def _call(parts: _Parts) -> Region:
+    return regions.Call(parts.graph("body"))
+
+
+_REGIONS = {
+    regions.SIZES: _sizes, regions.BRANCH: _branch, regions.LOOP: _loop, regions.CALL: _call
+}  # fmt: skip
+
+
+def _scan(scanner: Scanner) -> regions.Scan:
+    position = scanner.size()
+    extent = scanner.size() if scanner.accept("extent") else None
+    return regions.Scan(position, extent, scanner.accept("history"), scanner.accept("initial"))
+
+
+def _guard(scanner: Scanner) -> Guard:
+    left = scanner.size()
+    relation = scanner.one_of(("==", "!=", "<=", "<"))
+    return Guard(left, relation, scanner.size(), scanner.string())
 
 
 def _blocks(text: str) -> list[tuple[int, str, str]]:

@@ -10,17 +10,24 @@ those of the held graph by position. In a held graph a dim that has the name of 
 the node stands is that dim. Its other dims are told by the shapes of its inputs, or found in it.
 
 A dim in the type of a result that is known nowhere before is told by the shape that comes out;
-sizes that are known must come out as declared.
+sizes that are known must come out as declared. A stacked result of no turns at all has nothing to
+tell the sizes of its slices: they are the lower bounds of their dims.
+
+A sequence of tensors is no type of its own but two values, its elements one after another and
+their shapes; `Graph.sequences` says which inputs and outputs a user sees as one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from anydim.graph.nodes import Graph
 from anydim.sizes import Size
 from anydim.sizes.guard import Guard
+
+if TYPE_CHECKING:  # nodes hold regions, and regions graphs of nodes
+    from anydim.graph.nodes import Graph
 
 SIZES, BRANCH, LOOP, CALL = "sizes", "branch", "loop", "call"
 REGION = "region"  # the attribute
@@ -36,6 +43,11 @@ class Sizes:
 
     dims: tuple[str, ...]
 
+    @property
+    def held(self) -> Mapping[str, Graph]:
+        """The graphs that this record holds, by the name of their field."""
+        return {}
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -47,6 +59,10 @@ class Branch:
     then: Graph
     otherwise: Graph
     condition: Guard | None = None
+
+    @property
+    def held(self) -> Mapping[str, Graph]:
+        return {"then": self.then, "otherwise": self.otherwise}
 
 
 @dataclass(frozen=True)
@@ -86,12 +102,30 @@ class Loop:
     carried: int
     scans: tuple[Scan, ...] = ()
 
+    @property
+    def held(self) -> Mapping[str, Graph]:
+        return {"body": self.body}
+
+    @property
+    def initials(self) -> int:
+        """How many inputs of the node hold what a stacked result starts from."""
+        return sum(scan.initial for scan in self.scans)
+
+    @property
+    def histories(self) -> int:
+        """How many inputs of the body are stacked results as they stand."""
+        return sum(scan.history for scan in self.scans)
+
 
 @dataclass(frozen=True)
 class Call:
     """A graph that stands for a function; equal ones are compiled once."""
 
     body: Graph
+
+    @property
+    def held(self) -> Mapping[str, Graph]:
+        return {"body": self.body}
 
 
 Region: TypeAlias = Sizes | Branch | Loop | Call

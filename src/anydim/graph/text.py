@@ -11,9 +11,18 @@
         output float32[n, 8] y
         y(i, j) = exp(h(i, j)) where i in 0:n, j in 0:8
       }
+    node z: float32[k] = branch(c, y) "..."
+      then
+        graph "then"
+        ...
+      otherwise
+        graph "otherwise"
+        ...
     output y
 
-Names that could be taken for something else stand in double quotes, as JSON strings.
+What a node with a region says, and its graphs, stand below its head (`_region_lines`). Constants
+of held graphs are looked up under the names that `constants_of` gives them. Names that could be
+taken for something else stand in double quotes, as JSON strings.
 """
 
 from __future__ import annotations
@@ -26,7 +35,8 @@ from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import GraphError
-from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.nodes import FUSED, Constant, Graph, Node
+from anydim.graph.regions import REGION, Branch, Loop, Region, Scan, Sizes
 from anydim.lang.printer import print_group
 from anydim.lang.tree import TensorType
 from anydim.sizes import Guard, Size
@@ -49,29 +59,74 @@ def print_graph(graph: Graph) -> str:
         lines += _node_lines(node, types)
     lines += [_guard(guard) for guard in graph.guards]
     lines += [f"output {_name(name)}" for name in graph.outputs]
+    for name, listed in graph.lists.items():
+        kind = "optional" if listed.optional else "list"
+        lines.append(f"{kind} {_name(name)} = {_name(listed.elements)}, {_name(listed.shapes)}")
     return "\n".join(lines) + "\n"
+
+
+def constants_of(graph: Graph, path: str = "") -> dict[str, Constant]:
+    """The constants of a graph by name, and those of the graphs that its nodes hold."""
+    found = {path + name: constant for name, constant in graph.constants.items()}
+    for node in graph.nodes:
+        for name, held in (node.region.held if node.region else {}).items():
+            found.update(constants_of(held, held_path(path, node.outputs, name)))
+    return found
+
+
+def held_path(path: str, outputs: tuple[str, ...], name: str) -> str:
+    """What stands before the names of the constants of a held graph."""
+    return f"{path}{','.join(outputs)}/{name}/"
 
 
 def _node_lines(node: Node, types: Mapping[str, TensorType]) -> list[str]:
     made = ", ".join(_typed(name, types[name]) for name in node.outputs)
     given = ", ".join("_" if name is None else _name(name) for name in node.inputs)
-    hidden = ("group",) if node.operator == FUSED else ()  # printed below the head
-    shown = {name: value for name, value in node.attributes.items() if name not in hidden}
+    below: list[str] = []
+    hidden = ""  # the attribute that is printed below the head
+    if node.operator == FUSED:
+        hidden, below = "group", print_group(node.group).splitlines()
+    elif node.region is not None:
+        hidden, below = REGION, _region_lines(node.region)
+    shown = {name: value for name, value in node.attributes.items() if name != hidden}
     pairs = ", ".join(f"{_name(name)}: {_value(value)}" for name, value in shown.items())
     extra = f" {{{pairs}}}" if pairs else ""
-    head = f"node {made} = {node.operator}({given}){extra} {json.dumps(node.source)}"
-    if node.operator != FUSED:
-        return [head]
-    return [head, *(f"  {line}" for line in print_group(node.group).splitlines())]
+    made = f"{made} " if made else ""
+    head = f"node {made}= {node.operator}({given}){extra} {json.dumps(node.source)}"
+    return [head, *(f"  {line}" for line in below)]
+
+
+def _region_lines(region: Region) -> list[str]:
+    """dims a, b | condition ..., then, otherwise | counter t, trips, carried, scans, body | body"""
+    lines: list[str] = []
+    if isinstance(region, Sizes):
+        lines.append(f"dims {' '.join(region.dims)}")
+    elif isinstance(region, Branch) and region.condition is not None:
+        lines.append(_guard(region.condition, "condition"))
+    elif isinstance(region, Loop):
+        lines += [f"counter {region.counter}", f"carried {region.carried}"]
+        lines += [f"trips {{{region.trips}}}"] if region.trips is not None else []
+        lines += ["conditional"] if region.conditional else []
+        lines += map(_scan, region.scans)
+    for name, graph in region.held.items():
+        lines += [name, *(f"  {line}" for line in print_graph(graph).splitlines())]
+    return lines
+
+
+def _scan(scan: Scan) -> str:
+    parts = [f"scan {{{scan.position}}}"]
+    parts += [f"extent {{{scan.extent}}}"] if scan.extent is not None else []
+    parts += [name for name in ("history", "initial") if getattr(scan, name)]
+    return " ".join(parts)
 
 
 def _typed(name: str, kind: TensorType) -> str:
     return f"{_name(name)}: {kind}"
 
 
-def _guard(guard: Guard) -> str:
+def _guard(guard: Guard, word: str = "guard") -> str:
     relation = f"{{{guard.left}}} {guard.relation} {{{guard.right}}}"
-    return f"guard {relation} {json.dumps(guard.message)}"
+    return f"{word} {relation} {json.dumps(guard.message)}"
 
 
 def _name(name: str) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import NoReturn
 
 from anydim.base.errors import GraphError
+from anydim.graph.dims import symbols_of, uses
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
+from anydim.graph.regions import Loop, Sizes
+from anydim.graph.verify_regions import check_region
 from anydim.lang.affine import reads
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Truth, prove
@@ -16,14 +19,25 @@ def verify(graph: Graph) -> Graph:
     """The graph itself when it is well formed, else a GraphError that names the node.
 
     Every value is defined once and before its use and has a type over the box's dims; constants
-    have the type of their array; each node makes what its operator (or its group) says.
+    have the type of their array; each node makes what its operator (or its group) says. Dims are
+    known before a node needs them, and held graphs are well formed where they stand.
     """
+    _verify(graph, frozenset(graph.box.names) - graph.origins.all_found)
+    return graph
+
+
+def _verify(graph: Graph, known: frozenset[str]) -> None:
+    """`known` are the dims that are known before the graph runs."""
     defined = _given_values(graph)
+    known |= symbols_of(graph.types[name] for name in graph.inputs)
     for node in graph.nodes:
         for name in node.given:
             if name not in defined:
                 _fail(graph, node, f"reads '{name}', which is not defined before it")
-        made = _made(graph, node)
+        missing = sorted(uses(node) - known)
+        if missing:
+            _fail(graph, node, f"needs the dim '{missing[0]}', which is not known before it")
+        made = _made(graph, node, known)
         for name, kind in zip(node.outputs, made):
             if name in defined:
                 _fail(graph, node, f"defines '{name}', which is defined already")
@@ -31,11 +45,26 @@ def verify(graph: Graph) -> Graph:
             if not _same(declared, kind, graph):
                 _fail(graph, node, f"makes '{name}' as {kind}, but it is declared {declared}")
             defined.add(name)
+        known |= _told(graph, node, known)
     for name in graph.outputs:
         if name not in defined:
             raise GraphError(f"graph '{graph.name}': output '{name}' is not defined")
     _check_symbols(graph)
-    return graph
+
+
+def _told(graph: Graph, node: Node, known: frozenset[str]) -> frozenset[str]:
+    """The dims that a node makes known."""
+    if node.region is None:
+        made = symbols_of(_type(graph, name, node) for name in node.outputs)
+        for name in sorted(made - known):
+            _fail(graph, node, f"makes a size of the dim '{name}', which is not known before it")
+    if isinstance(node.region, Sizes):
+        for name in node.region.dims:
+            if name in known or name not in graph.box.names:
+                problem = "is known already" if name in known else "is no dim of the graph"
+                _fail(graph, node, f"finds the dim '{name}', which {problem}")
+        return frozenset(node.region.dims)
+    return symbols_of(_type(graph, name, node) for name in node.outputs)
 
 
 def _given_values(graph: Graph) -> set[str]:
@@ -53,9 +82,20 @@ def _given_values(graph: Graph) -> set[str]:
     return set(given)
 
 
-def _made(graph: Graph, node: Node) -> tuple[TensorType, ...]:
+def _made(graph: Graph, node: Node, known: frozenset[str]) -> tuple[TensorType, ...]:
     if node.operator == FUSED:
         return _made_by_group(graph, node, node.group)
+    if node.region is not None:
+        declared = [_type(graph, name, node) for name in node.outputs]
+        given = [_type(graph, name, node) for name in node.given]
+        try:
+            check_region(node.region, given, declared, graph.box, known)
+            for held in node.region.held.values():
+                own = {node.region.counter} if isinstance(node.region, Loop) else frozenset()
+                _verify(held, known | own)
+        except GraphError as error:
+            _fail(graph, node, error.problem)
+        return tuple(declared)
     try:
         given = [graph.types[name] for name in node.given]
         made = operator(node.operator).infer(given, node.attributes, graph.box)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product as combinations
@@ -122,6 +122,19 @@ class Box:
                 return dim
         hint = suggestion(name, self.names) or f"the dims are {listed(self.names)}"
         raise DimError(f"there is no dim '{name}'", hint)
+
+    def without(self, names: Collection[str]) -> Box:
+        """The box of the other dims, with the constraints that speak of them alone."""
+        if not names:
+            return self
+        return Box(
+            tuple(dim for dim in self.dims if dim.name not in names),
+            tuple(c for c in self.constraints if c.symbols.isdisjoint(names)),
+        )
+
+    def also(self, *dims: Dim, constraints: tuple[Size, ...] = ()) -> Box:
+        """The box with more dims and constraints."""
+        return Box((*self.dims, *dims), (*self.constraints, *constraints))
 
     @cached_property
     def enclosure(self) -> Enclosure:

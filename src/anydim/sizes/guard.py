@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anydim.sizes.expression import Size
@@ -15,3 +16,11 @@ class Guard:
     relation: str
     right: Size
     message: str
+
+
+def holds(guard: Guard, sizes: Mapping[str, int]) -> bool:
+    """Whether a guard holds at these sizes."""
+    left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
+    return {
+        "==": left == right, "!=": left != right, "<=": left <= right, "<": left < right
+    }[guard.relation]  # fmt: skip

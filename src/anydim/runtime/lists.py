@@ -1,0 +1,35 @@
+"""Lists of arrays as two arrays: all elements one after another, and the shape of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy
+
+from anydim.base.dtypes import DType, from_numpy
+from anydim.base.errors import InputError
+
+
+def pack(
+    name: str, arrays: Sequence[numpy.ndarray], dtype: DType, rank: int
+) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """(elements [total], shapes int64 [count, rank]) of a list; InputError for a wrong array."""
+    if isinstance(arrays, numpy.ndarray) or not isinstance(arrays, (list, tuple)):
+        raise InputError(f"input '{name}' is {type(arrays).__name__}, expected a list of arrays")
+    held = [numpy.asarray(array) for array in arrays]
+    for number, array in enumerate(held):
+        if from_numpy(array.dtype) != dtype or array.ndim != rank:
+            raise InputError(
+                f"input '{name}', array {number}: {array.dtype} with {array.ndim} axes came, "
+                f"expected {dtype} with {rank}"
+            )
+    shapes = numpy.array([array.shape for array in held], numpy.int64).reshape(len(held), rank)
+    flat = [array.reshape(-1) for array in held]
+    return numpy.concatenate(flat) if flat else numpy.zeros(0, dtype.numpy), shapes
+
+
+def unpack(elements: numpy.ndarray, shapes: numpy.ndarray) -> list[numpy.ndarray]:
+    """The arrays of a list, each with memory of its own."""
+    ends = numpy.cumsum(shapes.prod(axis=1))
+    parts = numpy.split(elements, ends[:-1]) if len(shapes) else []
+    return [part.reshape(shape).copy() for part, shape in zip(parts, shapes)]
