@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
-from anydim.kernels import attention, contraction, pointwise, rows
+from anydim.kernels import attention, contraction, convolution, pointwise, rows
 from anydim.kernels.template import Template
 
 TEMPLATES: tuple[Template, ...] = (
     attention.TEMPLATE,
+    convolution.TEMPLATE,
     contraction.TEMPLATE,
     rows.TEMPLATE,
     pointwise.TEMPLATE,

@@ -9,6 +9,7 @@ import numpy as np
 
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
+from anydim.kernels.packing import pack
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
@@ -49,7 +50,12 @@ class Prepared:
             shape = [size.evaluate(env) for size in tensor.type.shape]
             guarded[tensor.name], tensors[tensor.name] = _guarded(shape, tensor.type.dtype.numpy)
         self.status = tensors[STATUS_TENSOR] = np.full(8, FINE)
-        operands = [np.ascontiguousarray(tensors[a.tensor]) for a in self.launch.arguments]
+        operands = [
+            np.ascontiguousarray(tensors[a.tensor])
+            if a.packing is None
+            else pack(tensors[a.tensor], a.packing)
+            for a in self.launch.arguments
+        ]
         operands = [
             tensors[a.tensor] if a.tensor in guarded else o
             for a, o in zip(self.launch.arguments, operands)
