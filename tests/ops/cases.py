@@ -10,8 +10,9 @@ import numpy as np
 
 from anydim.base.dtypes import boolean, float32, int32, int64
 from anydim.sizes import as_size
-from tests.ops import window_cases
+from tests.ops import quantisation_cases, window_cases
 from tests.ops.case import Case, case, sized
+from tests.ops.routine_cases import CASES as ROUTINE_CASES
 
 N, M = as_size("n"), as_size("m")
 FAR = 1 << 62
@@ -201,7 +202,9 @@ CASES: dict[str, list[Case]] = {
         ("bij,bjk->bki", "float32[n, 2, m]", "float32[n, m, 3]"), ("ij->", "float32[n, m]"),
         ("...ij,...j->...i", "float32[n, 2, m]", "float32[1, m]"), ("ba", "float32[n, m]"),
         ("i,j,k->kij", "float32[n]", "float32[m]", "float32[2]"), ("Aa->aA", "float32[n, 2]"))],
+    **quantisation_cases.CASES,
     **window_cases.CASES,
+    **ROUTINE_CASES,
     # views and movement
     "transpose": [case("float32[n, 3, m]", perm=(2, 0, 1), to=lambda x: x.transpose(2, 0, 1)),
                   case("float32[n, m]", to=np.transpose), case("float32[]", to=np.transpose)],

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.dtypes import DType, bfloat16, boolean, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.inference import (
@@ -40,7 +40,7 @@ from anydim.kernels.inference import (
 from anydim.kernels.launch import STATUS, Machine
 from anydim.kernels.values import add, convert, number, operate, splat
 from anydim.lang.affine import Affine, reads, to_expr
-from anydim.lang.functions import FUNCTIONS, INSIDE
+from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
 from anydim.lang.inside import Check, checked, counting, within
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 from anydim.runtime.positions import FINE
@@ -290,6 +290,9 @@ class Elements:
     def _apply(self, expr: Apply, dtype: DType) -> ir.Value:
         if expr.function == INSIDE:
             return self._at(expr.arguments[0], dtype)
+        if expr.function in REINTERPRETING:
+            inner = self._at(expr.arguments[0], self.dtype(expr.arguments[0]))
+            return ir.Bitcast(ir.Type(dtype, inner.type.lanes), inner)
         if expr.function in LOGICAL:
             common: DType = boolean
         elif FUNCTIONS[expr.function].result == "bool":
@@ -319,7 +322,7 @@ class Elements:
 
     def _fused(self, expr: Apply, dtype: DType) -> ir.Value | None:
         """a * b + c, a * b - c and c - a * b on floats as one fused multiply-add."""
-        if expr.function not in ("add", "sub") or not dtype.is_float:
+        if expr.function not in ("add", "sub") or not dtype.is_float or dtype == bfloat16:
             return None
         left, right = expr.arguments
         for factors, other, first in ((left, right, True), (right, left, False)):

@@ -13,7 +13,17 @@ from typing import Any, NoReturn
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, float16, float32, uint8
+from anydim.base.dtypes import (
+    DType,
+    bfloat16,
+    boolean,
+    converted,
+    float16,
+    float32,
+    from_numpy,
+    int32,
+    uint8,
+)
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.lang.functions import FUNCTIONS
@@ -76,14 +86,18 @@ class Pointer:
 def convert(value: Any, wanted: DType) -> numpy.ndarray:
     """Lanes of a value as another element type; float to integer saturates, NaN becomes 0."""
     array = numpy.atleast_1d(numpy.asarray(value))
-    if array.dtype.kind == "f" and wanted.is_integer:
+    source = from_numpy(array.dtype)
+    if source.is_float and wanted.is_integer and wanted.stored:
+        return converted(convert(array, int32), wanted.numpy)
+    if source.is_float and wanted.is_integer:
+        array = converted(array, float32.numpy) if source.format is not None else array
         bounds = numpy.iinfo(wanted.numpy)
         inside = (array > bounds.min) & (array < bounds.max)
         whole = numpy.where(inside, array, 0).astype(wanted.numpy)
         whole[array >= bounds.max] = bounds.max
         whole[array <= bounds.min] = bounds.min
         return whole
-    return array.astype(wanted.numpy)
+    return converted(array, wanted.numpy)
 
 
 def _power(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
@@ -109,6 +123,7 @@ _OWN: dict[str, Callable[..., Any]] = {
     "fast_max": lambda a, b: numpy.where(a > b, a, b),
     "isinf": lambda a: numpy.isinf(a) if a.dtype.kind == "f" else numpy.zeros(len(a), bool),
 }
+_NARROW = (float16.numpy, bfloat16.numpy)
 _PLAIN: dict[str, Callable[[int, int], Any]] = {
     "add": lambda a, b: _wrap(a + b),
     "sub": lambda a, b: _wrap(a - b),
@@ -177,7 +192,7 @@ class _Frame:
             self._fail(f"a value of {len(array)} lanes stands where {kind} is wanted")
         if kind == ir.INDEX:
             return int(array[0])
-        return array.astype(kind.dtype.numpy, copy=False)
+        return converted(array, kind.dtype.numpy)
 
     def _array(self, node: ir.Value) -> numpy.ndarray:
         value = self.value(node)
@@ -188,7 +203,7 @@ class _Frame:
     def _const(self, node: ir.Const) -> Any:
         if node.type == ir.INDEX:
             return int(node.value)
-        return numpy.full(node.type.lanes, node.value).astype(node.type.dtype.numpy)
+        return converted(numpy.full(node.type.lanes, node.value), node.type.dtype.numpy)
 
     def _var(self, node: ir.Var) -> Any:
         if node.name not in self.names:
@@ -211,8 +226,8 @@ class _Frame:
         if len({len(array) for array in arrays}) != 1:
             self._fail(f"'{node.function}' is given different numbers of lanes")
         function = _OWN.get(node.function) or FUNCTIONS[node.function].numpy
-        if arrays[-1].dtype == numpy.float16:  # computed in float32, as targets do
-            arrays = [a.astype(numpy.float32) if a.dtype.kind == "f" else a for a in arrays]
+        if arrays[-1].dtype in _NARROW and node.function != "select":
+            arrays = [converted(a, float32.numpy) for a in arrays]  # as targets do
         return self._made(node.type, function(*arrays))
 
     @staticmethod

@@ -12,10 +12,10 @@ from functools import lru_cache
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, float64, from_numpy, int64
+from anydim.base.dtypes import DTYPES, DType, boolean, float64, from_numpy, int64
 from anydim.base.errors import InternalError
 from anydim.lang.affine import Affine, reads, row_major_strides, to_expr
-from anydim.lang.functions import FUNCTIONS
+from anydim.lang.functions import FUNCTIONS, unsigned
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 from anydim.sizes import Size, as_size
 
@@ -70,9 +70,13 @@ def dtype_of(expr: Expr, types: Mapping[str, TensorType]) -> DType | None:
         return types[expr.tensor].dtype
     if isinstance(expr, Cast):
         return expr.dtype
-    if FUNCTIONS[expr.function].result == "bool":
+    rule = FUNCTIONS[expr.function].result
+    if rule == "bool":
         return boolean
-    return common_dtype(value_arguments(expr), types)
+    if rule in DTYPES:
+        return DTYPES[rule]
+    common = common_dtype(value_arguments(expr), types)
+    return unsigned(common) if rule == "bits" and common is not None else common
 
 
 @lru_cache(maxsize=8192)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anydim.base.dtypes import DType, boolean, float16, float32, uint8
+from anydim.base.dtypes import DType, bfloat16, boolean, float16, float32, uint8
 from anydim.kernels import ir
 from anydim.kernels.elements import Context, Elements
 from anydim.kernels.flatten import own_address
@@ -331,7 +331,7 @@ def folding(combine: str, dtype: DType) -> tuple[str, DType]:
     """
     if dtype == boolean:
         return {"add": "max", "mul": "min"}.get(combine, combine), uint8
-    if dtype == float16 and combine in ("add", "mul"):
+    if dtype in (float16, bfloat16) and combine in ("add", "mul"):
         return combine, float32
     return combine, dtype
 

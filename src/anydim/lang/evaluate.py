@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean
+from anydim.base.dtypes import DType, boolean, converted, float32, from_numpy
 from anydim.base.errors import DimError, InputError
 from anydim.lang.contract import factors, sum_of_products
-from anydim.lang.functions import FUNCTIONS, INSIDE
+from anydim.lang.functions import FUNCTIONS, INSIDE, compute
 from anydim.lang.gather import read_values
 from anydim.lang.inside import (
     checked,
@@ -104,7 +104,8 @@ def _input(
     fits = len(known) == value.ndim
     if not fits or any(k is not None and k != n for k, n in zip(known, value.shape)):
         raise InputError(f"tensor '{name}' has shape {value.shape}, and its type is {kind}")
-    return value.astype(wide) if wide is not None and value.dtype.kind == "f" else value
+    held = wide is not None and kind.dtype.is_float and not kind.dtype.stored
+    return converted(value, wide) if wide is not None and held else value
 
 
 @dataclass
@@ -144,7 +145,9 @@ class _Evaluator:
         return max(0, axis.extent.evaluate(self.sizes))
 
     def _numpy(self, dtype: DType) -> numpy.dtype[Any]:
-        return self.wide if self.wide is not None and dtype.is_float else dtype.numpy
+        """The type that values are held in; what is only stored keeps its own."""
+        held = self.wide is not None and dtype.is_float and not dtype.stored
+        return self.wide if self.wide is not None and held else dtype.numpy
 
     # ---- blocks --------------------------------------------------------------------------------
 
@@ -157,7 +160,9 @@ class _Evaluator:
                 arrays = [self._value(part, spans) for part in parts]
                 lengths = [stop - start for start, stop in spans]
                 if not any(array.dtype == object for array in arrays):
-                    return sum_of_products(arrays, lengths, len(statement.axes))
+                    arrays = [_accumulated(array) for array in arrays]
+                    total = sum_of_products(arrays, lengths, len(statement.axes))
+                    return converted(total, self._numpy(self.dtype))
         if self._size(statement.body, spans) > LARGEST:
             return self._split(spans)
         return self._reduce(self._value(statement.body, spans), spans)
@@ -177,21 +182,25 @@ class _Evaluator:
         halves = self._block(lower), self._block(upper)
         if longest < len(self.statement.axes):
             return numpy.concatenate(halves, axis=longest)
-        return self._apply(self.statement.combine, list(halves))
+        return converted(
+            _as_array(self._apply(self.statement.combine, list(halves))), self._numpy(self.dtype)
+        )
 
     def _reduce(self, value: Array, spans: list[Span]) -> Array:
         lengths = tuple(stop - start for start, stop in spans)
         outer = len(self.statement.axes)
         value = numpy.broadcast_to(value, lengths)
         if value.dtype != object:
-            value = value.astype(self._numpy(self.dtype), copy=False)
+            value = converted(value, self._numpy(self.dtype))
         if not self.statement.combine:
             return numpy.array(value)
         axes = tuple(range(outer, len(lengths)))
         if value.dtype == object:
             return self._reduce_objects(value, axes)
         ufunc: Any = FUNCTIONS[self.statement.combine].numpy
-        return numpy.asarray(ufunc.reduce(value, axis=axes, dtype=value.dtype))
+        wide = _accumulated(value)
+        total = numpy.asarray(ufunc.reduce(wide, axis=axes, dtype=wide.dtype))
+        return converted(total, value.dtype)
 
     def _reduce_objects(self, value: Array, axes: tuple[int, ...]) -> Array:
         moved = numpy.moveaxis(value, axes, range(len(axes)))
@@ -221,10 +230,13 @@ class _Evaluator:
         if expr.function == INSIDE:
             return self._inside(expr, spans)
         arguments = self._arguments(expr, spans)
+        if FUNCTIONS[expr.function].result == "bits":
+            exact = dtype_of(expr.arguments[0], self.types)
+            arguments = [converted(arguments[0], exact.numpy)]
         result = self._apply(expr.function, arguments)
         if result.dtype == object:
             return result
-        return result.astype(self._numpy(dtype_of(expr, self.types)), copy=False)
+        return converted(result, self._numpy(dtype_of(expr, self.types)))
 
     def _size_value(self, size: Size) -> Any:
         rest = size.substitute(self.sizes)
@@ -279,12 +291,12 @@ class _Evaluator:
 
     def _cast(self, dtype: DType, value: Array) -> Array:
         if value.dtype != object:
-            if dtype == boolean and value.dtype.kind == "f":
-                return value != 0
-            return value.astype(self._numpy(dtype))
+            if dtype == boolean and from_numpy(value.dtype).is_float:
+                return converted(value, float32.numpy) != 0 if value.itemsize < 4 else value != 0
+            return converted(value, self._numpy(dtype))
         if dtype.is_integer:
             return value
-        return _plain(value).astype(self._numpy(dtype))
+        return converted(_plain(value), self._numpy(dtype))
 
     def _apply(self, function: str, arguments: list[Array]) -> Array:
         if any(a.dtype == object for a in arguments):
@@ -296,7 +308,13 @@ class _Evaluator:
                 return _as_array(FUNCTIONS[function].numpy(difference, 0))
         if function == "select":
             arguments = [_plain(arguments[0]).astype(bool), *arguments[1:]]
-        return _as_array(FUNCTIONS[function].numpy(*arguments))
+        return _as_array(compute(function, arguments))
+
+
+def _accumulated(array: Array) -> Array:
+    """Numbers of 16 bits are added up in float32, as kernels do."""
+    narrow = array.itemsize == 2 and from_numpy(array.dtype).is_float
+    return converted(array, float32.numpy) if narrow else array
 
 
 def _as_array(value: Any) -> Array:

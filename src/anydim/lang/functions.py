@@ -2,17 +2,20 @@
 
 A target adds how it computes each (`targets/*/functions.py`). Result rules: 'same' (the common
 type of the arguments), 'bool', 'float' (same; integers are refused), 'second' (type of the second
-argument and on, for select).
+argument and on, for select), 'bits' (the unsigned integer of the argument's width), or the name of
+an element type.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy
+
+from anydim.base.dtypes import DTYPES, DType, bfloat16, converted, float32, uint8
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,11 @@ class ScalarFunction:
     operator: str = ""  # infix or prefix spelling, where there is one
     doc: str = ""
     internal: bool = False  # what a definition cannot write
+
+
+def unsigned(dtype: DType) -> DType:
+    """The unsigned integer type as wide as a type in memory."""
+    return DTYPES[f"uint{8 * dtype.bytes}"] if dtype.kind != "bool" else uint8
 
 
 _erf = numpy.frompyfunc(math.erf, 1, 1)
@@ -60,6 +68,7 @@ _ROWS = (
     _row("sub", 2, "same", numpy.subtract, "-"),
     _row("mul", 2, "same", numpy.multiply, "*"),
     _row("div", 2, "same", _divide, "/", "C division: integers truncate toward zero"),
+    _row("quotient", 2, "same", _divide, "", "a / b rounded once, even where b is a number"),
     _row("floordiv", 2, "same", numpy.floor_divide, "//", "rounds toward minus infinity"),
     _row("mod", 2, "same", numpy.mod, "%", "sign of the divisor, as in Python"),
     _row("fmod", 2, "same", numpy.fmod, "", "sign of the dividend, as in C"),
@@ -112,7 +121,12 @@ _ROWS = (
     _row("shift_left", 2, "same", numpy.left_shift, "<<"),
     _row("shift_right", 2, "same", numpy.right_shift, ">>"),
     _row("select", 3, "second", numpy.where, "?:", "select(c, a, b) is a where c holds, else b"),
-)
+    _row("bits", 1, "bits", lambda x: x.view(unsigned(DTYPES[x.dtype.name]).numpy), "",
+         "the bits of a number as an unsigned integer"),
+    *(_row(f"as_{name}", 1, name, lambda x, to=dtype.numpy: x.view(to), "",
+           f"the {name} that has these bits")
+      for name, dtype in DTYPES.items() if dtype.kind != "bool" and dtype.bits >= 8),
+)  # fmt: skip
 
 INSIDE = "inside"  # see inside.py
 _CHECK = ScalarFunction(
@@ -121,3 +135,15 @@ _CHECK = ScalarFunction(
 )  # fmt: skip
 
 FUNCTIONS: dict[str, ScalarFunction] = {row.name: row for row in (*_ROWS, _CHECK)}
+
+REINTERPRETING = frozenset(name for name in FUNCTIONS if name == "bits" or name[:3] == "as_")
+
+
+def compute(name: str, arguments: Sequence[Any]) -> Any:
+    """A function of numpy arrays; bfloat16 is computed in float32 and rounded after each."""
+    narrow = any(getattr(a, "dtype", None) == bfloat16.numpy for a in arguments)
+    if not narrow or FUNCTIONS[name].result in ("second", "bits"):
+        return FUNCTIONS[name].numpy(*arguments)
+    wide = [converted(a, float32.numpy) if a.dtype == bfloat16.numpy else a for a in arguments]
+    result = FUNCTIONS[name].numpy(*wide)
+    return converted(result, bfloat16.numpy) if result.dtype == float32.numpy else result

@@ -267,6 +267,9 @@ def _finish(work: _Work) -> tuple[Statement, DType]:
         raise work.error(position, problem.text, problem.hint) from None
     right = [name for name in work.expander.indices if name not in work.left]
     combine = assignment.combine if right else ""
+    if combine and dtype.stored:
+        problem = f"a reduction takes no {dtype}, which is only stored"
+        raise work.error(assignment.position, problem, "convert it: float(...)")
     if combine in ("add", "mul") and dtype == boolean:
         raise work.error(
             assignment.position, "a sum or product takes numbers, not bool", "write int32(...)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from anydim.base.dtypes import DTYPES
 from anydim.base.errors import LanguageError
 from anydim.base.text import caret, line_and_column
 
@@ -18,6 +19,7 @@ TYPE_NAMES = {
     "bool": "bool", "float64": "float64", "float32": "float32", "float16": "float16",
     "int64": "int64", "int32": "int32", "int16": "int16", "int8": "int8", "uint64": "uint64",
     "uint32": "uint32", "uint16": "uint16", "uint8": "uint8",
+    **{name: name for name, dtype in DTYPES.items() if not dtype.is_native},
 }  # fmt: skip
 
 FUNCTION_ALIASES = {"fmin": "min", "fmax": "max", "fabs": "abs"}

@@ -10,16 +10,16 @@ literal alone is int64, float32 or bool.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from anydim.base.dtypes import DType, boolean, float32, int16, int32, int64
+from anydim.base.dtypes import DTYPES, DType, boolean, float32, int16, int32, int64
 from anydim.base.errors import InternalError
-from anydim.lang.functions import FUNCTIONS, INSIDE
+from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING, unsigned
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 
-ARITHMETIC = frozenset(("add", "sub", "mul", "div", "floordiv", "mod", "fmod", "neg", "pow", "abs",
-                        "sign"))  # fmt: skip
+ARITHMETIC = frozenset(("add", "sub", "mul", "div", "quotient", "floordiv", "mod", "fmod", "neg",
+                        "pow", "abs", "sign"))  # fmt: skip
 BITS = frozenset(("bit_and", "bit_or", "bit_xor", "bit_not", "shift_left", "shift_right"))
 LOGIC = frozenset(("and", "or", "xor", "not"))
 
@@ -46,7 +46,11 @@ def dtype_of(expr: Expr, types: Mapping[str, TensorType]) -> DType:
     rule = FUNCTIONS[expr.function].result
     if rule == "bool":
         return boolean
+    if rule in DTYPES:
+        return DTYPES[rule]
     found = [dtype_of(a, types) for a in expr.arguments[1 if rule == "second" else 0 :]]
+    if rule == "bits":
+        return unsigned(found[0])
     return found[0] if len(set(found)) == 1 else promote(found)
 
 
@@ -64,6 +68,8 @@ def _promote(left: DType, right: DType) -> DType:
     ranks = {"bool": 0, "uint": 1, "int": 1, "float": 2}
     if ranks[left.kind] != ranks[right.kind]:
         return left if ranks[left.kind] > ranks[right.kind] else right
+    if left.kind == "float" and left.bits == right.bits:
+        return float32  # no type of that width holds both
     if left.kind == right.kind:
         return left if left.bits > right.bits else right
     signed, unsigned = (left, right) if left.kind == "int" else (right, left)
@@ -93,6 +99,22 @@ def typed(expr: Expr, types: Mapping[str, TensorType]) -> tuple[Expr, DType]:
     Raises TypeProblem for one that has no type.
     """
     return _settle(_infer(expr, types))
+
+
+def common_type(
+    exprs: Sequence[Expr], types: Mapping[str, TensorType], given: DType | None = None
+) -> DType | None:
+    """The type that holds the values of all of these, and of `given`; None when there are none.
+
+    Raises TypeProblem for one that has no type.
+    """
+    parts = [_infer(expr, types) for expr in exprs]
+    if given is not None:
+        parts.append(_Typed(Literal(0), given))
+    if not parts:
+        return None
+    dtype, kind = _join(parts)
+    return dtype or _alone(kind)
 
 
 def as_index(expr: Expr, types: Mapping[str, TensorType]) -> Expr:
@@ -146,6 +168,8 @@ def _infer_apply(expr: Apply, types: Mapping[str, TensorType]) -> _Typed:
     if function == INSIDE:
         as_index(expr.arguments[0], types)  # an integer before it meets the size
     arguments = [_infer(argument, types) for argument in expr.arguments]
+    if function in REINTERPRETING:
+        return _infer_bits(function, arguments[0])
     if function in LOGIC:
         return _Typed(Apply(function, tuple(_truth(a) for a in arguments)), boolean)
     if FUNCTIONS[function].result == "second":
@@ -156,6 +180,7 @@ def _infer_apply(expr: Apply, types: Mapping[str, TensorType]) -> _Typed:
     dtype, kind = _join(arguments)
     if FUNCTIONS[function].result == "bool":
         common = dtype or _alone(kind)
+        _refuse(function, common)
         return _Typed(Apply(function, tuple(_coerce(a, common) for a in arguments)), boolean)
     if FUNCTIONS[function].result == "float" and dtype is None and kind == "int":
         kind = "float"
@@ -163,6 +188,20 @@ def _infer_apply(expr: Apply, types: Mapping[str, TensorType]) -> _Typed:
     if dtype is None:
         return _Typed(Apply(function, tuple(a.expr for a in arguments)), None, kind)
     return _Typed(Apply(function, tuple(_coerce(a, dtype) for a in arguments)), dtype)
+
+
+def _infer_bits(function: str, part: _Typed) -> _Typed:
+    """The bits of a number, or the number of some bits."""
+    expr, dtype = _settle(part)
+    rule = FUNCTIONS[function].result
+    if rule == "bits":
+        if dtype.bits < 8:
+            raise TypeProblem(f"'bits' takes whole bytes, not {dtype}")
+        return _Typed(Apply(function, (expr,)), unsigned(dtype))
+    wanted = unsigned(DTYPES[rule])
+    if part.dtype is not None and dtype != wanted:
+        raise TypeProblem(f"'{function}' takes {wanted}, not {dtype}", "write bits(...)")
+    return _Typed(Apply(function, (_coerce(part, wanted),)), DTYPES[rule])
 
 
 def _join(parts: list[_Typed]) -> tuple[DType | None, str]:
@@ -184,6 +223,10 @@ def _join(parts: list[_Typed]) -> tuple[DType | None, str]:
 
 def _refuse(function: str, dtype: DType) -> None:
     """Raise TypeProblem for a function that is not defined on a type."""
+    if dtype.stored:
+        wider = "float" if dtype.is_float else "int"
+        problem = f"'{function}' takes no {dtype}, which is only stored"
+        raise TypeProblem(problem, f"write {wider}(...)")
     if FUNCTIONS[function].result == "float" and not dtype.is_float:
         problem = f"'{function}' takes floating point, not {dtype}"
         raise TypeProblem(problem, f"write {function}(float(...))")
@@ -198,6 +241,8 @@ def _refuse(function: str, dtype: DType) -> None:
 def _truth(part: _Typed) -> Expr:
     """The operand as a condition: a number holds when it is not 0."""
     dtype = part.dtype or _alone(part.kind)
+    if dtype.stored:
+        return Cast(boolean, _coerce(part, dtype))
     expr = _coerce(part, dtype)
     if dtype == boolean:
         return expr
@@ -259,8 +304,7 @@ def literal(value: int | float | bool, dtype: DType) -> Literal:
     if value != value or value in (float("inf"), float("-inf")):
         raise TypeProblem(f"{value} is no value of {dtype}")
     number = int(value)
-    low = -(1 << (dtype.bits - 1)) if dtype.kind == "int" else 0
-    high = (1 << (dtype.bits - (dtype.kind == "int"))) - 1
+    low, high = dtype.range
     if not low <= number <= high:
         raise TypeProblem(f"{number} is outside {dtype}, which holds {low} to {high}")
     return Literal(number, dtype)
@@ -277,7 +321,5 @@ def identity(combine: str, dtype: DType) -> Literal:
         return literal(float("-inf") if lowest else float("inf"), dtype)
     if dtype == boolean:
         return literal(not lowest, dtype)
-    signed = dtype.kind == "int"
-    low = -(1 << (dtype.bits - 1)) if signed else 0
-    high = (1 << (dtype.bits - signed)) - 1
+    low, high = dtype.range
     return literal(low if lowest else high, dtype)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anydim.base.dtypes import float32, int64
+from anydim.base.dtypes import float32, int64, uint8
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator, Writer
 from anydim.ops import (
@@ -11,6 +11,7 @@ from anydim.ops import (
     elements,
     indexing,
     joins,
+    quantisation,
     reductions,
     resampling,
     selecting,
@@ -71,7 +72,19 @@ RECORDS = (
     _row("gemm", "contraction", contractions.gemm,
          {"alpha": 1.0, "beta": 1.0, "transpose_a": False, "transpose_b": False}),
     _row("einsum", "contraction", contractions.einsum, {"equation": REQUIRED}),
+    _row("matmul_integer", "contraction", quantisation.matmul_integer),
+    # small numbers
+    _row("cast_saturated", "elementwise", quantisation.cast_saturated, {"to": REQUIRED}),
+    _row("cast_exponent", "elementwise", quantisation.cast_exponent,
+         {"rounding": "up", "saturate": True}),
+    _row("bit_cast", "elementwise", quantisation.bit_cast, {"to": REQUIRED}),
+    _row("quantize", "elementwise", quantisation.quantize,
+         {"to": uint8, "work": None, "saturate": True, "axis": 1, "block": 0}),
+    _row("dequantize", "elementwise", quantisation.dequantize,
+         {"to": None, "axis": 1, "block": 0}),
+    _row("requantize", "elementwise", quantisation.requantize, {"to": uint8}),
     # windows
+    _row("conv_integer", "window", quantisation.conv_integer, {**_WINDOW, "groups": 1}),
     _row("conv", "window", windows.convolution, {**_WINDOW, "groups": 1}),
     _row("conv_transpose", "window", resampling.transposed_convolution,
          {"strides": None, "dilations": None, "before": REQUIRED, "sizes": REQUIRED, "groups": 1}),

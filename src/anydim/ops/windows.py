@@ -140,29 +140,59 @@ def _padded(text: str, made: Sequence[Window], value: str) -> str:
     return f"({text} else {value})" if any(window.padded for window in made) else text
 
 
+@dataclass(frozen=True)
+class Slide:
+    """The text of a convolution in pieces: reads of x and w (`padded`: x needs a default), their
+    sizes, the result's indices and the ranges, with the sizes that the text names."""
+
+    x: str
+    w: str
+    x_sizes: Sequence[str]
+    w_sizes: Sequence[str]
+    result: Sequence[str]
+    where: str
+    padded: bool
+    values: dict[str, Size]
+    guards: tuple[Guard, ...]
+
+
+def slide(name: str, types: Types, attributes: Attributes, box: Box) -> Slide:
+    """A convolution of the first of `types` with the second; GraphError where they do not fit."""
+    rank = types[0].rank - 2
+    if rank < 1:
+        raise GraphError(f"operator '{name}': x is {types[0]}, expected at least 3 axes")
+    expect_rank(name, types[1], rank + 2, "w")
+    made = windows(name, types[0].shape[2:], types[1].shape[2:], attributes, box)
+    group = attributes["groups"]
+    channels, inner = types[0].shape[1], types[1].shape[1]
+    guard = Guard(channels, "==", inner * group, "a convolution's weights fit its channels")
+    channel = _channel(name, types, group)
+    outer, steps = numbered("o", rank), numbered("k", rank)
+    where = ranges([*zip(outer, numbered("S", rank)), *zip(["c", *steps], _reduced(rank))])
+    return Slide(
+        x=read("x", ["n", channel, *_places(made)]),
+        w=read("w", ["m", "c", *steps]),
+        x_sizes=["N", "K" if group == 1 else "C", *numbered("H", rank)],
+        w_sizes=["M", *_reduced(rank)],
+        result=["n", "m", *outer],
+        where=f"{where}, n in 0:N, m in 0:M",
+        padded=any(window.padded for window in made),
+        values=_values(made),
+        guards=(guard,),
+    )
+
+
 def convolution(types: Types, attributes: Attributes, box: Box) -> Written:
     """x[n, c, ...] convolved with w[m, c/groups, ...], plus a bias per channel m.
 
     `pads` are the counts before all axes, then after them, or 'same_upper', 'same_lower', 'valid'.
     """
     expect_inputs("conv", types, 2, 3)
-    rank = types[0].rank - 2
-    if rank < 1:
-        raise GraphError(f"operator 'conv': x is {types[0]}, expected at least 3 axes")
-    expect_rank("conv", types[1], rank + 2, "w")
-    made = windows("conv", types[0].shape[2:], types[1].shape[2:], attributes, box)
-    group = attributes["groups"]
-    channels, inner = types[0].shape[1], types[1].shape[1]
-    guards = [Guard(channels, "==", inner * group, "a convolution's weights fit its channels")]
-    parameters, channel = _grouped(types, group, guards)
-    outer, steps = numbered("o", rank), numbered("k", rank)
-    place = [*_places(made)]
-    value = _padded(read("x", ["n", channel, *place]), made, "0")
-    where = ranges([*zip(outer, numbered("S", rank)), *zip(["c", *steps], _reduced(rank))])
-    result = ["n", "m", *outer]
-    where = f"{where}, n in 0:N, m in 0:M"
-    statement = f"+=! {value} * {read('w', ['m', 'c', *steps])}{where}"
-    values = _values(made)
+    moved = slide("conv", types, attributes, box)
+    parameters = [parameter("x", moved.x_sizes), parameter("w", moved.w_sizes)]
+    value = f"({moved.x} else 0)" if moved.padded else moved.x
+    statement = f"+=! {value} * {moved.w}{moved.where}"
+    result = moved.result
     if len(types) == 3:
         expect_rank("conv", types[2], 1, "the bias")
         parameters.append("T(M) b")
@@ -172,32 +202,28 @@ def convolution(types: Types, attributes: Attributes, box: Box) -> Written:
         ]
     else:
         statements = [f"{target('y', result)} {statement}"]
-    text = definition("conv", parameters, statements, declared(values))
-    return Written(text, values, tuple(guards))
+    text = definition("conv", parameters, statements, declared(moved.values))
+    return Written(text, moved.values, moved.guards)
 
 
 def _reduced(rank: int) -> list[str]:
     return ["K", *numbered("W", rank)]
 
 
-def _grouped(types: Types, group: int, guards: list[Guard]) -> tuple[list[str], str]:
-    """The parameters x and w, and the channel of x that output channel m and index c mean."""
-    rank = types[0].rank - 2
-    x, w = ["N", "C", *numbered("H", rank)], ["M", *_reduced(rank)]
-    parameters = [parameter("x", x), parameter("w", w)]
+def _channel(name: str, types: Types, group: int) -> str:
+    """The channel of x that output channel m and index c mean."""
     if group == 1:
-        x[1] = "K"
-        return [parameter("x", x), parameter("w", w)], "c"
+        return "c"
     outputs = types[1].shape[0]
     share = outputs.divide_exactly(group)
     if not isinstance(group, int) or group < 1 or share is None or share.constant is None:
         raise GraphError(
-            f"operator 'conv': {outputs} output channels in {group} groups",
+            f"operator '{name}': {outputs} output channels in {group} groups",
             "the number of output channels has to be a constant multiple of groups",
         )
     block = "m" if share.constant == 1 else f"(m // {max(share.constant, 1)})"
     inner = types[1].shape[1].constant
-    return parameters, block if inner == 1 else f"{block} * K + c"
+    return block if inner == 1 else f"{block} * K + c"
 
 
 # ---- pooling -----------------------------------------------------------------------------------

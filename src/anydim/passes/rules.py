@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, int64
+from anydim.base.dtypes import DTYPES, converted, int64
 from anydim.lang.affine import rewrite
-from anydim.lang.functions import FUNCTIONS, INSIDE
+from anydim.lang.functions import INSIDE, compute
 from anydim.lang.tree import Apply, Cast, Expr, Literal, SizeTerm
 
 
@@ -54,6 +54,8 @@ def _float_divisor(found: Mapping[str, Any]) -> bool:
     if literal.dtype is None or not literal.dtype.is_float:
         return False
     inverse = 1.0 / literal.value if literal.value else 0.0
+    if literal.dtype.format is not None:
+        return False  # the inverse of a narrow number is rounded too coarsely
     tiny = float(numpy.finfo(literal.dtype.numpy).tiny)
     return tiny < abs(inverse) < 1 / tiny
 
@@ -133,7 +135,7 @@ def fold_cast(expr: Cast) -> Expr | None:
     inner = expr.argument
     if isinstance(inner, Literal):
         with numpy.errstate(all="ignore"):
-            value = numpy.asarray(inner.value, _numpy(inner)).astype(expr.dtype.numpy)
+            value = converted(numpy.asarray(inner.value, _numpy(inner)), expr.dtype.numpy)
         return Literal(value.item(), expr.dtype)
     return None
 
@@ -148,7 +150,7 @@ def fold_numbers(expr: Apply) -> Expr | None:
         return None
     with numpy.errstate(all="ignore"):
         arguments = [numpy.asarray(a.value, _numpy(a)) for a in literals]
-        value = numpy.asarray(FUNCTIONS[expr.function].numpy(*arguments))
+        value = numpy.asarray(compute(expr.function, arguments))
     kind = DTYPES.get(value.dtype.name)
     return None if kind is None else Literal(value.item(), kind)
 

@@ -17,6 +17,7 @@ from anydim.graph.verify import verify
 TYPES = {
     "f": TensorProto.FLOAT, "d": TensorProto.DOUBLE, "h": TensorProto.FLOAT16,
     "l": TensorProto.INT64, "i": TensorProto.INT32, "b": TensorProto.BOOL,
+    "u": TensorProto.UINT8, "s": TensorProto.INT8,
 }  # fmt: skip
 
 

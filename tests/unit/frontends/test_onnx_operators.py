@@ -9,6 +9,7 @@ from anydim.frontends.onnx import import_model
 from anydim.frontends.onnx.operators import OPERATORS
 from anydim.graph.evaluate import evaluate
 from anydim.graph.verify import verify
+from tests.unit.frontends import quantised_rows
 from tests.unit.frontends.models import compare, model, node
 
 SIZES = [(0, 1), (1, 1), (3, 2), (8, 5)]
@@ -176,6 +177,7 @@ ROWS = {
         node("u = Unsqueeze(b, zeros)"), node("t = Concat(u, ones)", axis=0),
         node("z = ConstantOfShape(t)"), node("y = Add(c, m)")],
         {"two": i64(2), "zeros": i64([0]), "ones": i64([1])}),
+    **quantised_rows.ROWS,
     "a minus one by Where": (13, ["x f[n, 3, m]"], [
         node("s = Shape(x)"), node("q = Equal(c, minus)"), node("t = Where(q, s, c)"),
         node("z = Expand(x, t)")], {"c": i64([-1, 3, -1]), "minus": i64([-1])}),
@@ -185,7 +187,7 @@ ROWS = {
 # The reference refuses to reduce nothing to its extreme, and to reshape nothing by -1.
 NOT_EMPTY = {"ReduceMax", "ReduceMin", "ReduceMax 13", "ReduceMin 13", "Flatten", "Reshape zero",
              "Reshape shape", "GroupNormalization", "GlobalAveragePool",
-             "ConvTranspose", "Resize", "Resize sizes",
+             "ConvTranspose", "Resize", "Resize sizes", "DynamicQuantizeLinear",
              "SoftmaxCrossEntropyLoss"}  # fmt: skip
 
 
@@ -198,7 +200,7 @@ def feed(inputs: list[str], n: int, m: int) -> dict[str, np.ndarray]:
         parts = [part.strip() for part in kind[2:-1].split(",")]
         shape = [sizes[part] if part in sizes else int(part) for part in parts]
         dtype = {"f": "float32", "d": "float64", "h": "float16", "l": "int64", "i": "int32",
-                 "b": "bool"}[kind[0]]  # fmt: skip
+                 "b": "bool", "u": "uint8", "s": "int8"}[kind[0]]  # fmt: skip
         data = random.uniform(-2, 2, shape) if kind[0] in "fdh" else random.integers(0, 3, shape)
         values[name] = data.astype(dtype)
     return values

@@ -11,14 +11,15 @@ from typing import TypeAlias
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, uint8
+from anydim.base.dtypes import boolean, uint8
 from anydim.frontends.onnx import axis_operators as along
+from anydim.frontends.onnx import quantised_operators as quantised
 from anydim.frontends.onnx import resize_operators as resizing
 from anydim.frontends.onnx import shape_operators as shapes
 from anydim.frontends.onnx import window_operators as windows
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.emitting import Known
-from anydim.frontends.onnx.tensors import Unsupported, element_type, read_tensor
+from anydim.frontends.onnx.tensors import Unsupported, read_tensor
 
 Build: TypeAlias = "Callable[[Call], Result | Sequence[Result]]"
 
@@ -61,20 +62,6 @@ def clip(call: Call) -> Result:
         elif call.opset < 11 and name in call.attributes:
             value = call.emit(operator, value, call.number(call.attribute(name), dtype))
     return value
-
-
-def cast(call: Call) -> Result:
-    return cast_to(call, element_type(call.attribute("to")))
-
-
-def cast_like(call: Call) -> Result:
-    return cast_to(call, call.type(1).dtype)
-
-
-def cast_to(call: Call, dtype: DType) -> Result:
-    if call.type(0).dtype == dtype:
-        return call.input(0)
-    return call.emit("cast", call.input(0), to=dtype)
 
 
 def passed_on(call: Call) -> Result:
@@ -247,18 +234,21 @@ OPERATORS: dict[str, Build] = {
     "ArgMin": along.place("arg_min"),
     "AveragePool": windows.pool("average_pool", count_padding="count_include_pad"),
     "BatchNormalization": batch_norm,
+    "BitCast": quantised.bit_cast,
     "BitShift": shift,
-    "Cast": cast,
-    "CastLike": cast_like,
+    "Cast": quantised.cast,
+    "CastLike": quantised.cast_like,
     "Celu": same("celu", 1, alpha="alpha"),
     "Clip": clip,
     "Concat": shapes.concat,
     "Constant": constant,
     "ConstantOfShape": shapes.constant_of_shape,
     "Conv": windows.convolution,
+    "ConvInteger": quantised.conv_integer,
     "ConvTranspose": resizing.convolution_transpose,
     "CumSum": along.cumulative_sum,
     "DepthToSpace": along.depth_to_space,
+    "DequantizeLinear": quantised.dequantize,
     "Dropout": dropout,
     "Einsum": einsum,
     "Elu": same("elu", 1, alpha="alpha"),
@@ -284,6 +274,7 @@ OPERATORS: dict[str, Build] = {
     "LogSoftmax": softmax("log_softmax"),
     "LpNormalization": along.lp_normalization,
     "LpPool": windows.pool("lp_pool", p="p"),
+    "MatMulInteger": quantised.matmul_integer,
     "Max": chain("maximum"),
     "MaxPool": windows.pool("max_pool"),
     "Mean": mean,
@@ -291,6 +282,9 @@ OPERATORS: dict[str, Build] = {
     "Mod": modulo,
     "OneHot": shapes.one_hot,
     "Pad": shapes.pad,
+    "QLinearConv": quantised.qlinear_conv,
+    "QLinearMatMul": quantised.qlinear_matmul,
+    "QuantizeLinear": quantised.quantize,
     "Range": shapes.range_,
     "Reshape": shapes.reshape,
     "Resize": resizing.resize,

@@ -20,7 +20,10 @@ ELEMENT_TYPES: dict[int, DType] = {
     number: DTYPES[name]
     for number, name in {
         1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
-        9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
+        9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 16: "bfloat16",
+        17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz",
+        21: "uint4", 22: "int4", 23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2",
+        26: "int2", 27: "float6_e2m3fn", 28: "float6_e3m2fn",
     }.items()
 }  # fmt: skip
 _FIELDS = {
@@ -69,8 +72,8 @@ def read_tensor(
         flat = _external(proto, folder, where, dtype, count)
     elif raw is not None or proto.HasField("raw_data"):
         data = numpy.frombuffer(proto.raw_data, numpy.uint8) if raw is None else raw()
-        _expect(data.size, count * dtype.bytes, where, dtype, "bytes")
-        flat = data.view(dtype.numpy)
+        _expect(data.size, _packed_bytes(dtype, count), where, dtype, "bytes")
+        flat = _unpacked(data, dtype, count)
     else:
         flat = _listed(proto, where, dtype, count)
     array = flat.reshape(shape)
@@ -99,9 +102,9 @@ def _expect(found: int, expected: int, where: str, dtype: DType, unit: str) -> N
 
 def _listed(proto: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
     values = getattr(proto, _FIELDS.get(dtype.name, "int32_data"))
+    if dtype.name not in _FIELDS and (dtype.is_float or dtype.stored):
+        return _listed_bits(values, where, dtype, count)
     _expect(len(values), count, where, dtype, "elements")
-    if dtype.name == "float16":
-        return numpy.array(values, numpy.int64).astype(numpy.uint16).view(numpy.float16)
     try:
         return numpy.fromiter(values, _LISTED.get(dtype.kind, dtype.numpy), count).astype(
             dtype.numpy
@@ -110,7 +113,40 @@ def _listed(proto: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
         raise ModelError(f"{where}: an element does not fit {dtype}") from None
 
 
+def _listed_bits(values: Any, where: str, dtype: DType, count: int) -> numpy.ndarray:
+    """int32_data whose low bits are those of one element, or of one byte of small elements."""
+    packed = dtype.bits in (2, 4)
+    wanted = _packed_bytes(dtype, count) if packed else count
+    _expect(len(values), wanted, where, dtype, "numbers")
+    word = numpy.uint16 if dtype.bytes == 2 else numpy.uint8
+    bits = numpy.fromiter(values, numpy.int64, wanted).astype(word)
+    if packed:
+        return _unpacked(bits, dtype, count)
+    return (bits & word((1 << dtype.bits) - 1)).view(dtype.numpy)
+
+
 _LISTED: dict[str, Any] = {"int": numpy.int64, "uint": numpy.uint64, "bool": numpy.int64}
+
+
+# ---- elements of less than a byte --------------------------------------------------------------
+
+
+def _packed_bytes(dtype: DType, count: int) -> int:
+    """Bytes of `count` elements in a file, where small ones lie without gaps."""
+    return -(-count * dtype.bits // 8) if _is_packed(dtype) else count * dtype.bytes
+
+
+def _is_packed(dtype: DType) -> bool:
+    return dtype.stored and dtype.bits < 8
+
+
+def _unpacked(data: numpy.ndarray, dtype: DType, count: int) -> numpy.ndarray:
+    """Bytes of a file as elements; those of 2, 4 or 6 bits, the first lowest, get a byte each."""
+    if not _is_packed(dtype):
+        return data.view(dtype.numpy)
+    bits = numpy.unpackbits(data, count=count * dtype.bits, bitorder="little")
+    elements = numpy.packbits(bits.reshape(count, dtype.bits), axis=1, bitorder="little")
+    return elements.reshape(count).view(dtype.numpy)
 
 
 # ---- external data -----------------------------------------------------------------------------
@@ -125,7 +161,7 @@ def _external(
         raise ModelError(f"{where}: where its external data lies is not UTF-8 text")
     path = _confined(entries.get("location", ""), folder, where)
     offset = _number(entries, "offset", 0, where)
-    wanted = count * dtype.bytes
+    wanted = _packed_bytes(dtype, count)
     length = _number(entries, "length", wanted, where)
     _expect(length, wanted, where, dtype, "bytes")
     available = path.stat().st_size
@@ -136,6 +172,8 @@ def _external(
         )
     if not count:
         return numpy.zeros(0, dtype.numpy)
+    if _is_packed(dtype):
+        return _unpacked(numpy.memmap(path, numpy.uint8, "r", offset, (wanted,)), dtype, count)
     return numpy.memmap(path, dtype.numpy, "r", offset, (count,))
 
 

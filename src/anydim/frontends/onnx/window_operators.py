@@ -12,7 +12,7 @@ from anydim.sizes import as_size
 _PADDINGS = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
 
-def _window(call: Call) -> dict[str, Any]:
+def window_attributes(call: Call) -> dict[str, Any]:
     """The attributes that convolution and pooling share."""
     attributes: dict[str, Any] = {}
     for name in ("strides", "dilations"):
@@ -30,11 +30,16 @@ def _window(call: Call) -> dict[str, Any]:
 
 def convolution(call: Call) -> Result:
     inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
+    check_kernel(call, 1)
+    return call.emit("conv", *inputs, groups=call.attribute("group", 1), **window_attributes(call))
+
+
+def check_kernel(call: Call, weights: int) -> None:
+    """Raise Unsupported where the attribute kernel_shape and the weights differ."""
     wanted = call.attribute("kernel_shape")
-    kernel = call.shape(1)[2:]
+    kernel = call.shape(weights)[2:]
     if wanted and not all(s.constant is None or s == as_size(k) for s, k in zip(kernel, wanted)):
-        raise Unsupported(f"kernel_shape {wanted} for weights of {call.type(1)}")
-    return call.emit("conv", *inputs, groups=call.attribute("group", 1), **_window(call))
+        raise Unsupported(f"kernel_shape {wanted} for weights of {call.type(weights)}")
 
 
 def pool(name: str, **renamed: str) -> Callable[[Call], Result]:
@@ -50,7 +55,7 @@ def pool(name: str, **renamed: str) -> Callable[[Call], Result]:
         }
         return call.emit(
             name, call.input(0), kernel=call.attribute("kernel_shape"),
-            ceil=bool(call.attribute("ceil_mode", 0)), **attributes, **_window(call),
+            ceil=bool(call.attribute("ceil_mode", 0)), **attributes, **window_attributes(call),
         )  # fmt: skip
 
     return build

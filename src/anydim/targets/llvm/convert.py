@@ -1,10 +1,14 @@
-"""Conversions between element types, as numpy's astype does them; float to integer saturates."""
+"""Conversions between element types, as numpy's astype does them; float to integer saturates.
+
+Narrow floats go through float32. Integers of less than eight bits keep the low bits of an int32.
+"""
 
 from __future__ import annotations
 
-from anydim.base.dtypes import DType, boolean, float16, float32, float64
+from anydim.base.dtypes import DType, boolean, float16, float32, float64, int8, int32, uint8
 from anydim.targets.llvm.functions import to_flag
 from anydim.targets.llvm.lanes import Lanes
+from anydim.targets.llvm.narrow import narrow, widen
 
 
 def convert(v: Lanes, value: str, wanted: DType) -> str:
@@ -12,8 +16,16 @@ def convert(v: Lanes, value: str, wanted: DType) -> str:
     have = v.dtype
     if have == wanted:
         return value
+    if v.dtype.stored and v.dtype.is_integer:
+        return convert(v.like(int8 if v.dtype.kind == "int" else uint8), _whole(v, value), wanted)
     if wanted == boolean:
         return to_flag(v, value)
+    if v.dtype.format is not None:
+        return convert(v.like(float32), widen(v, value), wanted)
+    if wanted.format is not None:
+        return narrow(v.like(float32), convert(v, value, float32), wanted)
+    if wanted.stored:
+        return _low_bits(v.like(int32), convert(v, value, int32), wanted)
     if have.is_float and wanted.is_float:
         return _float_to_float(v, value, wanted)
     if have.is_float:
@@ -21,6 +33,18 @@ def convert(v: Lanes, value: str, wanted: DType) -> str:
     if wanted.is_float:
         return _integer_to_float(v, value, wanted)
     return _integer_to_integer(v, value, wanted)
+
+
+def _whole(v: Lanes, value: str) -> str:
+    """A narrow integer, whatever stands above its bits, as one of eight bits."""
+    rest = v.like(uint8).constant(8 - v.dtype.bits)
+    moved = v.binary("shl", value, rest)
+    return v.binary("ashr" if v.dtype.kind == "int" else "lshr", moved, rest)
+
+
+def _low_bits(words: Lanes, value: str, wanted: DType) -> str:
+    kept = words.binary("and", value, words.constant((1 << wanted.bits) - 1))
+    return words.cast("trunc", kept, wanted)
 
 
 def _float_to_float(v: Lanes, value: str, wanted: DType) -> str:

@@ -1,8 +1,9 @@
 """How LLVM computes each function of lang/functions.py, lane by lane.
 
 Integer division never traps: dividing by 0 yields 0, and the smallest integer divided by -1
-wraps. float16 is computed in float32. 'fast_min' and 'fast_max' are min and max that may lose a
-NaN (the second argument is taken when either is NaN); 'fma' is a * b + c with one rounding.
+wraps. float16 and bfloat16 are computed in float32. 'fast_min' and 'fast_max' are min and max
+that may lose a NaN (the second argument is taken when either is NaN); 'fma' is a * b + c with one
+rounding.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from anydim.targets.llvm.elementary import elementary, is_elementary
 from anydim.targets.llvm.emitter import Emitter
 from anydim.targets.llvm.helpers import power_function, remainder_function
 from anydim.targets.llvm.lanes import Lanes
+from anydim.targets.llvm.narrow import narrow, widen
 from anydim.targets.llvm.spelling import type_text
 
 Rule = Callable[..., str]
@@ -28,7 +30,7 @@ _COMPARISONS = {
     "greater": ("sgt", "ugt", "ogt"),
     "greater_equal": ("sge", "uge", "oge"),
 }
-_FLOAT_PLAIN = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv"}
+_FLOAT_PLAIN = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "quotient": "fdiv"}
 _FLOAT_INTRINSICS = {
     "abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven",
     "trunc": "trunc", "fma": "fmuladd",
@@ -40,6 +42,7 @@ _BOOLEAN_PLAIN = {
     "add": "or", "mul": "and", "min": "and", "max": "or", "fast_min": "and", "fast_max": "or",
     "bit_and": "and", "bit_or": "or", "bit_xor": "xor",
 }  # fmt: skip
+_FLAGS = frozenset(("isnan", "isinf", "and", "or", "xor", "not", *_COMPARISONS))
 _LOGICAL = {"and": "and", "or": "or", "xor": "xor"}
 
 
@@ -53,6 +56,8 @@ def apply(
     v = Lanes(emitter, dtype, lanes)
     if function == "select":
         return v.select(*arguments)
+    if dtype.format is not None:
+        return _in_single(v, function, arguments)
     if function in _LOGICAL:
         return v.flag(_LOGICAL[function], *(to_flag(v, a) for a in arguments))
     if function == "not":
@@ -73,13 +78,23 @@ def to_flag(v: Lanes, value: str) -> str:
     """Whether each lane differs from zero (NaN does)."""
     if v.dtype == boolean:
         return value
+    if v.dtype.format is not None:
+        return to_flag(v.like(float32), widen(v, value))
     return v.compare("fcmp une" if v.dtype.is_float else "icmp ne", value, v.constant(0))
 
 
 def _in_single(v: Lanes, function: str, arguments: list[str]) -> str:
     wide = v.like(float32)
-    result = _floating(wide, function, [v.cast("fpext", a, float32) for a in arguments])
-    return result if function in ("isnan", "isinf") else wide.cast("fptrunc", result, float16)
+    if v.dtype.format is None:
+        result = _floating(wide, function, [v.cast("fpext", a, float32) for a in arguments])
+    else:
+        singles = [widen(v, a) for a in arguments]
+        result = apply(v.emitter, function, float32, v.lanes, singles)
+    if function in _FLAGS:
+        return result
+    if v.dtype.format is not None:
+        return narrow(wide, result, v.dtype)
+    return wide.cast("fptrunc", result, float16)
 
 
 # ---- floating point ----------------------------------------------------------------------------
@@ -279,6 +294,7 @@ def _never(v: Lanes, a: str) -> str:
 
 _INTEGER: dict[str, Rule] = {
     "div": lambda v, a, b: _quotient_and_rest(v, a, b)[0],
+    "quotient": lambda v, a, b: _quotient_and_rest(v, a, b)[0],
     "fmod": lambda v, a, b: _quotient_and_rest(v, a, b)[1],
     "floordiv": _floored_quotient,
     "mod": _floored_rest,

@@ -8,16 +8,17 @@ from functools import cache, lru_cache
 
 import numpy
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DType, converted
+from anydim.lang.functions import unsigned
 
-_FLOATS = {16: "half", 32: "float", 64: "double"}
+_FLOATS = {16: "half", 32: "float", 64: "double"}  # other floats are held as their bits
 _PLAIN = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]*")
 
 
 @cache
 def type_text(dtype: DType, lanes: int = 1) -> str:
     """The type of a value: 'float', '<8 x i1>', ..."""
-    element = _FLOATS[dtype.bits] if dtype.is_float else f"i{dtype.bits}"
+    element = _FLOATS[dtype.bits] if _computes(dtype) else f"i{_width(dtype)}"
     return element if lanes == 1 else f"<{lanes} x {element}>"
 
 
@@ -32,8 +33,17 @@ def memory_text(dtype: DType, lanes: int = 1) -> str:
 @cache
 def suffix(dtype: DType, lanes: int = 1) -> str:
     """The mangled type in the name of an overloaded intrinsic: 'f32', 'v8i1', ..."""
-    letter = "f" if dtype.is_float else "i"
-    return f"{letter}{dtype.bits}" if lanes == 1 else f"v{lanes}{letter}{dtype.bits}"
+    element = f"{'f' if _computes(dtype) else 'i'}{_width(dtype)}"
+    return element if lanes == 1 else f"v{lanes}{element}"
+
+
+def _computes(dtype: DType) -> bool:
+    """Whether LLVM computes with it as a float."""
+    return dtype.is_float and dtype.format is None
+
+
+def _width(dtype: DType) -> int:
+    return 1 if dtype.kind == "bool" else 8 * dtype.bytes
 
 
 @lru_cache(maxsize=65536)
@@ -46,6 +56,10 @@ def constant(dtype: DType, value: int | float | bool, lanes: int = 1) -> str:
 def _scalar(dtype: DType, value: int | float | bool) -> str:
     if dtype.kind == "bool":
         return "true" if value else "false"
+    if dtype.format is not None or dtype.stored:
+        with numpy.errstate(all="ignore"):
+            narrow = converted(numpy.array([value]), dtype.numpy)
+        value, dtype = int(narrow.view(unsigned(dtype).numpy)[0]), unsigned(dtype)
     if dtype.is_float:
         with numpy.errstate(over="ignore"):
             rounded = float(dtype.numpy.type(value))

@@ -1,0 +1,240 @@
+"""Texts of the operators over small numbers: casts that saturate, scales and zero points, sums of
+products of small integers.
+
+A quantised number q stands for (q - zero) * scale. Scales and zero points are scalars, one per
+place along `axis`, or, with `block`, one per `block` places along it.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import DType, float32, float64
+from anydim.base.errors import GraphError
+from anydim.graph.operator import Attributes, Types, Written
+from anydim.lang.tree import TensorType
+from anydim.ops.windows import slide
+from anydim.ops.writing import (
+    declared,
+    definition,
+    expect_inputs,
+    expect_rank,
+    numbered,
+    one_axis,
+    parameter,
+    read,
+    target,
+)
+from anydim.sizes import Box, Guard, ceil_div
+
+# ---- casts -------------------------------------------------------------------------------------
+
+
+def cast_saturated(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x as a narrow float; what is too large becomes the largest number of its sign."""
+    expect_inputs("cast_saturated", types, 1, 1)
+    to = attributes["to"]
+    statement = f"y(...i) = cast<to>({_limited('cast<work>(x(...i))', to)})"
+    text = definition("cast_saturated", ["T(...i) x"], [statement], ["type to", "type work"])
+    work = float64 if types[0].dtype == float64 else float32
+    return Written(text, {"to": to, "work": work})
+
+
+def _limited(value: str, to: DType) -> str:
+    """A text limited to the finite numbers of a narrow float."""
+    largest = largest_of(to)
+    return f"min(max({value}, {-largest!r}), {largest!r})"
+
+
+def largest_of(dtype: DType) -> float:
+    """The largest finite number of a narrow float."""
+    form = dtype.format
+    if form is None:
+        raise GraphError(f"{dtype} is no narrow float")
+    exponent, fraction = divmod(form.largest, 1 << form.fraction)
+    return (1.0 + fraction / (1 << form.fraction)) * 2.0 ** (exponent - form.bias)
+
+
+_UP = {
+    "up": "f(...i) > 0",
+    "nearest": "f(...i) > 4194304 || (f(...i) == 4194304 && e(...i) > 0)",
+}  # when the exponent of x grows, by the 23 bits f of its fraction
+
+
+def cast_exponent(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The magnitude of x as a power of two, float8_e8m0fnu.
+
+    `rounding` is 'up', 'down' or 'nearest' (a tie goes up). With `saturate`, what lies outside of
+    2^-127 to 2^127 is the nearer of them, otherwise NaN.
+    """
+    expect_inputs("cast_exponent", types, 1, 1)
+    rounding, saturate = attributes["rounding"], attributes["saturate"]
+    if rounding != "down" and rounding not in _UP:
+        raise GraphError(f"operator 'cast_exponent': rounding {rounding!r}")
+    power = "e(...i)" if rounding == "down" else f"e(...i) + ({_UP[rounding]} ? 1 : 0)"
+    if saturate:
+        value = f"m(...i) > 2139095040 ? 255 : min({power}, 254)"
+    else:
+        value = f"m(...i) >= 2139095040 || m(...i) < 4194304 ? 255 : {power}"
+    statements = [
+        "m(...i) = bits(float(x(...i))) & 2147483647",
+        "e(...i) = m(...i) >> 23",
+        "f(...i) = m(...i) & 8388607",
+        f"y(...i) = as_float8_e8m0fnu(byte({value}))",
+    ]
+    return Written(definition("cast_exponent", ["T(...i) x"], statements))
+
+
+def bit_cast(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The bits of x as another type of the same width; a bool is a byte of 0 or 1."""
+    expect_inputs("bit_cast", types, 1, 1)
+    have, to = types[0].dtype, attributes["to"]
+    if have.bytes != to.bytes or 8 * to.bytes > max(have.bits, to.bits):
+        raise GraphError(f"operator 'bit_cast': {have} and {to} are not of one width")
+    value = "byte(x(...i))" if have.kind == "bool" else "bits(x(...i))"
+    value = f"cast<bool>({value})" if to.kind == "bool" else f"as_{to}({value})"
+    return Written(definition("bit_cast", ["T(...i) x"], [f"y(...i) = {value}"]))
+
+
+# ---- scales ------------------------------------------------------------------------------------
+
+
+def quantize(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x / scale + zero, rounded and limited to what the type of the result holds.
+
+    The division is done in `work`, and rounds to even where the result is an integer.
+    """
+    expect_inputs("quantize", types, 2, 3)
+    to, work = attributes["to"], attributes["work"] or types[1].dtype
+    places, parameters, guards = _scaled("quantize", types, attributes)
+    x = read("x", numbered("i", types[0].rank))
+    value = f"quotient(cast<work>({x}), cast<work>({places[0]}))"
+    if to.is_integer:
+        low, high = to.range
+        value = f"float(round({value}))"
+        value = f"{value} + float({places[1]})" if len(types) == 3 else value
+        value = f"int(min(max({value}, {low}.0), {high}.0))"
+    else:
+        value = f"{value} + cast<work>({places[1]})" if len(types) == 3 else value
+        value = _limited(value, to) if attributes["saturate"] else value
+    y = target("y", numbered("i", types[0].rank))
+    statement = f"{y} = cast<to>({value})"
+    text = definition("quantize", parameters, [statement], ["type to", "type work"])
+    return Written(text, {"to": to, "work": work}, tuple(guards))
+
+
+def dequantize(types: Types, attributes: Attributes, box: Box) -> Written:
+    """(x - zero) * scale, multiplied in float32."""
+    expect_inputs("dequantize", types, 2, 3)
+    dtype = types[0].dtype
+    places, parameters, guards = _scaled("dequantize", types, attributes)
+    indices = numbered("i", types[0].rank)
+    x, zero = read("x", indices), places[1] if len(types) == 3 else ""
+    if dtype.is_integer and dtype.bits <= 16:
+        x, zero = f"int({x})", f"int({zero})" if zero else ""
+    value = f"float({x} - {zero})" if zero else f"float({x})"
+    statement = f"{target('y', indices)} = cast<to>({value} * float({places[0]}))"
+    to = attributes["to"] or types[1].dtype
+    text = definition("dequantize", parameters, [statement], ["type to"])
+    return Written(text, {"to": to}, tuple(guards))
+
+
+def _scaled(
+    name: str, types: Types, attributes: Attributes
+) -> tuple[list[str], list[str], list[Guard]]:
+    """How scale and zero are read, the parameters, and what must hold of their sizes."""
+    rank, block = types[0].rank, attributes["block"]
+    sizes, indices = numbered("N", rank), numbered("i", rank)
+    parameters, places, guards = [parameter("x", sizes)], [], []
+    for kind, letter, word in zip(types[1:], "SZ", ("scale", "zero")):
+        if kind.rank == 0:
+            own: list[str] = []
+            read_at: list[str] = []
+        elif block:
+            expect_rank(name, kind, rank, word)
+            axis = one_axis(name, attributes["axis"], rank)
+            own, read_at = [*sizes], [*indices]
+            own[axis], read_at[axis] = f"{letter}B", f"i{axis} // {block}"
+            count = ceil_div(types[0].shape[axis], block)
+            guards.append(Guard(kind.shape[axis], "==", count, f"a {word} per {block} elements"))
+        else:
+            expect_rank(name, kind, 1, word)
+            axis = one_axis(name, attributes["axis"], rank)
+            own, read_at = [sizes[axis]], [indices[axis]]
+        parameters.append(parameter(word, own, letter))
+        places.append(read(word, read_at))
+    return places, parameters, guards
+
+
+def requantize(types: Types, attributes: Attributes, box: Box) -> Written:
+    """Sums as small integers again: t * scale, rounded to even, plus zero, limited."""
+    expect_inputs("requantize", types, 3, 3)
+    low, high = attributes["to"].range
+    value = "round(float(t(...i)) * float(scale(...i))) + float(zero(...i))"
+    text = definition(
+        "requantize", ["T(...i) t", "S(...i) scale", "Z(...i) zero"],
+        [f"y(...i) = cast<to>(int(min(max({value}, {low}.0), {high}.0)))"], ["type to"],
+    )  # fmt: skip
+    return Written(text, {"to": attributes["to"]})
+
+
+# ---- sums of products --------------------------------------------------------------------------
+
+
+def matmul_integer(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The product of matrices of small integers, less their zero points, as int32.
+
+    The zero of a is a scalar, one per row, or of a's shape with one column; that of b likewise.
+    """
+    expect_inputs("matmul_integer", types, 4, 4)
+    left, right = types[0].rank, types[1].rank
+    if not left or not right:
+        raise GraphError("operator 'matmul_integer' does not take scalars", "use 'mul'")
+    a = (["...p"] if left > 2 else []) + (["m"] if left > 1 else []) + ["k"]
+    b = (["...p"] if right > 2 else []) + ["k"] + (["n"] if right > 1 else [])
+    y = (["...p"] if max(left, right) > 2 else []) + [i for i in ("m", "n") if i in a + b]
+    parameters, factors = [], []
+    for name, letter, indices, zero in (("a", "A", a, types[2]), ("b", "B", b, types[3])):
+        own, sizes = _zero_of(types["ab".index(name)], zero, indices)
+        parameters.append(parameter(name, _sizes(indices), letter))
+        factors.append((read(name, indices), f"{name}_zero", own, sizes, letter))
+    parameters += [parameter(f"{n}", sizes, letter) for _, n, _, sizes, letter in factors]
+    product = " * ".join(f"(int({x}) - int({read(n, own)}))" for x, n, own, _, _ in factors)
+    return Written(definition("matmul_integer", parameters, [f"{target('y', y)} +=! {product}"]))
+
+
+def _zero_of(
+    matrix: TensorType, zero: TensorType, indices: list[str]
+) -> tuple[list[str], list[str]]:
+    """The indices and sizes of a zero point beside a matrix."""
+    kept = [index for index in indices if index not in ("k", "...p")]
+    if zero.rank == 0:
+        return [], []
+    if zero.rank == 1 and len(kept) == 1:
+        return kept, _sizes(kept)
+    if zero.rank != matrix.rank:
+        raise GraphError(f"operator 'matmul_integer': a zero point {zero} beside {matrix}")
+    own = ["0" if index == "k" else index for index in indices]
+    return own, ["1" if index == "k" else size for index, size in zip(indices, _sizes(indices))]
+
+
+def _sizes(indices: list[str]) -> list[str]:
+    return [index if index.startswith("...") else index.upper() for index in indices]
+
+
+def conv_integer(types: Types, attributes: Attributes, box: Box) -> Written:
+    """A convolution of small integers less their zero points, as int32; padding counts as 0.
+
+    The zero of x is a scalar, that of w a scalar or one per output channel.
+    """
+    expect_inputs("conv_integer", types, 4, 4)
+    expect_rank("conv_integer", types[2], 0, "the zero point of x")
+    moved = slide("conv_integer", types, attributes, box)
+    x = f"({moved.x} else x_zero)" if moved.padded else moved.x
+    channel = ["m"] if types[3].rank else []
+    w = f"int({moved.w}) - int({read('w_zero', channel)})"
+    statement = f"{target('y', moved.result)} +=! (int({x}) - int(x_zero)) * ({w}){moved.where}"
+    parameters = [
+        parameter("x", moved.x_sizes, "X"), parameter("w", moved.w_sizes, "W"), "X x_zero",
+        parameter("w_zero", ["M"] if types[3].rank else [], "W"),
+    ]  # fmt: skip
+    text = definition("conv_integer", parameters, [statement], declared(moved.values))
+    return Written(text, moved.values, moved.guards)
