@@ -7,7 +7,7 @@ pass, write a frozen dataclass with `run(graph) -> graph` in `passes/` and add o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,19 +26,25 @@ from anydim.kernels.template import Template
 from anydim.kernels.templates import TEMPLATES
 from anydim.kernels.text import print_kernel
 from anydim.lang.printer import print_statement
-from anydim.passes.assemble import Assemble
+from anydim.passes.assemble import Assemble, Packed
 from anydim.passes.fuse import Fuse
 from anydim.passes.inline import Inline
+from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
+from anydim.passes.opaque import Opaque
+from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled
+from anydim.passes.segment import Part, Segment, straight
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
 from anydim.program.build import Built, build, module_texts
 from anydim.program.differential import Ranges
+from anydim.program.region import RegionProgram
 from anydim.program.steps import Program
 from anydim.runtime.executable import Executable
+from anydim.runtime.region import RegionExecutable
 from anydim.sizes import Dim
 from anydim.targets.target import Target
 from anydim.targets.targets import target
@@ -56,6 +62,7 @@ class Pass:
     make: Callable[[Machine, tuple[Template, ...]], Any]
 
 
+# first `segment` cuts graphs with regions into straight-line parts, which then go through
 PASSES: tuple[Pass, ...] = (
     Pass(
         "lower", "first: every later pass thinks in comprehensions, not in operators",
@@ -86,7 +93,8 @@ PASSES: tuple[Pass, ...] = (
 )  # fmt: skip
 # then, from graph to program:
 #   schedule   groups -> launches of kernels, equal groups sharing one kernel
-#   assemble   lifetimes -> arena offsets as formulas; packed constants; host steps
+#   assemble   lifetimes -> arena offsets as formulas; packed constants; host steps;
+#              parts and regions -> a program of regions, where there are any
 #   native     one host module, one object per kernel and micro-kernel library, linked
 
 
@@ -110,8 +118,8 @@ class CompileReport:
 class Compiled:
     """What a compilation gives: native code, the program it came from, and its meaning."""
 
-    executable: Executable
-    program: Program
+    executable: Executable | RegionExecutable
+    program: Program | RegionProgram
     reference: Callable[[Mapping[str, Any]], dict[str, Any]]
     report: CompileReport
     index_ranges: Callable[[], Ranges]
@@ -126,24 +134,63 @@ def compile_source(
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
     work = _Work(progress)
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims))))
+    work.stages["import"] = lambda: print_graph(graph)
     code = target("llvm")
     machine = code.machine()
-    fused = graph
-    work.printed("import", graph)
+    cuts = work.timed("segment", lambda: Segment(Recur(machine).run).run(graph))
+    parts = [part for cut in cuts for part in cut.parts]
+    fused = [part.graph for part in parts]
     for entry in PASSES:
-        fused = work.timed(entry.name, partial(entry.make(machine, TEMPLATES).run, fused))
-        work.printed(entry.name, fused)
-    scheduled = work.timed("schedule", lambda: Schedule(machine, TEMPLATES).run(fused))
-    outer = fused.replace(types={**fused.types, **_named_types(graph)}, guards=fused.guards)
-    sources = tuple(node.source for node in graph.nodes)
-    program = work.timed("assemble", lambda: Assemble(threads, sources).run(outer, scheduled))
-    built = work.timed("native", lambda: build(program, code))
-    work.stages["kernels"] = lambda: "\n".join(print_kernel(k) for k in program.kernels)
-    work.stages["schedule"] = lambda: _schedule_text(scheduled)
-    work.stages["llvm"] = lambda: _llvm_text(program, code)
-    report = work.report(graph, scheduled, built)
+        run = entry.make(machine, TEMPLATES).run
+        fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
+        work.stages[entry.name] = partial(_parts_text, fused, print_graph)
+    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, machine))
+    linked = work.timed("assemble", lambda: _assembled(parts, fused, scheduled, threads))
+    whole = linked[0].program if straight(cuts) else Link(threads).run(
+        cuts, {id(part): made for part, made in zip(parts, linked)}
+    )  # fmt: skip
+    built = work.timed("native", lambda: build(whole, code))
+    kernels = {k.name: k for made in linked for k in made.program.kernels}
+    work.stages["kernels"] = lambda: "\n".join(map(print_kernel, kernels.values()))
+    work.stages["schedule"] = lambda: _parts_text(scheduled, _schedule_text)
+    work.stages["llvm"] = lambda: _llvm_text(whole, code)
+    nodes = sum(len(cut.graph.nodes) for cut in cuts)
+    report = work.report(nodes, [item for items in scheduled for item in items], built)
     ranges = partial(index_ranges, graph)
-    return Compiled(built.executable, program, _reference(graph), report, ranges)
+    return Compiled(built.executable, whole, _reference(graph), report, ranges)
+
+
+def _on_parts(
+    run: Callable[[Graph], Graph], parts: Sequence[Part], graphs: Sequence[Graph]
+) -> list[Graph]:
+    """What a pass makes of the graphs of parts, but of opaque ones."""
+    return [graph if part.opaque else run(graph) for part, graph in zip(parts, graphs)]
+
+
+def _scheduled(
+    parts: Sequence[Part], graphs: Sequence[Graph], machine: Machine
+) -> list[tuple[Scheduled | Alias, ...]]:
+    schedule, opaque = Schedule(machine, TEMPLATES), Opaque(machine, TEMPLATES)
+    return [
+        (opaque if part.opaque else schedule).run(graph) for part, graph in zip(parts, graphs)
+    ]
+
+
+def _assembled(
+    parts: Sequence[Part],
+    graphs: Sequence[Graph],
+    scheduled: Sequence[tuple[Scheduled | Alias, ...]],
+    threads: int,
+) -> list[Linked]:
+    """The programs of parts; `graphs` are what passes made of them."""
+    made = []
+    packed = Packed()
+    for part, graph, items in zip(parts, graphs, scheduled):
+        outer = graph.replace(types={**graph.types, **_named_types(part.graph)})
+        sources = tuple(node.source for node in part.graph.nodes)
+        program = Assemble(threads, sources, packed).run(outer, items)
+        made.append(Linked(program, graph.guards))
+    return made
 
 
 class _Work:
@@ -153,7 +200,7 @@ class _Work:
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self.stages: dict[str, Callable[[], str]] = {}
-        self.total = len(PASSES) + 4
+        self.total = len(PASSES) + 5
 
     def timed(self, stage: str, work: Callable[[], Any]) -> Any:
         self.progress(stage, len(self.seconds), self.total)
@@ -164,16 +211,12 @@ class _Work:
             self.progress("done", self.total, self.total)
         return result
 
-    def printed(self, stage: str, graph: Graph) -> None:
-        """Keep the graph as it stands after a stage, to be printed when somebody asks."""
-        self.stages[stage] = partial(print_graph, graph)
-
     def report(
-        self, graph: Graph, scheduled: tuple[Scheduled | Alias, ...], built: Built
+        self, nodes: int, scheduled: Sequence[Scheduled | Alias], built: Built
     ) -> CompileReport:
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         notes = [
-            f"{len(graph.nodes)} nodes became {len(launches)} launches;"
+            f"{nodes} nodes became {len(launches)} launches;"
             f" {len(scheduled) - len(launches)} values are other values' bytes",
             *(f"{item.template}: {item.source}" for item in launches),
         ]
@@ -191,7 +234,14 @@ def _reference(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
     return lambda inputs: evaluate(graph, inputs, precision=float64)
 
 
-def _llvm_text(program: Program, code: Target) -> str:
+def _parts_text(items: Sequence[Any], text: Callable[[Any], str]) -> str:
+    """The text of each part, numbered where there are several."""
+    if len(items) == 1:
+        return text(items[0])
+    return "\n".join(f"# part {number}\n{text(item)}" for number, item in enumerate(items))
+
+
+def _llvm_text(program: Program | RegionProgram, code: Target) -> str:
     texts = module_texts(program, code)
     return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
 

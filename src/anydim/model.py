@@ -12,9 +12,11 @@ from anydim.compiler import Progress as CompileProgress
 from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
 from anydim.program.explain import explain
 from anydim.program.plan import Memory, Plan, memory, plan
+from anydim.program.region import RegionProgram
 from anydim.program.steps import Program
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
+from anydim.runtime.region import RegionExecutable
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box, Dim
 
@@ -24,8 +26,8 @@ class Model:
 
     def __init__(
         self,
-        executable: Executable,
-        program: Program,
+        executable: Executable | RegionExecutable,
+        program: Program | RegionProgram,
         reference: Function,
         report: CompileReport | None = None,
         index_ranges: Callable[[], Ranges] = dict,

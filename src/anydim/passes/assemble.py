@@ -7,11 +7,11 @@ constant, or an offset in the arena that is a size expression.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy
 
-from anydim.graph.nodes import Graph
+from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Panels
 from anydim.kernels.packing import pack
@@ -29,11 +29,12 @@ class Assemble:
     """Put a program together for `threads` threads.
 
     Each launch that checks indices gets an operand with a word for each of its checks; `sources`
-    names the nodes they came from.
+    names the nodes they came from. `packed` keeps constants for programs that share them.
     """
 
     threads: int = 1
     sources: tuple[str, ...] = ()
+    packed: Packed = field(default_factory=lambda: Packed())
 
     def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Program:
         """`graph` gives the signature and the constants, `scheduled` the launches in order."""
@@ -81,7 +82,7 @@ class Assemble:
                 continue
             value = item.values[argument.tensor]
             if value in graph.constants:
-                operands.append(_constant(value, argument.packing, graph, constants))
+                operands.append(self._constant(value, argument.packing, graph, constants))
             else:
                 operands.append(names.root(value))
         launch = item.launch
@@ -98,6 +99,29 @@ class Assemble:
             schedule=launch.schedule,
             reason=launch.reason,
         )
+
+    def _constant(
+        self, value: str, packing: Panels | None, graph: Graph,
+        constants: dict[str, numpy.ndarray],
+    ) -> str:  # fmt: skip
+        name = value if packing is None else f"{value}/{_short(packing)}"
+        if name not in constants:
+            constants[name] = self.packed.array(graph.constants[value], packing)
+        return name
+
+
+class Packed:
+    """Constants as programs take them, each once: contiguous, or packed for a kernel."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Constant, Panels | None], numpy.ndarray] = {}
+
+    def array(self, constant: Constant, packing: Panels | None) -> numpy.ndarray:
+        key = (constant, packing)
+        if key not in self._known:
+            array = numpy.ascontiguousarray(constant.array)
+            self._known[key] = array if packing is None else pack(array, packing)
+        return self._known[key]
 
 
 class _Names:
@@ -173,16 +197,6 @@ def _buffers(
         for name, offset in plan.offsets.items()
     ]
     return buffers
-
-
-def _constant(
-    value: str, packing: Panels | None, graph: Graph, constants: dict[str, numpy.ndarray]
-) -> str:
-    name = value if packing is None else f"{value}/{_short(packing)}"
-    if name not in constants:
-        array = numpy.ascontiguousarray(graph.constants[value].array)
-        constants[name] = array if packing is None else pack(array, packing)
-    return name
 
 
 def _short(packing: Panels) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anydim.base.errors import GraphError
 from anydim.base.text import listed
 from anydim.runtime.checks import Check
-from anydim.runtime.signature import Signature
-from anydim.sizes import Size, Truth, as_size, prove
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Box, Size, Truth, as_size, prove
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,13 @@ class Source:
         return self.factor == 1
 
 
-def solve(signature: Signature, needed: frozenset[str]) -> tuple[Source, ...]:
+def solve(
+    signature: Signature, needed: frozenset[str], given: frozenset[str] = frozenset()
+) -> tuple[Source, ...]:
     """A source for every dim that the shapes tell, in an order in which they can be computed.
 
-    Axes that are just a dim come first, then those linear in it. Raises GraphError when a needed
-    dim cannot be told.
+    Axes that are just a dim come first, then those linear in it. Dims that are `given` have values
+    already. Raises GraphError when a needed dim cannot be told.
     """
     axes = [
         (i, a, size)
@@ -40,7 +43,7 @@ def solve(signature: Signature, needed: frozenset[str]) -> tuple[Source, ...]:
     ]
     axes.sort(key=lambda axis: axis[2].atom not in signature.box.names)
     sources: list[Source] = []
-    known: set[str] = set()
+    known: set[str] = set(given)
     progress = True
     while progress:
         progress = False
@@ -57,6 +60,12 @@ def solve(signature: Signature, needed: frozenset[str]) -> tuple[Source, ...]:
             "some input needs an axis whose size is that dim, or linear in it",
         )
     return tuple(sources)
+
+
+def told(box: Box, specs: Sequence[TensorSpec], known: frozenset[str]) -> frozenset[str]:
+    """The dims that tensors of these shapes tell where others are known."""
+    signature = Signature("", box, tuple(specs), ())
+    return frozenset(source.dim for source in solve(signature, frozenset(), known))
 
 
 def _source(input: int, axis: int, size: Size, known: set[str]) -> Source | None:

@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anydim.program.emit import BIND, RUN, Host, emit
+import numpy
+
+from anydim.program.blocks import CLEAR, LEAVE, TRIM, blocks_text
+from anydim.program.emit import BIND, RUN, Host, emit, emit_segment
+from anydim.program.region import RegionProgram
+from anydim.program.region_emit import MAIN, RegionHost, emit_regions, segment_name
+from anydim.program.region_layout import Place, RegionLayout
 from anydim.program.steps import Program
 from anydim.program.threads import STOP, WORKER, threads_text
 from anydim.runtime.executable import Executable, Native
-from anydim.targets.target import Source, Target
+from anydim.runtime.layout import CONSTANTS
+from anydim.runtime.region import RegionExecutable, RegionNative, RegionTables
+from anydim.runtime.threads import PoolCode
+from anydim.targets.target import Code, Objects, Source, Target
 
 
 @dataclass(frozen=True)
 class Built:
     """A program that can be called, and how many of its modules were compiled and found on disk."""
 
-    executable: Executable
+    executable: Executable | RegionExecutable
     compiled: int
     cached: int
 
 
-def build(program: Program, target: Target, compile_threads: int = 0) -> Built:
+def build(
+    program: Program | RegionProgram, target: Target, compile_threads: int = 0
+) -> Built:
     """Compile and load a program; `compile_threads` 0 takes the setting.
 
     Raises GraphError when the inputs do not tell every needed dim.
     """
+    if isinstance(program, RegionProgram):
+        return _build_regions(program, target, compile_threads)
     host = emit(program)
     objects = target.compile(_sources(program, host, target), compile_threads)
     loaded = target.load(objects.code.values(), (BIND, RUN, WORKER, STOP))
@@ -39,16 +53,95 @@ def build(program: Program, target: Target, compile_threads: int = 0) -> Built:
         program.signature, native, host.layout, host.checks,
         tuple(program.constants.values()), program.threads, program.positions,
     )  # fmt: skip
+    return _built(executable, objects)
+
+
+def module_texts(program: Program | RegionProgram, target: Target) -> dict[str, str]:
+    """The text of every module of a program, by name."""
+    if isinstance(program, RegionProgram):
+        sources = _region_sources(program, emit_regions(program), target)
+    else:
+        sources = _sources(program, emit(program), target)
+    return {name: source.text() for name, source in sources.items()}
+
+
+def _built(executable: Executable | RegionExecutable, objects: Objects) -> Built:
     compiled = len(objects.compiled)
     return Built(executable, compiled, len(objects.code) - compiled)
-
-
-def module_texts(program: Program, target: Target) -> dict[str, str]:
-    """The text of every module of a program, by name."""
-    sources = _sources(program, emit(program), target)
-    return {name: source.text() for name, source in sources.items()}
 
 
 def _sources(program: Program, host: Host, target: Target) -> dict[str, Source]:
     around = {"host": Source.of(host.text), "threads": Source.of(threads_text())}
     return {**target.sources(program.kernels, target.machine()), **around}
+
+
+# ---- regions -----------------------------------------------------------------------------------
+
+
+def _build_regions(program: RegionProgram, target: Target, compile_threads: int) -> Built:
+    host = emit_regions(program)
+    objects = target.compile(_region_sources(program, host, target), compile_threads)
+    functions = (MAIN, CLEAR, TRIM, LEAVE, WORKER, STOP)
+    loaded: Code = target.load(objects.code.values(), functions)
+    pool = PoolCode(loaded.address(WORKER), loaded.address(STOP), loaded)
+    run, clear, trim, leave = (loaded.address(name) for name in functions[:4])
+    native = RegionNative(run, clear, trim, leave, pool)
+    tables = _tables(program, host.layout)
+    executable = RegionExecutable(
+        program.signature, native, tables, host.failures, program.threads
+    )
+    return _built(executable, objects)
+
+
+def _region_sources(program: RegionProgram, host: RegionHost, target: Target) -> dict[str, Source]:
+    kernels = {kernel.name: kernel for part in program.segments for kernel in part.kernels}
+    segments = {
+        f"segment {number}": Source.of(emit_segment(part, segment_name(number)).text)
+        for number, part in enumerate(program.segments)
+    }
+    return {
+        **target.sources(kernels.values(), target.machine()),
+        **segments,
+        "regions": Source.of(host.text),
+        "blocks": Source.of(blocks_text()),
+        "threads": Source.of(threads_text()),
+    }
+
+
+def _tables(program: RegionProgram, layout: RegionLayout) -> RegionTables:
+    """Where the runtime finds the inputs and results of the outermost region, and constants."""
+    main, places = program.regions[-1], layout.regions[-1]
+    inputs = [places.values[spec.name] for spec in main.signature.inputs]
+    start = inputs[0] if inputs else Place(0, 0, 0)
+    return RegionTables(
+        words=layout.words,
+        inputs=start.data,
+        shapes=start.shape,
+        results=tuple((place.data, place.owner, place.shape) for place in places.results),
+        constants=tuple(_constants(program, layout)),
+        tables=tuple(_constant_tables(program, layout)),
+        numbers=tuple(_constant_sizes(program, layout)),
+    )
+
+
+def _constants(
+    program: RegionProgram, layout: RegionLayout
+) -> Iterator[tuple[int, numpy.ndarray]]:
+    for region, places in zip(program.regions, layout.regions):
+        for name, array in region.constants.items():
+            yield places.values[name].data, array
+
+
+def _constant_sizes(program: RegionProgram, layout: RegionLayout) -> Iterator[tuple[int, int]]:
+    for region, places in zip(program.regions, layout.regions):
+        for name, array in region.constants.items():
+            for axis, size in enumerate(array.shape):
+                yield places.values[name].shape + axis, size
+
+
+def _constant_tables(
+    program: RegionProgram, layout: RegionLayout
+) -> Iterator[tuple[int, tuple[numpy.ndarray, ...]]]:
+    places = (place for region in layout.regions for place in region.segments.values())
+    for part, place in zip(program.segments, places):
+        yield place.base + CONSTANTS, tuple(part.constants.values())

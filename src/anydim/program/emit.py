@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from anydim.base.errors import InternalError
 from anydim.program.arithmetic import DECLARATIONS, LARGEST, Arithmetic, Lines, Term
-from anydim.program.binding import Source, first_checks, second_checks, solve
+from anydim.program.entry import Entry, negation, verdict
 from anydim.program.steps import ALIGNMENT, LaunchStep, Program
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CONSTANTS, PARALLEL, POOL, Layout
 from anydim.runtime.positions import FINE
-from anydim.sizes import Interval, Size, align_up
+from anydim.sizes import Size, align_up
 from anydim.targets.llvm.spelling import symbol
 
 STEPS_PER_FUNCTION = 16  # keeps register allocation of long programs cheap
@@ -38,8 +38,25 @@ def emit(program: Program) -> Host:
     _verify(program)
     layout = Layout.of(program.signature, len(program.slots), len(program.positions))
     bind, checks = _bind(program, layout)
-    parts = [DECLARATIONS, bind, _run(program, layout)]
+    parts = [DECLARATIONS, bind, _run(program, layout, RUN)]
     return Host("\n".join(parts), layout, checks)
+
+
+def emit_segment(program: Program, prefix: str) -> Host:
+    """The module of a program that is a step of a region; its functions are `part_names(prefix)`.
+
+    The caller writes the dims; nothing but the size of numbers is left to be checked.
+    """
+    _verify(program)
+    layout = Layout.of(program.signature, len(program.slots), len(program.positions))
+    bind, run = part_names(prefix)
+    parts = [DECLARATIONS, _bind_given(program, layout, bind), _run(program, layout, run)]
+    return Host("\n".join(parts), layout, (Check("large"),))
+
+
+def part_names(prefix: str) -> tuple[str, str]:
+    """The functions of a segment: its bind and its run."""
+    return f"{prefix}_bind", f"{prefix}_run"
 
 
 def _verify(program: Program) -> None:
@@ -63,91 +80,59 @@ def _verify(program: Program) -> None:
 
 def _bind(program: Program, layout: Layout) -> tuple[str, tuple[Check, ...]]:
     signature, lines = program.signature, Lines()
-    sources = solve(signature, _needed(program))
-    dims, solved, overflow = _dims(program, layout, sources, lines)
-    first = first_checks(signature, sources)
-    code = _verdict(lines, [(_first_check(c, dims, solved, program, lines)) for c in first], 1)
+    entry = Entry(signature, lines, layout.input_axis, needed=_needed(program))
+    entry.solve()
+    others: dict[str, Term] = {}
+    for number, dim in enumerate(signature.box.dims):
+        if dim.name not in entry.dims:  # nothing depends on it
+            others[dim.name] = Term(str(min(dim.lo, LARGEST)), dim.range)
+        value = (entry.dims | others)[dim.name].name
+        lines.store_word("%block", layout.first_dim + number, value)
+    code = verdict(lines, entry.inside(), 1)
     lines.add(f"%bad = icmp ne i64 {code}, 0")
     lines.add("br i1 %bad, label %outside, label %inside")
     lines.text.append("outside:")
     lines.add(f"ret i64 {code}")
     lines.text.append("inside:")
-    known = {d.name: Term(dims[d.name].name, d.range) for d in signature.box.dims}
-    arithmetic = Arithmetic(lines, known, overflow)
-    second = second_checks(signature, sources)
-    holding = [_second_check(c, arithmetic, layout) for c in second if c.kind != "large"]
+    arithmetic = entry.within(others)
+    holding = entry.between(arithmetic)
     _results(program, layout, arithmetic)
-    holding.append(_negation(lines, arithmetic.overflow))
-    verdict = _verdict(lines, holding, 1 + len(first))
-    lines.add(f"ret i64 {verdict}")
+    holding.append(negation(lines, arithmetic.overflow))
+    lines.add(f"ret i64 {verdict(lines, holding, 1 + len(entry.first))}")
+    return _function(BIND, lines), entry.first + entry.second
+
+
+def _bind_given(program: Program, layout: Layout, name: str) -> str:
+    """Sizes from dims that the caller has written and checked; 1 when one does not fit 64 bits."""
+    lines = Lines()
+    dims = {
+        dim.name: Term(lines.load_word("%block", layout.first_dim + number), dim.range)
+        for number, dim in enumerate(program.signature.box.dims)
+        if dim.name in needed_dims(program)
+    }
+    arithmetic = Arithmetic(lines, dims)
+    _results(program, layout, arithmetic)
+    lines.add(f"ret i64 {verdict(lines, [negation(lines, arithmetic.overflow)], 1)}")
+    return _function(name, lines)
+
+
+def _function(name: str, lines: Lines) -> str:
     body = "\n".join(lines.text)
-    return f"define i64 @{BIND}(ptr %block) {ATTRIBUTES} {{\n{body}\n}}\n", first + second
+    return f"define i64 @{name}(ptr %block) {ATTRIBUTES} {{\n{body}\n}}\n"
 
 
 def _needed(program: Program) -> frozenset[str]:
     signature = program.signature
-    sizes = [*program.slots, *signature.box.constraints]
-    sizes += [size for spec in (*signature.inputs, *signature.outputs) for size in spec.shape]
+    sizes = [*signature.box.constraints]
+    sizes += [size for spec in signature.inputs for size in spec.shape]
     sizes += [side for guard in signature.guards for side in (guard.left, guard.right)]
+    return needed_dims(program).union(*(size.symbols for size in sizes))
+
+
+def needed_dims(program: Program) -> frozenset[str]:
+    """The dims that what the program does depends on, beside what it checks."""
+    sizes = [*program.slots, *(z for spec in program.signature.outputs for z in spec.shape)]
     return frozenset().union(*(size.symbols for size in sizes))
-
-
-def _dims(
-    program: Program, layout: Layout, sources: Sequence[Source], lines: Lines
-) -> tuple[dict[str, Term], dict[str, str], str]:
-    """Operands for all dims, i1 operands for those that may have no solution, and overflow."""
-    dims: dict[str, Term] = {}
-    arithmetic = Arithmetic(lines, dims)
-    solved: dict[str, str] = {}
-    for source in sources:
-        value = lines.load_word("%block", layout.input_axis(source.input, source.axis))
-        if source.rest != 0:
-            value = lines.let(f"sub i64 {value}, {arithmetic.size(source.rest)}")
-        if not source.direct:
-            value, solved[source.dim] = _quotient(value, arithmetic.size(source.factor), lines)
-        dims[source.dim] = Term(value, Interval())
-    for number, dim in enumerate(program.signature.box.dims):
-        if dim.name not in dims:  # nothing depends on it
-            dims[dim.name] = Term(str(min(dim.lo, LARGEST)), dim.range)
-        lines.store_word("%block", layout.first_dim + number, dims[dim.name].name)
-    return dims, solved, arithmetic.overflow
-
-
-def _quotient(value: str, factor: str, lines: Lines) -> tuple[str, str]:
-    """value / factor, and an i1 operand that says whether there is just one whole solution."""
-    let = lines.let
-    usable = let(f"icmp sgt i64 {factor}, 0")
-    divisor = let(f"select i1 {usable}, i64 {factor}, i64 1")
-    quotient = let(f"sdiv i64 {value}, {divisor}")
-    rest = let(f"srem i64 {value}, {divisor}")
-    exact = let(f"icmp eq i64 {rest}, 0")
-    return quotient, let(f"and i1 {exact}, {usable}")
-
-
-def _first_check(
-    check: Check, dims: dict[str, Term], solved: dict[str, str], program: Program, lines: Lines
-) -> str:
-    dim, value = program.signature.box.dim(check.dim), dims[check.dim].name
-    if check.kind == "multiple":
-        return solved[check.dim]
-    if check.kind == "low":
-        return lines.let(f"icmp sge i64 {value}, {min(dim.lo, LARGEST)}")
-    assert dim.hi is not None
-    return lines.let(f"icmp sle i64 {value}, {min(dim.hi, LARGEST)}")
-
-
-def _second_check(check: Check, arithmetic: Arithmetic, layout: Layout) -> str:
-    if check.kind == "guard":
-        guard = check.guard
-        assert guard is not None
-        left, right = arithmetic.size(guard.left), arithmetic.size(guard.right)
-        return arithmetic.holds(left, guard.relation, right)
-    assert check.size is not None
-    value = arithmetic.size(check.size)
-    if check.kind == "constraint":
-        return arithmetic.holds(value, ">=", "0")
-    came = arithmetic.lines.load_word("%block", layout.input_axis(check.input, check.axis))
-    return arithmetic.holds(came, "==", value)
 
 
 def _results(program: Program, layout: Layout, arithmetic: Arithmetic) -> None:
@@ -168,22 +153,10 @@ def _results(program: Program, layout: Layout, arithmetic: Arithmetic) -> None:
     lines.store_word("%block", PARALLEL, lines.let(f"zext i1 {several} to i64"))
 
 
-def _negation(lines: Lines, flag: str) -> str:
-    return "true" if flag == "false" else lines.let(f"xor i1 {flag}, true")
-
-
-def _verdict(lines: Lines, holding: Sequence[str], first: int) -> str:
-    """0 when all flags hold, else the code of the first that does not; codes count from `first`."""
-    code = "0"
-    for number in reversed(range(len(holding))):
-        code = lines.let(f"select i1 {holding[number]}, i64 {code}, i64 {first + number}")
-    return code
-
-
 # ---- run ---------------------------------------------------------------------------------------
 
 
-def _run(program: Program, layout: Layout) -> str:
+def _run(program: Program, layout: Layout, name: str) -> str:
     """All launches; returns the code of the first checked index that left its axis, else 0."""
     starts = range(0, len(program.steps), STEPS_PER_FUNCTION)
     chunks = [program.steps[start : start + STEPS_PER_FUNCTION] for start in starts]
@@ -199,13 +172,12 @@ def _run(program: Program, layout: Layout) -> str:
         lines.add(f"call void @part{number}(ptr %block)")
     found = [lines.load_word("%block", word) for word in words]
     inside = [lines.let(f"icmp eq i64 {index}, {FINE}") for index in found]
-    lines.add(f"ret i64 {_verdict(lines, inside, 1)}")
-    body = "\n".join(lines.text)
+    lines.add(f"ret i64 {verdict(lines, inside, 1)}")
     return (
         "declare void @anydim_launch(ptr, ptr, ptr, i64, i64, ptr, i64)\n"
         "declare void @anydim_wake(ptr)\n"
         f"{declarations}\n{''.join(functions)}"
-        f"define i64 @{RUN}(ptr %block) {ATTRIBUTES} {{\n{body}\n}}\n"
+        f"{_function(name, lines)}"
     )
 
 

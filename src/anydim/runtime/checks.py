@@ -37,7 +37,7 @@ def failure(
 
 
 def _where(check: Check, signature: Signature) -> str:
-    return f"input '{signature.inputs[check.input].name}' of {signature.name}"
+    return f"{signature.noun} '{signature.inputs[check.input].name}' of {signature.name}"
 
 
 def _expected(check: Check, signature: Signature, shapes: Shapes) -> str:
@@ -90,7 +90,7 @@ def _axis(
     other = _told_by(size, check, signature)
     return DimError(
         f"{problem}, but {told}{other}",
-        f"{_expected(check, signature, shapes)}; inputs must agree on every dim",
+        f"{_expected(check, signature, shapes)}; {signature.noun}s must agree on every dim",
     )
 
 
@@ -99,7 +99,7 @@ def _told_by(size: Size, check: Check, signature: Signature) -> str:
     for position, spec in enumerate(signature.inputs):
         for axis, other in enumerate(spec.shape):
             if other == size and (position, axis) != (check.input, check.axis):
-                return f" in axis {axis} of input '{spec.name}'"
+                return f" in axis {axis} of {signature.noun} '{spec.name}'"
     return ""
 
 
@@ -108,7 +108,7 @@ def _constraint(
 ) -> InputError:
     assert check.size is not None
     return DimError(
-        f"inputs of {signature.name}: the constraint {check.size} >= 0 does not hold at "
+        f"{signature.noun}s of {signature.name}: the constraint {check.size} >= 0 does not hold at "
         f"{_at(check.size, dims)}",
         "choose sizes that meet it, or change the declared constraint",
     )
@@ -121,7 +121,7 @@ def _guard(
     assert guard is not None
     at = _at(guard.left - guard.right, dims) or "any size"
     return DimError(
-        f"inputs of {signature.name}: {guard.left} {guard.relation} {guard.right} "
+        f"{signature.noun}s of {signature.name}: {guard.left} {guard.relation} {guard.right} "
         f"does not hold at {at}",
         guard.message,
     )
@@ -132,8 +132,8 @@ def _large(
 ) -> InputError:
     at = ", ".join(f"{name} = {value}" for name, value in dims.items())
     return DimError(
-        f"inputs of {signature.name}: at {at} a size of the program does not fit 64 bits "
-        "or divides by 0",
+        f"{signature.noun}s of {signature.name}: at {at} a size of the program does not fit "
+        "64 bits or divides by 0",
         "use smaller inputs, or give the dims upper bounds",
     )
 

@@ -50,63 +50,18 @@ class _Frame:
         self.arena = Arena()
 
 
-class Executable:
-    """A program with a signature, called with arrays. Several threads may call it at once.
+class Runnable:
+    """What runs with arrays that fit a signature, on a pool of threads; calls may be concurrent."""
 
-    `constants` lie where the program expects them, in its order, 64-byte aligned; `checks` are
-    the meanings of bind's failure codes, `positions` those of run's.
-    """
-
-    def __init__(
-        self,
-        signature: Signature,
-        native: Native,
-        layout: Layout,
-        checks: Sequence[Check],
-        constants: Sequence[numpy.ndarray],
-        threads: int = 1,
-        positions: Sequence[Position] = (),
-    ) -> None:
+    def __init__(self, signature: Signature, code: PoolCode, threads: int) -> None:
         self.signature = signature
-        self.layout = layout
         self.threads = threads
-        self._native = native
-        self._checks = tuple(checks)
-        self._positions = tuple(positions)
-        self._constants = tuple(constants)
-        self._table = numpy.array([_pointer(array) for array in constants], numpy.uint64)
-        self._table_address = _pointer(self._table)
-        self._bind, self._run = _BIND(native.bind), _RUN(native.run)
-        self._frames = Shelf(lambda: _Frame(layout))
+        self._code = code
         self._pool: Pool | None = None
         self._pool_lock = threading.Lock()
         self._serial = threads < 2
         self._inputs = [(s.name, s, s.dtype.numpy, len(s.shape)) for s in signature.inputs]
         self._outputs = [(s.key, s.dtype.numpy, len(s.shape)) for s in signature.outputs]
-        self._shapes = struct.Struct(f"{sum(layout.input_ranks)}q")
-        self._results = struct.Struct(f"{sum(layout.output_ranks)}q")
-        pointers = len(layout.input_ranks) + len(layout.output_ranks)
-        self._call = struct.Struct(f"{3 + pointers}Q")
-
-    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs by name, new arrays that belong to the caller.
-
-        Raises InputError or DimError, before anything runs, for inputs that do not fit, and
-        InputError for an index among them that is outside the axis it points into.
-        """
-        if len(given) != len(self._inputs):
-            check_names(given, self.signature)
-        arrays, shapes, foreign = self._arrays(given)
-        frame = self._frames.take()
-        try:
-            outputs = self._execute(frame, arrays, shapes)
-        finally:
-            self._frames.give(frame)
-        if foreign:
-            wrap = wrapper([given[name] for name, *_ in self._inputs])
-            if wrap is not None:
-                return {name: wrap(array) for name, array in outputs.items()}
-        return outputs
 
     def _arrays(self, given: Mapping[str, Any]) -> tuple[list[numpy.ndarray], list[int], bool]:
         """The inputs in order, all their sizes, and whether one was no numpy array."""
@@ -128,6 +83,83 @@ class Executable:
             arrays.append(array)
             shapes.extend(array.shape)
         return arrays, shapes, foreign
+
+    def _wrapped(
+        self, outputs: dict[str, numpy.ndarray], given: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The outputs as the kind of array that came in."""
+        wrap = wrapper([given[name] for name, *_ in self._inputs])
+        if wrap is None:
+            return outputs
+        return {name: wrap(array) for name, array in outputs.items()}
+
+    def _take_pool(self) -> Pool | None:
+        """The pool with its lock taken; None while another call has it or there are no threads."""
+        pool = self._pool
+        if pool is None or pool.process != os.getpid():
+            pool = self._make_pool()
+        return pool if pool is not None and pool.lock.acquire(blocking=False) else None
+
+    def _make_pool(self) -> Pool | None:
+        if self._serial or not self._pool_lock.acquire(blocking=False):
+            return None
+        try:
+            pool = self._pool
+            if pool is None or pool.process != os.getpid():
+                self._pool = Pool(self._code, self.threads)
+        except (OSError, RuntimeError):
+            self._serial = True
+        finally:
+            self._pool_lock.release()
+        return self._pool
+
+
+class Executable(Runnable):
+    """A program with a signature, called with arrays. Several threads may call it at once.
+
+    `constants` lie where the program expects them, in its order, 64-byte aligned; `checks` are
+    the meanings of bind's failure codes, `positions` those of run's.
+    """
+
+    def __init__(
+        self,
+        signature: Signature,
+        native: Native,
+        layout: Layout,
+        checks: Sequence[Check],
+        constants: Sequence[numpy.ndarray],
+        threads: int = 1,
+        positions: Sequence[Position] = (),
+    ) -> None:
+        super().__init__(signature, PoolCode(native.worker, native.stop, native.keep), threads)
+        self.layout = layout
+        self._checks = tuple(checks)
+        self._positions = tuple(positions)
+        self._constants = tuple(constants)
+        self._table = numpy.array([_pointer(array) for array in constants], numpy.uint64)
+        self._table_address = _pointer(self._table)
+        self._bind, self._run = _BIND(native.bind), _RUN(native.run)
+        self._frames = Shelf(lambda: _Frame(layout))
+        self._shapes = struct.Struct(f"{sum(layout.input_ranks)}q")
+        self._results = struct.Struct(f"{sum(layout.output_ranks)}q")
+        pointers = len(layout.input_ranks) + len(layout.output_ranks)
+        self._call = struct.Struct(f"{3 + pointers}Q")
+
+    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name, new arrays that belong to the caller.
+
+        Raises InputError or DimError, before anything runs, for inputs that do not fit, and
+        InputError for an index among them that is outside the axis it points into.
+        """
+        if len(given) != len(self._inputs):
+            check_names(given, self.signature)
+        arrays, shapes, foreign = self._arrays(given)
+        frame = self._frames.take()
+        try:
+            outputs = self._execute(frame, arrays, shapes)
+        finally:
+            self._frames.give(frame)
+        return self._wrapped(outputs, given) if foreign else outputs
 
     def _execute(
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int]
@@ -180,30 +212,6 @@ class Executable:
     ) -> InputError:
         shapes = [array.shape for array in arrays]
         return failure(self._checks[code - 1], self.signature, shapes, self._dims(block))
-
-    # ---- threads -------------------------------------------------------------------------------
-
-    def _take_pool(self) -> Pool | None:
-        """The pool with its lock taken; None while another call has it or there are no threads."""
-        pool = self._pool
-        if pool is None or pool.process != os.getpid():
-            pool = self._make_pool()
-        return pool if pool is not None and pool.lock.acquire(blocking=False) else None
-
-    def _make_pool(self) -> Pool | None:
-        if self._serial or not self._pool_lock.acquire(blocking=False):
-            return None
-        try:
-            pool = self._pool
-            if pool is None or pool.process != os.getpid():
-                native = self._native
-                code = PoolCode(native.worker, native.stop, native.keep)
-                self._pool = Pool(code, self.threads)
-        except (OSError, RuntimeError):
-            self._serial = True
-        finally:
-            self._pool_lock.release()
-        return self._pool
 
     # ---- memory --------------------------------------------------------------------------------
 

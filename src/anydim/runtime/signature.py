@@ -36,7 +36,8 @@ class TensorSpec:
 class Signature:
     """The inputs and outputs of a program called `name`, and the sizes it works at.
 
-    `guards` must hold at every call beside the bounds and constraints of the box.
+    `guards` must hold at every call beside the bounds and constraints of the box. `noun` is what
+    errors call one of the inputs.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Signature:
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     guards: tuple[Guard, ...] = ()
+    noun: str = "input"
 
     def __str__(self) -> str:
         taken = ", ".join(map(str, self.inputs))

@@ -1,0 +1,147 @@
+"""Cut graphs and the programs of their parts -> a program of regions.
+
+After: every value that a step makes is released behind its last reader, unless it is a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from anydim.graph.nodes import Graph, Node
+from anydim.graph.regions import Branch, Call, Loop, Sizes
+from anydim.passes.segment import Cut, Held, Part
+from anydim.program.region import (
+    BranchStep,
+    CallStep,
+    FindStep,
+    LoopStep,
+    Region,
+    RegionProgram,
+    ReleaseStep,
+    SegmentStep,
+    Stack,
+    Step,
+)
+from anydim.program.steps import Program
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Guard
+
+
+@dataclass(frozen=True)
+class Linked:
+    """The program of a part, and what has to hold of sizes for it."""
+
+    program: Program
+    guards: tuple[Guard, ...]
+
+
+@dataclass(frozen=True)
+class Link:
+    """Put regions together for `threads` threads."""
+
+    threads: int = 1
+
+    def run(self, cuts: Sequence[Cut], parts: Mapping[int, Linked]) -> RegionProgram:
+        """`parts` holds what became of each part, by its id."""
+        return RegionProgram(tuple(_region(cut, parts) for cut in cuts), self.threads)
+
+
+def _region(cut: Cut, parts: Mapping[int, Linked]) -> Region:
+    graph = cut.graph
+    guards = list(graph.guards)
+    steps: list[Step] = []
+    for step in cut.steps:
+        if isinstance(step, Held):
+            steps.append(_HELD[type(step.node.region)](step.node, step.regions))
+            continue
+        linked = parts[id(step)]
+        guards += [guard for guard in linked.guards if guard not in guards]
+        if linked.program.signature.outputs:
+            steps.append(SegmentStep(linked.program, _source(step)))
+    signature = Signature(
+        graph.name, graph.box, _specs(graph, graph.inputs), _specs(graph, graph.outputs),
+        tuple(guards),
+    )  # fmt: skip
+    return Region(
+        signature=signature,
+        given=cut.given,
+        values={spec.name: spec for spec in _specs(graph, tuple(graph.types))},
+        constants=_constants(graph, steps),
+        steps=tuple(_with_releases(steps, graph.outputs)),
+    )
+
+
+def _source(part: Part) -> str:
+    """What errors of a part as a whole call it."""
+    return part.graph.nodes[0].source if len(part.graph.nodes) == 1 else ""
+
+
+def _specs(graph: Graph, names: tuple[str, ...]) -> tuple[TensorSpec, ...]:
+    return tuple(TensorSpec(n, graph.types[n].dtype, graph.types[n].shape) for n in names)
+
+
+def _constants(graph: Graph, steps: Sequence[Step]) -> dict[str, numpy.ndarray]:
+    """The constants that steps other than segments take, and those that are results."""
+    read = [n for step in steps if not isinstance(step, SegmentStep) for n in step.reads]
+    names = dict.fromkeys(name for name in (*read, *graph.outputs) if name in graph.constants)
+    return {name: numpy.ascontiguousarray(graph.constants[name].array) for name in names}
+
+
+def _with_releases(steps: Sequence[Step], outputs: Sequence[str]) -> Iterator[Step]:
+    last: dict[str, int] = {}
+    for number, step in enumerate(steps):
+        last.update(dict.fromkeys((*step.makes, *step.reads), number))
+    made: set[str] = set()
+    for number, step in enumerate(steps):
+        yield step
+        made.update(step.makes)
+        done = dict.fromkeys(n for n in (*step.reads, *step.makes) if last[n] == number)
+        dead = tuple(name for name in done if name in made and name not in outputs)
+        if dead:
+            yield ReleaseStep(dead)
+
+
+# ---- nodes with regions --------------------------------------------------------------------------
+
+
+def _find(node: Node, regions: tuple[int, ...]) -> FindStep:
+    assert isinstance(node.region, Sizes)
+    return FindStep(node.given[0], node.region.dims, node.source)
+
+
+def _branch(node: Node, regions: tuple[int, ...]) -> BranchStep:
+    assert isinstance(node.region, Branch)
+    condition: str | Guard | None = node.region.condition
+    given, (then, otherwise) = node.given, regions
+    if condition is None:
+        condition, given = given[0], given[1:]
+    return BranchStep(condition, then, otherwise, given, node.outputs, node.source)
+
+
+def _call(node: Node, regions: tuple[int, ...]) -> CallStep:
+    return CallStep(regions[0], node.given, node.outputs, node.source)
+
+
+def _loop(node: Node, regions: tuple[int, ...]) -> LoopStep:
+    loop = node.region
+    assert isinstance(loop, Loop)
+    given = list(node.given)
+    condition = given.pop(0) if loop.conditional else None
+    carried, rest = given[: loop.carried], given[loop.carried :]
+    initials, rest = iter(rest[: loop.initials]), rest[loop.initials :]
+    stacks = tuple(
+        Stack(scan.position, scan.extent, scan.history, next(initials) if scan.initial else None)
+        for scan in loop.scans
+    )
+    return LoopStep(
+        regions[0], loop.counter, loop.trips, condition, tuple(carried), tuple(rest), stacks,
+        node.outputs, node.source,
+    )  # fmt: skip
+
+
+_HELD: dict[type, Callable[[Node, tuple[int, ...]], Step]] = {
+    Sizes: _find, Branch: _branch, Call: _call, Loop: _loop
+}  # fmt: skip

@@ -1,0 +1,84 @@
+"""Parts that are no line of comprehensions -> launches: routines, and groups with an order.
+
+After: as after `schedule`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from anydim.graph.evaluate import group_of
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.operator import operator
+from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
+from anydim.kernels.template import Template
+from anydim.lang.tree import Group, Tensor
+from anydim.passes.flow import fused_node, unused
+from anydim.passes.schedule import Alias, Schedule, Scheduled
+from anydim.passes.stepping import Renaming
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Launches for a graph of one node that passes leave alone."""
+
+    machine: Machine
+    templates: tuple[Template, ...]
+
+    def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
+        (node,) = graph.nodes
+        if node.operator != FUSED and operator(node.operator).routine is not None:
+            return self._routine(graph, node)
+        named = graph.replace(nodes=(_named(graph, node),))
+        return Schedule(self.machine, self.templates).run(named)
+
+    def _routine(self, graph: Graph, node: Node) -> tuple[Scheduled, ...]:
+        record = operator(node.operator)
+        routine, attributes = record.routine, record.complete(node.attributes)
+        assert routine is not None
+        given = [graph.types[name] for name in node.given]
+        steps = routine.lower(given, attributes, graph.box, self.machine)
+        group = group_of(graph, node)
+        tensors = {tensor.name: tensor for tensor in (*group.inputs, *group.outputs)}
+        values = {f"x{number}": name for number, name in enumerate(node.given)}
+        values.update({f"y{number}": name for number, name in enumerate(node.outputs)})
+        for tensor in steps.temporaries:
+            tensors[tensor.name] = tensor
+            values[tensor.name] = unused(f"{node.outputs[0]}/{tensor.name}", graph.types)
+        inputs = {tensor.name for tensor in group.inputs}
+        return tuple(
+            Scheduled(launch, values, node.operator, node.source, _touched(launch, tensors, inputs))
+            for launch in steps.launches
+        )
+
+
+def _touched(launch: Launch, tensors: dict[str, Tensor], inputs: set[str]) -> Group:
+    """The tensors of a launch: inputs of the routine, and what it may write."""
+    names: Sequence[str] = list(dict.fromkeys(a.tensor for a in launch.arguments))
+    used = [tensors[name] for name in names if name != STATUS_TENSOR]
+    read = tuple(tensor for tensor in used if tensor.name in inputs)
+    return Group(read, tuple(tensor for tensor in used if tensor.name not in inputs), ())
+
+
+def _named(graph: Graph, node: Node) -> Node:
+    """The node with the comprehensions of its operator over the graph's own value names."""
+    if node.operator == FUSED:
+        return node
+    group = group_of(graph, node)
+    names = dict(zip((tensor.name for tensor in group.inputs), node.given))
+    names.update(zip((tensor.name for tensor in group.outputs), node.outputs))
+    for tensor in group.temporaries:
+        names[tensor.name] = unused(f"{node.outputs[0]}/{tensor.name}", graph.types)
+
+    def renamed(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(Tensor(names[tensor.name], tensor.type) for tensor in tensors)
+
+    own = replace(
+        group,
+        inputs=renamed(group.inputs),
+        outputs=renamed(group.outputs),
+        temporaries=renamed(group.temporaries),
+        steps=Renaming(names).steps(group.steps),
+    )
+    return fused_node(own, node.source)

@@ -1,0 +1,220 @@
+"""Graphs with regions -> steps in order: straight-line parts, and nodes that are no part of one.
+
+A part goes through all other passes as a graph of its own and becomes one program. Nodes that hold
+graphs, find dims, run in the order of loops or are routines stand between parts. Every node goes to
+the first part that has all it needs, then down to that of its first reader, so that it fuses with
+what reads it and no value waits longer than it has to.
+
+After: each part holds dense nodes only, or a single node of another kind; every step comes after
+those whose values and dims it needs; equal held graphs are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from anydim.graph.dims import symbols_of, uses
+from anydim.graph.evaluate import group_of
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.operator import operator
+from anydim.graph.regions import Loop, Sizes
+from anydim.passes.flow import with_nodes
+from anydim.program.binding import told
+from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Dim
+
+
+@dataclass(frozen=True)
+class Part:
+    """A straight-line graph; `opaque`: its one node is no comprehension, or has its own order."""
+
+    graph: Graph
+    opaque: bool = False
+
+
+@dataclass(frozen=True)
+class Held:
+    """A node that finds dims or runs held graphs: `regions` are their numbers."""
+
+    node: Node
+    regions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A graph as steps; `given` are the dims that it has from around it."""
+
+    graph: Graph
+    given: frozenset[str]
+    steps: tuple[Part | Held, ...]
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        return tuple(step for step in self.steps if isinstance(step, Part))
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Cut a graph and the graphs it holds; `prepare` is what else is done to each of them."""
+
+    prepare: Callable[[Graph], Graph]
+
+    def run(self, graph: Graph) -> tuple[Cut, ...]:
+        """Held graphs come before those that hold them; the given graph is last."""
+        work = _Work(self.prepare)
+        work.cut(graph, {})
+        return tuple(work.cuts)
+
+
+def straight(cuts: Sequence[Cut]) -> bool:
+    """Whether there is nothing but one part, which is the whole graph."""
+    return len(cuts) == 1 and len(cuts[0].steps) == 1 and bool(cuts[0].parts)
+
+
+@dataclass
+class _Work:
+    prepare: Callable[[Graph], Graph]
+    cuts: list[Cut] = field(default_factory=list)
+    numbers: dict[tuple[Graph, frozenset[str]], int] = field(default_factory=dict)
+
+    def cut(self, graph: Graph, around: Mapping[str, Dim]) -> int:
+        """The number of a graph where the dims `around` it are known."""
+        spoken = _spoken(graph)
+        given = {name: dim for name, dim in around.items() if name in spoken}
+        key = (graph, frozenset(given))
+        if key not in self.numbers:
+            made = self._cut(graph, given)
+            self.numbers[key] = len(self.cuts)
+            self.cuts.append(made)
+        return self.numbers[key]
+
+    def _cut(self, graph: Graph, given: Mapping[str, Dim]) -> Cut:
+        graph = self.prepare(graph).pruned()
+        own = set(graph.box.names)
+        inside = graph.replace(
+            box=graph.box.also(*(dim for name, dim in given.items() if name not in own))
+        )
+        if not any(map(_Kinds(graph).alone, graph.nodes)):
+            return Cut(inside, frozenset(given), (Part(inside),) if graph.nodes else ())
+        order = _Order(inside, frozenset(given))
+        steps = tuple(self._steps(inside, order))
+        if len(steps) == 1 and isinstance(steps[0], Part):
+            steps = (Part(inside, steps[0].opaque),)
+        return Cut(inside, frozenset(given), steps)
+
+    def _steps(self, graph: Graph, order: _Order) -> Iterable[Part | Held]:
+        for nodes in order.runs():
+            node = graph.nodes[nodes[0]]
+            if node.region is None:
+                alone = order.kinds.alone(node)
+                yield Part(_part(graph, [graph.nodes[n] for n in nodes]), alone)
+                continue
+            known = {name: graph.box.dim(name) for name in order.known[nodes[0]]}
+            if isinstance(node.region, Loop):
+                known[node.region.counter] = node.region.body.box.dim(node.region.counter)
+            held = node.region.held.values()
+            yield Held(node, tuple(self.cut(other, known) for other in held))
+
+
+def _spoken(graph: Graph) -> set[str]:
+    """The dims that a graph and all it holds speak of."""
+    names = set(graph.box.names)
+    for node in graph.nodes:
+        if node.region is not None:
+            names |= uses(node)
+            names.update(*(_spoken(held) for held in node.region.held.values()))
+    return names
+
+
+@dataclass(frozen=True)
+class _Kinds:
+    graph: Graph
+
+    def alone(self, node: Node) -> bool:
+        """Whether a node is no part of a straight line of comprehensions."""
+        if node.region is not None:
+            return True
+        if node.operator != FUSED and operator(node.operator).routine is not None:
+            return True
+        return bool(group_of(self.graph, node).steps)
+
+
+class _Order:
+    """Which nodes run together and in which order.
+
+    `known` are the dims that have values where a node stands.
+    """
+
+    def __init__(self, graph: Graph, given: frozenset[str]) -> None:
+        self.graph = graph
+        self.kinds = _Kinds(graph)
+        self.alone = [self.kinds.alone(node) for node in graph.nodes]
+        self.known: list[frozenset[str]] = []
+        self.needs = self._needs(given)
+        self.levels = self._levels()
+
+    def runs(self) -> Iterable[list[int]]:
+        """Node numbers of each step, in order."""
+        for level in range(max(self.levels) + 1):
+            here = [n for n, other in enumerate(self.levels) if other == level]
+            dense = [n for n in here if not self.alone[n]]
+            if dense:
+                yield dense
+            yield from ([n] for n in here if self.alone[n])
+
+    def _needs(self, given: frozenset[str]) -> list[set[int]]:
+        """The nodes whose values or dims each node needs."""
+        graph = self.graph
+        makers: dict[str, int] = {}
+        finders: dict[str, int] = {}
+        known = given | told(graph.box, _specs(graph, graph.inputs), given)
+        needs = []
+        for number, node in enumerate(graph.nodes):
+            self.known.append(known)
+            dims = uses(node) | symbols_of([graph.types[name] for name in node.outputs])
+            needed = {finders[dim] for dim in dims if dim in finders}
+            needed |= {makers[name] for name in node.given if name in makers}
+            needs.append(needed)
+            makers.update(dict.fromkeys(node.outputs, number))
+            if node.region is not None:
+                new = told(graph.box, _specs(graph, node.outputs), known) - known
+                if isinstance(node.region, Sizes):
+                    new = frozenset(node.region.dims)
+                finders.update(dict.fromkeys(new, number))
+                known |= new
+        return needs
+
+    def _levels(self) -> list[int]:
+        """The dense nodes of a level run before its other nodes."""
+        levels: list[int] = []
+        readers: dict[int, list[int]] = {}
+        for number, needs in enumerate(self.needs):
+            later = not self.alone[number]
+            levels.append(max((levels[n] + (later and self.alone[n]) for n in needs), default=0))
+            for needed in needs:
+                readers.setdefault(needed, []).append(number)
+        for number in reversed(range(len(levels))):
+            if not self.alone[number] and number in readers:
+                levels[number] = min(levels[reader] for reader in readers[number])
+        return levels
+
+
+def _specs(graph: Graph, names: Iterable[str]) -> list[TensorSpec]:
+    return [TensorSpec(name, graph.types[name].dtype, graph.types[name].shape) for name in names]
+
+
+def _part(graph: Graph, nodes: Sequence[Node]) -> Graph:
+    """The graph of some nodes: what it reads from others goes in, what others read comes out."""
+    made = {name for node in nodes for name in node.outputs}
+    read = dict.fromkeys(name for node in nodes for name in node.given)
+    inside = {id(node) for node in nodes}
+    wanted = {name for node in graph.nodes if id(node) not in inside for name in node.given}
+    wanted |= set(graph.outputs)
+    part = graph.replace(
+        inputs=tuple(name for name in read if name not in made and name not in graph.constants),
+        outputs=tuple(name for node in nodes for name in node.outputs if name in wanted),
+        guards=(),
+        lists={},
+    )
+    return with_nodes(part, tuple(nodes), graph.types)

@@ -1,0 +1,229 @@
+"""Programs whose course depends on data: regions of steps, and values that live between steps.
+
+A region is what a graph with `if`, `loop`, calls or found sizes becomes. Its dims have values when
+it begins (those `given` from outside by name, those that the shapes of its inputs tell) or get them
+on the way. Straight-line parts are programs of their own. `region_emit.py` makes native code of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy
+
+from anydim.program.steps import Program
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Guard, Size
+
+
+@dataclass(frozen=True)
+class SegmentStep:
+    """A straight-line program; its inputs and outputs are values of the region, by name."""
+
+    program: Program
+    source: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(spec.name for spec in self.program.signature.inputs)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        return tuple(spec.name for spec in self.program.signature.outputs)
+
+    def lines(self) -> Iterator[str]:
+        yield f"run {_names(self.makes)} = segment({_names(self.reads)})"
+        yield from (f"  {line}" for line in self.program.text().splitlines()[2:])
+
+
+@dataclass(frozen=True)
+class FindStep:
+    """Dims take the elements of an int64 value."""
+
+    value: str
+    dims: tuple[str, ...]
+    source: str = ""
+    makes: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.value,)
+
+    def lines(self) -> Iterator[str]:
+        yield f"sizes {', '.join(self.dims)} = '{self.value}'"
+
+
+@dataclass(frozen=True)
+class BranchStep:
+    """One of two regions, by number; the condition is a bool value or a relation of sizes."""
+
+    condition: str | Guard
+    then: int
+    otherwise: int
+    given: tuple[str, ...]
+    makes: tuple[str, ...]
+    source: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        held = (self.condition,) if isinstance(self.condition, str) else ()
+        return (*held, *self.given)
+
+    def lines(self) -> Iterator[str]:
+        condition = self.condition
+        if isinstance(condition, Guard):
+            condition = f"{condition.left} {condition.relation} {condition.right}"
+        else:
+            condition = f"'{condition}'"
+        arms = f"region {self.then} else region {self.otherwise}"
+        yield f"{_names(self.makes)} = if {condition} then {arms} ({_names(self.given)})"
+
+
+@dataclass(frozen=True)
+class CallStep:
+    """A region, by number."""
+
+    region: int
+    given: tuple[str, ...]
+    makes: tuple[str, ...]
+    source: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return self.given
+
+    def lines(self) -> Iterator[str]:
+        yield f"{_names(self.makes)} = region {self.region} ({_names(self.given)})"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A result of every turn that is kept as a slice of one tensor; as in `graph/regions.py`.
+
+    `initial` is the value that the tensor starts from.
+    """
+
+    position: Size
+    extent: Size | None
+    history: bool = False
+    initial: str | None = None
+
+    def __str__(self) -> str:
+        extent = "turns" if self.extent is None else self.extent
+        history = ", read as it grows" if self.history else ""
+        initial = f", from '{self.initial}'" if self.initial is not None else ""
+        return f"slice {self.position} of {extent}{history}{initial}"
+
+
+@dataclass(frozen=True)
+class LoopStep:
+    """A region, turn after turn.
+
+    Its inputs are the carried values, the stacks that it reads, then `given`; its results the
+    condition when there is one, the carried values, then a slice for each stack.
+    """
+
+    body: int
+    counter: str
+    trips: Size | None
+    condition: str | None
+    carried: tuple[str, ...]
+    given: tuple[str, ...]
+    stacks: tuple[Stack, ...]
+    makes: tuple[str, ...]
+    source: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        held = () if self.condition is None else (self.condition,)
+        initial = (stack.initial for stack in self.stacks if stack.initial is not None)
+        return (*held, *self.carried, *initial, *self.given)
+
+    def lines(self) -> Iterator[str]:
+        until = "" if self.trips is None else f" in 0:{self.trips}"
+        held = "" if self.condition is None else f" while '{self.condition}'"
+        given = f"{_names(self.carried)}; {_names(self.given)}"
+        yield f"{_names(self.makes)} = for {self.counter}{until}{held} region {self.body} ({given})"
+        yield from (f"  {stack}" for stack in self.stacks)
+
+
+@dataclass(frozen=True)
+class ReleaseStep:
+    """Values that nobody reads any more."""
+
+    reads: tuple[str, ...]
+    makes: tuple[str, ...] = ()
+    source: str = ""
+
+    def lines(self) -> Iterator[str]:
+        yield f"release {_names(self.reads)}"
+
+
+Step: TypeAlias = SegmentStep | FindStep | BranchStep | CallStep | LoopStep | ReleaseStep
+
+
+@dataclass(frozen=True)
+class Region:
+    """Steps over named values.
+
+    `signature` names its inputs and outputs, its dims, and the guards that have to hold as soon as
+    the dims they speak of have values. `values` has the type of each value. `constants` are those
+    that a step other than a segment takes, or that the region gives.
+    """
+
+    signature: Signature
+    given: frozenset[str]
+    values: Mapping[str, TensorSpec]
+    constants: Mapping[str, numpy.ndarray]
+    steps: tuple[Step, ...]
+
+    @property
+    def segments(self) -> tuple[SegmentStep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, SegmentStep))
+
+    def lines(self) -> Iterator[str]:
+        signature = self.signature
+        yield f"{signature}"
+        yield f"  dims {signature.box}"
+        if self.given:
+            yield f"  given {', '.join(sorted(self.given))}"
+        for guard in signature.guards:
+            yield f"  guard {guard.left} {guard.relation} {guard.right}  # {guard.message}"
+        for step in self.steps:
+            note = f"  # {step.source}" if step.source else ""
+            first, *others = step.lines()
+            yield f"  {first}{note}"
+            yield from (f"  {line}" for line in others)
+
+
+@dataclass(frozen=True)
+class RegionProgram:
+    """Regions that use each other by number, the one that is called last."""
+
+    regions: tuple[Region, ...]
+    threads: int = 1
+
+    @property
+    def signature(self) -> Signature:
+        """The inputs and outputs of a call; its box has the dims that are found too."""
+        return self.regions[-1].signature
+
+    @cached_property
+    def segments(self) -> tuple[Program, ...]:
+        """Every straight-line program, in the order of regions and steps."""
+        return tuple(step.program for region in self.regions for step in region.segments)
+
+    def text(self) -> str:
+        """A readable print."""
+        lines = [f"threads {self.threads}"]
+        for number, region in enumerate(self.regions):
+            first, *others = region.lines()
+            lines += ["", f"region {number}: {first}", *others]
+        return "\n".join(lines) + "\n"
+
+
+def _names(names: tuple[str, ...]) -> str:
+    return ", ".join(f"'{name}'" for name in names)

@@ -1,0 +1,22 @@
+"""The first words of the memory of a call that runs regions; `program/blocks.py` works on them.
+
+    functions   malloc, free, memcpy, memset of the system
+    pool        of worker threads, 0: the caller works alone
+    live        list of the blocks in use, their number and bytes
+    cached      bytes of free blocks that are kept
+    peak        the most bytes in use at a time, in this call
+    limit       the most bytes, in use and kept together
+    found       what a check that failed has found: a value, and where
+    arena       the block of intermediate values
+    bins        free blocks by their size: powers of two
+"""
+
+from __future__ import annotations
+
+MALLOC, FREE, COPY, FILL, POOL, LIVE, COUNT, LIVE_BYTES = range(8)
+CACHED_BYTES, PEAK, LIMIT, FOUND, PLACE, ARENA_BLOCK = range(8, 14)
+BINS = 14
+WORDS = BINS + 64
+
+MEMORY, NEXT, PREVIOUS, REFERENCES, BYTES = range(5)  # words at the head of a block
+HEAD = 64  # bytes; what a block holds lies behind

@@ -1,0 +1,126 @@
+"""What can go wrong while regions run, and the errors for it.
+
+Native code returns the number of a failure; what it found stands in the memory of the call, at
+words that the failure names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from anydim.base.errors import DimError, InputError
+from anydim.runtime.checks import Check, failure
+from anydim.runtime.positions import Position, outside
+from anydim.runtime.signature import Signature
+
+
+class Words(Protocol):
+    """The memory of a call."""
+
+    def __getitem__(self, word: int, /) -> int: ...
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One thing that can go wrong; `dims` are the words of the dims that have values there.
+
+    kind: 'check' (shapes that came, or dims just found, against `signature`; `shapes` are the
+    words of the sizes of each tensor), 'found' (a dim outside its bounds, by data), 'given' (one
+    from outside), 'count' (more or fewer values than dims, at word `found`), 'position' (an index
+    that left its axis, at word `found`), 'memory' (there is none), 'slice' (a slice of a stack has
+    another shape than the stack; `shapes` are those of slice and stack), 'place' (the slice at
+    `found` is outside the stack whose size is in word `size`).
+    """
+
+    kind: str
+    signature: Signature
+    dims: Mapping[str, int] = field(default_factory=dict)
+    check: Check | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    position: Position | None = None
+    dim: str = ""
+    found: int = 0
+    size: int = 0
+
+
+def region_error(failed: Failure, words: Words, name: str) -> InputError:
+    """The error for a failure in a call of the program `name`."""
+    return _ERRORS[failed.kind](failed, words, name)
+
+
+def _dims(failed: Failure, words: Words) -> dict[str, int]:
+    return {dim: words[word] for dim, word in failed.dims.items()}
+
+
+def _shapes(failed: Failure, words: Words) -> list[tuple[int, ...]]:
+    return [tuple(words[word] for word in shape) for shape in failed.shapes]
+
+
+def _check(failed: Failure, words: Words, name: str) -> InputError:
+    assert failed.check is not None
+    dims = _dims(failed, words)
+    return failure(failed.check, failed.signature, _shapes(failed, words), dims)
+
+
+def _outside(failed: Failure, words: Words, name: str) -> InputError:
+    dim, value = failed.signature.box.dim(failed.dim), words[failed.dims[failed.dim]]
+    side, bound = ("below", dim.lo) if value < dim.lo else ("above", dim.hi)
+    return DimError(
+        f"{failed.signature.name}: dim '{dim.name}' is {value}, {side} its bound {bound}",
+        f"declared {dim}; {_TOLD[failed.kind]}",
+    )
+
+
+_TOLD = {
+    "found": "the data of the inputs gave this size; change them, or the bound",
+    "given": "what runs there takes fewer sizes than what is around it; change the input",
+}
+
+
+def _count(failed: Failure, words: Words, name: str) -> InputError:
+    return InputError(
+        f"{failed.signature.name}: {words[failed.found]} sizes came for the dims {failed.dim}",
+        "give one size for each dim",
+    )
+
+
+def _position(failed: Failure, words: Words, name: str) -> InputError:
+    assert failed.position is not None
+    return outside(failed.position, words[failed.found], name, _dims(failed, words))
+
+
+def _memory(failed: Failure, words: Words, name: str) -> InputError:
+    at = ", ".join(f"{dim} = {value}" for dim, value in _dims(failed, words).items())
+    where = f" at {at}" if at else ""
+    return DimError(f"{failed.signature.name}: not enough memory{where}", "use smaller inputs")
+
+
+def _slice(failed: Failure, words: Words, name: str) -> InputError:
+    came, expected = _shapes(failed, words)
+    return InputError(
+        f"{failed.signature.name}: a turn made a slice of shape {list(came)}, the turns before it "
+        f"slices of shape {list(expected)}",
+        "all slices that are stacked must have one shape",
+    )
+
+
+def _place(failed: Failure, words: Words, name: str) -> InputError:
+    return InputError(
+        f"{failed.signature.name}: slice {words[failed.found]} is outside of a stack of "
+        f"{words[failed.size]} slices",
+        "the turns must not leave it",
+    )
+
+
+_ERRORS = {
+    "check": _check,
+    "found": _outside,
+    "given": _outside,
+    "count": _count,
+    "position": _position,
+    "memory": _memory,
+    "slice": _slice,
+    "place": _place,
+}
