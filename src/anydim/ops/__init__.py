@@ -3,6 +3,7 @@
 from anydim.graph.operator import register
 from anydim.ops.library import scan
 from anydim.ops.records import RECORDS
+from anydim.ops.routines import ROUTINES
 
-for _record in (*scan(), *RECORDS):
+for _record in (*scan(), *RECORDS, *ROUTINES):
     register(_record)

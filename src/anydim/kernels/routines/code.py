@@ -1,0 +1,261 @@
+"""Loop IR written as Python: what stands in a `with` block becomes the body of a loop or a branch.
+
+    code = Code("last_positive", machine)
+    x, y = code.input("x0", float32), code.output("y0", int64)
+    n = code.size(length)
+    with code.range(code.start, code.stop) as row:
+        last = code.variable(-1)
+        with code.range(0, n) as i:
+            with code.when(x[row * n + i] > 0.0):
+                last.set(i)
+        y[row] = last()
+    launch = code.launch(parallel=rows, work=rows * length)
+
+A load, and a variable's value, is what it was at that place of the program: it is named there.
+Only in the condition of `code.loop` it is looked at anew before every turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from anydim.base.dtypes import DType, int64, uint8
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.routines.term import Like, Term, constant, iota
+from anydim.kernels.values import add
+from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify
+
+_LINE = 64  # bytes that scratch is aligned to
+
+
+class Variable:
+    """A register: `v()` is its value here, `v.set(x)` gives it another, `v += x` adds."""
+
+    def __init__(self, code: Code, name: str, kind: ir.Type) -> None:
+        self._code = code
+        self._name = name
+        self._kind = kind
+
+    def __call__(self) -> Term:
+        return self._code.frozen(ir.Get(self._kind, self._name))
+
+    def set(self, value: Like) -> None:
+        """The value from here on."""
+        wanted = value if isinstance(value, Term) else constant(value, self._kind.dtype)
+        self._code.emit(ir.Assign(self._name, wanted.spread(self._kind.lanes).value))
+
+    def __iadd__(self, value: Like) -> Variable:
+        self.set(self() + value)
+        return self
+
+
+class Buffer:
+    """Memory that holds elements of one type, from `base` on: `b[i]`, `b[i] = value`."""
+
+    def __init__(self, code: Code, name: str, dtype: DType, base: Term | None = None) -> None:
+        self._code = code
+        self._name = name
+        self._base = base
+        self.dtype = dtype
+
+    def part(self, start: Like) -> Buffer:
+        """The same memory counted from another element."""
+        return Buffer(self._code, self._name, self.dtype, self._place(start))
+
+    def _place(self, index: Like) -> Term:
+        place = index if isinstance(index, Term) else constant(index)
+        return place if self._base is None else Term(add(self._base.value, place.value))
+
+    def load(self, index: Like, lanes: int = 1, where: Term | None = None) -> Term:
+        """Elements from `index` on; lanes where `where` is false are 0 and not touched."""
+        mask = None if where is None else where.value
+        kind = ir.Type(self.dtype, lanes)
+        return self._code.frozen(ir.Load(kind, self._name, self._place(index).value, mask))
+
+    def gather(self, indices: Term, where: Term | None = None) -> Term:
+        """One element for each lane of `indices`."""
+        mask = None if where is None else where.value
+        kind = ir.Type(self.dtype, indices.lanes)
+        offsets = indices if self._base is None else self._base + indices
+        return self._code.frozen(ir.Gather(kind, self._name, offsets.value, mask))
+
+    def store(self, index: Like, value: Like, where: Term | None = None) -> None:
+        """Write the lanes of a value from `index` on, where `where` holds."""
+        mask = None if where is None else where.value
+        wanted = value if isinstance(value, Term) else constant(value, self.dtype)
+        if wanted.dtype != self.dtype:
+            raise InternalError(f"{wanted.dtype} is stored in '{self._name}' of {self.dtype}")
+        self._code.emit(ir.Store(self._name, self._place(index).value, wanted.value, mask))
+
+    def __getitem__(self, index: Like) -> Term:
+        return self.load(index)
+
+    def __setitem__(self, index: Like, value: Like) -> None:
+        self.store(index, value)
+
+
+class Code:
+    """A kernel that is being written."""
+
+    def __init__(self, name: str, machine: Machine, box: Box) -> None:
+        self.name = name
+        self.machine = machine
+        self.box = box
+        self.start = Term(ir.Var(ir.INDEX, "start"))
+        self.stop = Term(ir.Var(ir.INDEX, "stop"))
+        self._operands: dict[str, ir.Operand] = {}
+        self._sizes: dict[Size, str] = {}
+        self._scratch: Size = as_size(0)
+        self._blocks: list[list[ir.Step]] = [[]]
+        self._count = 0
+        self._looking = False
+
+    # ---- memory and sizes ----------------------------------------------------------------------
+
+    def input(self, name: str, dtype: DType) -> Buffer:
+        """A tensor that is only read."""
+        return self._operand(ir.Operand(name, dtype))
+
+    def output(self, name: str, dtype: DType) -> Buffer:
+        """A tensor that is written, and may be read."""
+        return self._operand(ir.Operand(name, dtype, written=True))
+
+    def _operand(self, operand: ir.Operand) -> Buffer:
+        if self._operands.setdefault(operand.name, operand) != operand:
+            raise InternalError(f"'{operand.name}' is used in two ways")
+        return Buffer(self, operand.name, operand.dtype)
+
+    def scratch(self, dtype: DType, count: Size | int) -> Buffer:
+        """Memory of the calling thread for `count` elements."""
+        base = self._scratch.divide_exactly(dtype.bytes)
+        assert base is not None
+        self._scratch = align_up(self._scratch + as_size(count) * dtype.bytes, _LINE)
+        return Buffer(self, "scratch", dtype, self.size(base))
+
+    def stack(self, dtype: DType, count: int) -> Buffer:
+        """A small local array."""
+        name = self._fresh("s")
+        self.emit(ir.Stack(name, dtype, count))
+        return Buffer(self, name, dtype)
+
+    def size(self, size: Size | int) -> Term:
+        """The value of a size expression."""
+        size = simplify(as_size(size), self.box)
+        if size.constant is not None:
+            return constant(size.constant)
+        return Term(ir.Var(ir.INDEX, self._sizes.setdefault(size, f"p{len(self._sizes)}")))
+
+    # ---- steps ---------------------------------------------------------------------------------
+
+    def emit(self, step: ir.Step) -> None:
+        self._blocks[-1].append(step)
+
+    def _fresh(self, letter: str) -> str:
+        self._count += 1
+        return f"{letter}{self._count}"
+
+    def let(self, value: Term) -> Term:
+        """Name a value that is used more than once."""
+        name = self._fresh("v")
+        self.emit(ir.Let(name, value.value))
+        return Term(ir.Var(value.value.type, name))
+
+    def frozen(self, value: ir.Value) -> Term:
+        """What memory or a register holds now; in a condition of `loop`, at each look at it."""
+        return Term(value) if self._looking else self.let(Term(value))
+
+    def variable(self, value: Like, dtype: DType = int64) -> Variable:
+        """A register and its first value."""
+        first = value if isinstance(value, Term) else constant(value, dtype)
+        name = self._fresh("r")
+        self.emit(ir.Declare(name, first.value))
+        return Variable(self, name, first.value.type)
+
+    @contextmanager
+    def _block(self) -> Iterator[list[ir.Step]]:
+        self._blocks.append([])
+        yield self._blocks[-1]
+        self._blocks.pop()
+
+    @contextmanager
+    def range(self, start: Like, stop: Like, step: int = 1) -> Iterator[Term]:
+        """A loop over start, start + step, ... below stop."""
+        low, high = (v if isinstance(v, Term) else constant(v) for v in (start, stop))
+        name = self._fresh("i")
+        with self._block() as body:
+            yield Term(ir.Var(ir.INDEX, name))
+        self.emit(ir.For(name, low.value, high.value, constant(step).value, tuple(body)))
+
+    @contextmanager
+    def loop(self, condition: Callable[[], Term]) -> Iterator[None]:
+        """A loop as long as a condition holds."""
+        self._looking = True
+        again = condition()
+        self._looking = False
+        with self._block() as body:
+            yield
+        self.emit(ir.While(again.value, tuple(body)))
+
+    @contextmanager
+    def when(self, condition: Term) -> Iterator[None]:
+        """What happens where a condition holds."""
+        with self._block() as body:
+            yield
+        self.emit(ir.If(condition.value, tuple(body)))
+
+    @contextmanager
+    def otherwise(self) -> Iterator[None]:
+        """What happens where the condition of the `when` just before does not hold."""
+        last = self._blocks[-1].pop()
+        assert isinstance(last, ir.If) and not last.otherwise
+        with self._block() as body:
+            yield
+        self.emit(ir.If(last.condition, last.then, tuple(body)))
+
+    def sweep(
+        self, start: Like, stop: Term, lanes: int, body: Callable[[Term, Term | None], None]
+    ) -> None:
+        """`body(index of lane 0, mask)` for whole vectors (no mask), then for what is left."""
+        low = start if isinstance(start, Term) else constant(start)
+        whole = self.let(low + ((stop - low) & -lanes))
+        with self.range(low, whole, lanes) as i:
+            body(i, None)
+        if lanes > 1:
+            with self.when(whole < stop):
+                body(whole, iota(lanes) < self.let(stop - whole))
+
+    # ---- the whole -----------------------------------------------------------------------------
+
+    def launch(
+        self, parallel: Size | int, work: Size | int, grain: int = 1, reason: str = ""
+    ) -> Launch:
+        """The launch of the kernel over 0:parallel; `work` estimates the elements it touches."""
+        operands = tuple(self._operands.values())
+        main = ir.Function(
+            "main",
+            (
+                *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
+                *(ir.Scalar(name) for name in self._sizes.values()),
+                ir.Scalar("start"),
+                ir.Scalar("stop"),
+                ir.Pointer("scratch", uint8),
+            ),
+            tuple(self._blocks[0]),
+        )
+        widest = max((operand.dtype.bytes for operand in operands), default=1)
+        return Launch(
+            kernel=named_kernel(self.name, operands, self._sizes.values(), (main,)),
+            arguments=tuple(Argument(operand.name) for operand in operands),
+            sizes=tuple(self._sizes),
+            parallel=simplify(as_size(parallel), self.box),
+            grain=grain,
+            scratch=simplify(maximum(self._scratch, 0), self.box),
+            flops=as_size(work),
+            moved=as_size(work) * widest,
+            schedule=f"{self.name}()",
+            reason=reason or "a routine",
+        )

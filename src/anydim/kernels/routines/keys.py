@@ -1,0 +1,35 @@
+"""The order of elements as that of unsigned integers of the same width.
+
+NaN is the largest, as numpy sorts it, and equals itself; -0.0 equals 0.0.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import DTYPES, DType, boolean, uint8
+from anydim.kernels.routines.term import Term, apply, select
+
+
+def key_type(dtype: DType) -> DType:
+    """The unsigned type that holds the keys of an element type."""
+    return uint8 if dtype == boolean else DTYPES[f"uint{dtype.bits}"]
+
+
+def order_key(x: Term, descending: bool = False) -> Term:
+    """Unsigned integers that compare as the elements do, or the other way round."""
+    key = _ascending(x)
+    return ~key if descending else key
+
+
+def _ascending(x: Term) -> Term:
+    dtype, wide = x.dtype, key_type(x.dtype)
+    if dtype == boolean:
+        return x.as_(uint8)
+    if dtype.kind == "uint":
+        return x
+    top = 1 << (dtype.bits - 1)
+    if dtype.kind == "int":
+        return x.bits(wide) ^ top
+    signed = (x + 0.0).bits(DTYPES[f"int{dtype.bits}"])  # -0.0 + 0.0 is 0.0
+    spread = (signed >> (dtype.bits - 1)).bits(wide)  # all ones below zero
+    key = signed.bits(wide) ^ (spread | top)
+    return select(apply("isnan", x), 2 * top - 1, key)

@@ -1,0 +1,198 @@
+"""Sorting few long rows: each is cut into parts that are counted and moved in parallel.
+
+For each digit of the keys there is a launch in which every part counts its digits, and one in
+which every part moves its pairs to where all counts say they go (as in `radix.py`, and as stable).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType, int64, uint32
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.keys import key_type
+from anydim.kernels.routines.radix import VALUES, Pairs, clear, digit_of, digits, taken
+from anydim.kernels.routines.rows import Rows, fill_pairs
+from anydim.kernels.routines.term import Term, constant, select, smaller
+from anydim.lang.tree import Tensor, TensorType
+from anydim.sizes import Box, Size, ceil_div, minimum, simplify
+
+LONG = 1 << 16  # elements of a row from which on it is cut
+MANY = 8  # rows that keep the threads busy without that
+PARTS = 16  # at most
+PART = 1 << 15  # elements of a part, at least about
+KEYS, INDICES, COUNTS, BEGINS = "keys", "indices", "counts", "begins"
+
+
+def wanted(rows: Rows, box: Box) -> Size:
+    """1 where rows are cut into parts, else 0."""
+    long, few = minimum(1, rows.length // LONG), 1 - minimum(1, rows.count // MANY)
+    return simplify(long * few, box)
+
+
+@dataclass(frozen=True)
+class ParallelSort:
+    """The launches that sort the rows of x0 and the temporaries they need, where `wanted` is 1.
+
+    Afterwards the pairs of row r stand in KEYS and INDICES, from `begin` on.
+    """
+
+    name: str
+    dtype: DType
+    rows: Rows
+    descending: bool
+    box: Box
+    machine: Machine
+
+    @property
+    def wanted(self) -> Size:
+        return wanted(self.rows, self.box)
+
+    @property
+    def parts(self) -> Size:
+        return minimum(PARTS, 1 + self.rows.length // PART)
+
+    @property
+    def parallel(self) -> Size:
+        return self.rows.count * self.parts * self.wanted
+
+    @property
+    def passes(self) -> int:
+        return digits(key_type(self.dtype))
+
+    def temporaries(self) -> tuple[Tensor, ...]:
+        rows = self.rows.count * self.wanted
+        places = rows * self.rows.length * 2
+        return tuple(
+            Tensor(name, TensorType(dtype, (simplify(size, self.box),)))
+            for name, dtype, size in (
+                (KEYS, key_type(self.dtype), places),
+                (INDICES, uint32, places),
+                (COUNTS, uint32, rows * self.parts * VALUES),
+                (BEGINS, int64, rows * (self.passes + 1)),
+            )
+        )
+
+    def launches(self) -> tuple[Launch, ...]:
+        found = [self._fill()]
+        for number in range(self.passes):
+            if number:
+                found.append(self._count(number))
+            found.append(self._move(number))
+        return tuple(found)
+
+    # ---- what a part is ------------------------------------------------------------------------
+
+    def place(self, code: Code, item: Term) -> tuple[Term, Term, Term, Term]:
+        """Row and part of a parallel item, and the elements low ... high of the part."""
+        parts, length = code.size(self.parts), code.size(self.rows.length)
+        row, part = code.let(item // parts), code.let(item % parts)
+        low = code.let(part * code.size(ceil_div(self.rows.length, self.parts)))
+        high = code.let(smaller(low + code.size(ceil_div(self.rows.length, self.parts)), length))
+        return row, part, low, high
+
+    def pairs(self, code: Code, row: Term) -> Pairs:
+        """The pairs of a row."""
+        counts = code.output(COUNTS, uint32)
+        keys, indices = code.output(KEYS, key_type(self.dtype)), code.output(INDICES, uint32)
+        return Pairs(keys, indices, counts).part(code.let(row * code.size(2 * self.rows.length)))
+
+    def begin(self, code: Code, row: Term) -> Term:
+        """Where the sorted pairs of a row begin."""
+        return code.output(BEGINS, int64)[row * (self.passes + 1) + self.passes]
+
+    # ---- launches ------------------------------------------------------------------------------
+
+    def _code(self, step: str) -> Code:
+        return Code(f"{self.name}_{step}", self.machine, self.box)
+
+    def launch(self, code: Code, reason: str) -> Launch:
+        """A launch over all parts of all rows."""
+        work = self.rows.count * self.rows.length * self.wanted
+        return code.launch(self.parallel, work, 1, reason)
+
+    def _fill(self) -> Launch:
+        """Keys and indices, and the counts of the first digit."""
+        code = self._code("keys")
+        x, begins = code.input("x0", self.dtype), code.output(BEGINS, int64)
+        with code.range(code.start, code.stop) as item:
+            row, part, low, high = self.place(code, item)
+            pairs = self.pairs(code, row)
+            source = x.part(self.rows.start(code, row))
+            count = code.let(high - low)
+            fill_pairs(code, source, self.rows.stride(code), low, count, pairs, self.descending)
+            self._count_part(code, pairs, item, low, high, constant(0), 0)
+            with code.when(part.equals(0)):
+                begins[row * (self.passes + 1)] = 0
+        return self.launch(code, "keys of the parts of long rows")
+
+    def _count(self, number: int) -> Launch:
+        """The counts of a digit."""
+        code = self._code("count")
+        begins = code.output(BEGINS, int64)
+        with code.range(code.start, code.stop) as item:
+            row, _, low, high = self.place(code, item)
+            begin = begins[row * (self.passes + 1) + number]
+            self._count_part(code, self.pairs(code, row), item, low, high, begin, number)
+        return self.launch(code, "how often each digit occurs in each part")
+
+    def _count_part(
+        self, code: Code, pairs: Pairs, item: Term, low: Term, high: Term, begin: Term, number: int
+    ) -> None:
+        counts = pairs.counts.part(code.let(item * VALUES))
+        clear(code, counts, VALUES)
+        with code.range(low, high) as i:
+            digit = code.let(digit_of(pairs.keys[begin + i], number))
+            counts[digit] = counts[digit] + 1
+
+    def _move(self, number: int) -> Launch:
+        """Every part moves its pairs, unless all keys of the row have the same digit."""
+        code = self._code("move")
+        begins = code.output(BEGINS, int64)
+        places, totals = code.stack(uint32, VALUES), code.stack(uint32, VALUES)
+        length = code.size(self.rows.length)
+        with code.range(code.start, code.stop) as item:
+            row, part, low, high = self.place(code, item)
+            pairs = self.pairs(code, row)
+            state = code.let(row * (self.passes + 1) + number)
+            begin = begins[state]
+            self._first_places(code, pairs.counts, row, part, places, totals)
+            alike = self._alike(code, totals, length)
+            target = code.let(select(alike, begin, length - begin))
+            with code.when(~alike), code.range(low, high) as i:
+                key = pairs.keys[begin + i]
+                place = taken(code, places, digit_of(key, number))
+                pairs.put(target + place, key, pairs.indices[begin + i])
+            with code.when(part.equals(0)):
+                begins[state + 1] = target
+        return self.launch(code, "pairs move to the places of a digit")
+
+    def _first_places(
+        self, code: Code, counts: Buffer, row: Term, part: Term, places: Buffer, totals: Buffer
+    ) -> None:
+        """Where each digit of a part goes first, and how often it occurs in the whole row."""
+        lanes = code.machine.lanes(uint32)
+        none = constant(0, uint32, lanes)
+        clear(code, places, VALUES)
+        clear(code, totals, VALUES)
+        parts = code.size(self.parts)
+        with code.range(0, parts) as other:
+            own = counts.part(code.let((row * parts + other) * VALUES))
+            with code.range(0, VALUES, lanes) as v:
+                found = own.load(v, lanes)
+                totals[v] = totals.load(v, lanes) + found
+                places[v] = places.load(v, lanes) + select(other < part, found, none)
+        before = code.variable(0, uint32)
+        with code.range(0, VALUES) as v:
+            places[v] = places[v] + before()
+            before += totals[v]
+
+    def _alike(self, code: Code, totals: Buffer, length: Term) -> Term:
+        """Whether one value has all."""
+        lanes = code.machine.lanes(uint32)
+        most = code.variable(constant(0, uint32, lanes))
+        with code.range(0, VALUES, lanes) as v:
+            found = totals.load(v, lanes)
+            most.set(select(found > most(), found, most()))
+        return code.let(most().combined("max").as_(int64).equals(length))

@@ -1,0 +1,153 @@
+"""Sorting keys together with indices: stable, in time linear in their number.
+
+Least significant digit first, a byte at a time (D. Knuth, The Art of Computer Programming 3,
+5.2.5). A digit that is the same in all keys costs nothing. Few keys are sorted by insertion.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType, int64, uint32
+from anydim.kernels.routines.code import Buffer, Code, Variable
+from anydim.kernels.routines.term import Like, Term, constant
+from anydim.sizes import Size
+
+DIGIT = 8  # bits
+VALUES = 1 << DIGIT  # of a digit
+FEW = 32  # keys that insertion sorts faster
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Keys with the indices they belong to, twice as many places as pairs, and counters.
+
+    Indices are uint32: a row has less than 2^32 elements.
+    """
+
+    keys: Buffer
+    indices: Buffer
+    counts: Buffer
+
+    @staticmethod
+    def scratch(code: Code, dtype: DType, most: Size) -> Pairs:
+        """Room for `most` pairs in the memory of a thread."""
+        return Pairs(
+            code.scratch(dtype, 2 * most),
+            code.scratch(uint32, 2 * most),
+            counters(code, dtype),
+        )
+
+    def part(self, start: Like) -> Pairs:
+        """The pairs counted from another one; the counters are the same."""
+        return Pairs(self.keys.part(start), self.indices.part(start), self.counts)
+
+    def put(self, place: Like, key: Term, index: Term, where: Term | None = None) -> None:
+        """Store a pair."""
+        self.keys.store(place, key, where)
+        self.indices.store(place, index, where)
+
+    def move(self, source: Like, target: Like) -> None:
+        """Copy a pair from one place to another."""
+        self.put(target, self.keys[source], self.indices[source])
+
+
+def counters(code: Code, dtype: DType) -> Buffer:
+    """A counter for each value of each digit of keys of this type."""
+    return code.scratch(uint32, VALUES * digits(dtype))
+
+
+def digits(dtype: DType) -> int:
+    """How many digits a key has."""
+    return max(1, dtype.bits // DIGIT)
+
+
+def digit_of(key: Term, number: int) -> Term:
+    """A digit of a key, as an index; 0 is the least significant."""
+    shifted = key >> (DIGIT * number) if number else key
+    return (shifted & (VALUES - 1)).as_(uint32).as_(int64)
+
+
+def sort(code: Code, pairs: Pairs, count: Term) -> Term:
+    """Sort the first `count` pairs by key, ties in the order they have; says where they begin.
+
+    Places count ... 2 * count are used too: the pairs end at 0 or at `count`.
+    """
+    begin = code.variable(0)
+    with code.when(count <= FEW):
+        sort_by_insertion(code, pairs, count)
+    with code.otherwise():
+        _count_digits(code, pairs, count)
+        for number in range(digits(pairs.keys.dtype)):
+            _pass(code, pairs, count, number, begin)
+    return begin()
+
+
+def sort_by_insertion(code: Code, pairs: Pairs, count: Term) -> None:
+    """Sort the first `count` pairs in place."""
+    with code.range(1, count) as i:
+        insert(code, pairs, i, pairs.keys[i], pairs.indices[i])
+
+
+def insert(code: Code, pairs: Pairs, end: Term, key: Term, index: Term) -> None:
+    """Put a pair among the sorted pairs before `end`, after equal ones; they move up by one."""
+    hole = code.variable(end)
+
+    def larger_before() -> Term:
+        some = hole() > 0
+        return some & (pairs.keys.load(hole() - 1, where=some) > key)
+
+    with code.loop(larger_before):
+        pairs.move(hole() - 1, hole())
+        hole.set(hole() - 1)
+    pairs.put(hole(), key, index)
+
+
+def _count_digits(code: Code, pairs: Pairs, count: Term) -> None:
+    """How often each value of each digit occurs."""
+    passes = digits(pairs.keys.dtype)
+    clear(code, pairs.counts, passes * VALUES)
+    with code.range(0, count) as i:
+        key = pairs.keys[i]
+        for number in range(passes):
+            place = code.let(digit_of(key, number) + number * VALUES)
+            pairs.counts[place] = pairs.counts[place] + 1
+
+
+def clear(code: Code, counts: Buffer, length: int) -> None:
+    """Zeros in the first `length` counters, a multiple of VALUES."""
+    lanes = code.machine.lanes(counts.dtype)
+    with code.range(0, length, lanes) as i:
+        counts[i] = constant(0, counts.dtype, lanes)
+
+
+def _pass(code: Code, pairs: Pairs, count: Term, number: int, begin: Variable) -> None:
+    """Order by one digit, unless all keys have the same."""
+    counts = pairs.counts.part(number * VALUES)
+    first = digit_of(pairs.keys[begin()], number)
+    with code.when(counts[first].as_(int64).differs(count)):
+        running_totals(code, counts)
+        source = begin()
+        target = code.let(count - source)
+        with code.range(0, count) as i:
+            key = pairs.keys[source + i]
+            place = taken(code, counts, digit_of(key, number))
+            pairs.put(target + place, key, pairs.indices[source + i])
+        begin.set(target)
+
+
+def running_totals(code: Code, counts: Buffer) -> None:
+    """Each of VALUES counters becomes the sum of those before it."""
+    total = code.variable(0, counts.dtype)
+    with code.range(0, VALUES) as value:
+        own = counts[value]
+        counts[value] = total()
+        total += own
+
+
+def taken(code: Code, counts: Buffer, digit: Term) -> Term:
+    """The next place of a digit, which is then taken."""
+    digit = code.let(digit)
+    place = counts[digit]
+    counts[digit] = place + 1
+    return place.as_(int64)

@@ -1,0 +1,174 @@
+"""Values of loop IR with Python's operators: `(a + 1) * b < c` instead of nested `ir.Op`s.
+
+Plain numbers take the type of what they meet, scalars meet vectors in every lane. Comparisons are
+`<`, `<=`, `>`, `>=`, `a.equals(b)`, `a.differs(b)`; flags combine by `&`, `|`, `~`.
+"""
+
+from __future__ import annotations
+
+from typing import Union
+
+from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.values import convert, number, operate, splat
+
+Like = Union["Term", int, float, bool]
+_UNSIGNED = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor", "bit_not": "not"}  # of flags
+
+
+class Term:
+    """A value of the loop IR."""
+
+    __slots__ = ("value",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, value: ir.Value) -> None:
+        self.value = value
+
+    @property
+    def dtype(self) -> DType:
+        return self.value.type.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.value.type.lanes
+
+    def like(self, other: Like) -> Term:
+        """Another value as one of this type: numbers become constants."""
+        return other if isinstance(other, Term) else Term(number(self.dtype, other))
+
+    # ---- arithmetic ----------------------------------------------------------------------------
+
+    def __add__(self, other: Like) -> Term:
+        return apply("add", self, self.like(other))
+
+    def __radd__(self, other: Like) -> Term:
+        return apply("add", self.like(other), self)
+
+    def __sub__(self, other: Like) -> Term:
+        return apply("sub", self, self.like(other))
+
+    def __rsub__(self, other: Like) -> Term:
+        return apply("sub", self.like(other), self)
+
+    def __mul__(self, other: Like) -> Term:
+        return apply("mul", self, self.like(other))
+
+    def __rmul__(self, other: Like) -> Term:
+        return apply("mul", self.like(other), self)
+
+    def __truediv__(self, other: Like) -> Term:
+        return apply("div", self, self.like(other))
+
+    def __floordiv__(self, other: Like) -> Term:
+        return apply("floordiv", self, self.like(other))
+
+    def __mod__(self, other: Like) -> Term:
+        return apply("mod", self, self.like(other))
+
+    def __lshift__(self, other: Like) -> Term:
+        return apply("shift_left", self, self.like(other))
+
+    def __rshift__(self, other: Like) -> Term:
+        return apply("shift_right", self, self.like(other))
+
+    def __and__(self, other: Like) -> Term:
+        return apply("bit_and", self, self.like(other))
+
+    def __or__(self, other: Like) -> Term:
+        return apply("bit_or", self, self.like(other))
+
+    def __xor__(self, other: Like) -> Term:
+        return apply("bit_xor", self, self.like(other))
+
+    def __invert__(self) -> Term:
+        return apply("bit_not", self)
+
+    # ---- comparisons ---------------------------------------------------------------------------
+
+    def __lt__(self, other: Like) -> Term:
+        return apply("less", self, self.like(other))
+
+    def __le__(self, other: Like) -> Term:
+        return apply("less_equal", self, self.like(other))
+
+    def __gt__(self, other: Like) -> Term:
+        return apply("greater", self, self.like(other))
+
+    def __ge__(self, other: Like) -> Term:
+        return apply("greater_equal", self, self.like(other))
+
+    def equals(self, other: Like) -> Term:
+        return apply("equal", self, self.like(other))
+
+    def differs(self, other: Like) -> Term:
+        return apply("not_equal", self, self.like(other))
+
+    def __bool__(self) -> bool:
+        raise InternalError("loop IR is not decided in Python: use code.when")
+
+    # ---- other forms of it ---------------------------------------------------------------------
+
+    def as_(self, dtype: DType) -> Term:
+        """Converted, as numpy's astype does it."""
+        return Term(convert(self.value, dtype))
+
+    def bits(self, dtype: DType) -> Term:
+        """The same bits as another type of that width."""
+        if dtype == self.dtype:
+            return self
+        return Term(ir.Bitcast(ir.Type(dtype, self.lanes), self.value))
+
+    def spread(self, lanes: int) -> Term:
+        """In every lane."""
+        return Term(splat(self.value, lanes))
+
+    def lane(self, number: int) -> Term:
+        return Term(ir.Extract(ir.Type(self.dtype), self.value, number))
+
+    def combined(self, function: str) -> Term:
+        """All lanes by 'add', 'mul', 'min' or 'max'."""
+        return Term(ir.Reduce(ir.Type(self.dtype), function, self.value))
+
+    @property
+    def any(self) -> Term:
+        """Whether a flag holds in some lane."""
+        return self if self.lanes == 1 else self.combined("max")
+
+
+def apply(function: str, *arguments: Term) -> Term:
+    """A function of `lang/functions.py`, or 'fma', lane by lane."""
+    if arguments[-1].dtype == boolean:
+        function = _UNSIGNED.get(function, function)
+    lanes = max(argument.lanes for argument in arguments)
+    return Term(operate(function, *(splat(argument.value, lanes) for argument in arguments)))
+
+
+def select(condition: Term, yes: Like, no: Like) -> Term:
+    """`yes` where the condition holds, else `no`; one of them must be a Term."""
+    kind = yes if isinstance(yes, Term) else no
+    assert isinstance(kind, Term)
+    return apply("select", condition, kind.like(yes), kind.like(no))
+
+
+def smaller(left: Term, right: Like) -> Term:
+    return apply("min", left, left.like(right))
+
+
+def larger(left: Term, right: Like) -> Term:
+    return apply("max", left, left.like(right))
+
+
+def constant(value: int | float | bool, dtype: DType = int64, lanes: int = 1) -> Term:
+    return Term(number(dtype, value, lanes))
+
+
+def iota(lanes: int, dtype: DType = int64) -> Term:
+    """0, 1, 2, ... one for each lane."""
+    return Term(ir.Iota(ir.Type(dtype, lanes)))
+
+
+def shuffle(left: Term, right: Term, lanes: tuple[int, ...]) -> Term:
+    """Lanes picked from left (0..n-1) and right (n..2n-1)."""
+    return Term(ir.Shuffle(ir.Type(left.dtype, len(lanes)), left.value, right.value, lanes))

@@ -1,0 +1,310 @@
+"""The k largest or smallest elements along an axis, in order, with their places.
+
+A row is read once: vectors of elements are compared with the worst element kept so far, and only
+what may be better is looked at. A small k is kept in order by insertion. For a large one, what is
+better gathers in a buffer that is sorted when it is full; then the best k of it stay. Either takes
+time linear in the row. Few long rows are cut into parts, and the best of the parts sorted.
+
+NaN is the largest, as in numpy's order; of equal elements the first is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy
+
+from anydim.base.dtypes import DType, boolean, int64, uint32
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines import radix
+from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
+from anydim.kernels.routines.code import Buffer, Code, Variable
+from anydim.kernels.routines.keys import key_type, order_key
+from anydim.kernels.routines.parallel_sort import MANY
+from anydim.kernels.routines.radix import Pairs, insert
+from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, lanes_of
+from anydim.kernels.routines.sort import order
+from anydim.kernels.routines.term import Term, constant, smaller
+from anydim.lang.tree import Tensor, TensorType
+from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, simplify
+
+SMALL = 24  # elements that are kept in order by insertion
+EXTRA = 256  # places of the buffer beyond 2 k
+VECTORS = 4  # that are compared at once
+PARTS, PART = 16, 1 << 15  # of a long row at most; elements of a part at least
+
+
+def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
+    expect_inputs("top_k", types, 1, 1)
+    expect_ordered("top_k", types[0])
+    axis = axis_of("top_k", attributes["axis"], types[0].rank)
+    shape = list(types[0].shape)
+    shape[axis] = as_size(attributes["k"])
+    return TensorType(types[0].dtype, tuple(shape)), TensorType(int64, tuple(shape))
+
+
+def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
+    length = types[0].shape[axis_of("top_k", attributes["axis"], types[0].rank)]
+    k = as_size(attributes["k"])
+    return (
+        Guard(as_size(0), "<=", k, "top_k: k is 0 or more"),
+        Guard(k, "<=", length, "top_k: k is at most the size of the axis"),
+        *fitting("top_k", length, box),
+    )
+
+
+def evaluate(
+    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
+) -> tuple[numpy.ndarray, ...]:
+    axis, k = attributes["axis"], as_size(attributes["k"]).evaluate(sizes)
+    places = order(arrays[0], axis, attributes["largest"]).take(range(k), axis)
+    return numpy.take_along_axis(arrays[0], places, axis), places
+
+
+def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
+    axis = axis_of("top_k", attributes["axis"], types[0].rank)
+    k = simplify(as_size(attributes["k"]), box)
+    rows = Rows.of(types[0], axis)
+    results = Rows(rows.outer, k, rows.inner)
+    top = TopK(types[0].dtype, bool(attributes["largest"]), rows, results, box, machine)
+    if top.wanted.constant == 0:
+        return Steps((top.short(),))
+    launches = (top.short(),) if top.wanted.constant is None else ()
+    return Steps((*launches, top.parts_of_long(), top.join()), top.temporaries())
+
+
+@dataclass(frozen=True)
+class TopK:
+    """The rows of the input and of the results, and what is asked."""
+
+    dtype: DType
+    largest: bool
+    rows: Rows
+    results: Rows
+    box: Box
+    machine: Machine
+
+    @property
+    def k(self) -> Size:
+        return self.results.length
+
+    @property
+    def parts(self) -> Size:
+        return minimum(PARTS, self.rows.length // maximum(PART, 2 * self.k))
+
+    @property
+    def wanted(self) -> Size:
+        """1 where rows are cut into parts, else 0."""
+        few = 1 - minimum(1, self.rows.count // MANY)
+        return simplify(minimum(1, self.parts // 2) * few, self.box)
+
+    @property
+    def room(self) -> Size:
+        """Elements that the buffer holds before it is sorted."""
+        return minimum(2 * self.k + EXTRA, self.rows.length)
+
+    def short(self) -> Launch:
+        """Row after row."""
+        code = Code("top_k", self.machine, self.box)
+        best = _Best(code, self, self.room * (1 - self.wanted))
+        with code.range(code.start, code.stop) as row:
+            start = self.rows.start(code, row)
+            x = code.input("x0", self.dtype).part(start)
+            best.find(x, constant(0), code.size(self.rows.length))
+            self._results(code, row, x, best.pairs.part(best.begin()))
+        work = self.rows.count * self.rows.length
+        return code.launch(self.rows.count * (1 - self.wanted), work, 1, "the best of each row")
+
+    def _results(self, code: Code, row: Term, x: Buffer, pairs: Pairs) -> None:
+        start = self.results.start(code, row)
+        values, places = (
+            code.output(name, dtype).part(start)
+            for name, dtype in (("y0", self.dtype), ("y1", int64))
+        )
+        stride = self.rows.stride(code)
+        with code.range(0, code.size(self.k)) as i:
+            found = code.let(pairs.indices[i].as_(int64))
+            values[i * stride] = x[found * stride]
+            places[i * stride] = found
+
+    # ---- long rows -----------------------------------------------------------------------------
+
+    def temporaries(self) -> tuple[Tensor, ...]:
+        """Pairs of the best of all parts of a row, twice the places."""
+        places = simplify(self.rows.count * self.parts * self.k * 2 * self.wanted, self.box)
+        return (
+            Tensor("keys", TensorType(key_type(self.dtype), (places,))),
+            Tensor("indices", TensorType(uint32, (places,))),
+        )
+
+    def _pairs(self, code: Code, row: Term, counts: Buffer) -> Pairs:
+        keys = code.output("keys", key_type(self.dtype))
+        block = code.let(row * code.size(2 * self.parts * self.k))
+        return Pairs(keys, code.output("indices", uint32), counts).part(block)
+
+    def parts_of_long(self) -> Launch:
+        """The best of each part."""
+        code = Code("top_k_parts", self.machine, self.box)
+        best = _Best(code, self, self.room * self.wanted)
+        parts, length, k = (code.size(s) for s in (self.parts, self.rows.length, self.k))
+        with code.range(code.start, code.stop) as item:
+            row, part = code.let(item // parts), code.let(item % parts)
+            x = code.input("x0", self.dtype).part(self.rows.start(code, row))
+            low, high = (code.let((part + n) * length // parts) for n in (0, 1))
+            best.find(x, low, high)
+            found = best.pairs.part(best.begin())
+            target = self._pairs(code, row, best.pairs.counts).part(code.let(part * k))
+            with code.range(0, k) as i:
+                target.put(i, found.keys[i], found.indices[i])
+        parallel = self.rows.count * self.parts * self.wanted
+        work = self.rows.count * self.rows.length
+        return code.launch(parallel, work, 1, "the best of each part of a long row")
+
+    def join(self) -> Launch:
+        """The best of all parts."""
+        code = Code("top_k_join", self.machine, self.box)
+        counts = radix.counters(code, key_type(self.dtype))
+        with code.range(code.start, code.stop) as row:
+            pairs = self._pairs(code, row, counts)
+            begin = radix.sort(code, pairs, code.size(self.parts * self.k))
+            x = code.input("x0", self.dtype).part(self.rows.start(code, row))
+            self._results(code, row, x, pairs.part(begin))
+        work = self.rows.count * self.parts * self.k
+        return code.launch(self.rows.count * self.wanted, work, 1, "the best of all parts")
+
+
+class _Best:
+    """Finds the best k of a stretch of a row; then they stand in `pairs`, from `begin` on."""
+
+    def __init__(self, code: Code, top: TopK, room: Size) -> None:
+        self.code = code
+        self.top = top
+        self.k = code.size(top.k)
+        self.lanes = lanes_of(code, top.dtype)
+        self.pairs = Pairs.scratch(code, key_type(top.dtype), room + VECTORS * self.lanes)
+        self.room = code.size(top.room)
+        self.copy = None
+        if not top.rows.contiguous:
+            self.copy = code.scratch(top.dtype, top.rows.length)
+
+    def find(self, x: Buffer, low: Term, high: Term) -> None:
+        """Among elements low ... high of the row that starts at x[0]."""
+        code = self.code
+        self.begin = code.variable(0)
+        self.worst_key = code.variable(0, self.pairs.keys.dtype)
+        self.worst = code.variable(0, self.top.dtype)
+        if self.copy is not None:
+            x = self._copied(x, low, high)
+        with code.when(self.k > 0):
+            if self.top.k.constant is not None:
+                self._insert(x, low, high) if self._small else self._gather(x, low, high)
+                return
+            with code.when(self.k <= SMALL):
+                self._insert(x, low, high)
+            with code.otherwise():
+                self._gather(x, low, high)
+
+    @property
+    def _small(self) -> bool:
+        return self.top.k.constant is not None and self.top.k.constant <= SMALL
+
+    def _copied(self, x: Buffer, low: Term, high: Term) -> Buffer:
+        """The elements of the row side by side."""
+        assert self.copy is not None
+        stride = self.top.rows.stride(self.code)
+        with self.code.range(low, high) as i:
+            self.copy[i] = x[i * stride]
+        return self.copy
+
+    def _key(self, x: Buffer, i: Term) -> Term:
+        return self.code.let(order_key(x[i], self.top.largest))
+
+    def _promising(self, x: Buffer, i: Term) -> Term:
+        """Whether some element of a vector may be better than the worst that is kept."""
+        elements, worst = x.load(i, self.lanes), self.worst()
+        return ~(elements <= worst if self.top.largest else elements >= worst)
+
+    # ---- a small k -----------------------------------------------------------------------------
+
+    def _insert(self, x: Buffer, low: Term, high: Term) -> None:
+        code, pairs = self.code, self.pairs
+        full = code.let(low + self.k)
+        with code.range(low, full) as i:
+            insert(code, pairs, code.let(i - low), self._key(x, i), i.as_(uint32))
+        self._set_worst(x)
+
+        def consider(i: Term) -> None:
+            key = self._key(x, i)
+            with code.when(key < self.worst_key()):
+                insert(code, pairs, code.let(self.k - 1), key, i.as_(uint32))
+                self._set_worst(x)
+
+        block = VECTORS * self.lanes
+        whole = code.let(full + (high - full & -block))
+        with code.range(full, whole, block) as i, self._promising_vectors(x, i) as j:
+            end = j + self.lanes
+            with code.range(j, end) as e:
+                consider(e)
+        with code.range(whole, high) as e:
+            consider(e)
+
+    @contextmanager
+    def _promising_vectors(self, x: Buffer, i: Term) -> Iterator[Term]:
+        """The vectors of a block that hold something promising, by their first element."""
+        code, found = self.code, self._promising(x, i)
+        for number in range(1, VECTORS):
+            found = found | self._promising(x, i + number * self.lanes)
+        end = i + VECTORS * self.lanes
+        with code.when(found.any), code.range(i, end, self.lanes) as j:  # noqa: SIM117
+            with code.when(self._promising(x, j).any):
+                yield j
+
+    def _set_worst(self, x: Buffer) -> None:
+        """What an element must beat from now on: the last of the k kept."""
+        last = self.code.let(self.begin() + self.k - 1)
+        self.worst_key.set(self.pairs.keys[last])
+        self.worst.set(x[self.pairs.indices[last].as_(int64)])
+
+    # ---- a large k -----------------------------------------------------------------------------
+
+    def _gather(self, x: Buffer, low: Term, high: Term) -> None:
+        code, pairs = self.code, self.pairs
+        count = code.variable(smaller(high - low, self.room))
+        following = code.variable(low + count())
+        fill_pairs(code, x, constant(1), low, count(), pairs.part(0 - low), self.top.largest)
+        more = code.variable(True, boolean)
+        with code.loop(lambda: more()):
+            self.begin.set(radix.sort(code, pairs, count()))
+            more.set(following() < high)
+            with code.when(more()):
+                self._set_worst(x)
+                with code.when(self.begin() > 0), code.range(0, self.k) as i:
+                    pairs.move(self.begin() + i, i)
+                self.begin.set(0)
+                count.set(self.k)
+                self._scan(x, high, count, following)
+
+    def _scan(self, x: Buffer, high: Term, count: Variable, following: Variable) -> None:
+        """Append what is better, until the buffer is full or the row ends."""
+        code, block = self.code, VECTORS * self.lanes
+        room = self.room
+        with code.loop(lambda: (following() < high) & (count() <= room)):
+            i = following()
+            with code.when(i + block <= high), self._promising_vectors(x, i) as j:
+                self._append(x, j, j + self.lanes, count)
+            with code.otherwise():
+                self._append(x, i, high, count)
+            following.set(i + block)
+
+    def _append(self, x: Buffer, low: Term, high: Term, count: Variable) -> None:
+        """Every element is written; those that are not better are written over."""
+        with self.code.range(low, high) as i:
+            key = self._key(x, i)
+            self.pairs.put(count(), key, i.as_(uint32))
+            count += (key < self.worst_key()).as_(int64)
+
+
+TOP_K = Routine(infer, evaluate, lower, guards)
