@@ -1,0 +1,220 @@
+"""The template of ordered steps: loops, branches and writes of parts, as one kernel.
+
+The loops run as the text says. Threads share a range along which nothing crosses from part to part,
+where there is one: each does all turns of the loops for its part. Lanes run along the axis of each
+write that goes through neighbours in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed
+from anydim.kernels.elements import SizeParameters
+from anydim.kernels.ir import Operand
+from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
+from anydim.kernels.nest_code import NestCode
+from anydim.kernels.nest_elements import NestContext, Storage
+from anydim.kernels.nest_form import NestForm, Ranges, extremes, loop_ranges, nest_form
+from anydim.kernels.nest_write import Way, way_of
+from anydim.kernels.passplan import cost
+from anydim.kernels.rowform import PART_WORK, TYPICAL_ROW, assemble
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.lang.affine import reads
+from anydim.lang.dependence_accesses import instances
+from anydim.lang.dependence_chunks import Chunks
+from anydim.lang.inside import checked
+from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, Step, TensorType, Write
+from anydim.sizes import Box, Size, align_up, as_size, maximum, product
+
+NONE = "none"
+
+
+@dataclass(frozen=True)
+class Nest:
+    """At most `lanes` lanes, `unroll` vectors side by side; cut for threads along `parallel`.
+
+    The range is done in blocks of `block`, each through all turns; 0: a thread's part at a time.
+    """
+
+    lanes: int
+    unroll: int = 2
+    parallel: str = NONE
+    block: int = 0
+
+
+register("nest", Nest)
+
+
+@lru_cache(maxsize=256)
+def _form(group: Group, box: Box) -> NestForm | None:
+    return nest_form(group, box)
+
+
+def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Nest | None:
+    """A schedule for a group of ordered steps; None for other groups."""
+    form = _form(group, box) if group.steps else None
+    if form is None:
+        return None
+    storage, _ = _storage(form)
+    ways = _ways(form, storage, machine)
+    lanes = max((way.lanes for way in ways.values()), default=1)
+    chunks = next((c for c in form.chunks if c.extent != 1), None)
+    if chunks is None:
+        return Nest(lanes)
+    turning = [i.number for i in instances(form.steps) if i.write is not None and i.loops]
+    alone = not chunks.loops and turning and all(ways[n].lane is None for n in turning)
+    return Nest(lanes, 2, _name(chunks), 1 if alone else 0)
+
+
+def _name(chunks: Chunks) -> str:
+    return chunks.axis.split(" ")[0]
+
+
+def lower(
+    group: Group, schedule: Nest, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group; OptionError for a schedule that cuts where it must not."""
+    form = _form(group, box)
+    assert form is not None
+    chunks = _chosen(form, schedule)
+    storage, scratch = _storage(form)
+    sizes = SizeParameters()
+    buffers = {name: place.buffer for name, place in storage.items()}
+    context = NestContext(
+        form.types, sizes, machine, buffers, running=True, storage=storage,
+        variables=form.variables,
+    )  # fmt: skip
+    ways = {
+        n: Way(way.lane, min(way.lanes, schedule.lanes), way.along) if schedule.lanes > 1
+        else Way(None, 1)
+        for n, way in _ways(form, storage, machine).items()
+    }  # fmt: skip
+    body = NestCode(form, chunks, context, ways, schedule.unroll, schedule.block).body()
+    used = {read.tensor for expr in _expressions(form.steps) for read in reads(expr)}
+    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
+    outputs = {tensor.name for tensor in group.outputs}
+    operands = tuple(
+        Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors
+    )  # fmt: skip
+    arguments = tuple(Argument(tensor.name) for tensor in tensors)
+    if any(map(checked, _expressions(form.steps))):
+        operands, arguments = (*operands, STATUS), (*arguments, Argument(STATUS_TENSOR))
+    operations, moved = _work(form)
+    return Launch(
+        kernel=assemble("nest", operands, sizes.names, body),
+        arguments=arguments,
+        sizes=sizes.sizes,
+        parallel=as_size(1) if chunks is None else chunks.extent,
+        grain=_grain(form, chunks),
+        scratch=scratch,
+        flops=operations,
+        moved=moved,
+        schedule=print_schedule(schedule),
+        reason=_reason(chunks),
+    )
+
+
+def _chosen(form: NestForm, schedule: Nest) -> Chunks | None:
+    if schedule.parallel == NONE:
+        return None
+    for chunks in form.chunks:
+        if schedule.parallel in chunks.axis.split(" and "):
+            return chunks
+    known = [_name(chunks) for chunks in form.chunks]
+    hint = f"it can be cut along {listed(known)}" if known else "nothing of it can be cut"
+    raise OptionError(f"'{schedule.parallel}' cannot be shared by threads", hint)
+
+
+def _reason(chunks: Chunks | None) -> str:
+    if chunks is None:
+        return "ordered loops; no range can be cut so that parts keep to themselves"
+    return f"ordered loops; parts along {chunks.axis} share nothing that is written"
+
+
+def _storage(form: NestForm) -> tuple[dict[str, Storage], Size]:
+    """Where each tensor lies: operands in buffers of their own, temporaries in scratch."""
+    operands = (*form.group.inputs, *form.group.outputs)
+    found = {
+        tensor.name: Storage.of(f"t{number}", tensor.type.shape)
+        for number, tensor in enumerate(operands)
+    }
+    end = as_size(0)
+    for tensor in form.temporaries:
+        place = Storage.of("scratch", tensor.type.shape)
+        start = end // tensor.type.dtype.bytes
+        found[tensor.name] = Storage(place.buffer, start, place.strides)
+        end = end + align_up(product(tensor.type.shape) * tensor.type.dtype.bytes, 64)
+    return found, end
+
+
+def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict[int, Way]:
+    writes = [i for i in instances(form.steps) if i.write is not None]
+    return {
+        i.number: way_of(i.write, form, storage, machine) for i in writes if i.write is not None
+    }  # fmt: skip
+
+
+def _expressions(steps: tuple[Step, ...]) -> Iterator[Expr]:
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from (step.start, step.stop)
+            yield from _expressions(step.body)
+        elif isinstance(step, Branch):
+            yield step.condition
+            yield from _expressions((*step.then, *step.otherwise))
+        elif isinstance(step, Write):
+            yield from (*step.place, step.body)
+
+
+# ---- work --------------------------------------------------------------------------------------
+
+
+def _work(form: NestForm) -> tuple[Size, Size]:
+    """Operations, and bytes of operands; what data decides counts once."""
+    ranges = loop_ranges(form.steps)
+    operations = _operations(form.steps, as_size(1), ranges)
+    tensors = (*form.group.inputs, *form.group.outputs)
+    return operations, sum((_bytes(t.type) for t in tensors), as_size(0))
+
+
+def _operations(steps: tuple[Step, ...], turns: Size, ranges: Ranges) -> Size:
+    total = as_size(0)
+    for step in steps:
+        if isinstance(step, Loop):
+            span = ranges[step.variable]
+            more = as_size(1) if span is None else maximum(0, span[1] - span[0] + 1)
+            total = total + _operations(step.body, turns * more, ranges)
+        elif isinstance(step, Branch):
+            total = total + _operations((*step.then, *step.otherwise), turns, ranges)
+        elif isinstance(step, Write):
+            points = product(_most(axis, ranges) for axis in (*step.axes, *step.reduced))
+            each = max(1, round(cost(step.body)) + bool(step.combine))
+            total = total + turns * points * each
+    return total
+
+
+def _most(axis: Axis, ranges: Ranges) -> Size:
+    span = extremes(axis.extent, ranges)
+    return as_size(1) if span is None else span[1]
+
+
+def _bytes(kind: TensorType) -> Size:
+    return product(kind.shape) * kind.dtype.bytes
+
+
+def _grain(form: NestForm, chunks: Chunks | None) -> int:
+    """Positions of the range that make a part worth a thread, where sizes are typical ones."""
+    if chunks is None:
+        return 1
+    operations, _ = _work(form)
+    typical = dict.fromkeys(operations.symbols, TYPICAL_ROW)
+    each = operations.evaluate(typical) // max(1, chunks.extent.substitute(typical).constant or 1)
+    return max(1, PART_WORK // max(1, each))
+
+
+TEMPLATE = Template("nest", Nest, match, lower)

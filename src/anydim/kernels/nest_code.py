@@ -1,0 +1,172 @@
+"""Loop IR of ordered steps: the loops of the text, with the chunk of the range that a thread has.
+
+    for t in 0:T { h(t, b, i) = f(t, b, i) * h(t - 1, b, i) else 0 }      cut along b
+
+    kernel(start, stop):                     its part of b
+      for t in 0:T:                          all turns, no word to other threads
+        for b in start:stop:
+          for i by 16 lanes: h[...] = ...
+
+With blocks of 1 the loop over the range is outermost: for b: for t: h[b, t] = ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+
+from anydim.base.dtypes import boolean, int64
+from anydim.kernels import ir
+from anydim.kernels.loops import START, STOP, index
+from anydim.kernels.nest_elements import NestContext, NestElements
+from anydim.kernels.nest_form import NestForm
+from anydim.kernels.nest_write import Way, WriteCode
+from anydim.kernels.values import add, operate
+from anydim.lang.dependence_accesses import written
+from anydim.lang.dependence_chunks import Chunks, Cut
+from anydim.lang.tree import Branch, Expr, Loop, Step, Write
+
+
+class NestCode:
+    """Emits the body of a kernel; writes and loops are numbered in the order of the text."""
+
+    def __init__(
+        self, form: NestForm, chunks: Chunks | None, context: NestContext, ways: Mapping[int, Way],
+        unroll: int, block: int,
+    ) -> None:  # fmt: skip
+        self.form = form
+        self.chunks = chunks
+        self.context = context
+        self.ways, self.unroll, self.block = ways, unroll, block
+        self.low: ir.Value = START
+        self.high: ir.Value = STOP
+        self.writes = self.loops = 0
+
+    def body(self) -> tuple[ir.Step, ...]:
+        """All steps of the main function."""
+        kernel = NestElements(self.context)
+        inside = kernel.inner({}, certain=False)
+        if self.chunks is None or not self.block:
+            self.steps(inside, self.form.steps)
+            steps = (*kernel.steps, *inside.steps)
+            return (ir.If(operate("less", START, STOP), steps),)
+        self.low = ir.Var(ir.INDEX, self.context.fresh("b"))
+        self.high = inside.name(add(self.low, index(self.block)))
+        if self.block > 1:
+            self.high = inside.name(operate("min", self.high, STOP))
+        self.steps(inside, self.form.steps)
+        block = ir.For(self.low.name, START, STOP, index(self.block), tuple(inside.steps))
+        return (*kernel.steps, block)
+
+    def steps(self, scope: NestElements, steps: Iterable[Step]) -> None:
+        """Add what some steps do."""
+        for step in steps:
+            if isinstance(step, Loop):
+                self._loop(scope, step)
+            elif isinstance(step, Branch):
+                self._branch(scope, step)
+            else:
+                assert isinstance(step, Write)
+                self._write(scope, step)
+
+    # ---- one of each ---------------------------------------------------------------------------
+
+    def _loop(self, scope: NestElements, loop: Loop) -> None:
+        cut = self.chunks.loops.get(self.loops) if self.chunks is not None else None
+        self.loops += 1
+        start, stop = (self._bound(scope, bound) for bound in (loop.start, loop.stop))
+        if cut is not None:
+            start, stop = self._part(scope, cut, start, stop)
+        variable = ir.Var(ir.INDEX, self.context.fresh("r"))
+        inner = scope.inner(
+            {}, certain=False, written=written(loop.body), variables={loop.variable: variable}
+        )
+        if loop.step == 1:
+            self.steps(inner, loop.body)
+            scope.steps.append(ir.For(variable.name, start, stop, index(1), tuple(inner.steps)))
+            return
+        turns = self._turns(scope, start, stop, loop.step)
+        step = inner.name(operate("mul", variable, index(loop.step)))
+        inner.variables[loop.variable] = inner.name(operate("add", start, step))
+        self.steps(inner, loop.body)
+        scope.steps.append(ir.For(variable.name, index(0), turns, index(1), tuple(inner.steps)))
+
+    def _bound(self, scope: NestElements, bound: Expr) -> ir.Value:
+        found: list[ir.Value] = []
+        scope.step(lambda here: found.append(here.name(here.value(bound, int64))))
+        return found[0]
+
+    def _turns(
+        self, scope: NestElements, start: ir.Value, stop: ir.Value, step: int
+    ) -> ir.Value:
+        """How often the loop runs: 0 also where stop - start would be too large to be told."""
+        first, last = (start, stop) if step > 0 else (stop, start)
+        some = scope.name(operate("less", first, last))
+        gap = scope.name(operate("sub", last, first))
+        gap = scope.name(operate("select", some, gap, index(0)))
+        gap = scope.name(add(gap, index(abs(step) - 1)))
+        return scope.name(operate("floordiv", gap, index(abs(step))))
+
+    def _branch(self, scope: NestElements, branch: Branch) -> None:
+        found: list[ir.Value] = []
+        scope.step(lambda here: found.append(here.name(here.value(branch.condition, boolean))))
+        sides = []
+        for steps in (branch.then, branch.otherwise):
+            inner = scope.inner({}, certain=False)
+            self.steps(inner, steps)
+            sides.append(tuple(inner.steps))
+        scope.steps.append(ir.If(found[0], *sides))
+
+    def _write(self, scope: NestElements, write: Write) -> None:
+        cut = self.chunks.cuts.get(self.writes) if self.chunks is not None else None
+        way = self.ways[self.writes]
+        self.writes += 1
+        ranges: dict[str, tuple[ir.Value, ir.Value]] = {}
+        for axis in (*write.axes, *write.reduced):
+            span: tuple[ir.Value, ir.Value] = (index(0), scope.size(axis.extent))
+            if cut is not None and cut.kind == "axis" and cut.variable == axis.name:
+                span = self._part(scope, cut, *span)
+            ranges[axis.name] = span
+        code = WriteCode(write, ranges, self.form, way, self.unroll)
+
+        def whole(here: NestElements) -> None:
+            filled = self._guarded(here, [ranges[a.name] for a in write.axes], code.full)
+            if write.reduced and write.fresh:
+                sums = _all(here, [ranges[a.name] for a in write.reduced])
+                empty = self._guarded(here, [ranges[a.name] for a in write.axes], code.empty)
+                filled = (ir.If(sums, filled, empty),)
+            elif write.reduced:
+                filled = (ir.If(_all(here, [ranges[a.name] for a in write.reduced]), filled),)
+            here.steps += filled
+
+        scope.step(whole)
+
+    def _guarded(
+        self, here: NestElements, ranges: list[tuple[ir.Value, ir.Value]],
+        body: Callable[[NestElements], None],
+    ) -> tuple[ir.Step, ...]:  # fmt: skip
+        """What runs where no range is empty."""
+        inner = here.inner({}, certain=False)
+        body(inner)
+        return (ir.If(_all(here, ranges), tuple(inner.steps)),) if ranges else tuple(inner.steps)
+
+    def _part(
+        self, scope: NestElements, cut: Cut, start: ir.Value, stop: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """The part of a range that belongs to this chunk."""
+        offset = scope.size(cut.offset)
+        low = self.low if offset == index(0) else operate("sub", self.low, offset)
+        high = self.high if offset == index(0) else operate("sub", self.high, offset)
+        if start == index(0) and offset == index(0):
+            return low, scope.name(operate("min", stop, high))
+        low, high = scope.name(low), scope.name(high)
+        return (
+            scope.name(operate("max", start, low)), scope.name(operate("min", stop, high))
+        )  # fmt: skip
+
+
+def _all(scope: NestElements, ranges: list[tuple[ir.Value, ir.Value]]) -> ir.Value:
+    """Whether no range is empty."""
+    conditions = [scope.name(operate("less", low, high)) for low, high in ranges]
+    return reduce(lambda left, right: scope.name(operate("and", left, right)), conditions)
+

@@ -1,0 +1,267 @@
+"""A group of ordered steps made ready to be written as one kernel.
+
+After: every step is a loop, a branch or a write; a write that reads its own target where it may
+write it reads from a copy; a tensor of which a place may be read or kept unwritten starts as
+zeros; every temporary has a size that is known before the kernel runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from anydim.base.dtypes import DType, int64
+from anydim.kernels.inference import free_axes
+from anydim.lang.affine import affine, reads
+from anydim.lang.dependence_accesses import (
+    Instance,
+    accesses,
+    instances,
+    steps_of,
+    variables,
+)
+from anydim.lang.dependence_chunks import Chunks, chunkings
+from anydim.lang.dependence_starts import filled_in_order
+from anydim.lang.dependence_tests import same_turn
+from anydim.lang.tree import (
+    Axis,
+    Branch,
+    Group,
+    Index,
+    Literal,
+    Loop,
+    Read,
+    SizeTerm,
+    Step,
+    Tensor,
+    TensorType,
+    Write,
+)
+from anydim.sizes import Atom, Box, Size, as_size, maximum, minimum
+
+Ranges: TypeAlias = "dict[str, tuple[Size, Size] | None]"  # of loop variables
+
+
+@dataclass(frozen=True)
+class NestForm:
+    """The steps of a kernel, its tensors, and how its range can be cut.
+
+    `temporaries` have the shapes they are given in memory: without loop variables, as large as they
+    ever are; `types` has the shapes they have where they are used.
+    """
+
+    group: Group
+    steps: tuple[Step, ...]
+    temporaries: tuple[Tensor, ...]
+    types: dict[str, TensorType]
+    variables: frozenset[str]
+    chunks: tuple[Chunks, ...]
+
+
+def nest_form(group: Group, box: Box) -> NestForm | None:
+    """The form of a group; None when a temporary has no size that is known before."""
+    builder = _Builder(group, box)
+    steps = builder.steps(steps_of(group))
+    ranges = loop_ranges(steps)
+    temporaries = []
+    for tensor in (*group.temporaries, *builder.made):
+        spans = [extremes(size, ranges) for size in tensor.type.shape]
+        shape = tuple(maximum(0, span[1]) if span[0] != span[1] else span[1]
+                      for span in spans if span is not None)  # fmt: skip
+        if len(shape) < len(spans):
+            return None
+        temporaries.append(Tensor(tensor.name, TensorType(tensor.type.dtype, shape)))
+    fixed = {t.name: t.type for t in (*group.inputs, *group.outputs, *temporaries)}
+    kept = [(t, True) for t in group.outputs] + [(t, False) for t in temporaries]
+    steps = (*_zeros(steps, kept, fixed, box), *steps)
+    found = instances(steps)
+    shown = (*group.inputs, *group.outputs, *group.temporaries, *builder.made)
+    return NestForm(
+        group, steps, tuple(temporaries), {t.name: t.type for t in shown}, variables(steps),
+        tuple(chunkings(found, fixed, box)),
+    )  # fmt: skip
+
+
+# ---- steps -------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Rewrites steps; `made` are the copies that writes of tensors they read need."""
+
+    def __init__(self, group: Group, box: Box) -> None:
+        self.box = box
+        self.made: list[Tensor] = []
+        tensors = (*group.inputs, *group.outputs, *group.temporaries)
+        self.types = {tensor.name: tensor.type for tensor in tensors}
+        self.found = {i.number: i for i in instances(steps_of(group)) if i.write is not None}
+        self.number = 0
+
+    def steps(self, steps: Iterable[Step]) -> tuple[Step, ...]:
+        found: list[Step] = []
+        for step in steps:
+            if isinstance(step, Loop):
+                found.append(replace(step, body=self.steps(step.body)))
+            elif isinstance(step, Branch):
+                then, otherwise = self.steps(step.then), self.steps(step.otherwise)
+                found.append(replace(step, then=then, otherwise=otherwise))
+            else:
+                found += self._write(self.found[self.number])
+                self.number += 1
+        return tuple(found)
+
+    def _write(self, instance: Instance) -> list[Write]:
+        write = instance.write
+        assert write is not None
+        places = any(read.tensor == write.target for i in write.place for read in reads(i))
+        copied = places or self._disturbs_itself(instance)
+        names = {axis.name for axis in write.reduced}
+        if write.combine and not write.fresh and any(free_axes(i) & names for i in write.place):
+            write = replace(write, axes=(*write.axes, *write.reduced), reduced=())
+        if not write.reduced and write.fresh:
+            write = replace(write, combine="", fresh=False)
+        return self._copied(write, places) if copied else [write]
+
+    def _disturbs_itself(self, instance: Instance) -> bool:
+        """Whether it may write a place before it reads it for another."""
+        write = instance.write
+        assert write is not None
+        all = accesses(instance, self.types)
+        own = [a for a in all if a.tensor == write.target and not a.writes]
+        own = own[:-1] if write.combine and not write.fresh else own
+        still = one_to_one(write)
+        return any(
+            not (still and access.indices == write.place) and same_turn(access, all[-1], self.box)
+            for access in own
+        )
+
+    def _copied(self, write: Write, places: bool) -> list[Write]:
+        """The write by way of a copy of all that it writes, and of where it writes it."""
+        value = self._copy(write, self.types[write.target].dtype)
+        combine = write.combine if write.reduced else ""
+        steps = [
+            replace(
+                write, target=value.tensor, place=value.indices, combine=combine,
+                fresh=bool(combine),
+            )
+        ]  # fmt: skip
+        place = write.place
+        if places:
+            kept = [self._copy(write, int64) for _ in place]
+            steps += [
+                Write(copy.tensor, copy.indices, write.axes, index)
+                for copy, index in zip(kept, place)
+            ]
+            place = tuple(kept)
+        combine = "" if write.fresh else write.combine
+        return [*steps, Write(write.target, place, write.axes, value, combine)]
+
+    def _copy(self, write: Write, dtype: DType) -> Read:
+        name = f"{write.target} copy {len(self.made)}"
+        shape = tuple(axis.extent for axis in write.axes)
+        self.made.append(Tensor(name, TensorType(dtype, shape)))
+        return Read(name, tuple(Index(axis.name) for axis in write.axes))
+
+
+def one_to_one(write: Write) -> bool:
+    """Whether each value of the axes has a place of its own, as each axis alone tells it."""
+    told = {form.terms[0][0] for form in map(affine, write.place) if form and len(form.terms) == 1}
+    return told >= {axis.name for axis in write.axes if axis.extent != 1}
+
+
+def _zeros(
+    steps: tuple[Step, ...], tensors: Iterable[tuple[Tensor, bool]], types: dict[str, TensorType],
+    box: Box,
+) -> tuple[Write, ...]:  # fmt: skip
+    """Writes of zeros to the tensors that may be read, or kept, before they are written."""
+    found = instances(steps)
+    made = []
+    for tensor, kept in tensors:
+        if not filled_in_order(tensor.name, found, types, box, kept):
+            names = _axis_names(tensor, found)
+            axes = tuple(Axis(name, size) for name, size in zip(names, tensor.type.shape))
+            place = tuple(Index(axis.name) for axis in axes)
+            made.append(Write(tensor.name, place, axes, Literal(0, tensor.type.dtype)))
+    return tuple(made)
+
+
+def _axis_names(tensor: Tensor, found: tuple[Instance, ...]) -> list[str]:
+    """Names for the axes of a tensor: those of the axes and loops that its first write uses."""
+    first = next((i.write for i in found if i.write and i.write.target == tensor.name), None)
+    names: list[str] = []
+    for number in range(tensor.type.rank):
+        form = None if first is None else affine(first.place[number])
+        name = "" if form is None else form.constant.atom or ""
+        name = form.terms[0][0] if form is not None and len(form.terms) == 1 else name
+        names.append(f"i{number}" if not name or name in names else name)
+    return names
+
+
+# ---- how large ---------------------------------------------------------------------------------
+
+
+def loop_ranges(steps: Iterable[Step], around: Ranges | None = None) -> Ranges:
+    """The least and greatest value of every loop variable; loops of one name share a range."""
+    found: Ranges = dict(around or {})
+    for step in steps:
+        if isinstance(step, Branch):
+            found = loop_ranges((*step.then, *step.otherwise), found)
+        elif isinstance(step, Loop):
+            span = _span(step, found)
+            known = found.get(step.variable, span) if step.variable in found else span
+            if span is None or known is None:
+                found[step.variable] = None
+            else:
+                low, high = minimum(span[0], known[0]), maximum(span[1], known[1])
+                found[step.variable] = low, high
+            found = loop_ranges(step.body, found)
+    return found
+
+
+def _span(loop: Loop, around: Ranges) -> tuple[Size, Size] | None:
+    if not isinstance(loop.start, SizeTerm) or not isinstance(loop.stop, SizeTerm):
+        return None
+    first, last = (loop.start, loop.stop) if loop.step > 0 else (loop.stop, loop.start)
+    low, high = extremes(first.size, around), extremes(last.size, around)
+    if low is None or high is None:
+        return None
+    return (low[0], high[1] - 1) if loop.step > 0 else (low[0] + 1, high[1])
+
+
+def extremes(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
+    """Bounds of a size without loop variables; None where none are known."""
+    names = size.symbols & ranges.keys()
+    if not names:
+        return size, size
+    split = size.linear_in(sorted(names))
+    if split is None:
+        return _nested(size, ranges)
+    factors, low = split
+    high = low
+    for name, factor in factors.items():
+        span, by = ranges[name], factor.constant
+        if span is None or by is None or factor.symbols & ranges.keys():
+            return None
+        ends = (span[0] * by, span[1] * by) if by > 0 else (span[1] * by, span[0] * by)
+        low, high = low + ends[0], high + ends[1]
+    return low, high
+
+
+def _nested(size: Size, ranges: Ranges) -> tuple[Size, Size] | None:
+    """Bounds of a quotient by a number, a least or a greatest."""
+    atom = size.atom
+    if not isinstance(atom, Atom):
+        return None
+    parts = [extremes(argument, ranges) for argument in atom.arguments]
+    spans = [part for part in parts if part is not None]
+    if len(spans) < len(parts):
+        return None
+    by = atom.arguments[-1].constant
+    if atom.function == "floordiv" and by is not None and by > 0:
+        return spans[0][0] // by, spans[0][1] // by
+    if atom.function == "mod" and by is not None and by > 0:
+        return as_size(0), as_size(by - 1)
+    if atom.function in ("min", "max"):
+        pick = minimum if atom.function == "min" else maximum
+        return pick(*(low for low, _ in spans)), pick(*(high for _, high in spans))
+    return None
