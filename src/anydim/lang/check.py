@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from anydim.base.errors import LanguageError
@@ -21,6 +21,9 @@ from anydim.lang.syntax import (
     Dimension,
     Exists,
     Flat,
+    Invoke,
+    Item,
+    Loop,
     Name,
     Number,
     Parameter,
@@ -28,10 +31,10 @@ from anydim.lang.syntax import (
     Spread,
     Term,
     children,
+    items,
+    targets,
     walk,
 )
-
-COMBINE_TEXT = {"": "=", "add": "+=", "mul": "*=", "min": "min=", "max": "max="}
 
 
 @dataclass
@@ -39,34 +42,36 @@ class _Names:
     """What the names of a definition mean; `tensors` grows as statements write."""
 
     definition: Definition
-    others: Iterable[str]
+    others: Mapping[str, Definition]
     tensors: dict[str, int | None] = field(default_factory=dict)  # rank; None when it varies
     sizes: set[str] = field(default_factory=set)
     types: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
     ellipses: set[str] = field(default_factory=set)
+    turns: list[str] = field(default_factory=list)  # variables of the loops around
 
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         return self.definition.error(position, problem, hint)
 
     def is_index(self, name: str) -> bool:
-        return not (name in self.tensors or name in self.sizes or name in self.attributes)
+        known = (self.tensors, self.sizes, self.attributes, self.turns)
+        return not any(name in names for names in known)
 
 
-def check(definition: Definition, others: Iterable[str] = ()) -> None:
+def check(definition: Definition, others: Mapping[str, Definition] | None = None) -> None:
     """Raise LanguageError for a definition that no arguments can make right.
 
-    `others` are the names of the definitions beside it, which a message may speak of.
+    `others` are the definitions beside it, which it may call.
     """
-    names = _Names(definition, others)
+    names = _Names(definition, others or {})
     _check_head(names)
-    for statement in definition.statements:
-        _check_statement(statement, names)
-        names.tensors[statement.target] = _rank(statement.indices)
-    written = {statement.target for statement in definition.statements}
+    _check_block(definition.statements, names)
+    written = set(targets(definition.statements))
     for result in definition.results:
         if result not in written:
-            hint = suggestion(result, written)
+            parameter = any(p.name == result for p in definition.parameters)
+            hint = "it is a parameter: give the result another name" if parameter else ""
+            hint = hint or suggestion(result, written)
             raise names.error(definition.position, f"no statement assigns result '{result}'", hint)
     if len(set(definition.results)) != len(definition.results):
         raise names.error(definition.position, "a result is named twice")
@@ -126,46 +131,112 @@ def _rank(indices: tuple[Term, ...]) -> int | None:
 # ---- statements --------------------------------------------------------------------------------
 
 
-def _check_statement(statement: Assignment, names: _Names) -> None:
+def _check_block(block: tuple[Item, ...], names: _Names) -> None:
+    for item in block:
+        if isinstance(item, Assignment):
+            _check_assignment(item, names)
+        elif isinstance(item, Invoke):
+            _check_invoke(item, names)
+        elif isinstance(item, Loop):
+            _check_loop(item, names)
+        else:
+            _check_terms(item.condition, names)
+            _no_indices(item.condition, names, "a condition")
+            _check_block(item.then, names)
+            _check_block(item.otherwise, names)
+
+
+def _check_loop(loop: Loop, names: _Names) -> None:
+    for end in (loop.start, loop.stop, loop.step):
+        _check_terms(end, names)
+        _no_indices(end, names, "the range of a loop")
+    name = loop.variable
+    if not names.is_index(name) or name in names.types or name in RESERVED:
+        raise names.error(loop.position, f"'{name}' has a meaning already: count in another name")
+    if name in targets(loop.body):
+        raise names.error(loop.position, f"'{name}' counts turns, and a statement assigns it")
+    if not names.turns:  # a turn may read what a later statement of an earlier turn wrote
+        for item in items(loop.body):
+            if isinstance(item, Assignment):
+                names.tensors.setdefault(item.target, _rank(item.indices))
+    names.turns.append(name)
+    _check_block(loop.body, names)
+    names.turns.pop()
+
+
+def _no_indices(term: Term, names: _Names, what: str) -> None:
+    for inner in walk(term):
+        if isinstance(inner, Name) and names.is_index(inner.name):
+            known = (*names.tensors, *names.sizes, *names.attributes, *names.turns)
+            raise names.error(
+                inner.position, f"{what} has no index '{inner.name}'",
+                suggestion(inner.name, known) or "it speaks of sizes, loops and scalars",
+            )  # fmt: skip
+
+
+def _check_assignment(statement: Assignment, names: _Names) -> None:
     target = statement.target
-    if target in names.tensors:
-        parameter = any(p.name == target for p in names.definition.parameters)
-        what = "is a parameter" if parameter else "is assigned twice, which is not supported yet"
-        raise names.error(statement.position, f"'{target}' {what}")
-    if not names.is_index(target) or target in names.types or target in RESERVED:
-        raise names.error(statement.position, f"'{target}' cannot be assigned")
+    _check_target(target, statement.position, names)
+    rank = _rank(statement.indices)
+    known = names.tensors.setdefault(target, rank)
+    if rank != known and None not in (rank, known):
+        raise names.error(
+            statement.position, f"'{target}' has {known} dimensions, and {rank} here"
+        )
     left = _left_indices(statement, names)
     for clause in statement.where:
         _check_clause(clause, names)
-    _check_terms(statement.value, names, target)
-    if statement.combine and not statement.initial:
-        operator = COMBINE_TEXT[statement.combine]
-        raise names.error(
-            statement.position,
-            f"'{operator}' that adds to what '{target}' holds is not supported yet",
-            f"'{operator}!' starts from the operator's identity",
-        )
+    _check_terms(statement.value, names)
     if not statement.combine:
         _check_no_reduction(statement, left, names)
 
 
+def _check_target(target: str, position: int, names: _Names) -> None:
+    taken = target in names.sizes or target in names.attributes or target in names.turns
+    if taken or target in names.types or target in RESERVED:
+        raise names.error(position, f"'{target}' cannot be assigned")
+
+
+def _check_invoke(invoke: Invoke, names: _Names) -> None:
+    call = invoke.call
+    callee = names.others.get(call.name)
+    if callee is None:
+        hint = suggestion(call.name, names.others)
+        raise names.error(call.position, f"there is no definition '{call.name}'", hint)
+    if call.default is not None:
+        raise names.error(call.position, f"'else' follows a read, and '{call.name}' is no tensor")
+    if len(invoke.targets) != len(callee.results):
+        results = ", ".join(callee.results)
+        raise names.error(
+            invoke.position,
+            f"'{call.name}' has {len(callee.results)} results ({results}), "
+            f"and {len(invoke.targets)} are assigned",
+        )
+    for argument in call.arguments:
+        if isinstance(argument, Name) and argument.name in names.tensors:
+            continue
+        _check_terms(argument, names)
+        _no_indices(argument, names, "an argument")
+    for setting in call.settings:
+        _check_terms(setting.value, names)
+        _no_indices(setting.value, names, "an attribute")
+    for target in invoke.targets:
+        _check_target(target, invoke.position, names)
+        if invoke.targets.count(target) > 1:
+            raise names.error(invoke.position, f"'{target}' is assigned twice")
+        names.tensors.setdefault(target, None)
+
+
 def _left_indices(statement: Assignment, names: _Names) -> set[str]:
+    """The indices and ellipses that stand on the left."""
     left: set[str] = set()
     for term in statement.indices:
         if isinstance(term, Spread):
             _check_ellipsis(term.name, term.position, names)
-            label = f"...{term.name}"
-        elif isinstance(term, Name) and names.is_index(term.name):
-            label = term.name
-        elif isinstance(term, Name):
-            raise names.error(term.position, f"'{term.name}' is not an index: it is declared above")
-        else:
-            raise names.error(
-                term.position, "an index on the left is a name; scatter is not supported yet"
-            )
-        if label in left:
-            raise names.error(term.position, f"index '{label}' stands twice on the left")
-        left.add(label)
+            left.add(f"...{term.name}")
+            continue
+        _check_terms(term, names)
+        left.update(t.name for t in walk(term) if isinstance(t, Name) and names.is_index(t.name))
     return left
 
 
@@ -187,24 +258,24 @@ def _check_clause(clause: Range | Exists, names: _Names) -> None:
     if isinstance(clause, Range):
         if not names.is_index(clause.index):
             raise names.error(clause.position, f"'{clause.index}' is not an index")
-        _check_terms(clause.low, names, "")
-        _check_terms(clause.high, names, "")
+        _check_terms(clause.low, names)
+        _check_terms(clause.high, names)
         return
     if clause.tensor not in names.tensors:
         raise names.error(
             clause.position, f"there is no tensor '{clause.tensor}'",
             suggestion(clause.tensor, names.tensors),
         )  # fmt: skip
-    call = Call(clause.tensor, clause.indices, None, clause.position)
-    _check_terms(call, names, "")
+    call = Call(clause.tensor, clause.indices, position=clause.position)
+    _check_terms(call, names)
 
 
-def _check_terms(term: Term, names: _Names, target: str) -> None:
-    """Check a term and all inside it; `target` is the tensor that must not be read."""
+def _check_terms(term: Term, names: _Names) -> None:
+    """Check a term and all inside it."""
     waiting = [term]
     while waiting:
         term = waiting.pop()
-        _check_term(term, names, target)
+        _check_term(term, names)
         spread_ok = isinstance(term, Call) and term.name in names.tensors
         for inner in children(term):
             if not isinstance(inner, Spread):
@@ -217,17 +288,13 @@ def _check_terms(term: Term, names: _Names, target: str) -> None:
         raise names.error(term.position, "an ellipsis stands only among indices")
 
 
-def _check_term(term: Term, names: _Names, target: str) -> None:
+def _check_term(term: Term, names: _Names) -> None:
     if isinstance(term, Call):
-        _check_call(term, names, target)
+        _check_call(term, names)
     elif isinstance(term, Name):
-        if term.name == target:
-            raise _reads_target(term.position, target, names)
         if names.tensors.get(term.name, 0) not in (0, None):
             raise names.error(term.position, f"tensor '{term.name}' needs indices")
     elif isinstance(term, (Flat, Dimension)) and term.tensor not in names.tensors:
-        if term.tensor == target:
-            raise _reads_target(term.position, target, names)
         hint = suggestion(term.tensor, names.tensors)
         raise names.error(term.position, f"there is no tensor '{term.tensor}'", hint)
     elif isinstance(term, Dimension):
@@ -243,7 +310,9 @@ def _check_term(term: Term, names: _Names, target: str) -> None:
         raise names.error(term.position, "an integer beyond 64 bits")
 
 
-def _check_call(call: Call, names: _Names, target: str) -> None:
+def _check_call(call: Call, names: _Names) -> None:
+    if call.settings and call.name not in names.others:
+        raise names.error(call.position, f"'{call.name}' has no attributes")
     count = len(call.arguments)
     if call.name in names.tensors:
         rank = names.tensors[call.name]
@@ -252,8 +321,6 @@ def _check_call(call: Call, names: _Names, target: str) -> None:
                 call.position, f"tensor '{call.name}' has {rank} dimensions, not {count}"
             )
         return
-    if call.name == target:
-        raise _reads_target(call.position, target, names)
     if call.default is not None:
         raise names.error(call.position, f"'else' follows a read, and '{call.name}' is no tensor")
     function = FUNCTIONS.get(FUNCTION_ALIASES.get(call.name, call.name))
@@ -271,16 +338,15 @@ def _check_call(call: Call, names: _Names, target: str) -> None:
 
 def _unknown(call: Call, names: _Names) -> LanguageError:
     if call.name in names.others:
-        return names.error(call.position, f"calling '{call.name}' is not supported yet")
+        return names.error(
+            call.position, f"the call of '{call.name}' is a part of an expression",
+            f"give its result a name first: y = {call.name}(...)",
+        )  # fmt: skip
     functions = (row.name for row in FUNCTIONS.values() if not row.internal)
     known = (*names.tensors, *functions, *TYPE_NAMES)
     return names.error(
         call.position, f"there is no tensor or function '{call.name}'", suggestion(call.name, known)
     )
-
-
-def _reads_target(position: int, target: str, names: _Names) -> LanguageError:
-    return names.error(position, f"reading '{target}' where it is assigned is not supported yet")
 
 
 def _check_ellipsis(name: str, position: int, names: _Names) -> None:

@@ -8,7 +8,7 @@ evaluated while the sizes are still symbols.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -40,6 +40,7 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
+from anydim.lang.turns import Turns, written
 from anydim.lang.typing import dtype_of, identity
 from anydim.runtime.positions import Position, outside_axis
 from anydim.sizes import Size, maximum, minimum
@@ -74,10 +75,31 @@ def evaluate(
     for tensor in group.inputs:
         values[tensor.name] = _input(tensor.name, tensor.type, tensors, sizes, wide)
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+
+    def compute(statement: Statement, at: Mapping[str, int]) -> Array:
+        return _Evaluator(statement, types, values, at, wide).run()
+
     with numpy.errstate(all="ignore"):
+        if group.steps:
+            values.update({n: values[n].copy() for n in set(written(group.steps)) & values.keys()})
+            values.update(_unwritten(group, sizes, wide, values.keys()))
+            Turns(types, values, compute).run(group.steps, sizes)
         for statement in group.statements:
-            values[statement.target] = _Evaluator(statement, types, values, sizes, wide).run()
+            values[statement.target] = compute(statement, sizes)
     return {tensor.name: values[tensor.name] for tensor in group.outputs}
+
+
+def _unwritten(
+    group: Group, sizes: Mapping[str, int], wide: numpy.dtype[Any] | None, known: Collection[str]
+) -> dict[str, Array]:
+    """Arrays for what steps write in parts."""
+    made = {}
+    for tensor in (*group.outputs, *group.temporaries):
+        if tensor.name not in known:
+            shape = [max(0, size.evaluate(sizes)) for size in tensor.type.shape]
+            held = wide is not None and tensor.type.dtype.is_float and not tensor.type.dtype.stored
+            made[tensor.name] = numpy.zeros(shape, wide if held else tensor.type.dtype.numpy)
+    return made
 
 
 def check_guards(guards: tuple[Guard, ...], sizes: Mapping[str, int]) -> None:

@@ -140,7 +140,11 @@ class Expander:
 
     def index(self, term: Term) -> Expr:
         """An index expression in normal form; whole numbers are sizes."""
-        expr = rewrite(self.expand(term), _number_as_size)
+        return self.whole_sizes(self.expand(term))
+
+    def whole_sizes(self, expr: Expr) -> Expr:
+        """An integer expression in normal form, with whole numbers as sizes."""
+        expr = rewrite(expr, _number_as_size)
         form = affine(expr)
         return expr if form is None else to_expr(form)
 

@@ -81,12 +81,15 @@ def _sliced(
 def _check(read: Read, low: int, high: int, length: int, tensor: Array) -> None:
     if low < 0 or high >= length:
         wrong = low if low < 0 else high
-        raise _outside(read, wrong, tensor)
+        raise outside_error(read.tensor, wrong, tensor.shape)
 
 
-def _outside(read: Read, position: int, tensor: Array) -> InputError:
+def outside_error(
+    tensor: str, position: int, shape: tuple[int, ...], verb: str = "read"
+) -> InputError:
+    """The error of a position outside a tensor that is 'read' or 'written' there."""
     return InputError(
-        f"tensor '{read.tensor}' is read at {position}, outside its shape {tensor.shape}",
+        f"tensor '{tensor}' is {verb} at {position}, outside its shape {shape}",
         "indices start at 0 and end before the size",
     )
 
@@ -102,7 +105,7 @@ def _gathered(
         wrong = ~within if used is None else ~within & used
         if default is None and wrong.any():
             found = numpy.broadcast_to(position, wrong.shape)[wrong]
-            raise _outside(read, int(found.flat[0]), tensor)
+            raise outside_error(read.tensor, int(found.flat[0]), tensor.shape)
         inside = inside & within
         safe.append(numpy.where(within, position, 0))
     if not positions:

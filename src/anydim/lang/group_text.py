@@ -17,16 +17,20 @@ from anydim.lang.syntax import Call, Convert, Flat, Name, Number, Operation, Pro
 from anydim.lang.tree import (
     Apply,
     Axis,
+    Branch,
     Cast,
     Expr,
     Group,
     Index,
     Literal,
+    Loop,
     Read,
     SizeTerm,
     Statement,
+    Step,
     Tensor,
     TensorType,
+    Write,
 )  # fmt: skip
 from anydim.sizes import Size, as_size
 from anydim.sizes.guard import Guard
@@ -112,8 +116,11 @@ def _group(_: Any, *parts: Any) -> Group:
     tensors: dict[str, list[Tensor]] = {"input": [], "output": [], "temporary": []}
     known: dict[str, TensorType] = {}
     statements, guards = [], []
+    steps: tuple[Any, ...] = ()
     for part in parts:
-        if isinstance(part, tuple):
+        if isinstance(part, _Block):
+            steps = part.lines
+        elif isinstance(part, tuple):
             tensors[part[0]].append(part[1])
             known[part[1].name] = part[1].type
         elif isinstance(part, Guard):
@@ -126,6 +133,7 @@ def _group(_: Any, *parts: Any) -> Group:
         statements=tuple(_statement(line, known) for line in statements),
         temporaries=tuple(tensors["temporary"]),
         guards=tuple(guards),
+        steps=tuple(_step(line, known) for line in steps),
     )
 
 
@@ -150,9 +158,85 @@ def _line(_: Any, target: Token, *parts: Any) -> _Line:
     combine = COMBINES[operator.rstrip("!").removesuffix("=")]
     if bool(combine) != operator.endswith("!"):
         raise Problem(_at(operator), f"'{operator}' does not stand in a group")
-    if depth(value) > DEEPEST:
-        raise Problem(_at(target), f"an expression nested more than {DEEPEST} deep")
+    _shallow(_at(target), value)
     return _Line(_name_of(target), left, combine, value, axes, _at(target))
+
+
+@dataclass(frozen=True)
+class _Block:
+    lines: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class _WriteLine:
+    target: str
+    place: tuple[Term, ...]
+    combine: str
+    fresh: bool
+    value: Term
+    axes: tuple[Axis, ...]
+    reduced: tuple[Axis, ...]
+    position: int
+
+
+@dataclass(frozen=True)
+class _Turns:
+    variable: str
+    ends: tuple[Term, ...]
+    body: _Block
+    position: int
+
+
+@dataclass(frozen=True)
+class _Choice:
+    condition: Term
+    then: _Block
+    otherwise: _Block
+    position: int
+
+
+def _block(_: Any, *lines: Any) -> _Block:
+    return _Block(lines)
+
+
+def _first(_: Any, block: _Block) -> _Block:
+    return block
+
+
+def _write(
+    _: Any, target: Token, place: tuple[Term, ...] | None, operator: Token, value: Term,
+    axes: tuple[Axis, ...] | None, reduced: tuple[Axis, ...] | None,
+) -> _WriteLine:  # fmt: skip
+    _shallow(_at(target), value, *(place or ()))
+    combine = COMBINES[operator.rstrip("!").removesuffix("=")]
+    fresh = operator.endswith("!")
+    if fresh and not combine:
+        raise Problem(_at(operator), f"'{operator}' does not stand in a group")
+    return _WriteLine(
+        _name_of(target), place or (), combine, fresh, value, axes or (), reduced or (),
+        _at(target),
+    )  # fmt: skip
+
+
+def _turns(
+    _: Any, word: Token, variable: _Quoted, start: Term, stop: Term, step: Term, body: _Block
+) -> _Turns:
+    _shallow(_at(word), start, stop, step)
+    return _Turns(variable.name, (start, stop, step), body, _at(word))
+
+
+def _choice(_: Any, word: Token, condition: Term, then: _Block, other: _Block | None) -> _Choice:
+    _shallow(_at(word), condition)
+    return _Choice(condition, then, other or _Block(()), _at(word))
+
+
+def _shallow(position: int, *terms: Term) -> None:
+    if any(depth(term) > DEEPEST for term in terms):
+        raise Problem(position, f"an expression nested more than {DEEPEST} deep")
+
+
+def _axes(_: Any, *axes: Axis) -> tuple[Axis, ...]:
+    return axes
 
 
 def _label(_: Any, token: Token) -> _Quoted:
@@ -181,6 +265,43 @@ def _statement(line: _Line, known: Mapping[str, TensorType]) -> Statement:
         raise Problem(line.position, "a plain assignment has no index on the right alone")
     body = _Resolver(set(axes), known).expr(line.value)
     return Statement(line.target, tuple(axes[n] for n in line.left), body, line.combine, reduced)
+
+
+def _step(line: Any, known: Mapping[str, TensorType], level: int = 0) -> Step:
+    if level > DEEPEST:
+        raise Problem(line.position, f"steps nested more than {DEEPEST} deep")
+    if isinstance(line, _Line):
+        return _statement(line, known)
+    if isinstance(line, _WriteLine):
+        return _write_step(line, known)
+    resolver = _Resolver(set(), known)
+    if isinstance(line, _Choice):
+        then, other = (
+            tuple(_step(inner, known, level + 1) for inner in block.lines)
+            for block in (line.then, line.otherwise)
+        )
+        return Branch(resolver.expr(line.condition), then, other)
+    start, stop, step = map(resolver.expr, line.ends)
+    count = step.size.constant if isinstance(step, SizeTerm) else None
+    if not count:
+        raise Problem(line.position, "a loop counts by a number that is not 0")
+    try:
+        Size.symbol(line.variable)
+    except UserError as error:
+        raise Problem(line.position, error.problem) from None
+    body = tuple(_step(inner, known, level + 1) for inner in line.body.lines)
+    return Loop(line.variable, start, stop, count, body)
+
+
+def _write_step(line: _WriteLine, known: Mapping[str, TensorType]) -> Write:
+    names = [axis.name for axis in (*line.axes, *line.reduced)]
+    if len(set(names)) < len(names) or (line.reduced and not line.combine):
+        raise Problem(line.position, "every index has one range, and '=' reduces over none")
+    if line.target not in known or known[line.target].rank != len(line.place):
+        raise Problem(line.position, f"no tensor '{line.target}' has {len(line.place)} dimensions")
+    place = tuple(map(_Resolver({axis.name for axis in line.axes}, known).expr, line.place))
+    body = _Resolver(set(names), known).expr(line.value)
+    return Write(line.target, place, line.axes, body, line.combine, line.reduced, line.fresh)
 
 
 @dataclass(frozen=True)
@@ -248,8 +369,12 @@ def _literal(term: Call, dtype: DType | None) -> Literal:
     return Literal(value, dtype)
 
 
-def _read_call(_: Any, name: Token, arguments: tuple[Term, ...] | None) -> Call:
-    return Call(str(name), arguments or (), None, _at(name))
+def _read_call(
+    _: Any, name: Token, arguments: tuple[Term, ...] | None, settings: Any = None
+) -> Call:
+    if settings:
+        raise Problem(_at(name), "a group calls no definition")
+    return Call(str(name), arguments or (), position=_at(name))
 
 
 def _read_flat(_: Any, name: Token, offset: Term) -> Flat:
@@ -263,5 +388,6 @@ def _braced(_: Any, token: Token) -> _Braced:
 _RULES: dict[str, Any] = {
     "group": _group, "declaration": _declaration, "guard": _guard, "line": _line,
     "label": _label, "extent": _extent, "call": _read_call, "flat": _read_flat,
-    "braced": _braced, "quoted": _label,
+    "braced": _braced, "quoted": _label, "steps": _first, "body": _block, "write": _write,
+    "where_extents": _axes, "over_extents": _axes, "turns": _turns, "choice": _choice,
 }  # fmt: skip

@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anydim.lang.binding import bind
+from anydim.lang.binding import Binding, bind
 from anydim.lang.broadcast import broadcast
+from anydim.lang.ordered import ordered
+from anydim.lang.roles import needs_order
 from anydim.lang.statement import expand_statement
-from anydim.lang.syntax import Definition
+from anydim.lang.syntax import Assignment, Definition
 from anydim.lang.tree import Group, Tensor, TensorType
 from anydim.sizes import Box
 
@@ -32,9 +34,18 @@ def instantiate(
     """
     binding = bind(definition, types, attributes or {}, box or Box.of())
     broadcast(binding)
+    if needs_order(definition, binding):
+        return ordered(binding, tuple(types), instantiate)
+    return _unordered(binding, types)
+
+
+def _unordered(binding: Binding, types: Sequence[TensorType]) -> Group:
+    """The group of a definition that assigns each tensor once, and wholly."""
+    definition = binding.definition
     tensors = dict(binding.tensors)
     statements = []
     for assignment in definition.statements:
+        assert isinstance(assignment, Assignment)
         statement, dtype = expand_statement(assignment, binding, tensors)
         tensors[statement.target] = TensorType(dtype, statement.shape)
         statements.append(statement)

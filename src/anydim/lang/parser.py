@@ -7,6 +7,7 @@ by text.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import resources
 from re import MULTILINE
@@ -14,7 +15,7 @@ from re import compile as pattern
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import LanguageError
-from anydim.lang.check import check
+from anydim.lang.linking import link
 from anydim.lang.rules import builder
 from anydim.lang.syntax import Definition, Problem, error_at
 
@@ -77,17 +78,8 @@ def _parsed(text: str, file: str) -> tuple[Definition, ...]:
                 text, file, definition.position, f"'{definition.name}' is defined twice"
             )
         names.add(definition.name)
-    located = [_with_source(definition, text, file) for definition in definitions]
-    for definition in located:
-        check(definition, names)
-    return tuple(located)
-
-
-def _with_source(definition: Definition, text: str, file: str) -> Definition:
-    return Definition(
-        definition.name, definition.parameters, definition.attributes, definition.results,
-        definition.statements, definition.position, text, file,
-    )  # fmt: skip
+    located = [replace(definition, text=text, file=file) for definition in definitions]
+    return link(located)
 
 
 # ---- the grammar -------------------------------------------------------------------------------
@@ -146,7 +138,7 @@ _OPERATOR = pattern(r"->|[-+*/<>=!&|]{1,2}")
 _WORDS = {
     "NAME": "a name", "NUMBER": "a number", "ELLIPSIS": "'...name'", "ASSIGN": "an assignment",
     "OPERATOR": "an operator", "MINUS": "", "PREFIX": "", "DIMENSION": "", "CAST": "", "SIZE": "",
-    "FOR": "", "IF": "", "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'",
+    "FOR": "'for'", "IF": "'if'", "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'",
     "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','", "SEMICOLON": "';'", "COLON": "':'",
     "QMARK": "'?'", "EQUAL": "'='", "DEF": "'def'", "WHERE": "'where'", "ELSE": "'else'",
     "IN": "'in'", "BRACED": "", "QUOTED": "", "EXISTS": "'exists'", "$END": "the end",
@@ -168,6 +160,4 @@ def _expected(terminals: set[str]) -> str:
 def _hint(found: str, text: str, position: int) -> str:
     if text.startswith("//", position) or text.startswith("/*", position):
         return "comments start with '#'; '//' is floor division"
-    if found == "','" and "=" in text[position:].split("\n", 1)[0]:
-        return "a statement assigns one tensor; calls between definitions are not supported yet"
     return ""

@@ -20,6 +20,7 @@ from anydim.sizes import Size
 
 COMBINES = {"": "=", "add": "+=", "mul": "*=", "min": "min=", "max": "max="}
 TERNARY, UNARY, PRIMARY = 0, 100, 101  # below and above every infix precedence
+_GROUP_WORDS = {"literal", "guard", "steps", "write", "over"}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _Printed = tuple[str, int]  # a text and how tightly it holds together
 
@@ -72,8 +73,29 @@ def print_definition(definition: syntax.Definition) -> str:
         attributes = ", ".join(map(_attribute, definition.attributes))
         parameters = f"{parameters}; {attributes}"
     lines = [f"def {definition.name}({parameters}) -> ({', '.join(definition.results)}) {{"]
-    lines += [f"  {_assignment(statement)}" for statement in definition.statements]
-    return "\n".join([*lines, "}"])
+    return "\n".join([*lines, *_block(definition.statements, "  "), "}"])
+
+
+def _block(block: tuple[syntax.Item, ...], margin: str) -> list[str]:
+    """The lines of a block, each behind a margin."""
+    lines: list[str] = []
+    for item in block:
+        if isinstance(item, syntax.Loop):
+            ends = (item.start, item.stop, item.step)
+            span = ":".join(_within(_term(end), 1) for end in ends)
+            inner = _block(item.body, margin + "  ")
+            lines += [f"{margin}for {item.variable} in {span} {{", *inner, f"{margin}}}"]
+        elif isinstance(item, syntax.Branch):
+            lines += [f"{margin}if {print_term(item.condition)} {{"]
+            lines += _block(item.then, margin + "  ")
+            if item.otherwise:
+                lines += [f"{margin}}} else {{", *_block(item.otherwise, margin + "  ")]
+            lines.append(f"{margin}}}")
+        elif isinstance(item, syntax.Invoke):
+            lines.append(f"{margin}{', '.join(item.targets)} = {print_term(item.call)}")
+        else:
+            lines.append(margin + _assignment(item))
+    return lines
 
 
 def print_term(term: syntax.Term) -> str:
@@ -133,7 +155,11 @@ def _term(term: syntax.Term) -> _Printed:
     default = None if term.default is None else _term(term.default)
     if isinstance(term, syntax.Flat):
         return _guarded(f"{term.tensor}[{print_term(term.offset)}]", default)
-    return _guarded(f"{term.name}({_terms(term.arguments)})", default)
+    inner = _terms(term.arguments)
+    if term.settings:
+        given = (f"{s.name} = {print_term(s.value)}" for s in term.settings)
+        inner = f"{inner}; {', '.join(given)}"
+    return _guarded(f"{term.name}({inner})", default)
 
 
 # ---- groups ------------------------------------------------------------------------------------
@@ -150,7 +176,52 @@ def print_group(group: tree.Group) -> str:
         relation = f"{{{guard.left}}} {guard.relation} {{{guard.right}}}"
         lines.append(f"  guard {relation} {json.dumps(guard.message)}")
     lines += [f"  {print_statement(statement)}" for statement in group.statements]
+    if group.steps:
+        lines += ["  steps {", *_steps(group.steps, "    "), "  }"]
     return "\n".join([*lines, "}"])
+
+
+def print_step(step: tree.Step) -> str:
+    """The text of a step, with the steps inside it on lines of their own."""
+    return "\n".join(_steps((step,), ""))
+
+
+def _steps(steps: tuple[tree.Step, ...], margin: str) -> list[str]:
+    lines: list[str] = []
+    for step in steps:
+        if isinstance(step, tree.Statement):
+            lines.append(margin + print_statement(step))
+        elif isinstance(step, tree.Write):
+            lines.append(margin + _write(step))
+        elif isinstance(step, tree.Loop):
+            ends = (_within(_expression(end, set()), 1) for end in (step.start, step.stop))
+            span = f"{':'.join(ends)}:{step.step}"
+            lines.append(f"{margin}for {name_text(step.variable)} in {span} {{")
+            lines += [*_steps(step.body, margin + "  "), f"{margin}}}"]
+        else:
+            lines.append(f"{margin}if {print_expression(step.condition)} {{")
+            lines += _steps(step.then, margin + "  ")
+            if step.otherwise:
+                lines += [f"{margin}}} else {{", *_steps(step.otherwise, margin + "  ")]
+            lines.append(f"{margin}}}")
+    return lines
+
+
+def _write(step: tree.Write) -> str:
+    """Such as `write h({t}, b) += x(b, k) where b in 0:n over k in 0:4`."""
+    taken = {axis.name for axis in (*step.axes, *step.reduced)}
+    place = ", ".join(print_expression(index, taken) for index in step.place)
+    operator = COMBINES[step.combine] + ("!" if step.fresh else "")
+    body = print_expression(step.body, taken)
+    text = f"write {name_text(step.target)}({place}) {operator} {body}"
+    for word, axes in (("where", step.axes), ("over", step.reduced)):
+        if axes:
+            text += f" {word} {_extents(axes)}"
+    return text
+
+
+def _extents(axes: tuple[tree.Axis, ...]) -> str:
+    return ", ".join(f"{name_text(a.name)} in 0:{size_text(a.extent, set())}" for a in axes)
 
 
 def print_statement(statement: tree.Statement) -> str:
@@ -161,8 +232,7 @@ def print_statement(statement: tree.Statement) -> str:
     operator = COMBINES[statement.combine] + ("!" if statement.combine else "")
     body = print_expression(statement.body, taken)
     text = f"{name_text(statement.target)}({left}) {operator} {body}"
-    where = ", ".join(f"{name_text(a.name)} in 0:{size_text(a.extent, set())}" for a in axes)
-    return f"{text} where {where}" if where else text
+    return f"{text} where {_extents(axes)}" if axes else text
 
 
 def print_expression(expr: tree.Expr, axes: set[str] | None = None) -> str:
@@ -172,7 +242,7 @@ def print_expression(expr: tree.Expr, axes: set[str] | None = None) -> str:
 
 def name_text(name: str) -> str:
     """A name as it is when nothing can take it for something else, otherwise in quotes."""
-    taken = RESERVED | TYPE_NAMES.keys() | FUNCTIONS.keys() | {"literal", "guard"}
+    taken = RESERVED | TYPE_NAMES.keys() | FUNCTIONS.keys() | _GROUP_WORDS
     return name if _NAME.fullmatch(name) and name not in taken else json.dumps(name)
 
 

@@ -97,6 +97,19 @@ def infer(
 
     Raises RangeProblem for an index whose range does not follow or does not start at 0.
     """
+    extents, satisfied, missing = solve(constraints, known, wanted, box)
+    if missing:
+        raise RangeProblem(
+            f"the range of '{missing[0]}' does not follow from any read",
+            f"add: where {missing[0]} in 0:...",
+        )
+    return extents, satisfied
+
+
+def solve(
+    constraints: list[Constraint], known: Mapping[str, Size], wanted: Iterable[str], box: Box
+) -> tuple[dict[str, Size], set[Constraint], list[str]]:
+    """As `infer`, with the indices whose range does not follow."""
     extents = dict(known)
     missing = [name for name in wanted if name not in extents]
     satisfied: set[Constraint] = set()
@@ -111,14 +124,11 @@ def infer(
                 found.setdefault(unknown[0], []).append(bound)
                 satisfied.add(item)
         if not found:
-            raise RangeProblem(
-                f"the range of '{missing[0]}' does not follow from any read",
-                f"add: where {missing[0]} in 0:...",
-            )
+            break
         for name, bounds in found.items():
             extents[name] = _intersect(name, bounds, box)
         missing = [name for name in missing if name not in extents]
-    return extents, satisfied
+    return extents, satisfied, missing
 
 
 def _bound(item: Constraint, name: str, extents: Mapping[str, Size], box: Box) -> _Bound | None:
@@ -253,10 +263,17 @@ def read_status(
     if span is None:
         return BY_DATA, None
     low, high, exact = span
+    status, ends = span_status(low, high, size, extents, box)
+    return (status, ends) if exact or status == INSIDE else (BY_DATA, None)
+
+
+def span_status(
+    low: Size, high: Size, size: Size, extents: Mapping[str, Size], box: Box
+) -> tuple[str, tuple[Size, Size] | None]:
+    """Whether low and high, the ends of what is read, lie in 0:size while all ranges run."""
+    active = running(extents.values(), box)
     if proved(low, ">=", 0, active) and proved(high, "<", size, active):
         return INSIDE, None
-    if not exact:
-        return BY_DATA, None
     refuted = Truth.REFUTED
     if refuted in (prove(low, ">=", 0, active), prove(high, "<", size, active)):
         return OUTSIDE, (low, high)

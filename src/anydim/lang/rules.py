@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anydim.base.text import suggestion
 from anydim.lang.functions import FUNCTIONS
@@ -18,6 +18,7 @@ from anydim.lang.syntax import (
     RESERVED,
     Assignment,
     Attribute,
+    Branch,
     Call,
     Convert,
     Count,
@@ -25,21 +26,28 @@ from anydim.lang.syntax import (
     Dimension,
     Exists,
     Flat,
+    Invoke,
+    Item,
+    Loop,
     Name,
     Number,
     Operation,
     Parameter,
     Problem,
     Range,
+    Setting,
     Spread,
     Term,
     depth,
+    parts,
 )
 
 if TYPE_CHECKING:
     from lark import Token
 
 DEEPEST = 100
+DEEPEST_BLOCK = 32
+Block = TypeVar("Block", Loop, Branch)
 CONSTANTS = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
 COMBINES = {"": "", "+": "add", "*": "mul", "min": "min", "max": "max"}
 OPERATORS = {row.operator: row.name for row in FUNCTIONS.values() if row.arity == 2}
@@ -67,10 +75,10 @@ def _definition(
     parameters: tuple[Parameter, ...] | None,
     attributes: tuple[Attribute, ...] | None,
     results: tuple[str, ...],
-    *statements: Assignment,
+    statements: tuple[Item, ...],
 ) -> Definition:
     return Definition(
-        str(name), parameters or (), attributes or (), results, statements, _at(name)
+        str(name), parameters or (), attributes or (), results, statements, (), _at(name)
     )
 
 
@@ -120,7 +128,7 @@ def _constant(kind: Token, term: Term | None) -> int | float | bool | str | None
     return float(sign * value) if kind == "float" else sign * value
 
 
-def _statement(
+def _assignment(
     _: Any, target: tuple[Token, tuple[Term, ...]], assign: Token, value: Term,
     where: tuple[Range | Exists, ...] | None,
 ) -> Assignment:  # fmt: skip
@@ -132,14 +140,56 @@ def _statement(
     ends: list[Term] = []
     for clause in where or ():
         ends += (clause.low, clause.high) if isinstance(clause, Range) else clause.indices
-    for term in (value, *indices, *ends):
-        if depth(term) > DEEPEST:
-            raise Problem(term.position, f"an expression nested more than {DEEPEST} deep")
+    _shallow(value, *indices, *ends)
     return Assignment(str(name), indices, combine, initial, value, where or (), _at(name))
 
 
-def _unsupported(_: Any, token: Token) -> Assignment:
-    raise Problem(_at(token), f"'{token}' statements are not supported yet")
+def _several(_: Any, *parts: Any) -> Invoke:
+    *names, assign, value = parts
+    if assign != "=":
+        raise Problem(_at(assign), f"results of a call are assigned by '=', not '{assign}'")
+    if not isinstance(value, Call):
+        raise Problem(value.position, "several tensors are assigned by a call: C, D = g(A, B)")
+    _shallow(value)
+    return Invoke(tuple(map(str, names)), value, _at(names[0]))
+
+
+def _loop(
+    _: Any, word: Token, name: Token, first: Term, second: Term | None, third: Term | None,
+    body: tuple[Item, ...],
+) -> Loop:  # fmt: skip
+    start, stop = (Number(0), first) if second is None else (first, second)
+    step = Number(1) if third is None else third
+    _shallow(start, stop, step)
+    loop = Loop(str(name), start, stop, step, body, _at(word))
+    return _shallow_blocks(loop)
+
+
+def _branch(
+    _: Any, word: Token, condition: Term, then: tuple[Item, ...],
+    otherwise: tuple[Item, ...] | Branch | None,
+) -> Branch:  # fmt: skip
+    _shallow(condition)
+    rest = (otherwise,) if isinstance(otherwise, Branch) else otherwise or ()
+    return _shallow_blocks(Branch(condition, then, rest, _at(word)))
+
+
+def _shallow(*terms: Term) -> None:
+    for term in terms:
+        if depth(term) > DEEPEST:
+            raise Problem(term.position, f"an expression nested more than {DEEPEST} deep")
+
+
+def _shallow_blocks(item: Block) -> Block:
+    deepest = 0
+    level: list[Loop | Branch] = [item]
+    while level:
+        deepest += 1
+        blocks = (inner for outer in level for block in parts(outer) for inner in block)
+        level = [inner for inner in blocks if isinstance(inner, (Loop, Branch))]
+    if deepest > DEEPEST_BLOCK:
+        raise Problem(item.position, f"blocks nested more than {DEEPEST_BLOCK} deep")
+    return item
 
 
 def _target(_: Any, name: Token, indices: tuple[Term, ...] | None) -> Any:
@@ -183,10 +233,17 @@ def _prefix(_: Any, token: Token, argument: Term) -> Term:
     return Operation(PREFIXES[str(token)], (argument,), _at(token))
 
 
-def _call(_: Any, name: Token, arguments: tuple[Term, ...] | None) -> Call:
+def _call(
+    _: Any, name: Token, arguments: tuple[Term, ...] | None, settings: tuple[Setting, ...] | None
+) -> Call:
     if name in RESERVED:
         raise Problem(_at(name), f"'{name}' is a word of the language, not a function")
-    return Call(str(name), arguments or (), None, _at(name))
+    return Call(str(name), arguments or (), None, settings or (), _at(name))
+
+
+def _setting(_: Any, name: Token, value: Term) -> Setting:
+    _shallow(value)
+    return Setting(str(name), value, _at(name))
 
 
 def _flat(_: Any, name: Token, offset: Term) -> Flat:
@@ -195,7 +252,7 @@ def _flat(_: Any, name: Token, offset: Term) -> Flat:
 
 def _guarded(_: Any, read: Call | Flat, default: Term) -> Term:
     if isinstance(read, Call):
-        return Call(read.name, read.arguments, default, read.position)
+        return Call(read.name, read.arguments, default, read.settings, read.position)
     return Flat(read.tensor, read.offset, default, read.position)
 
 
@@ -241,7 +298,8 @@ def _convert(_: Any, token: Token, argument: Term) -> Convert:
 _RULES = {
     "start": _start, "definition": _definition, "results": _results, "parameters": _together,
     "parameter": _parameter, "attributes": _together, "attribute": _attribute,
-    "statement": _statement, "loop": _unsupported, "branch": _unsupported, "target": _target,
+    "assignment": _assignment, "several": _several, "loop": _loop, "branch": _branch,
+    "block": _together, "settings": _together, "setting": _setting, "target": _target,
     "where": _together, "range": _range,
     "exists": _exists, "terms": _together, "select": _select, "operators": _operators,
     "prefix": _prefix, "guarded": _guarded, "call": _call, "flat": _flat, "number": _number,

@@ -18,8 +18,9 @@ _KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
         syntax.Number, syntax.Name, syntax.Spread, syntax.Dimension, syntax.Count, syntax.Call,
-        syntax.Flat, syntax.Operation, syntax.Convert, syntax.Range, syntax.Exists,
-        syntax.Assignment, syntax.Parameter, syntax.Attribute, syntax.Definition,
+        syntax.Setting, syntax.Flat, syntax.Operation, syntax.Convert, syntax.Range,
+        syntax.Exists, syntax.Assignment, syntax.Invoke, syntax.Loop, syntax.Branch,
+        syntax.Parameter, syntax.Attribute, syntax.Definition,
     )
 }  # fmt: skip
 

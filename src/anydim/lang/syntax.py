@@ -7,6 +7,7 @@ and take no part in comparisons.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -91,11 +92,24 @@ class Count:
 
 @dataclass(frozen=True)
 class Call:
-    """`f(a, b)`: a read of a tensor (perhaps with `else default`), a function or a type cast."""
+    """`f(a, b)`: a read of a tensor (perhaps with `else default`), a function or a type cast.
+
+    With `settings` it calls a definition: `f(a, b; alpha = 0.5)`.
+    """
 
     name: str
     arguments: tuple[Term, ...]
     default: Term | None = None
+    settings: tuple[Setting, ...] = ()
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`alpha = 0.5`: the value of an attribute in a call of a definition."""
+
+    name: str
+    value: Term
     position: int = _position()
 
 
@@ -168,6 +182,40 @@ class Assignment:
 
 
 @dataclass(frozen=True)
+class Invoke:
+    """`C, D = g(A, B)`: tensors that are the results of another definition."""
+
+    targets: tuple[str, ...]
+    call: Call
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`for variable in start:stop:step { body }`; the end is not reached, steps may be negative."""
+
+    variable: str
+    start: Term
+    stop: Term
+    step: Term
+    body: tuple[Item, ...]
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """`if condition { then } else { otherwise }`."""
+
+    condition: Term
+    then: tuple[Item, ...]
+    otherwise: tuple[Item, ...] = ()
+    position: int = _position()
+
+
+Item: TypeAlias = Assignment | Invoke | Loop | Branch
+
+
+@dataclass(frozen=True)
 class Parameter:
     """`T(...b, M) x`: element type (a type name or a type variable), shape and name."""
 
@@ -189,13 +237,17 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Definition:
-    """One `def`. `text` and `file` are where it came from, for errors."""
+    """One `def`. `text` and `file` are where it came from, for errors.
+
+    `callees` are the definitions that it calls, each with its own.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
     attributes: tuple[Attribute, ...]
     results: tuple[str, ...]
-    statements: tuple[Assignment, ...]
+    statements: tuple[Item, ...]
+    callees: tuple[Definition, ...] = ()
     position: int = _position()
     text: str = field(default="", compare=False, repr=False)
     file: str = field(default="<text>", compare=False, repr=False)
@@ -204,6 +256,10 @@ class Definition:
     def line(self) -> int:
         """The 1-based line it starts on."""
         return line_and_column(self.text, self.position)[0]
+
+    def callee(self, name: str) -> Definition:
+        """The definition of that name that this one calls; KeyError when there is none."""
+        return {definition.name: definition for definition in self.callees}[name]
 
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         """An error that points into this definition's text."""
@@ -239,6 +295,30 @@ def walk(term: Term) -> list[Term]:
         found.append(term)
         waiting.extend(reversed(children(term)))
     return found
+
+
+def parts(item: Item) -> tuple[tuple[Item, ...], ...]:
+    """The blocks of items directly inside an item."""
+    if isinstance(item, Loop):
+        return (item.body,)
+    return (item.then, item.otherwise) if isinstance(item, Branch) else ()
+
+
+def items(block: tuple[Item, ...]) -> Iterator[Item]:
+    """Every item of a block and of the blocks inside it, in the order they are written."""
+    for item in block:
+        yield item
+        for inner in parts(item):
+            yield from items(inner)
+
+
+def targets(block: tuple[Item, ...]) -> Iterator[str]:
+    """The tensors that a block assigns, once for every assignment."""
+    for item in items(block):
+        if isinstance(item, Assignment):
+            yield item.target
+        elif isinstance(item, Invoke):
+            yield from item.targets
 
 
 def depth(term: Term) -> int:

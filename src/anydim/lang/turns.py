@@ -1,0 +1,86 @@
+"""Steps in numpy: loops and branches in Python, each statement over all its axes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.gather import outside_error
+from anydim.lang.tree import Branch, Expr, Loop, Statement, Step, TensorType, Write
+
+Array = numpy.ndarray[Any, Any]
+Sizes = Mapping[str, int]
+
+
+def written(steps: Sequence[Step]) -> Iterator[str]:
+    """The tensors that steps write, once for every step that does."""
+    for step in steps:
+        if isinstance(step, (Statement, Write)):
+            yield step.target
+        elif isinstance(step, Loop):
+            yield from written(step.body)
+        else:
+            yield from written((*step.then, *step.otherwise))
+
+
+@dataclass
+class Turns:
+    """Runs steps on `values`, which holds every tensor.
+
+    `compute` gives the whole target of a statement for these sizes.
+    """
+
+    types: Mapping[str, TensorType]
+    values: MutableMapping[str, Array]
+    compute: Callable[[Statement, Sizes], Array]
+
+    def run(self, steps: Sequence[Step], sizes: Sizes) -> None:
+        """Run steps in order."""
+        for step in steps:
+            if isinstance(step, Statement):
+                self.values[step.target] = self.compute(step, sizes)
+            elif isinstance(step, Write):
+                self._write(step, sizes)
+            elif isinstance(step, Branch):
+                holds = bool(self._scalar(step.condition, sizes))
+                self.run(step.then if holds else step.otherwise, sizes)
+            else:
+                self._loop(step, sizes)
+
+    def _loop(self, loop: Loop, sizes: Sizes) -> None:
+        start, stop = (int(self._scalar(end, sizes)) for end in (loop.start, loop.stop))
+        for turn in range(start, stop, loop.step):
+            self.run(loop.body, {**sizes, loop.variable: turn})
+
+    def _scalar(self, expr: Expr, sizes: Sizes) -> Any:
+        return self.compute(Statement("", (), expr), sizes)[()]
+
+    def _write(self, step: Write, sizes: Sizes) -> None:
+        target = self.values[step.target]
+        places = tuple(self._place(step, axis, sizes) for axis in range(target.ndim))
+        combine = step.combine if step.reduced else ""
+        whole = Statement(step.target, step.axes, step.body, combine, step.reduced)
+        body = self.compute(whole, sizes)
+        body = body.astype(target.dtype, copy=False)
+        if not step.combine or step.fresh:
+            target[places] = body  # of places that meet, numpy keeps the last
+        elif not places:
+            target[...] = FUNCTIONS[step.combine].numpy(target, body)
+        else:
+            ufunc: Any = FUNCTIONS[step.combine].numpy
+            ufunc.at(target, places, body)
+
+    def _place(self, step: Write, axis: int, sizes: Sizes) -> Array:
+        """Where each element goes along one dimension; raises InputError outside the target."""
+        found = self.compute(Statement(step.target, step.axes, step.place[axis]), sizes)
+        length = self.values[step.target].shape[axis]
+        wrong = (found < 0) | (found >= length)
+        if wrong.any():
+            where = int(found[wrong].flat[0])
+            raise outside_error(step.target, where, self.values[step.target].shape, "written")
+        return found
+

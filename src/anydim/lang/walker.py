@@ -1,0 +1,127 @@
+"""A walk over the loops, branches and statements of a definition, scope after scope."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anydim.base.dtypes import boolean
+from anydim.lang.expand import Expander
+from anydim.lang.inside import inside
+from anydim.lang.placing import is_known
+from anydim.lang.ranges import proved
+from anydim.lang.roles import Role
+from anydim.lang.scope import Scope
+from anydim.lang.statement import Work, check_reads, type_error
+from anydim.lang.syntax import Assignment, Branch, Invoke, Item, Loop, Term
+from anydim.lang.tree import Branch as BranchStep
+from anydim.lang.tree import Expr, Literal, SizeTerm, Step, TensorType
+from anydim.lang.tree import Loop as LoopStep
+from anydim.lang.typing import TypeProblem, as_index, converted
+from anydim.sizes import Size, as_size
+
+LATEST_START = as_size(1 << 31)  # what a loop may start from when data says so
+
+
+@dataclass
+class Walker(ABC):
+    """`tensors` are those known so far; sizes not inferred yet have names of their own."""
+
+    roles: dict[str, Role]
+    tensors: dict[str, TensorType]
+
+    @abstractmethod
+    def assignment(self, item: Assignment, scope: Scope) -> list[Step]:
+        """The steps of an assignment."""
+
+    @abstractmethod
+    def invoke(self, item: Invoke, scope: Scope) -> list[Step]:
+        """The steps of a call."""
+
+    def block(self, block: Sequence[Item], scope: Scope) -> tuple[Step, ...]:
+        """The steps of a block."""
+        return tuple(step for item in block for step in self._item(item, scope))
+
+    def _item(self, item: Item, scope: Scope) -> list[Step]:
+        if isinstance(item, Assignment):
+            return self.assignment(item, scope)
+        if isinstance(item, Invoke):
+            return self.invoke(item, scope)
+        return self._loop(item, scope) if isinstance(item, Loop) else self._branch(item, scope)
+
+    def scalar(self, term: Term, scope: Scope) -> Work:
+        """A term without indices, with its reads checked."""
+        expander = Expander(scope.binding, self.tensors)
+        item = Assignment("", (), "", False, term, (), term.position)
+        body = expander.expand(term)
+        work = Work(item, scope.binding, self.tensors, expander, [], body, scope=scope)
+        check_reads(work, set())
+        return work
+
+    # ---- loops ---------------------------------------------------------------------------------
+
+    def _loop(self, loop: Loop, scope: Scope) -> list[Step]:
+        start, stop = self._end(loop.start, scope), self._end(loop.stop, scope)
+        step = self._step(loop, scope)
+        ends = [end.size if isinstance(end, SizeTerm) else None for end in (start, stop)]
+        if not all(end is None or is_known(end) for end in ends):
+            return []
+        low, high = ends if step > 0 else (_next(ends[1]), _next(ends[0]))
+        if low is None:
+            low = as_size(0)
+            if step > 0:
+                start = inside(start, LATEST_START)
+            else:
+                stop = inside(stop, LATEST_START)
+        if high is not None and proved(high, "<=", low, scope.box):
+            return []
+        inner, variable, base = scope.entered(loop.variable, low, high)
+        body = self.block(loop.body, inner)
+        start, stop = (_less(end, base) for end in (start, stop))
+        return [LoopStep(variable, start, stop, step, body)] if body else []
+
+    def _end(self, term: Term, scope: Scope) -> Expr:
+        work = self.scalar(term, scope)
+        expr = work.expander.whole_sizes(work.body)
+        try:
+            return as_index(expr, self.tensors)
+        except TypeProblem as problem:
+            problem.text = problem.text.replace("an index", "the end of a loop")
+            raise type_error(work, problem) from None
+
+    def _step(self, loop: Loop, scope: Scope) -> int:
+        expr = self._end(loop.step, scope)
+        number = expr.size.constant if isinstance(expr, SizeTerm) else None
+        if not number:
+            raise scope.binding.error(
+                loop.step.position, "the step of a loop is a number that is known, and not 0"
+            )
+        return number
+
+    # ---- branches ------------------------------------------------------------------------------
+
+    def _branch(self, branch: Branch, scope: Scope) -> list[Step]:
+        work = self.scalar(branch.condition, scope)
+        plain = work.body
+        try:
+            condition = converted(plain, self.tensors, boolean)
+        except TypeProblem as problem:
+            raise type_error(work, problem) from None
+        if isinstance(condition, Literal):
+            taken = branch.then if condition.value else branch.otherwise
+            return list(self.block(taken, scope))
+        then = self.block(branch.then, scope.within(plain, True))
+        otherwise = self.block(branch.otherwise, scope.within(plain, False))
+        return [BranchStep(condition, then, otherwise)] if then or otherwise else []
+
+
+def _next(size: Size | None) -> Size | None:
+    return None if size is None else size + 1
+
+
+def _less(end: Expr, base: Size) -> Expr:
+    if base.constant == 0:
+        return end
+    assert isinstance(end, SizeTerm)
+    return SizeTerm(end.size - base)
