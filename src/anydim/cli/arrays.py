@@ -1,4 +1,9 @@
-"""Inputs from files or by chance, outputs to files, and what outputs look like."""
+"""Inputs from files or by chance, outputs to files, and what outputs look like.
+
+Files of numpy have no names for bfloat16, float8 and narrower types. Outputs of these are written
+as float32 or int8, which hold every value. Inputs of these may be float32 or integers that the
+type holds exactly, or the bare bytes that numpy.save writes.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from pathlib import Path
 
 import numpy
 
+from anydim.base.dtypes import converted, from_numpy
 from anydim.base.errors import InputError, OptionError
 from anydim.base.text import listed, suggestion
 from anydim.model import Model
@@ -39,8 +45,28 @@ def named(model: Model, found: Sequence[Read]) -> Arrays:
         name = item.name or _only_input(model, item.entry)
         if name in arrays:
             raise InputError(f"--input {item.entry}: input '{name}' is given twice")
-        arrays[name] = item.array
+        arrays[name] = _narrowed(model, name, item)
     return arrays
+
+
+def _narrowed(model: Model, name: str, item: Read) -> numpy.ndarray:
+    """The array as the input's type, where numpy's files have no name for it."""
+    array = item.array
+    dtype = next((spec.dtype for spec in model.inputs if spec.name == name), None)
+    if dtype is None or dtype.is_native:
+        return array
+    if array.dtype.kind == "V" and array.dtype.itemsize == dtype.bytes:
+        return array.view(dtype.numpy)
+    if array.dtype.kind not in "fiu":
+        return array
+    narrow = converted(array, dtype.numpy)
+    same = converted(narrow, array.dtype)
+    if not ((same == array) | ((array != array) & (same != same))).all():
+        raise InputError(
+            f"--input {item.entry}: input '{name}' is {dtype}, which does not hold all its values",
+            f"round them first, with ml_dtypes: array.astype('{dtype}')",
+        )
+    return narrow
 
 
 def _read(entry: str) -> list[Read]:
@@ -118,9 +144,18 @@ def save(arrays: Mapping[str, numpy.ndarray], path: str) -> None:
     """Write all arrays to an .npz file; raises OptionError when that cannot be done."""
     try:
         with open(path, "wb") as file:
-            numpy.savez(file, **arrays)  # type: ignore[arg-type]
+            named = {name: _named(array) for name, array in arrays.items()}
+            numpy.savez(file, **named)  # type: ignore[arg-type]
     except OSError as error:
         raise OptionError(f"--output {path}: cannot be written: {error.strerror}") from None
+
+
+def _named(array: numpy.ndarray) -> numpy.ndarray:
+    """The array in a type that numpy's files have a name for."""
+    dtype = from_numpy(array.dtype)
+    if dtype.is_native:
+        return array
+    return converted(array, numpy.dtype(numpy.float32 if dtype.is_float else numpy.int8))
 
 
 def summary(arrays: Mapping[str, numpy.ndarray]) -> str:
@@ -130,7 +165,7 @@ def summary(arrays: Mapping[str, numpy.ndarray]) -> str:
 
 
 def _figures(array: numpy.ndarray) -> tuple[str, ...]:
-    wide = array.astype(numpy.float64)
+    wide = converted(array, numpy.dtype(numpy.float64))
     nan = int(numpy.count_nonzero(numpy.isnan(wide)))
     known = wide[~numpy.isnan(wide)]
     if not known.size:

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy
 
+from anydim.base.dtypes import from_numpy
 from anydim.base.errors import InputError
 from anydim.base.text import listed, suggestion
+from anydim.runtime.exchange import handed, is_exchanged, taken
 from anydim.runtime.signature import Signature, TensorSpec
 
 _CPU = 1  # DLPack's kDLCPU
@@ -72,7 +75,7 @@ def _foreign(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
                 "move it to the CPU first",
             )
         try:
-            return numpy.from_dlpack(value)
+            return taken(value)
         except (BufferError, RuntimeError, TypeError, ValueError) as error:
             raise InputError(
                 f"{_where(spec, name)}: the array cannot be shared: {error}",
@@ -96,8 +99,16 @@ def wrapper(values: Sequence[Any]) -> Wrap | None:
             if found is None and hasattr(value, "__array_namespace__"):
                 found = getattr(value.__array_namespace__(), "from_dlpack", None)
             if found is not None and library is not numpy:
-                return found
+                return partial(_shared, found)
     return None
+
+
+def _shared(take: Wrap, array: numpy.ndarray) -> Any:
+    """A result in the hands of another library; a type it cannot be told stays a numpy array."""
+    dtype = from_numpy(array.dtype)
+    if dtype.is_native:
+        return take(array)
+    return take(handed(array, dtype)) if is_exchanged(dtype) else array
 
 
 def check_names(given: Mapping[str, Any], signature: Signature) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import InputError
-from anydim.runtime.arrays import plain
+from anydim.runtime.arrays import plain, wrapper
+from anydim.runtime.exchange import handed
 from anydim.sizes import Box, Dim
 from tests.unit.program.tiny import adder, executable, spec
 
@@ -72,6 +73,17 @@ def test_dlpack_arrays_in_and_out(library: type[Foreign]) -> None:
     for given in ({"a": library(A), "b": library(A)}, {"a": A, "b": library(A)}):
         result = RUN(given)["y"]
         assert isinstance(result, Foreign) and numpy.array_equal(result.array, 3 * A)
+
+
+def test_bfloat16_of_another_library(library: type[Foreign]) -> None:
+    half = DTYPES["bfloat16"]
+    wanted = spec("x", 3, 4, dtype=half)
+    foreign = handed(A.astype(half.numpy), half)
+    assert plain(foreign, wanted, half.numpy, "tiny").dtype == half.numpy
+    wrap = wrapper([library(A)])
+    assert wrap is not None
+    narrow = A.astype(DTYPES["int4"].numpy)
+    assert wrap(narrow) is narrow  # DLPack has no name for it
 
 
 def test_a_library_without_from_dlpack_gets_numpy() -> None:

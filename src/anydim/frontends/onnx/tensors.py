@@ -118,11 +118,10 @@ def _listed_bits(values: Any, where: str, dtype: DType, count: int) -> numpy.nda
     packed = dtype.bits in (2, 4)
     wanted = _packed_bytes(dtype, count) if packed else count
     _expect(len(values), wanted, where, dtype, "numbers")
-    word = numpy.uint16 if dtype.bytes == 2 else numpy.uint8
-    bits = numpy.fromiter(values, numpy.int64, wanted).astype(word)
+    words = numpy.fromiter(values, numpy.int64, wanted)
     if packed:
-        return _unpacked(bits, dtype, count)
-    return (bits & word((1 << dtype.bits) - 1)).view(dtype.numpy)
+        return _unpacked(words.astype(numpy.uint8), dtype, count)
+    return (words & (1 << dtype.bits) - 1).astype(f"u{dtype.bytes}").view(dtype.numpy)
 
 
 _LISTED: dict[str, Any] = {"int": numpy.int64, "uint": numpy.uint64, "bool": numpy.int64}

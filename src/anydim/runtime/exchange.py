@@ -1,0 +1,80 @@
+"""DLPack for element types that numpy does not exchange: bfloat16 and what has a byte or less.
+
+A capsule says its element type by a code and a number of bits. numpy knows neither code nor bits
+of these types, so they are handed to it, and taken from it, as unsigned integers of the same
+width; the code in the capsule is changed on the way. The memory is shared, never copied.
+https://dmlc.github.io/dlpack/latest/c_api.html
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DTYPES, DType
+
+_UNSIGNED = 1
+_CODES = {
+    "bfloat16": 4, "float8_e4m3fn": 10, "float8_e4m3fnuz": 11, "float8_e5m2": 12,
+    "float8_e5m2fnuz": 13, "float8_e8m0fnu": 14,
+}  # fmt: skip
+_NAMES = {code: name for name, code in _CODES.items()}
+_TYPE_AT = 20  # of code, bits and lanes in a DLTensor: after data, device and the number of axes
+_VERSIONED_AT = 32  # of the DLTensor in a DLManagedTensorVersioned: after version, context,
+# deleter and flags
+
+_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+_name = ctypes.pythonapi.PyCapsule_GetName
+_name.restype, _name.argtypes = ctypes.c_char_p, (ctypes.py_object,)
+
+
+class _Element(ctypes.Structure):
+    _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
+
+
+def _element(capsule: Any) -> _Element:
+    """The element type inside a capsule, to be read and changed in place."""
+    name = _name(capsule)
+    start = _VERSIONED_AT if name == b"dltensor_versioned" else 0
+    return _Element.from_address(_pointer(capsule, name) + start + _TYPE_AT)
+
+
+class _Handed:
+    """A capsule on its way to a library that asks an object for one."""
+
+    def __init__(self, capsule: Any, device: tuple[int, int]) -> None:
+        self.capsule, self.device = capsule, device
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+
+def taken(value: Any) -> numpy.ndarray:
+    """A numpy array over the memory of a DLPack array; raises what numpy.from_dlpack raises."""
+    capsule = value.__dlpack__()
+    element = _element(capsule)
+    name = _NAMES.get(element.code)
+    if name is None or element.lanes != 1 or DTYPES[name].bits != element.bits:
+        return numpy.from_dlpack(_Handed(capsule, value.__dlpack_device__()))
+    element.code = _UNSIGNED
+    array = numpy.from_dlpack(_Handed(capsule, value.__dlpack_device__()))
+    return array.view(DTYPES[name].numpy)
+
+
+def handed(array: numpy.ndarray, dtype: DType) -> Any:
+    """An array of a type of `_CODES` as an object that other libraries take by DLPack."""
+    bits = array.view(f"u{array.itemsize}")
+    capsule = bits.__dlpack__()
+    _element(capsule).code = _CODES[dtype.name]
+    return _Handed(capsule, bits.__dlpack_device__())
+
+
+def is_exchanged(dtype: DType) -> bool:
+    """Whether `handed` can hand an array of this type out."""
+    return dtype.name in _CODES
