@@ -12,6 +12,7 @@ from anydim.ops import (
     indexing,
     joins,
     quantisation,
+    recurrent,
     reductions,
     resampling,
     selecting,
@@ -94,6 +95,14 @@ RECORDS = (
     _row("max_pool", "window", windows.max_pool, _POOL),
     _row("average_pool", "window", windows.average_pool, {**_POOL, "count_padding": False}),
     _row("lp_pool", "window", windows.lp_pool, {**_POOL, "p": 2}),
+    # recurrent layers
+    _row("rnn", "recurrent", recurrent.RNN, recurrent.COMMON,
+         doc="One direction of a recurrent layer with one function of a turn."),
+    _row("gru", "recurrent", recurrent.GRU,
+         {**recurrent.COMMON, "linear_before_reset": False},
+         doc="One direction of a layer of gated recurrent units."),
+    _row("lstm", "recurrent", recurrent.LSTM, {**recurrent.COMMON, "input_forget": False},
+         doc="One direction of a layer of long short-term memory."),
     # views and other movement
     _row("transpose", "view", shapes.transpose, {"perm": None}),
     _row("reshape", "view", shapes.reshape, {"shape": REQUIRED}),

@@ -19,6 +19,7 @@ from anydim.frontends.onnx import shape_operators as shapes
 from anydim.frontends.onnx import window_operators as windows
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.emitting import Known
+from anydim.frontends.onnx.recurrent_operators import recurrent
 from anydim.frontends.onnx.tensors import Unsupported, read_tensor
 
 Build: TypeAlias = "Callable[[Call], Result | Sequence[Result]]"
@@ -255,6 +256,7 @@ OPERATORS: dict[str, Build] = {
     "Expand": shapes.expand,
     "EyeLike": along.eye_like,
     "Flatten": shapes.flatten,
+    "GRU": recurrent("gru"),
     "Gather": same("gather", 2, axis="axis"),
     "GatherElements": same("gather_elements", 2, axis="axis"),
     "GatherND": same("gather_nd", 2, batch_dims="batch_dims"),
@@ -269,6 +271,7 @@ OPERATORS: dict[str, Build] = {
     "InstanceNormalization": same("instance_norm", 3, epsilon="epsilon"),
     "IsInf": is_inf,
     "LRN": along.local_response,
+    "LSTM": recurrent("lstm"),
     "LayerNormalization": layer_norm,
     "LeakyRelu": same("leaky_relu", 1, alpha="alpha"),
     "LogSoftmax": softmax("log_softmax"),
@@ -285,6 +288,7 @@ OPERATORS: dict[str, Build] = {
     "QLinearConv": quantised.qlinear_conv,
     "QLinearMatMul": quantised.qlinear_matmul,
     "QuantizeLinear": quantised.quantize,
+    "RNN": recurrent("rnn"),
     "Range": shapes.range_,
     "Reshape": shapes.reshape,
     "Resize": resizing.resize,
