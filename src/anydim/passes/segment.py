@@ -12,7 +12,7 @@ those whose values and dims it needs; equal held graphs are one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from anydim.graph.dims import symbols_of, uses
 from anydim.graph.evaluate import group_of
@@ -61,10 +61,18 @@ class Segment:
     prepare: Callable[[Graph], Graph]
 
     def run(self, graph: Graph) -> tuple[Cut, ...]:
-        """Held graphs come before those that hold them; the given graph is last."""
+        """Held graphs come before those that hold them; the given graph is last.
+
+        Each of its results is made by a node, as after `results`.
+        """
         work = _Work(self.prepare)
         work.cut(graph, {})
-        return tuple(work.cuts)
+        *held, outermost = work.cuts
+        steps = outermost.steps
+        if len(steps) == 1 and isinstance(steps[0], Part):
+            whole = Part(outermost.graph, steps[0].opaque)
+            outermost = replace(outermost, steps=(whole,))
+        return (*held, outermost)
 
 
 def straight(cuts: Sequence[Cut]) -> bool:
@@ -95,13 +103,8 @@ class _Work:
         inside = graph.replace(
             box=graph.box.also(*(dim for name, dim in given.items() if name not in own))
         )
-        if not any(map(_Kinds(graph).alone, graph.nodes)):
-            return Cut(inside, frozenset(given), (Part(inside),) if graph.nodes else ())
         order = _Order(inside, frozenset(given))
-        steps = tuple(self._steps(inside, order))
-        if len(steps) == 1 and isinstance(steps[0], Part):
-            steps = (Part(inside, steps[0].opaque),)
-        return Cut(inside, frozenset(given), steps)
+        return Cut(inside, frozenset(given), tuple(self._steps(inside, order)))
 
     def _steps(self, graph: Graph, order: _Order) -> Iterable[Part | Held]:
         for nodes in order.runs():
@@ -156,7 +159,7 @@ class _Order:
 
     def runs(self) -> Iterable[list[int]]:
         """Node numbers of each step, in order."""
-        for level in range(max(self.levels) + 1):
+        for level in range(max(self.levels, default=-1) + 1):
             here = [n for n, other in enumerate(self.levels) if other == level]
             dense = [n for n in here if not self.alone[n]]
             if dense:

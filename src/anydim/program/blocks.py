@@ -9,6 +9,8 @@ more together than what was in use at some time: for a new block, kept ones go b
     void anydim_hold(block)               one more holds it; null is nobody's
     void anydim_drop(call, block)         one less
     ptr  anydim_arena(call, bytes)        at least so many bytes; what they held before is lost
+    i1   anydim_grow(call, words of data, block and room, used, bytes)
+                                          room for one more than `used` items of so many bytes
     ptr  anydim_leave(call, block)        take it out: it belongs to somebody else
     i64  anydim_clear(call)               drop everything in use; how many blocks that was
     void anydim_trim(call, bytes)         keep no more than so many bytes
@@ -27,6 +29,7 @@ declare ptr @anydim_allocate(ptr, i64)
 declare void @anydim_hold(ptr)
 declare void @anydim_drop(ptr, ptr)
 declare ptr @anydim_arena(ptr, i64)
+declare i1 @anydim_grow(ptr, ptr, ptr, ptr, i64, i64)
 """
 
 _WORD = re.compile(r"#([A-Z_]+)")
@@ -319,6 +322,42 @@ fail:
   ret ptr null
 }
 
+define i1 @anydim_grow(ptr %call, ptr %data.at, ptr %owner.at, ptr %room.at, i64 %used,
+                       i64 %bytes) nounwind {
+entry:
+  %room = load i64, ptr %room.at, align 8
+  %fits = icmp ult i64 %used, %room
+  br i1 %fits, label %ready, label %more
+more:
+  %double = mul i64 %room, 2
+  %wider = add i64 %double, 1
+  %product = call { i64, i1 } @llvm.umul.with.overflow.i64(i64 %wider, i64 %bytes)
+  %over = extractvalue { i64, i1 } %product, 1
+  br i1 %over, label %fail, label %make
+make:
+  %all = extractvalue { i64, i1 } %product, 0
+  %block = call ptr @anydim_allocate(ptr %call, i64 %all)
+  %failed = icmp eq ptr %block, null
+  br i1 %failed, label %fail, label %move
+move:
+  %memory = getelementptr i8, ptr %block, i64 #HEAD
+  %old = load ptr, ptr %data.at, align 8
+  %before = load ptr, ptr %owner.at, align 8
+  %held = mul i64 %used, %bytes
+  %copy.at = getelementptr i64, ptr %call, i64 #COPY
+  %copy = load ptr, ptr %copy.at, align 8
+  %same = call ptr %copy(ptr %memory, ptr %old, i64 %held)
+  call void @anydim_drop(ptr %call, ptr %before)
+  store ptr %memory, ptr %data.at, align 8
+  store ptr %block, ptr %owner.at, align 8
+  store i64 %wider, ptr %room.at, align 8
+  br label %ready
+ready:
+  ret i1 true
+fail:
+  ret i1 false
+}
+
 define ptr @anydim_leave(ptr %call, ptr %block) nounwind {
   call void @delist(ptr %call, ptr %block)
   %memory = load ptr, ptr %block, align 8
@@ -346,6 +385,7 @@ end:
   ret i64 %cleared
 }
 
+declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
 declare i64 @llvm.umax.i64(i64, i64)
 declare i64 @llvm.usub.sat.i64(i64, i64)
 declare i64 @llvm.ctlz.i64(i64, i1)

@@ -9,10 +9,10 @@ those in the segment's block.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from anydim.program.region import LoopStep, Region, RegionProgram, SegmentStep
+from anydim.program.region import LoopStep, Region, RegionProgram, SegmentStep, Stack
 from anydim.program.steps import Program
 from anydim.runtime import context
 from anydim.runtime.layout import Layout
@@ -29,9 +29,34 @@ class Place:
 
 
 @dataclass(frozen=True)
-class SegmentPlace:
-    """Where the block of a segment begins, its layout, whether it is bound, bytes of results."""
+class Target:
+    """Words that say where a result of a region is wanted, and in which block; 0: anywhere."""
 
+    data: int
+    owner: int
+
+
+@dataclass(frozen=True)
+class LoopPlace:
+    """Words of a loop: turns to do, whether to go on, and the first of those of its stacks."""
+
+    turns: int
+    going: int
+    stacks: int
+
+
+ROOM, BYTES, AT = range(3)  # of a stack: slices it has room for, bytes of one, where one goes
+STACK_WORDS = 3
+
+
+@dataclass(frozen=True)
+class SegmentPlace:
+    """Segment `number` of the program.
+
+    Words: where its block begins, which has a layout; whether it is bound; the bytes of results.
+    """
+
+    number: int
     base: int
     layout: Layout
     bound: int
@@ -40,25 +65,23 @@ class SegmentPlace:
 
 @dataclass(frozen=True)
 class RegionPlaces:
-    """The words of a region; segments and loops by the number of the step."""
+    """The words of a region; segments and loops by the number of the step, targets by result."""
 
     dims: Mapping[str, int]
     values: Mapping[str, Place]
     results: tuple[Place, ...]
     moved: tuple[bool, ...]
     segments: Mapping[int, SegmentPlace]
-    loops: Mapping[int, int]
-
-
-LOOP_WORDS = 2  # of a loop: turns to do; whether to go on
-STACK_WORDS = 3  # of each of its stacks: slices it has room for, bytes of a slice, place of a slice
+    loops: Mapping[int, LoopPlace]
+    targets: Mapping[int, Target]
 
 
 @dataclass
 class _Words:
-    """Hands out words one after the other."""
+    """Hands out words one after the other, and numbers to segments."""
 
     next: int = context.WORDS
+    segments: int = 0
 
     def take(self, count: int = 1) -> int:
         first = self.next
@@ -77,17 +100,61 @@ class RegionLayout:
 def region_layout(program: RegionProgram) -> RegionLayout:
     """The layout for a program."""
     words = _Words()
-    regions = tuple(_Region(region, words).places() for region in program.regions)
+    aimed = _aimed(program)
+    regions = tuple(
+        _Region(region, words, aimed[number]).places()
+        for number, region in enumerate(program.regions)
+    )
     return RegionLayout(regions, words.next)
+
+
+def _aimed(program: RegionProgram) -> list[set[int]]:
+    """For each region, the results that may be made right in a stack of a loop around it."""
+    found: list[set[int]] = [set() for _ in program.regions]
+    for region in program.regions:
+        for step in region.steps:
+            if isinstance(step, LoopStep):
+                found[step.body].update(_slices(program.regions[step.body], region, step))
+    return found
+
+
+def _slices(body: Region, region: Region, step: LoopStep) -> Iterator[int]:
+    """The results of a body that are slices of sizes known outside, made by segments.
+
+    One that is also carried to the next turn must not be written over by a later turn.
+    """
+    first = len(step.carried) + (step.condition is not None)
+    outputs = body.signature.outputs
+    names = [spec.name for spec in outputs]
+    made = {name for part in body.segments for name in part.makes}
+    for number, stack in enumerate(step.stacks):
+        output = outputs[first + number]
+        outside = region.values[step.makes[len(step.carried) + number]].shape[1:]
+        dims = frozenset().union(*(size.symbols for size in outside))
+        if output.name not in made or output.shape != outside:
+            continue
+        if not dims <= body.given - {step.counter} or names[first:].count(output.name) > 1:
+            continue
+        if output.name not in names[:first] or _distinct(stack, step.counter):
+            yield first + number
+
+
+def _distinct(stack: Stack, counter: str) -> bool:
+    """Whether no two turns write one slice."""
+    if stack.extent is None:
+        return True
+    split = stack.position.linear_in((counter,))
+    return split is not None and split[0][counter].constant not in (None, 0)
 
 
 @dataclass
 class _Region:
     region: Region
     words: _Words
+    aimed: set[int]
     values: dict[str, Place] = field(default_factory=dict)
     segments: dict[int, SegmentPlace] = field(default_factory=dict)
-    loops: dict[int, int] = field(default_factory=dict)
+    loops: dict[int, LoopPlace] = field(default_factory=dict)
 
     def places(self) -> RegionPlaces:
         region, words = self.region, self.words
@@ -102,13 +169,17 @@ class _Region:
             for name in step.makes:
                 self._value(region.values[name])
             if isinstance(step, LoopStep):
-                self.loops[number] = words.take(LOOP_WORDS + STACK_WORDS * len(step.stacks))
+                stacks = words.take(STACK_WORDS * len(step.stacks))
+                self.loops[number] = LoopPlace(words.take(), words.take(), stacks)
         moved = self._moved()
         results = tuple(
             self.values[spec.name] if own else self._fresh(spec)
             for spec, own in zip(region.signature.outputs, moved)
         )
-        return RegionPlaces(dims, self.values, results, moved, self.segments, self.loops)
+        targets = {output: Target(words.take(), words.take()) for output in sorted(self.aimed)}
+        return RegionPlaces(
+            dims, self.values, results, moved, self.segments, self.loops, targets
+        )
 
     def _inputs(self, specs: tuple[TensorSpec, ...]) -> None:
         """Addresses, then owners, then sizes, so that a caller can write each in one go."""
@@ -133,7 +204,8 @@ class _Region:
                 base + layout.output_axis(number, 0),
             )  # fmt: skip
         bound, sizes = self.words.take(), self.words.take(len(signature.outputs))
-        return SegmentPlace(base, layout, bound, sizes)
+        self.words.segments += 1
+        return SegmentPlace(self.words.segments - 1, base, layout, bound, sizes)
 
     def _moved(self) -> tuple[bool, ...]:
         """Whether a result is a value that a step makes, named once: then it changes hands."""

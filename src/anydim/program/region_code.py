@@ -1,0 +1,287 @@
+"""What the code of all steps of a region is made with: words, checks, sizes, values, held regions.
+
+Instructions are written one after another into one function. Whatever may go wrong leaves it with
+the number of a failure; what a call holds is given back by whoever made the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from anydim.program.arithmetic import LARGEST, Arithmetic, Lines, Term
+from anydim.program.binding import told
+from anydim.program.entry import Entry, negation, verdict
+from anydim.program.region import RegionProgram
+from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
+from anydim.runtime import context
+from anydim.runtime.checks import Check
+from anydim.runtime.failures import Failure
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Box, Size, product
+
+MAIN = "anydim_regions"
+
+
+def function_name(program: RegionProgram, number: int) -> str:
+    """The function of a region."""
+    return MAIN if number == len(program.regions) - 1 else f"anydim_region{number}"
+
+
+class _Dims(dict[str, Term]):
+    """Operands of dims, loaded when first asked for."""
+
+    def __init__(self, lines: Lines, words: Mapping[str, int], box: Box) -> None:
+        super().__init__()
+        self.lines, self.words, self.box = lines, words, box
+
+    def __missing__(self, name: str) -> Term:
+        value = self.lines.load_word("%block", self.words[name])
+        self[name] = Term(value, self.box.dim(name).range)
+        return self[name]
+
+
+class Code:
+    """The function of one region; `known` are the dims that have values so far."""
+
+    def __init__(
+        self, program: RegionProgram, number: int, layout: RegionLayout, failures: list[Failure]
+    ) -> None:
+        self.program, self.number, self.layout, self.failures = program, number, layout, failures
+        self.region = program.regions[number]
+        self.places: RegionPlaces = layout.regions[number]
+        self.lines = Lines()
+        self.known: set[str] = set()
+        self._labels = 0
+
+    # ---- words, labels, failures ---------------------------------------------------------------
+
+    def load(self, word: int, type: str = "i64") -> str:
+        return self.lines.load_word("%block", word, type)
+
+    def store(self, word: int, value: str, type: str = "i64") -> None:
+        self.lines.store_word("%block", word, value, type)
+
+    def copy(self, source: int, target: int, words: int = 1) -> None:
+        for word in range(words):
+            self.store(target + word, self.load(source + word))
+
+    def label(self, name: str) -> str:
+        """A new label."""
+        self._labels += 1
+        return f"{name}{self._labels}"
+
+    def start(self, label: str) -> None:
+        """Here the block of instructions begins that a label names."""
+        self.lines.text.append(f"{label}:")
+
+    def leave_unless(self, flag: str, failure: Failure) -> None:
+        """Return the number of a failure where a flag does not hold."""
+        self.leave_first([(flag, failure)])
+
+    def leave_first(self, checks: Sequence[tuple[str, Failure]]) -> None:
+        """Return the number of the first failure whose flag does not hold."""
+        checks = [(flag, failure) for flag, failure in checks if flag != "true"]
+        if not checks:
+            return
+        first = len(self.failures) + 1
+        self.failures += [failure for _, failure in checks]
+        self.leave_with(verdict(self.lines, [flag for flag, _ in checks], first))
+
+    def leave_with(self, code: str, offset: int = 0) -> None:
+        """Return a code, moved by an offset, unless it is 0."""
+        out, on = self.label("out"), self.label("on")
+        failed = self.lines.let(f"icmp ne i64 {code}, 0")
+        self.lines.add(f"br i1 {failed}, label %{out}, label %{on}")
+        self.start(out)
+        self.lines.add(f"ret i64 {self.lines.let(f'add i64 {code}, {offset}')}")
+        self.start(on)
+
+    def failure(self, kind: str, source: str = "", **more: Any) -> Failure:
+        """A failure of a step that comes from `source`."""
+        name = source or self.region.signature.name
+        words = {dim: self.places.dims[dim] for dim in self.region.signature.box.names
+                 if dim in self.known}  # fmt: skip
+        signature = replace(self.region.signature, name=name, guards=())
+        return replace(Failure(kind, signature, words), **more)
+
+    # ---- sizes ---------------------------------------------------------------------------------
+
+    def arithmetic(self, dims: Mapping[str, Term] | None = None) -> Arithmetic:
+        """Sizes over the dims that are known; for use where the next label does not end it."""
+        known = {dim: self.places.dims[dim] for dim in self.known}
+        found = _Dims(self.lines, known, self.region.signature.box)
+        found.update(dims or {})
+        return Arithmetic(self.lines, found)
+
+    def fits(self, arithmetic: Arithmetic, source: str = "") -> None:
+        """Leave when something in the sizes computed so far did not fit."""
+        failed = self.failure("check", source, check=Check("large"))
+        self.leave_unless(negation(self.lines, arithmetic.overflow), failed)
+
+    def tell(
+        self, where: str, noun: str, specs: Sequence[TensorSpec], places: Sequence[Place],
+        found: frozenset[str] = frozenset(), everything: bool = False,
+    ) -> None:  # fmt: skip
+        """Find dims by shapes that came, check shapes, and whatever speaks of dims known only now.
+
+        `found` are dims that have values, but had none before; `everything` checks what speaks of
+        the other ones too.
+        """
+        signature = self._event(where, noun, specs, found, everything)
+
+        def axis(tensor: int, axis: int) -> int:
+            return places[tensor].shape + axis
+
+        spoken = _symbols(signature)
+        dims = self.arithmetic().symbols
+        given = {name: dims[name] for name in sorted(self.known & spoken)}
+        entry = Entry(signature, self.lines, axis, given)
+        entry.solve()
+        for source in entry.sources:
+            self.store(self.places.dims[source.dim], entry.dims[source.dim].name)
+        self.known |= {source.dim for source in entry.sources}
+        shapes = tuple(
+            tuple(place.shape + axis for axis in range(spec.rank))
+            for spec, place in zip(specs, places)
+        )
+
+        def failed(check: Check) -> Failure:
+            return replace(self.failure("check"), signature=signature, check=check, shapes=shapes)
+
+        self.leave_first([(f, failed(c)) for f, c in zip(entry.inside(), entry.first)])
+        arithmetic = entry.within()
+        holding = entry.between(arithmetic)
+        holding.append(negation(self.lines, arithmetic.overflow))
+        self.leave_first([(f, failed(c)) for f, c in zip(holding, entry.second)])
+
+    def _event(
+        self, where: str, noun: str, specs: Sequence[TensorSpec], found: frozenset[str],
+        everything: bool,
+    ) -> Signature:  # fmt: skip
+        """The shapes that come and what has to hold from now on, as the signature of a program."""
+        whole = self.region.signature
+        before = frozenset() if everything else frozenset(self.known - found)
+        after = frozenset(self.known) | told(whole.box, specs, frozenset(self.known))
+
+        def new(dims: frozenset[str]) -> bool:
+            return dims <= after and (everything or not dims <= before)
+
+        constraints = tuple(size for size in whole.box.constraints if new(size.symbols))
+        guards = tuple(g for g in whole.guards if new(g.left.symbols | g.right.symbols))
+        box = Box(whole.box.dims, constraints)
+        return Signature(where, box, tuple(specs), (), guards, noun)
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def place(self, name: str) -> Place:
+        return self.places.values[name]
+
+    def spec(self, name: str) -> TensorSpec:
+        return self.region.values[name]
+
+    def hand(self, source: Place, target: Place, rank: int) -> None:
+        """Copy the words of a value."""
+        self.copy(source.data, target.data)
+        self.copy(source.owner, target.owner)
+        self.copy(source.shape, target.shape, rank)
+
+    def allocate(self, bytes: str, source: str) -> tuple[str, str]:
+        """A new block and the address of its bytes."""
+        block = self.lines.let(f"call ptr @anydim_allocate(ptr %block, i64 {bytes})")
+        there = self.lines.let(f"icmp ne ptr {block}, null")
+        self.leave_unless(there, self.failure("memory", source))
+        return block, self.lines.let(f"getelementptr i8, ptr {block}, i64 {context.HEAD}")
+
+    def target(self, name: str) -> Target | None:
+        """Where to ask for the place of a value that is a slice of a stack around this region."""
+        outputs = self.region.signature.outputs
+        found = (n for n in self.places.targets if outputs[n].name == name)
+        return next((self.places.targets[n] for n in found), None)
+
+    def store_block(self, place: Place, block: str, memory: str) -> None:
+        """A value lies in a block, at an address."""
+        self.store(place.owner, block, "ptr")
+        self.store(place.data, memory, "ptr")
+
+    def drop(self, owner: int) -> None:
+        """One holds the block less whose address stands in a word."""
+        block = self.load(owner, "ptr")
+        self.lines.add(f"call void @anydim_drop(ptr %block, ptr {block})")
+
+    def hold(self, owner: int) -> None:
+        """One more holds the block whose address stands in a word."""
+        block = self.load(owner, "ptr")
+        self.lines.add(f"call void @anydim_hold(ptr {block})")
+
+    def copy_bytes(self, target: str, source: str, bytes: str) -> None:
+        function = self.load(context.COPY, "ptr")
+        self.lines.let(f"call ptr {function}(ptr {target}, ptr {source}, i64 {bytes})")
+
+    def fill(self, target: str, bytes: str) -> None:
+        """Make all bytes 0."""
+        function = self.load(context.FILL, "ptr")
+        self.lines.let(f"call ptr {function}(ptr {target}, i32 0, i64 {bytes})")
+
+    # ---- other regions -------------------------------------------------------------------------
+
+    def enter(self, number: int, source: str, own: str = "") -> None:
+        """Give a region the dims that it has from here, but one of its own."""
+        callee = self.program.regions[number]
+        words = self.layout.regions[number].dims
+        checks = []
+        for name in sorted(callee.given - {own}):
+            value = self.load(self.places.dims[name])
+            self.store(words[name], value)
+            here, other = self.region.signature.box.dim(name), callee.signature.box.dim(name)
+            if other.lo > here.lo or (other.hi is not None and other.hi != here.hi):
+                failed = replace(self.failure("given", source, dim=name),
+                                 signature=replace(callee.signature, name=source))  # fmt: skip
+                checks.append((self.lines.let(f"icmp sge i64 {value}, {other.lo}"), failed))
+                high = LARGEST if other.hi is None else min(other.hi, LARGEST)
+                checks.append((self.lines.let(f"icmp sle i64 {value}, {high}"), failed))
+        self.leave_first(checks)
+
+    def give(self, name: str, region: int, input: int) -> None:
+        """Let an input of a region be a value of this one."""
+        spec = self.program.regions[region].signature.inputs[input]
+        target = self.layout.regions[region].values[spec.name]
+        self.hand(self.place(name), target, spec.rank)
+
+    def run(self, region: int) -> None:
+        name = function_name(self.program, region)
+        self.leave_with(self.lines.let(f"call i64 @{name}(ptr %block)"))
+
+    def use(self, region: int, given: Sequence[str], makes: Sequence[str], source: str) -> None:
+        """Run a region once; its results become values of this one."""
+        self.enter(region, source)
+        for input, name in enumerate(given):
+            self.give(name, region, input)
+        self.run(region)
+        for name, result in zip(makes, self.layout.regions[region].results):
+            self.hand(result, self.place(name), self.spec(name).rank)
+
+    def made(self, makes: Sequence[str], source: str) -> None:
+        """Check the shapes of results that came, which may tell dims."""
+        specs = [self.spec(name) for name in makes]
+        places = [self.place(name) for name in makes]
+        self.tell(source or self.region.signature.name, "result", specs, places)
+
+    def truth(self, place: Place) -> str:
+        """An i1 operand: the bool scalar at a place."""
+        data = self.load(place.data, "ptr")
+        return self.lines.let(f"icmp ne i8 {self.lines.let(f'load i8, ptr {data}')}, 0")
+
+
+def tensor_bytes(spec: TensorSpec) -> Size:
+    """Bytes of a tensor."""
+    return product(spec.shape) * spec.dtype.bytes
+
+
+def _symbols(signature: Signature) -> frozenset[str]:
+    """The dims that shapes, constraints and guards speak of."""
+    sizes = [size for spec in signature.inputs for size in spec.shape]
+    sizes += signature.box.constraints
+    sizes += [side for guard in signature.guards for side in (guard.left, guard.right)]
+    return frozenset().union(*(size.symbols for size in sizes))

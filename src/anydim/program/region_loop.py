@@ -1,0 +1,380 @@
+"""The code of a loop: turns of a region, values that go from turn to turn, results that stack up.
+
+The carried values live in the words of the body's inputs, the number of the turn in the word of its
+dim. A stack is a value of the region around; a slice whose sizes are known before the loop is made
+right where it belongs, if a segment of the body makes it; another one is copied there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from anydim.base.errors import GraphError
+from anydim.program.arithmetic import LARGEST, Arithmetic, Term
+from anydim.program.region import LoopStep, Stack
+from anydim.program.region_code import Code, tensor_bytes
+from anydim.program.region_layout import (
+    AT,
+    BYTES,
+    ROOM,
+    STACK_WORDS,
+    Place,
+    RegionPlaces,
+    Target,
+)
+from anydim.runtime.checks import Check
+from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Interval, Size, maximum, product
+
+
+def loop(code: Code, number: int, step: LoopStep) -> None:
+    """Emit a loop."""
+    _Loop(code, number, step).emit()
+
+
+@dataclass(frozen=True)
+class _Stacked:
+    """A stack, the value that it becomes, and the slices that the body makes.
+
+    `known`: the sizes of slices are known before the loop. `target` is where the body takes the
+    address for its slice from, if it can write there itself.
+    """
+
+    stack: Stack
+    spec: TensorSpec
+    place: Place
+    slice: TensorSpec
+    result: Place
+    words: int
+    known: bool
+    target: Target | None
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        """The sizes of a slice, as they are declared outside."""
+        return self.spec.shape[1:]
+
+    def slices(self) -> Iterator[tuple[int, int]]:
+        """For each axis of a slice, the words with its size in the stack and in the result."""
+        for axis in range(len(self.sizes)):
+            yield self.place.shape + 1 + axis, self.result.shape + axis
+
+
+class _Loop:
+    def __init__(self, code: Code, number: int, step: LoopStep) -> None:
+        self.code, self.step = code, step
+        self.lines = code.lines
+        self.body = code.program.regions[step.body]
+        self.places: RegionPlaces = code.layout.regions[step.body]
+        self.inputs = [self.places.values[spec.name] for spec in self.body.signature.inputs]
+        self.counter = self.places.dims[step.counter]
+        self.words = code.places.loops[number]
+        self.turns, self.going = self.words.turns, self.words.going
+        first = self.first_carried = 0 if step.condition is None else 1
+        self.carried = [
+            (self.inputs[n], self.places.results[first + n], self.body.signature.inputs[n])
+            for n in range(len(step.carried))
+        ]
+        self.stacks = [self._stacked(n) for n in range(len(step.stacks))]
+
+    def _stacked(self, number: int) -> _Stacked:
+        step, code = self.step, self.code
+        stack, name = step.stacks[number], step.makes[len(step.carried) + number]
+        output = self.first_carried + len(step.carried) + number
+        spec, made = code.spec(name), self.body.signature.outputs[output]
+        known = all(size.symbols <= code.known for size in spec.shape[1:])
+        fixed = known and stack.extent is not None
+        if (stack.history or stack.initial is not None) and not fixed:
+            raise GraphError(
+                f"{step.source}: a stack that starts from a tensor, or that turns read, has sizes "
+                "that are not known before the loop"
+            )
+        target = self.places.targets.get(output) if known else None
+        return _Stacked(
+            stack, spec, code.place(name), made, self.places.results[output],
+            self.words.stacks + STACK_WORDS * number, known, target,
+        )  # fmt: skip
+
+    def emit(self) -> None:
+        code, lines, step = self.code, self.lines, self.step
+        self.before()
+        head, turn, done = code.label("head"), code.label("turn"), code.label("done")
+        lines.add(f"br label %{head}")
+        code.start(head)
+        counter = code.load(self.counter)
+        more = lines.let(f"icmp slt i64 {counter}, {code.load(self.turns)}")
+        if step.condition is not None:
+            going = lines.let(f"icmp ne i64 {code.load(self.going)}, 0")
+            more = lines.let(f"and i1 {more}, {going}")
+        lines.add(f"br i1 {more}, label %{turn}, label %{done}")
+        code.start(turn)
+        for stacked in self.stacks:
+            if stacked.target is not None:
+                self.aim(stacked)
+        code.run(step.body)
+        self.after()
+        code.store(self.counter, lines.let(f"add i64 {code.load(self.counter)}, 1"))
+        lines.add(f"br label %{head}")
+        code.start(done)
+        for name, (place, _, spec) in zip(step.makes, self.carried):
+            code.hand(place, code.place(name), spec.rank)
+        for stacked in self.stacks:
+            self.finish(stacked)
+        code.made(step.makes, step.source)
+
+    # ---- before the first turn -----------------------------------------------------------------
+
+    def before(self) -> None:
+        code, step = self.code, self.step
+        arithmetic = code.arithmetic()
+        turns = str(LARGEST) if step.trips is None else arithmetic.size(step.trips)
+        code.store(self.turns, turns)
+        code.fits(arithmetic, step.source)
+        if step.condition is not None:
+            going = self.lines.let(f"zext i1 {code.truth(code.place(step.condition))} to i64")
+            code.store(self.going, going)
+        code.enter(step.body, step.source, own=step.counter)
+        for input, name in enumerate(step.carried):
+            code.give(name, step.body, input)
+            code.hold(self.inputs[input].owner)
+        given = len(self.inputs) - len(step.given)
+        for input, name in enumerate(step.given, start=given):
+            code.give(name, step.body, input)
+        code.store(self.counter, "0")
+        history = len(step.carried)
+        for stacked in self.stacks:
+            self.prepare(stacked)
+            if stacked.stack.history:
+                code.hand(stacked.place, self.inputs[history], stacked.spec.rank)
+                history += 1
+
+    def prepare(self, stacked: _Stacked) -> None:
+        """Allocate a stack whose sizes are known."""
+        code, place, words = self.code, stacked.place, stacked.words
+        for word in (place.data, place.owner, words + ROOM):
+            code.store(word, "0")
+        arithmetic = code.arithmetic()
+        if stacked.known:
+            for axis, size in enumerate(stacked.sizes):
+                code.store(place.shape + 1 + axis, arithmetic.size(size))
+            bytes = arithmetic.size(product(stacked.sizes) * stacked.spec.dtype.bytes)
+            code.store(words + BYTES, bytes)
+        extent = self.extent(stacked)
+        if extent is None:
+            code.fits(arithmetic, self.step.source)
+            return
+        code.store(place.shape, arithmetic.size(extent))
+        code.store(words + ROOM, arithmetic.size(extent))
+        if not stacked.known:
+            code.fits(arithmetic, self.step.source)
+            return
+        all_bytes = arithmetic.size(tensor_bytes(replace(
+            stacked.spec, shape=(extent, *stacked.sizes)
+        )))  # fmt: skip
+        code.fits(arithmetic, self.step.source)
+        memory = self.allocate(stacked, all_bytes)
+        if stacked.stack.initial is not None:
+            self.begin_from(stacked, stacked.stack.initial)
+        elif not self.covered(stacked):
+            code.fill(memory, all_bytes)
+
+    def begin_from(self, stacked: _Stacked, name: str) -> None:
+        """Copy what the stack holds before the first turn."""
+        code, initial, place = self.code, self.code.place(name), stacked.place
+        rank = stacked.spec.rank
+        if code.spec(name).shape != stacked.spec.shape:
+            pairs = [(place.shape + axis, initial.shape + axis) for axis in range(rank)]
+            self.same(pairs, place.shape, initial.shape, rank)
+        bytes = str(stacked.spec.dtype.bytes)
+        for axis in range(rank):
+            bytes = self.lines.let(f"mul i64 {bytes}, {code.load(place.shape + axis)}")
+        code.copy_bytes(code.load(place.data, "ptr"), code.load(initial.data, "ptr"), bytes)
+
+    def extent(self, stacked: _Stacked) -> Size | None:
+        """The number of slices, where it is known before the loop."""
+        if stacked.stack.extent is not None:
+            return stacked.stack.extent
+        if self.step.trips is not None and self.step.condition is None:
+            return maximum(self.step.trips, 0)
+        return None
+
+    def covered(self, stacked: _Stacked) -> bool:
+        """Whether the turns surely write every slice once."""
+        extent, trips = self.extent(stacked), self.step.trips
+        if extent is None or trips is None or self.step.condition is not None:
+            return False
+        turn = Size.symbol(self.step.counter)
+        orders = (turn, trips - 1 - turn)
+        return stacked.stack.extent is None or (
+            extent == trips and stacked.stack.position in orders
+        )
+
+    def allocate(self, stacked: _Stacked, bytes: str) -> str:
+        block, memory = self.code.allocate(bytes, self.step.source)
+        self.code.store_block(stacked.place, block, memory)
+        return memory
+
+    # ---- in a turn -----------------------------------------------------------------------------
+
+    def aim(self, stacked: _Stacked) -> None:
+        """Tell the body where its slice goes."""
+        target = stacked.target
+        assert target is not None
+        self.locate(stacked)
+        self.code.store(target.data, self.address(stacked), "ptr")
+        self.code.copy(stacked.place.owner, target.owner)
+
+    def locate(self, stacked: _Stacked) -> None:
+        """Compute which slice it is, and see that there is one."""
+        code, words = self.code, stacked.words
+        counter = code.load(self.counter)
+        if stacked.stack.extent is None:
+            code.store(words + AT, counter)
+            if self.extent(stacked) is None:
+                self.grow(stacked, counter)
+            return
+        arithmetic = self.turn_arithmetic(counter)
+        position = arithmetic.size(stacked.stack.position)
+        code.store(words + AT, position)
+        code.fits(arithmetic, self.step.source)
+        if not self.covered(stacked):
+            inside = self.lines.let(f"icmp ult i64 {position}, {code.load(words + ROOM)}")
+            failed = code.failure(
+                "place", self.step.source, found=words + AT, size=words + ROOM
+            )
+            code.leave_unless(inside, failed)
+
+    def turn_arithmetic(self, counter: str) -> Arithmetic:
+        trips = self.step.trips
+        most = None if trips is None else self.code.region.signature.box.interval(trips).hi
+        last = None if most is None else max(most - 1, 0)
+        return self.code.arithmetic({self.step.counter: Term(counter, Interval(0, last))})
+
+    def grow(self, stacked: _Stacked, counter: str) -> None:
+        """Make room for one more slice."""
+        place, words, lines = stacked.place, stacked.words, self.lines
+        cells = (place.data, place.owner, words + ROOM)
+        addresses = ", ".join(f"ptr {lines.word('%block', word)}" for word in cells)
+        bytes = self.code.load(words + BYTES)
+        done = lines.let(
+            f"call i1 @anydim_grow(ptr %block, {addresses}, i64 {counter}, i64 {bytes})"
+        )
+        self.code.leave_unless(done, self.code.failure("memory", self.step.source))
+
+    def address(self, stacked: _Stacked) -> str:
+        """Where the slice goes that was located."""
+        code, lines = self.code, self.lines
+        at, bytes = code.load(stacked.words + AT), code.load(stacked.words + BYTES)
+        offset = lines.let(f"mul i64 {at}, {bytes}")
+        data = code.load(stacked.place.data, "ptr")
+        return lines.let(f"getelementptr i8, ptr {data}, i64 {offset}")
+
+    def after(self) -> None:
+        """Take the results of a turn."""
+        code, lines = self.code, self.lines
+        if self.step.condition is not None:
+            place = self.places.results[0]
+            code.store(self.going, lines.let(f"zext i1 {code.truth(place)} to i64"))
+            code.drop(place.owner)
+        for place, result, spec in self.carried:
+            code.drop(place.owner)
+            code.hand(result, place, spec.rank)
+        for stacked in self.stacks:
+            self.keep(stacked)
+            code.drop(stacked.result.owner)
+
+    def keep(self, stacked: _Stacked) -> None:
+        """Put a slice into its stack, unless the body did."""
+        code, lines = self.code, self.lines
+        if not stacked.known:
+            self.first_shape(stacked)
+        elif stacked.target is None and stacked.slice.shape != stacked.sizes:
+            self.same_slices(stacked)
+        if stacked.target is None:
+            self.locate(stacked)
+        there, made = self.address(stacked), code.load(stacked.result.data, "ptr")
+        bytes = code.load(stacked.words + BYTES)
+        if stacked.target is None:
+            code.copy_bytes(there, made, bytes)
+            return
+        away, on = code.label("away"), code.label("kept")
+        elsewhere = lines.let(f"icmp ne ptr {there}, {made}")
+        lines.add(f"br i1 {elsewhere}, label %{away}, label %{on}")
+        code.start(away)
+        code.copy_bytes(there, made, bytes)
+        lines.add(f"br label %{on}")
+        code.start(on)
+
+    def first_shape(self, stacked: _Stacked) -> None:
+        """The first slice tells the sizes of all; later ones have to have them."""
+        code, lines, words = self.code, self.lines, stacked.words
+        first, later, on = code.label("first"), code.label("later"), code.label("shaped")
+        counter = code.load(self.counter)
+        lines.add(f"br i1 {lines.let(f'icmp eq i64 {counter}, 0')}, label %{first}, label %{later}")
+        code.start(first)
+        bytes = str(stacked.spec.dtype.bytes)
+        for stack, result in stacked.slices():
+            code.copy(result, stack)
+            bytes = lines.let(f"mul i64 {bytes}, {code.load(result)}")
+        code.store(words + BYTES, bytes)
+        if self.extent(stacked) is not None:
+            self.allocate_slices(stacked)
+        lines.add(f"br label %{on}")
+        code.start(later)
+        self.same_slices(stacked)
+        lines.add(f"br label %{on}")
+        code.start(on)
+
+    def allocate_slices(self, stacked: _Stacked) -> None:
+        """Allocate a stack by what stands in its words: room, and bytes of a slice."""
+        code, lines, words = self.code, self.lines, stacked.words
+        room, bytes = code.load(words + ROOM), code.load(words + BYTES)
+        pair = lines.let(f"call {{i64, i1}} @llvm.smul.with.overflow.i64(i64 {room}, i64 {bytes})")
+        over = lines.let(f"extractvalue {{i64, i1}} {pair}, 1")
+        fine = lines.let(f"xor i1 {over}, true")
+        code.leave_unless(fine, code.failure("check", self.step.source, check=Check("large")))
+        total = lines.let(f"extractvalue {{i64, i1}} {pair}, 0")
+        code.fill(self.allocate(stacked, total), total)
+
+    def same_slices(self, stacked: _Stacked) -> None:
+        shape, made = stacked.place.shape + 1, stacked.result.shape
+        self.same(list(stacked.slices()), shape, made, len(stacked.sizes))
+
+    def same(self, pairs: list[tuple[int, int]], shape: int, made: int, rank: int) -> None:
+        """Leave unless sizes agree, word by word."""
+        code = self.code
+        shapes = tuple(tuple(range(first, first + rank)) for first in (made, shape))
+        failed = code.failure("slice", self.step.source, shapes=shapes)
+        code.leave_first([
+            (self.lines.let(f"icmp eq i64 {code.load(left)}, {code.load(right)}"), failed)
+            for left, right in pairs
+        ])  # fmt: skip
+
+    # ---- after the last turn -------------------------------------------------------------------
+
+    def finish(self, stacked: _Stacked) -> None:
+        """The number of slices of a stack that grew, and the sizes of slices that never came."""
+        code, lines = self.code, self.lines
+        growing = self.extent(stacked) is None
+        if growing:
+            code.copy(self.counter, stacked.place.shape)
+        if stacked.known:
+            return
+        none, on = code.label("none"), code.label("ended")
+        turns = code.load(self.counter)
+        lines.add(f"br i1 {lines.let(f'icmp eq i64 {turns}, 0')}, label %{none}, label %{on}")
+        code.start(none)
+        box = code.region.signature.box
+        lowest = {dim.name: dim.lo for dim in box.dims if dim.name not in code.known}
+        arithmetic = code.arithmetic()
+        sizes = [size.substitute(lowest) for size in stacked.sizes]
+        for (word, _), size in zip(stacked.slices(), sizes):
+            code.store(word, arithmetic.size(size))
+        bytes = arithmetic.size(product(sizes) * stacked.spec.dtype.bytes)
+        code.store(stacked.words + BYTES, bytes)
+        code.fits(arithmetic, self.step.source)
+        if not growing:
+            self.allocate_slices(stacked)
+        lines.add(f"br label %{on}")
+        code.start(on)
