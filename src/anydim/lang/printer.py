@@ -195,7 +195,7 @@ def _steps(steps: tuple[tree.Step, ...], margin: str) -> list[str]:
             lines.append(margin + _write(step))
         elif isinstance(step, tree.Loop):
             ends = (_within(_expression(end, set()), 1) for end in (step.start, step.stop))
-            span = f"{':'.join(ends)}:{step.step}"
+            span = f"{':'.join(ends)}:{size_text(Size.constant_of(step.step), set())}"
             lines.append(f"{margin}for {name_text(step.variable)} in {span} {{")
             lines += [*_steps(step.body, margin + "  "), f"{margin}}}"]
         else:

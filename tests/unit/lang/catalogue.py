@@ -84,7 +84,7 @@ def windows(x, width, stride=1, dilation=1):
 
 
 def conv2d(x, w):
-    n, c, h, v = x.shape
+    n, _, h, v = x.shape
     o, _, a, b = w.shape
     y = np.zeros((n, o, max(0, h - a + 1), max(0, v - b + 1)))
     for i in range(y.shape[2]):
