@@ -10,7 +10,7 @@ import numpy as np
 
 from anydim.base.dtypes import boolean, float32, int32, int64
 from anydim.sizes import as_size
-from tests.ops import quantisation_cases, window_cases
+from tests.ops import quantisation_cases, recurrent_cases, window_cases
 from tests.ops.case import Case, case, sized
 from tests.ops.routine_cases import CASES as ROUTINE_CASES
 
@@ -203,6 +203,7 @@ CASES: dict[str, list[Case]] = {
         ("...ij,...j->...i", "float32[n, 2, m]", "float32[1, m]"), ("ba", "float32[n, m]"),
         ("i,j,k->kij", "float32[n]", "float32[m]", "float32[2]"), ("Aa->aA", "float32[n, 2]"))],
     **quantisation_cases.CASES,
+    **recurrent_cases.CASES,
     **window_cases.CASES,
     **ROUTINE_CASES,
     # views and movement
