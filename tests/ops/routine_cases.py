@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from anydim.sizes import as_size
-from tests.ops.case import case, sized
+from tests.ops.case import Case, case, sized
 
 N, M = as_size("n"), as_size("m")
 
@@ -22,7 +22,28 @@ def best(x: Any, axis: int, k: int, largest: bool = True) -> tuple[Any, ...]:
     return tuple(found.take(range(k), axis) for found in ordered(x, axis, largest))
 
 
-CASES = {
+def padded(found: Any, count: int) -> Any:
+    """Places along the last axis, then zeros, `count` in all."""
+    kept = found[..., :count]
+    return np.pad(kept, [(0, 0)] * (found.ndim - 1) + [(0, count - kept.shape[-1])])
+
+
+def unique(x: Any) -> tuple[Any, ...]:
+    flat = x.reshape(-1)
+    found = np.unique(flat, return_index=True, return_inverse=True, return_counts=True)
+    values, first, inverse, counts = found
+    count = np.array([len(values)])
+    return *(padded(r, flat.size) for r in (values, first)), inverse, padded(counts, x.size), count
+
+
+def unique_columns(x: Any) -> tuple[Any, ...]:
+    values = np.unique(x, axis=1) if x.size else x[:, :1]
+    nothing = np.zeros(0, np.int64)
+    count = np.array([values.shape[1]])
+    return padded(values, x.shape[1]), nothing, nothing, nothing, count
+
+
+CASES: dict[str, list[Case]] = {
     "sort": [
         case("float32[n, m]", to=lambda x: ordered(x, -1)),
         case("int32[n, 3, m]", axis=0, to=lambda x: ordered(x, 0)),
@@ -33,5 +54,20 @@ CASES = {
         sized("float32[n, m]", axis=0, k=N, largest=False,
               to=lambda x, n, m: best(x, 0, n, False)),
         sized("int32[n, m]", k=M // 2, to=lambda x, n, m: best(x, 1, m // 2)),
+    ],
+    "unique": [
+        case("int32[n, m]", to=unique),
+        case("int64[2, m]", axis=1, indices=False, inverse=False, counts=False, high=2,
+             to=unique_columns),
+    ],
+    "nonzero_fill": [
+        sized("int32[n, m]", count=N, high=2,
+              to=lambda x, n, m: padded(np.stack(np.nonzero(x)), n)),
+        case("float32[n, 3]", count=1, to=lambda x: padded(np.stack(np.nonzero(x)), 1)),
+    ],
+    "compress_fill": [
+        case("float32[m, 4]", "bool[4]", axis=1, count=0, to=lambda x, c: x[:, :0]),
+        sized("float32[n, 4]", "bool[n]", axis=0, count=N // 9,
+              to=lambda x, c, n, m: x[padded(np.flatnonzero(c), n // 9)]),
     ],
 }  # fmt: skip

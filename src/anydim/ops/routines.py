@@ -5,8 +5,10 @@ from __future__ import annotations
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator
 from anydim.kernels.routine import Routine
+from anydim.kernels.routines.marks import COMPRESS_FILL, NONZERO_FILL
 from anydim.kernels.routines.sort import SORT
 from anydim.kernels.routines.top_k import TOP_K
+from anydim.kernels.routines.unique import UNIQUE
 
 
 def _row(name: str, routine: Routine, doc: str, **attributes: object) -> Operator:
@@ -24,5 +26,23 @@ ROUTINES = (
         "(the k largest or smallest in order, their places) along an axis; NaN counts as the "
         "largest, of equal ones the first is taken.",
         k=REQUIRED, axis=-1, largest=True, sorted=True,
+    ),
+    _row(
+        "unique", UNIQUE,
+        "(different elements, or slices along an axis; first index of each; which one each index "
+        "holds; how often each occurs; how many there are): sorted, or as they come. What lies "
+        "beyond that number means nothing; what is not asked for is empty.",
+        axis=None, sorted=True, indices=True, inverse=True, counts=True,
+    ),
+    _row(
+        "nonzero_fill", NONZERO_FILL,
+        "The indices [axes, count] of what is not zero, in order; `count` is known before.",
+        count=REQUIRED,
+    ),
+    _row(
+        "compress_fill", COMPRESS_FILL,
+        "Slices along an axis (elements, without one) where a condition holds; `count` is known "
+        "before.",
+        count=REQUIRED, axis=None,
     ),
 )  # fmt: skip

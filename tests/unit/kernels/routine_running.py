@@ -61,7 +61,7 @@ class Running:
     ) -> None:  # fmt: skip
         operands = [tensors[argument.tensor] for argument in launch.arguments]
         sizes = [size.evaluate(env) for size in launch.sizes]
-        scratch, extent = launch.scratch.evaluate(env), launch.parallel.evaluate(env)
+        scratch, extent = (int(s.evaluate(env)) for s in (launch.scratch, launch.parallel))
         assert scratch >= 0 and extent >= 0
         cuts = sorted({extent * part // parts for part in range(parts + 1)})
         for start, stop in pairwise(cuts):

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from anydim.base.dtypes import DType, int64, uint8
+from anydim.base.dtypes import DType, boolean, int64, uint8
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
@@ -169,8 +169,9 @@ class Code:
         return Term(value) if self._looking else self.let(Term(value))
 
     def variable(self, value: Like, dtype: DType = int64) -> Variable:
-        """A register and its first value."""
-        first = value if isinstance(value, Term) else constant(value, dtype)
+        """A register and its first value; a plain number is of type `dtype`, a bool a flag."""
+        kind = boolean if isinstance(value, bool) else dtype
+        first = value if isinstance(value, Term) else constant(value, kind)
         name = self._fresh("r")
         self.emit(ir.Declare(name, first.value))
         return Variable(self, name, first.value.type)

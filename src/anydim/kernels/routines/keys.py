@@ -5,13 +5,29 @@ NaN is the largest, as numpy sorts it, and equals itself; -0.0 equals 0.0.
 
 from __future__ import annotations
 
-from anydim.base.dtypes import DTYPES, DType, boolean, uint8
+import numpy
+
+from anydim.base.dtypes import DTYPES, DType, boolean, from_numpy, uint8
 from anydim.kernels.routines.term import Term, apply, select
 
 
 def key_type(dtype: DType) -> DType:
     """The unsigned type that holds the keys of an element type."""
     return uint8 if dtype == boolean else DTYPES[f"uint{dtype.bits}"]
+
+
+def numpy_keys(x: numpy.ndarray) -> numpy.ndarray:
+    """`order_key` of an array."""
+    dtype = from_numpy(x.dtype)
+    wide = key_type(dtype).numpy
+    if dtype == boolean or dtype.kind == "uint":
+        return x.astype(wide)
+    top = wide.type(1 << (dtype.bits - 1))
+    if dtype.kind == "int":
+        return x.view(wide) ^ top
+    bits = (x + x.dtype.type(0)).view(wide)
+    key = bits ^ numpy.where(bits & top, ~wide.type(0), top)
+    return numpy.where(numpy.isnan(x), ~wide.type(0), key)
 
 
 def order_key(x: Term, descending: bool = False) -> Term:

@@ -58,16 +58,22 @@ class ParallelSort:
         return self.rows.count * self.parts * self.wanted
 
     @property
-    def passes(self) -> int:
-        return digits(key_type(self.dtype))
+    def keys(self) -> DType:
+        """The type of the keys."""
+        return key_type(self.dtype)
 
-    def temporaries(self) -> tuple[Tensor, ...]:
-        rows = self.rows.count * self.wanted
+    @property
+    def passes(self) -> int:
+        return digits(self.keys)
+
+    def temporaries(self, always: bool = False) -> tuple[Tensor, ...]:
+        """Empty where rows are not cut, unless `always`."""
+        rows = self.rows.count * (1 if always else self.wanted)
         places = rows * self.rows.length * 2
         return tuple(
             Tensor(name, TensorType(dtype, (simplify(size, self.box),)))
             for name, dtype, size in (
-                (KEYS, key_type(self.dtype), places),
+                (KEYS, self.keys, places),
                 (INDICES, uint32, places),
                 (COUNTS, uint32, rows * self.parts * VALUES),
                 (BEGINS, int64, rows * (self.passes + 1)),
@@ -92,10 +98,10 @@ class ParallelSort:
         high = code.let(smaller(low + code.size(ceil_div(self.rows.length, self.parts)), length))
         return row, part, low, high
 
-    def pairs(self, code: Code, row: Term) -> Pairs:
-        """The pairs of a row."""
-        counts = code.output(COUNTS, uint32)
-        keys, indices = code.output(KEYS, key_type(self.dtype)), code.output(INDICES, uint32)
+    def pairs(self, code: Code, row: Term, counts: Buffer | None = None) -> Pairs:
+        """The pairs of a row, and counters: those of all parts when none are given."""
+        counts = counts or code.output(COUNTS, uint32)
+        keys, indices = code.output(KEYS, self.keys), code.output(INDICES, uint32)
         return Pairs(keys, indices, counts).part(code.let(row * code.size(2 * self.rows.length)))
 
     def begin(self, code: Code, row: Term) -> Term:

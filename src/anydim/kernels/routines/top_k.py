@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, int64, uint32
+from anydim.base.dtypes import DType, int64, uint32
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines import radix
@@ -275,7 +275,7 @@ class _Best:
         count = code.variable(smaller(high - low, self.room))
         following = code.variable(low + count())
         fill_pairs(code, x, constant(1), low, count(), pairs.part(0 - low), self.top.largest)
-        more = code.variable(True, boolean)
+        more = code.variable(True)
         with code.loop(lambda: more()):
             self.begin.set(radix.sort(code, pairs, count()))
             more.set(following() < high)

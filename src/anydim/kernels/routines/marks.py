@@ -1,0 +1,262 @@
+"""Where elements are not zero: their positions in row-major order, and what stands there.
+
+How many there are is known before (`count`): they are counted by an operator of their own, whose
+result becomes a dim. The tensor is cut into parts; each counts what it holds, then each part knows
+where its positions go. Were there more than `count`, the rest is dropped; were there less, what
+is left of the result is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy
+
+from anydim.base.dtypes import int64
+from anydim.base.errors import GraphError
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines.arguments import axis_of, expect_inputs
+from anydim.kernels.routines.code import Buffer, Code, Variable
+from anydim.kernels.routines.rows import LANES, Rows
+from anydim.kernels.routines.term import Term, constant, larger, smaller
+from anydim.lang.tree import Tensor, TensorType
+from anydim.sizes import Box, Guard, Size, as_size, minimum, product
+
+PARTS, PART = 64, 1 << 15  # of a tensor at most; elements of a part at least about
+BLOCK = 1024  # elements whose positions are gathered before they are written
+GROUP = 64  # elements that are passed over at once when all are zero
+COPIES = 1 << 12  # elements that are copied by one parallel item
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The launches that write the positions of `operand`'s elements that are not 0.
+
+    `target`, int64 [rank * count], gets the indices along each axis, one axis after the other.
+    """
+
+    name: str
+    operand: str
+    kind: TensorType
+    count: Size
+    target: str
+    box: Box
+    machine: Machine
+
+    @property
+    def total(self) -> Size:
+        return product(self.kind.shape)
+
+    @property
+    def parts(self) -> Size:
+        return minimum(PARTS, 1 + self.total // PART)
+
+    def temporary(self) -> Tensor:
+        """How many each part holds."""
+        return Tensor("found", TensorType(int64, (self.parts,)))
+
+    def launches(self) -> tuple[Launch, Launch]:
+        return self._count(), self._write()
+
+    def _stretch(self, code: Code, part: Term) -> tuple[Term, Term]:
+        parts, total = code.size(self.parts), code.size(self.total)
+        return code.let(part * total // parts), code.let((part + 1) * total // parts)
+
+    def _launch(self, code: Code, reason: str) -> Launch:
+        return code.launch(self.parts, self.total, 1, reason)
+
+    # ---- counting ------------------------------------------------------------------------------
+
+    def _count(self) -> Launch:
+        code = Code(f"{self.name}_count", self.machine, self.box)
+        x, found = code.input(self.operand, self.kind.dtype), code.output("found", int64)
+        with code.range(code.start, code.stop) as part:
+            low, high = self._stretch(code, part)
+            totals = code.variable(constant(0, int64, LANES))
+
+            def add(i: Term, where: Term | None) -> None:
+                flags = x.load(i, LANES, where).differs(0)
+                totals.set(totals() + flags.as_(int64))
+
+            code.sweep(low, high, LANES, add)
+            found[part] = totals().combined("add")
+        return self._launch(code, "elements that are not 0 are counted")
+
+    # ---- writing -------------------------------------------------------------------------------
+
+    def _write(self) -> Launch:
+        """Row after row of each part: all indices but the last are the same within a row."""
+        code = Code(f"{self.name}_write", self.machine, self.box)
+        x, found = code.input(self.operand, self.kind.dtype), code.input("found", int64)
+        y, places = code.output(self.target, int64), code.stack(int64, BLOCK)
+        count, length = code.size(self.count), code.size(self.kind.shape[-1])
+        with code.range(code.start, code.stop) as part:
+            low, high = self._stretch(code, part)
+            done = code.variable(0)
+            with code.range(0, part) as before:
+                done += found[before]
+            at = code.variable(low)
+            with code.loop(lambda: at() < high):
+                row = code.let(at() // length)
+                first = code.let(at() - row * length)
+                last = code.let(smaller(length, first + high - at()))
+                with code.range(first, last, BLOCK) as begin:
+                    end = code.let(smaller(begin + BLOCK, last))
+                    some = _positions(code, x.part(row * length), begin, end, places)
+                    room = larger(constant(0), count - done())
+                    fitting = code.let(smaller(some, room))
+                    self._indices(code, y.part(done()), row, places, fitting)
+                    done += some
+                at.set(at() + last - first)
+            with code.when((part + 1).equals(code.size(self.parts))):
+                self._rest(code, y, done, count)
+        return self._launch(code, "positions of elements that are not 0")
+
+    def _indices(self, code: Code, y: Buffer, row: Term, places: Buffer, some: Term) -> None:
+        """The indices of `some` positions of a row."""
+        count, rest = code.size(self.count), row
+        lanes = code.machine.lanes(int64)
+        with code.when(some > 0):
+            fill(code, y.part((self.kind.rank - 1) * count), some, places)
+            for axis in reversed(range(self.kind.rank - 1)):
+                extent = code.size(self.kind.shape[axis])
+                own = code.let(rest % extent if axis else rest).spread(lanes)
+                rest = code.let(rest // extent)
+                fill(code, y.part(axis * count), some, code.let(own))
+
+    def _rest(self, code: Code, y: Buffer, done: Variable, count: Term) -> None:
+        """0 where there is no position: when `count` was too large."""
+        with code.range(done(), count) as i, code.range(0, self.kind.rank) as axis:
+            y[axis * count + i] = 0
+
+
+def _positions(code: Code, x: Buffer, begin: Term, end: Term, places: Buffer) -> Term:
+    """The positions begin ... end at which x is not 0, and their number; groups of 0 are skipped.
+
+    Every position is written; one that does not count is written over.
+    """
+    some = code.variable(0)
+
+    def one(i: Term) -> None:
+        places[some()] = i
+        some.set(some() + x[i].differs(0).as_(int64))
+
+    whole = code.let(begin + (end - begin & -GROUP))
+    with (
+        code.range(begin, whole, GROUP) as group,
+        code.when(x.load(group, GROUP).differs(0).any),
+        code.range(0, GROUP) as i,
+    ):
+        one(code.let(group + i))
+    with code.range(whole, end) as i:
+        one(i)
+    return some()
+
+
+def fill(code: Code, y: Buffer, count: Term, values: Buffer | Term) -> None:
+    """Write values, or the same one, to y[0:count]."""
+    lanes = code.machine.lanes(y.dtype)
+
+    def put(i: Term, where: Term | None) -> None:
+        value = values if isinstance(values, Term) else values.load(i, lanes, where)
+        y.store(i, value, where)
+
+    code.sweep(0, count, lanes, put)
+
+
+# ---- nonzero -----------------------------------------------------------------------------------
+
+
+def _infer_nonzero(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
+    expect_inputs("nonzero_fill", types, 1, 1)
+    if types[0].rank == 0:
+        raise GraphError("operator 'nonzero_fill': a scalar has no positions", "give it an axis")
+    return (TensorType(int64, (as_size(types[0].rank), as_size(attributes["count"]))),)
+
+
+def _nonzero(
+    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
+) -> tuple[numpy.ndarray, ...]:
+    count = as_size(attributes["count"]).evaluate(sizes)
+    found = numpy.stack(numpy.nonzero(arrays[0])).astype(numpy.int64)[:, :count]
+    return (numpy.pad(found, ((0, 0), (0, count - found.shape[1]))),)
+
+
+def _lower_nonzero(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
+    count = as_size(attributes["count"])
+    marks = Marks("nonzero", "x0", types[0], count, "y0", box, machine)
+    return Steps(marks.launches(), (marks.temporary(),))
+
+
+# ---- compress ----------------------------------------------------------------------------------
+
+
+def _compressed_rows(types: Types, attributes: Attributes) -> Rows:
+    if attributes["axis"] is None:
+        return Rows.flat(types[0])
+    return Rows.of(types[0], axis_of("compress_fill", attributes["axis"], types[0].rank))
+
+
+def _infer_compress(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
+    expect_inputs("compress_fill", types, 2, 2)
+    if types[1].rank != 1:
+        raise GraphError(f"operator 'compress_fill': the condition is {types[1]}, not a vector")
+    _compressed_rows(types, attributes)
+    shape, count = list(types[0].shape), as_size(attributes["count"])
+    if attributes["axis"] is None:
+        return (TensorType(types[0].dtype, (count,)),)
+    shape[attributes["axis"]] = count
+    return (TensorType(types[0].dtype, tuple(shape)),)
+
+
+def _guards_of_compress(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
+    rows, (condition,) = _compressed_rows(types, attributes), types[1].shape
+    return (
+        Guard(condition, "<=", rows.length, "compress: the condition fits the axis"),
+        Guard(as_size(attributes["count"]), "<=", condition, "compress: no more than there is"),
+    )
+
+
+def _compress(
+    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
+) -> tuple[numpy.ndarray, ...]:
+    x, axis = arrays[0], attributes["axis"]
+    count = as_size(attributes["count"]).evaluate(sizes)
+    places = numpy.flatnonzero(arrays[1])[:count]
+    places = numpy.pad(places, (0, count - len(places)))
+    return (x.reshape(-1)[places] if axis is None else x.take(places, axis),)
+
+
+def _lower_compress(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
+    count = as_size(attributes["count"])
+    marks = Marks("compress", "x1", types[1], count, "places", box, machine)
+    places = Tensor("places", TensorType(int64, (count,)))
+    copy = _copies(types[0], _compressed_rows(types, attributes), count, box, machine)
+    return Steps((*marks.launches(), copy), (marks.temporary(), places))
+
+
+def _copies(kind: TensorType, rows: Rows, count: Size, box: Box, machine: Machine) -> Launch:
+    """y[o, j, i] = x[o, places[j], i]"""
+    code = Code("compress_copy", machine, box)
+    x, y = code.input("x0", kind.dtype), code.output("y0", kind.dtype)
+    places = code.input("places", int64)
+    blocks = (count + COPIES - 1) // COPIES
+    some, cuts, inner = code.size(count), code.size(blocks), code.size(rows.inner)
+    with code.range(code.start, code.stop) as item:
+        outer, cut = code.let(item // cuts), code.let(item % cuts)
+        source = x.part(code.let(outer * code.size(rows.length * rows.inner)))
+        target = y.part(code.let(outer * code.size(count * rows.inner)))
+        low = code.let(cut * COPIES)
+        with code.range(low, smaller(low + COPIES, some)) as j:
+            if rows.contiguous:
+                target[j] = source[places[j]]
+            else:
+                fill(code, target.part(j * inner), inner, source.part(places[j] * inner))
+    work = rows.count * count
+    return code.launch(rows.outer * blocks, work, 1, "what stands at the positions")
+
+
+NONZERO_FILL = Routine(_infer_nonzero, _nonzero, _lower_nonzero)
+COMPRESS_FILL = Routine(_infer_compress, _compress, _lower_compress, _guards_of_compress)

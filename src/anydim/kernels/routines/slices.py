@@ -1,0 +1,102 @@
+"""Slices of a tensor along an axis, compared element by element, and sorted by merging.
+
+A slice is all elements with one index along the axis, in row-major order of the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.dtypes import int64, uint32
+from anydim.kernels.routines.code import Buffer, Code, Variable
+from anydim.kernels.routines.keys import order_key
+from anydim.kernels.routines.marks import fill
+from anydim.kernels.routines.rows import Rows
+from anydim.kernels.routines.term import Term, select, smaller
+
+
+@dataclass(frozen=True)
+class Slices:
+    """The slices of `x`; `rows` says what stands before, along and after the axis."""
+
+    code: Code
+    x: Buffer
+    rows: Rows
+
+    def element(self, number: Term, index: Term) -> Term:
+        """The key of an element of a slice."""
+        if self.rows.outer.constant == 1:
+            place = number * self.code.size(self.rows.inner) + index
+        else:
+            inner, length = self.code.size(self.rows.inner), self.code.size(self.rows.length)
+            place = (index // inner * length + number) * inner + index % inner
+        return order_key(self.x[place])
+
+    def compare(self, left: Term, right: Term) -> tuple[Term, Term]:
+        """(whether the left one comes first or both are equal, whether they differ)."""
+        code = self.code
+        count = code.size(self.rows.count)
+        at, first, differ = code.variable(0), code.variable(True), code.variable(False)
+        with code.loop(lambda: (at() < count) & ~differ()):
+            one, other = (code.let(self.element(n, at())) for n in (left, right))
+            first.set(one <= other)
+            differ.set(one.differs(other))
+            at += 1
+        return first(), differ()
+
+    def copy(self, target: Buffer, place: Term, source: Buffer, number: Term) -> None:
+        """Slice `number` of one tensor as slice `place` of another of the same extents."""
+        code = self.code
+        inner, length = code.size(self.rows.inner), code.size(self.rows.length)
+        with code.range(0, code.size(self.rows.outer)) as outer:
+            base = code.let(outer * length)
+            if self.rows.contiguous:
+                target[base + place] = source[base + number]
+            else:
+                to, origin = ((base + n) * inner for n in (place, number))
+                fill(code, target.part(code.let(to)), inner, source.part(code.let(origin)))
+
+
+def merge_sort(slices: Slices, indices: Buffer, count: Term) -> Term:
+    """Sort the indices of slices; stable. They begin at 0 or at `count` of 2 * count places."""
+    code = slices.code
+    with code.range(0, count) as i:
+        indices[i] = i.as_(uint32)
+    begin, width = code.variable(0), code.variable(1)
+    with code.loop(lambda: width() < count):
+        source, low = begin(), code.variable(0)
+        target = code.let(count - source)
+        with code.loop(lambda: low() < count):
+            middle = code.let(smaller(low() + width(), count))
+            high = code.let(smaller(middle + width(), count))
+            _merge(slices, indices.part(source), indices.part(target), low(), middle, high)
+            low.set(high)
+        begin.set(target)
+        width.set(width() * 2)
+    return begin()
+
+
+def _merge(
+    slices: Slices, source: Buffer, target: Buffer, low: Term, middle: Term, high: Term
+) -> None:
+    """Two sorted stretches, low:middle and middle:high, as one."""
+    code = slices.code
+    left, right, place = code.variable(low), code.variable(middle), code.variable(low)
+    with code.loop(lambda: (left() < middle) & (right() < high)):
+        one, other = source[left()], source[right()]
+        first, _ = slices.compare(one.as_(int64), other.as_(int64))
+        target[place()] = select(first, one, other)
+        left += first.as_(int64)
+        right += (~first).as_(int64)
+        place += 1
+    for rest, end in ((left, middle), (right, high)):
+        _move(code, source, rest, end, target, place)
+
+
+def _move(
+    code: Code, source: Buffer, rest: Variable, end: Term, target: Buffer, place: Variable
+) -> None:
+    with code.loop(lambda: rest() < end):
+        target[place()] = source[rest()]
+        rest += 1
+        place += 1

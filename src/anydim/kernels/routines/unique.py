@@ -1,0 +1,231 @@
+"""The different elements of a tensor, or slices along an axis: by sorting, then one walk.
+
+All results have the size they have when everything differs; the last result says how many are
+filled. Elements that compare equal are one: NaN and NaN, 0.0 and -0.0; the first stands for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy
+
+from anydim.base.dtypes import int64, uint32
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines import radix
+from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
+from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.keys import numpy_keys
+from anydim.kernels.routines.parallel_sort import BEGINS, INDICES, ParallelSort
+from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
+from anydim.kernels.routines.slices import Slices, merge_sort
+from anydim.kernels.routines.term import Term, constant
+from anydim.lang.tree import Tensor, TensorType
+from anydim.sizes import Box, Guard, Size, as_size
+
+ASKED = ("indices", "inverse", "counts")  # attributes: whether y1, y2, y3 are filled
+STARTS, GROUPS, OWNERS, NAMES = "starts", "groups", "owners", "names"
+
+
+def _rows(types: Types, attributes: Attributes) -> Rows:
+    if attributes["axis"] is None:
+        return Rows.flat(types[0])
+    return Rows.of(types[0], axis_of("unique", attributes["axis"], types[0].rank))
+
+
+def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
+    expect_inputs("unique", types, 1, 1)
+    expect_ordered("unique", types[0])
+    length = _rows(types, attributes).length
+    flat = attributes["axis"] is None
+    values = TensorType(types[0].dtype, (length,)) if flat else types[0]
+    others = [length if attributes[name] else as_size(0) for name in ASKED]
+    return values, *(TensorType(int64, (size,)) for size in (*others, as_size(1)))
+
+
+def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
+    return fitting("unique", _rows(types, attributes).length, box)
+
+
+def evaluate(
+    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
+) -> tuple[numpy.ndarray, ...]:
+    x, axis = arrays[0], attributes["axis"]
+    if axis is None:
+        x, axis = x.reshape(-1), 0
+    length = x.shape[axis]
+    first, inverse, counts = _groups(numpy_keys(numpy.moveaxis(x, axis, 0)))
+    if not attributes["sorted"]:
+        order = numpy.argsort(first)
+        first, counts = first[order], counts[order]
+        inverse = numpy.argsort(order)[inverse]
+    rest = (0, length - len(first))
+    values = numpy.pad(x.take(first, axis), [rest if a == axis else (0, 0) for a in range(x.ndim)])
+    others = (numpy.pad(first, rest), inverse, numpy.pad(counts, rest))
+    asked = [o if attributes[n] else o[:0] for n, o in zip(ASKED, others)]
+    return values, *(o.astype(numpy.int64) for o in (*asked, numpy.array([len(first)])))
+
+
+def _groups(slices: numpy.ndarray) -> tuple[numpy.ndarray, ...]:
+    """First index, group of each index, and counts of equal slices, in the order of slices."""
+    length, width = slices.shape[0], int(numpy.prod(slices.shape[1:]))
+    columns = slices.reshape(length, width).T
+    order = numpy.lexsort(columns[::-1]) if width else numpy.arange(length)
+    ordered = columns[:, order]
+    new = numpy.ones(length, bool)
+    new[1:] = (ordered[:, 1:] != ordered[:, :-1]).any(0)
+    inverse = numpy.empty(length, numpy.int64)
+    inverse[order] = numpy.cumsum(new) - 1
+    starts = numpy.flatnonzero(new)
+    return order[starts], inverse, numpy.diff(numpy.append(starts, length))
+
+
+def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
+    unique = Unique(types[0], _rows(types, attributes), attributes, box, machine)
+    if attributes["axis"] is None:
+        return unique.of_elements()
+    return unique.of_slices()
+
+
+@dataclass(frozen=True)
+class Unique:
+    """A tensor as slices, and what is asked of it."""
+
+    kind: TensorType
+    rows: Rows
+    attributes: Attributes
+    box: Box
+    machine: Machine
+
+    @property
+    def count(self) -> Size:
+        return self.rows.length
+
+    def of_elements(self) -> Steps:
+        """Elements are sorted as keys."""
+        sort = ParallelSort("unique", self.kind.dtype, self.rows, False, self.box, self.machine)
+        launches = []
+        if sort.wanted.constant != 1:
+            launches.append(self._sorted_alone(sort))
+        if sort.wanted.constant != 0:
+            launches += sort.launches()
+        code = Code("unique", self.machine, self.box)
+        with code.range(code.start, code.stop):
+            begin = sort.begin(code, constant(0))
+            pairs = sort.pairs(code, constant(0)).part(begin)
+
+            def differs(i: Term) -> Term:
+                return pairs.keys[i].differs(pairs.keys[i - 1])
+
+            self._walk(code, pairs.indices, differs)
+        walk = code.launch(1, self.count, reason="groups of equal elements")
+        return Steps((*launches, walk), (*sort.temporaries(always=True), *self._temporaries()))
+
+    def _sorted_alone(self, sort: ParallelSort) -> Launch:
+        """All elements sorted by one thread."""
+        code = Code("unique_sort", self.machine, self.box)
+        counts = radix.counters(code, sort.keys)
+        with code.range(code.start, code.stop):
+            x, count = code.input("x0", self.kind.dtype), code.size(self.count)
+            pairs = sort.pairs(code, constant(0), counts)
+            fill_pairs(code, x, constant(1), 0, count, pairs, False)
+            code.output(BEGINS, int64)[sort.passes] = radix.sort(code, pairs, count)
+        return code.launch(1 - sort.wanted, self.count, reason="elements are sorted")
+
+    def of_slices(self) -> Steps:
+        """Slices are sorted by comparing them."""
+        code = Code("unique_slices", self.machine, self.box)
+        count = code.size(self.count)
+        with code.range(code.start, code.stop):
+            slices = Slices(code, code.input("x0", self.kind.dtype), self.rows)
+            indices = code.output(INDICES, uint32)
+            own = indices.part(merge_sort(slices, indices, count))
+
+            def differs(i: Term) -> Term:
+                left, right = own[i - 1].as_(int64), own[i].as_(int64)
+                return slices.compare(left, right)[1]
+
+            self._walk(code, own, differs)
+        indices_twice = Tensor(INDICES, TensorType(uint32, (2 * self.count,)))
+        work = self.rows.count * self.count
+        launch = code.launch(1, work, reason="slices are sorted and grouped")
+        return Steps((launch,), (indices_twice, *self._temporaries()))
+
+    # ---- the walk ------------------------------------------------------------------------------
+
+    def _temporaries(self) -> tuple[Tensor, ...]:
+        """Where groups start, the group of each place, and by first occurrence: owner, name."""
+        sizes = {STARTS: self.count + 1, GROUPS: self.count}
+        if not self.attributes["sorted"]:
+            sizes |= {OWNERS: self.count, NAMES: self.count}
+        return tuple(Tensor(name, TensorType(uint32, (size,))) for name, size in sizes.items())
+
+    def _walk(self, code: Code, indices: Buffer, differs: Callable[[Term], Term]) -> None:
+        """The results, from indices in sorted order; `differs(i)`: from the one before it."""
+        count = code.size(self.count)
+        starts, groups = code.output(STARTS, uint32), code.output(GROUPS, uint32)
+        some = self._group(code, count, differs, starts, groups)
+        code.output("y4", int64)[0] = some
+        if self.attributes["sorted"]:
+            with code.range(0, some) as group:
+                self._result(code, indices, starts, group, group)
+        else:
+            self._by_occurrence(code, indices, starts, some)
+        if self.attributes["inverse"]:
+            inverse = code.output("y2", int64)
+            with code.range(0, count) as i:
+                group = groups[i].as_(int64)
+                if not self.attributes["sorted"]:
+                    group = code.output(NAMES, uint32)[group].as_(int64)
+                inverse[indices[i].as_(int64)] = group
+
+    def _group(
+        self, code: Code, count: Term, differs: Callable[[Term], Term], starts: Buffer,
+        groups: Buffer,
+    ) -> Term:  # fmt: skip
+        """Number the groups; says how many there are. Every start is written, then kept or not."""
+        some = code.variable(0)
+        with code.when(count > 0):
+            starts[0] = groups[0] = 0
+            some.set(1)
+            with code.range(1, count) as i:
+                starts[some()] = i.as_(uint32)
+                some += differs(i).as_(int64)
+                groups[i] = (some() - 1).as_(uint32)
+        starts[some()] = count.as_(uint32)
+        return some()
+
+    def _by_occurrence(self, code: Code, indices: Buffer, starts: Buffer, some: Term) -> None:
+        """Results in the order of first occurrence: of every index, the group it opens."""
+        owners, names = code.output(OWNERS, uint32), code.output(NAMES, uint32)
+        with code.range(0, code.size(self.count)) as i:
+            owners[i] = 0
+        with code.range(0, some) as group:
+            first = indices[starts[group].as_(int64)]
+            owners[first.as_(int64)] = (group + 1).as_(uint32)
+        place = code.variable(0)
+        with code.range(0, code.size(self.count)) as i:
+            owner = owners[i]
+            with code.when(owner > 0):
+                group = code.let(owner.as_(int64) - 1)
+                names[group] = place().as_(uint32)
+                self._result(code, indices, starts, group, place())
+                place += 1
+
+    def _result(
+        self, code: Code, indices: Buffer, starts: Buffer, group: Term, place: Term
+    ) -> None:
+        """Value, first index and count of a group."""
+        start = starts[group].as_(int64)
+        first = code.let(indices[start].as_(int64))
+        x, values = code.input("x0", self.kind.dtype), code.output("y0", self.kind.dtype)
+        Slices(code, x, self.rows).copy(values, place, x, first)
+        if self.attributes["indices"]:
+            code.output("y1", int64)[place] = first
+        if self.attributes["counts"]:
+            code.output("y3", int64)[place] = starts[group + 1].as_(int64) - start
+
+
+UNIQUE = Routine(infer, evaluate, lower, guards)
