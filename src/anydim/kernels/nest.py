@@ -25,6 +25,7 @@ from anydim.kernels.rowform import PART_WORK, TYPICAL_ROW, assemble
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.affine import reads
+from anydim.lang.dependence import analyse
 from anydim.lang.dependence_accesses import instances
 from anydim.lang.dependence_chunks import Chunks
 from anydim.lang.inside import checked
@@ -115,7 +116,7 @@ def lower(
         flops=operations,
         moved=moved,
         schedule=print_schedule(schedule),
-        reason=_reason(chunks),
+        reason=_reason(form, chunks, box),
     )
 
 
@@ -130,10 +131,14 @@ def _chosen(form: NestForm, schedule: Nest) -> Chunks | None:
     raise OptionError(f"'{schedule.parallel}' cannot be shared by threads", hint)
 
 
-def _reason(chunks: Chunks | None) -> str:
+def _reason(form: NestForm, chunks: Chunks | None, box: Box) -> str:
+    found = analyse(form.group, box)
+    lines = [str(verdict) for verdict in found.loops]
     if chunks is None:
-        return "ordered loops; no range can be cut so that parts keep to themselves"
-    return f"ordered loops; parts along {chunks.axis} share nothing that is written"
+        lines.append("no range can be cut so that parts keep to themselves")
+    else:
+        lines.append(f"parts along {chunks.axis} share nothing that is written")
+    return "; ".join(lines)
 
 
 def _storage(form: NestForm) -> tuple[dict[str, Storage], Size]:
@@ -145,10 +150,15 @@ def _storage(form: NestForm) -> tuple[dict[str, Storage], Size]:
     }
     end = as_size(0)
     for tensor in form.temporaries:
-        place = Storage.of("scratch", tensor.type.shape)
+        shape = list(tensor.type.shape)
+        ring = form.rings.get(tensor.name)
+        if ring is not None:
+            shape[ring[0]] = as_size(ring[1])
+        place = Storage.of("scratch", tuple(shape))
         start = end // tensor.type.dtype.bytes
-        found[tensor.name] = Storage(place.buffer, start, place.strides)
-        end = end + align_up(product(tensor.type.shape) * tensor.type.dtype.bytes, 64)
+        slices = {} if ring is None else dict([ring])
+        found[tensor.name] = Storage(place.buffer, start, place.strides, slices)
+        end = end + align_up(product(shape) * tensor.type.dtype.bytes, 64)
     return found, end
 
 

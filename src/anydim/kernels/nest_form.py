@@ -7,7 +7,7 @@ zeros; every temporary has a size that is known before the kernel runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -22,6 +22,7 @@ from anydim.lang.dependence_accesses import (
     variables,
 )
 from anydim.lang.dependence_chunks import Chunks, chunkings
+from anydim.lang.dependence_rings import rings
 from anydim.lang.dependence_starts import filled_in_order
 from anydim.lang.dependence_tests import same_turn
 from anydim.lang.tree import (
@@ -57,6 +58,7 @@ class NestForm:
     types: dict[str, TensorType]
     variables: frozenset[str]
     chunks: tuple[Chunks, ...]
+    rings: Mapping[str, tuple[int, int]]  # temporary -> dimension, slices that it has there
 
 
 def nest_form(group: Group, box: Box) -> NestForm | None:
@@ -76,10 +78,11 @@ def nest_form(group: Group, box: Box) -> NestForm | None:
     kept = [(t, True) for t in group.outputs] + [(t, False) for t in temporaries]
     steps = (*_zeros(steps, kept, fixed, box), *steps)
     found = instances(steps)
+    hidden = [tensor.name for tensor in temporaries]
     shown = (*group.inputs, *group.outputs, *group.temporaries, *builder.made)
     return NestForm(
         group, steps, tuple(temporaries), {t.name: t.type for t in shown}, variables(steps),
-        tuple(chunkings(found, fixed, box)),
+        tuple(chunkings(found, fixed, hidden, box)), rings(found, fixed, hidden, box),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ Loops and writes have numbers, in the order of the text. What cannot be told cou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -29,6 +29,7 @@ from anydim.lang.dependence_accesses import (
 )
 from anydim.lang.dependence_chunks import Chunks, chunkings
 from anydim.lang.dependence_rings import rings
+from anydim.lang.dependence_starts import private
 from anydim.lang.dependence_tests import common_loops, distance
 from anydim.lang.inside import is_inside
 from anydim.lang.printer import name_text, print_expression
@@ -49,9 +50,17 @@ class Dependence:
     second: Access
     turns: Size | None
 
+    at: LoopAt
+
     @property
     def tensor(self) -> str:
         return self.first.tensor
+
+    @property
+    def _steady(self) -> bool:
+        """Whether the place is the same in every turn."""
+        forms = [self.second.form(n) for n in range(len(self.second.indices or ()))]
+        return all(form is not None and form.factor(self.at.number) == 0 for form in forms)
 
     @property
     def adds(self) -> bool:
@@ -65,6 +74,8 @@ class Dependence:
             (self.first.writes, self.second.writes), "is written again"
         )
         after = "after it is written" if self.first.writes else "after it is read"
+        if self.turns is None and early == late and self._steady:
+            return f"{late} {does} in every turn, {after} in others"
         if self.turns is None:
             return f"{late} {does} in one turn and may be {early} of another"
         count = "1 turn" if self.turns == 1 else f"{self.turns} turns"
@@ -118,8 +129,9 @@ class Analysis:
         """
         found: dict[str, Size | None] = {}
         for dependence in self.loops[loop].dependences:
-            reads = dependence.first.writes and not dependence.second.writes
-            if not reads and dependence.turns is not None:
+            first, second = dependence.first, dependence.second
+            flows = first.writes and not second.writes
+            if not flows and (dependence.turns is not None or first.writes == second.writes):
                 continue
             known = found.get(dependence.tensor, dependence.turns)
             found[dependence.tensor] = _furthest(known, dependence.turns)
@@ -166,10 +178,10 @@ def _analyse(group: Group, box: Box) -> Analysis:
     hidden = {tensor.name for tensor in group.temporaries}
     return Analysis(
         found,
-        loop_verdicts(found, types, box),
+        loop_verdicts(found, types, hidden, box),
         tuple(axis_verdicts(found)),
         rings(found, types, hidden, box),
-        tuple(chunkings(found, types, box)),
+        tuple(chunkings(found, types, hidden, box)),
     )
 
 
@@ -177,16 +189,20 @@ def _analyse(group: Group, box: Box) -> Analysis:
 
 
 def loop_verdicts(
-    found: Sequence[Instance], types: Mapping[str, TensorType], box: Box
+    found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box
 ) -> tuple[LoopVerdict, ...]:
-    """A verdict for every loop, by number."""
+    """A verdict for every loop, by number; `hidden` tensors may exist once for each turn."""
     all = [a for instance in found for a in accesses(instance, dict(types))]
     loops = {at.number: at for instance in found for at in instance.loops}
-    return tuple(_verdict(loops[number], all, box) for number in sorted(loops))
+    verdicts = []
+    for _, at in sorted(loops.items()):
+        inside = [a for a in all if at.number in {o.number for o in a.instance.loops}]
+        own = {name for name in hidden if private(name, at, found, types, box)}
+        verdicts.append(_verdict(at, [a for a in inside if a.tensor not in own], box))
+    return tuple(verdicts)
 
 
-def _verdict(at: LoopAt, all: Sequence[Access], box: Box) -> LoopVerdict:
-    inside = [a for a in all if at.number in {o.number for o in a.instance.loops}]
+def _verdict(at: LoopAt, inside: Sequence[Access], box: Box) -> LoopVerdict:
     written = {a.tensor for a in inside if a.writes}
     found: list[Dependence] = []
     for number, first in enumerate(inside):
@@ -214,11 +230,12 @@ def _between(first: Access, second: Access, at: LoopAt, box: Box) -> list[Depend
             outer = common[: [c.number for c in common].index(at.number)]
             if not isl.may_meet(first, second, outer, at, box):
                 return []
-        return [Dependence(first, second, None)]
+        return [Dependence(first, second, None, at)]
     sign = prove(turns, "<", 0, box)
     if sign is Truth.PROVED:
-        return [Dependence(second, first, -turns)]
-    return [Dependence(first, second, turns if prove(turns, ">", 0, box) is Truth.PROVED else None)]
+        return [Dependence(second, first, -turns, at)]
+    known = turns if prove(turns, ">", 0, box) is Truth.PROVED else None
+    return [Dependence(first, second, known, at)]
 
 
 def _accumulates(instance: Instance, tensor: str) -> str:

@@ -9,10 +9,11 @@ position in the range; every tensor that is written has a dimension that tells t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anydim.lang.dependence_accesses import Access, Form, Instance, LoopAt, accesses
+from anydim.lang.dependence_starts import private
 from anydim.lang.tree import SizeTerm, TensorType
 from anydim.sizes import Box, Size, Truth, as_size, maximum, prove, simplify
 
@@ -43,15 +44,18 @@ class Chunks:
 
 
 def chunkings(
-    found: Sequence[Instance], types: Mapping[str, TensorType], box: Box
+    found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box
 ) -> Iterator[Chunks]:
-    """All ranges along which the nest can be cut; those of outer loops and axes first."""
+    """All ranges along which the nest can be cut; those of outer loops and axes first.
+
+    Each part has `hidden` tensors of its own; so one that lives in a turn of a loop is no matter.
+    """
     writes = [instance for instance in found if instance.write is not None]
     if not writes:
         return
     first = max(writes, key=lambda instance: len(_candidates(instance)))
     for kind, variable in _candidates(first):
-        growth = _Growth(found, types, box)
+        growth = _Growth(found, types, frozenset(hidden), box)
         if growth.grow(first, Cut(kind, variable, as_size(0))):
             chunks = growth.chunks()
             if chunks is not None:
@@ -73,6 +77,7 @@ class _Growth:
 
     found: Sequence[Instance]
     types: Mapping[str, TensorType]
+    hidden: frozenset[str]
     box: Box
     cuts: dict[int, Cut] = field(default_factory=dict)  # by place in `found`
     tensors: dict[str, tuple[int, Size]] = field(default_factory=dict)  # dimension, shift
@@ -89,12 +94,23 @@ class _Growth:
             return False
         for number, instance in enumerate(self.found):
             if number not in self.cuts and instance.write is not None:
-                if not any(
-                    self._try(number, Cut(kind, variable, as_size(0)))
-                    for kind, variable in _candidates(instance)
-                ):
+                if not any(self._try(number, cut) for cut in self._options(instance)):
                     return False
         return self._loops_agree()
+
+    def _options(self, instance: Instance) -> list[Cut]:
+        """What may tell the part of a write: a loop around it that is cut already, or any."""
+        around = {at.number for at in instance.loops}
+        chosen = [c for c in self.cuts.values() if c.kind == "loop" and c.variable in around]
+        every = [Cut(*candidate, as_size(0)) for candidate in _candidates(instance)]
+        return chosen[:1] or every
+
+    def _own(self, number: int, cut: Cut, tensor: str) -> bool:
+        """Whether each part has such a tensor of its own."""
+        if tensor not in self.hidden or not isinstance(cut.variable, int):
+            return False
+        at = _loop(self.found[number], cut.variable)
+        return private(tensor, at, self.found, self.types, self.box)
 
     def _try(self, number: int, cut: Cut) -> bool:
         saved = dict(self.cuts), dict(self.tensors)
@@ -113,7 +129,7 @@ class _Growth:
                 continue
             self.cuts[number] = cut
             for tensor in dict.fromkeys(a.tensor for a in self.accesses[number]):
-                if tensor in self.written:
+                if tensor in self.written and not self._own(number, cut, tensor):
                     reached = self._spread(number, cut, tensor)
                     if reached is None:
                         return False
@@ -155,7 +171,7 @@ class _Growth:
         for number, instance in enumerate(self.found):
             for at in instance.loops:
                 touches = instance.write is not None or any(
-                    a.tensor in self.written for a in self.accesses[number]
+                    a.tensor in self.written - self.hidden for a in self.accesses[number]
                 )
                 if at.number in chosen and touches and self.cuts.get(number) != chosen[at.number]:
                     return False

@@ -7,14 +7,16 @@ an empty set is a proof, one that is not empty is none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from anydim.lang.dependence_accesses import Access, Instance, LoopAt
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.sizes import Atom, Box, Size
 
+islpy: Any
 try:
     import islpy
 except ImportError:
@@ -77,7 +79,7 @@ class _Question:
         for number, axis in enumerate(access.instance.axes):
             name = self._variable(f"{mark}{number}x")
             names[axis.name] = name
-            self._keep(lambda name=name, size=axis.extent: f"0 <= {name} < {self._size(size, inside)}")
+            self._keep(partial(self._below, name, axis.extent, inside))
         self._conditions(access.instance, inside)
         return names
 
@@ -99,15 +101,17 @@ class _Question:
     def _conditions(self, instance: Instance, inside: Mapping[str, str]) -> None:
         for condition, holds in instance.conditions:
             if isinstance(condition, Apply) and condition.function in _RELATIONS:
-                relation = _RELATIONS[condition.function]
+                self._keep(partial(self._condition, condition, holds, inside))
 
-                def text(c: Apply = condition, relation: str = relation, holds: bool = holds) -> str:
-                    left, right = (self._expr(a, inside, {}) for a in c.arguments)
-                    return f"{'' if holds else 'not '}({left} {relation} {right})"
+    def _below(self, name: str, extent: Size, inside: Mapping[str, str]) -> str:
+        return f"0 <= {name} < {self._size(extent, inside)}"
 
-                self._keep(text)
+    def _condition(self, condition: Apply, holds: bool, inside: Mapping[str, str]) -> str:
+        left, right = (self._expr(a, inside, {}) for a in condition.arguments)
+        relation = _RELATIONS[condition.function]
+        return f"{'' if holds else 'not '}({left} {relation} {right})"
 
-    def _keep(self, text: Any) -> None:
+    def _keep(self, text: Callable[[], str]) -> None:
         try:
             self.known.append(text())
         except _Left:
@@ -138,17 +142,22 @@ class _Question:
         if isinstance(expr, Index) and expr.name in axes:
             return axes[expr.name]
         if isinstance(expr, Apply):
-            signs = {"add": "+", "sub": "-", "mul": "*"}
-            if expr.function in signs:
+            if expr.function in ("add", "sub"):
                 left, right = (self._expr(a, loops, axes) for a in expr.arguments)
-                numbers = [isinstance(a, SizeTerm) and a.size.constant is not None
-                           for a in expr.arguments]  # fmt: skip
-                if expr.function == "mul" and not any(numbers):
-                    raise _Left
-                return f"({left} {signs[expr.function]} {right})"
+                return f"({left} {'+' if expr.function == 'add' else '-'} {right})"
+            if expr.function == "mul":
+                return self._product(expr, loops, axes)
             if expr.function in ("floordiv", "mod"):
                 left = self._expr(expr.arguments[0], loops, axes)
                 return self._divided(expr.function, left, expr.arguments[1])
+        raise _Left
+
+    def _product(
+        self, expr: Apply, loops: Mapping[str, str], axes: Mapping[Any, str]
+    ) -> str:
+        for number, other in (expr.arguments, expr.arguments[::-1]):
+            if isinstance(number, SizeTerm) and number.size.constant is not None:
+                return f"({number.size.constant}*{self._expr(other, loops, axes)})"
         raise _Left
 
     def _divided(self, function: str, left: str, right: Expr) -> str:
@@ -158,7 +167,7 @@ class _Question:
         return f"floor(({left})/{by})" if function == "floordiv" else f"(({left}) mod {by})"
 
     def _size(self, size: Size, loops: Mapping[str, str]) -> str:
-        parts = ["0"]
+        parts: list[str] = []
         for monomial, coefficient in size.monomials:
             if not monomial:
                 parts.append(str(coefficient))
@@ -169,7 +178,7 @@ class _Question:
                 if product.symbols & loops.keys():
                     raise _Left
                 parts.append(f"{coefficient}*{self._parameter(str(product), product)}")
-        return f"({' + '.join(parts)})"
+        return f"({' + '.join(parts) or '0'})"
 
     def _atom(self, atom: str, loops: Mapping[str, str]) -> str:
         if not isinstance(atom, Atom):

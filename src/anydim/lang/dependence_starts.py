@@ -6,7 +6,7 @@ A write fills a tensor when its places are whole axes and whole loops, each once
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from anydim.lang.dependence_accesses import Access, Instance, LoopAt, accesses, bound_form
 from anydim.lang.tree import Expr, TensorType
@@ -18,18 +18,35 @@ def filled_in_order(
     kept: bool = True,
 ) -> bool:  # fmt: skip
     """Whether every place of a tensor is written before it is read, and, when `kept`, at all."""
+    fillings = _in_order(tensor, found, types, box)
+    return any(not kept or not others for _, others in fillings)
+
+
+def private(
+    tensor: str, at: LoopAt, found: Sequence[Instance], types: Mapping[str, TensorType], box: Box
+) -> bool:
+    """Whether a tensor lives within a turn of a loop: filled there before it is read there."""
+    known = dict(types)
+    for instance in found:
+        if at.number not in {o.number for o in instance.loops}:
+            if any(access.tensor == tensor for access in accesses(instance, known)):
+                return False
+    return any(at.number in others for _, others in _in_order(tensor, found, types, box))
+
+
+def _in_order(
+    tensor: str, found: Sequence[Instance], types: Mapping[str, TensorType], box: Box
+) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
+    """For each write that fills the tensor before all reads: its loops over dimensions, others."""
     known = dict(types)
     touching = [a for instance in found for a in accesses(instance, known) if a.tensor == tensor]
     reading = [access for access in touching if not access.writes]
     for loops, last in _fillings(touching, types[tensor], box):
-        chosen = {at.number for at in loops.values()}
-        others = {at.number for at in _around(touching, last)} - chosen
-        if kept and others:
-            continue
+        chosen = frozenset(at.number for at in loops.values())
+        others = frozenset(at.number for at in _around(touching, last)) - chosen
         inside = all(others <= {at.number for at in r.instance.loops} for r in reading)
         if inside and all(_after(read, loops, last) for read in reading):
-            return True
-    return False
+            yield chosen, others
 
 
 def _around(touching: Sequence[Access], last: int) -> tuple[LoopAt, ...]:

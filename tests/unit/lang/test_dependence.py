@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anydim.base.dtypes import int64
 from anydim.lang import dependence_isl as isl
 from anydim.lang.dependence import IN_ORDER, PARALLEL, SUM, Analysis, analyse
 from anydim.lang.dependence_accesses import accesses, instances
 from anydim.lang.dependence_tests import common_loops, distance, same_turn
-from anydim.lang.tree import Apply, Expr, Group, Index, Loop, Read, SizeTerm, Step, Write
+from anydim.lang.tree import Apply, Branch, Expr, Group, Index, Loop, Read, SizeTerm, Step, Write
 from anydim.sizes import Box, Dim, Size, as_size
 from tests.unit.kernels.nest_cases import (
     BOX,
@@ -20,6 +19,7 @@ from tests.unit.kernels.nest_cases import (
     N,
     T,
     add,
+    apply,
     axis,
     loop,
     mul,
@@ -80,7 +80,7 @@ def test_what_a_loop_need_not_wait_for() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("cumulative", "t runs in order: y(t - 1, c) is read 1 turn after it is written as y(t, c)"),
+        ("cumulative", "y(t - 1, c) is read 1 turn after it is written as y(t, c)"),
         ("levenshtein", "s runs in order: d(t, s - 1) is read 1 turn after it is written as"),
         ("every third", "t is parallel: no turn touches what another one writes"),
         ("ragged", "total(s) is read in every turn, after it is written in others"),
@@ -138,35 +138,39 @@ def test_what_is_read_after_the_loop_is_no_ring() -> None:
 
 @needs_isl
 def test_isl_settles_what_forms_cannot() -> None:
-    """y(2*t) and y(2*t' + 1) never meet, nor do places of branches on t."""
-    even = write("y", (2 * t,), (), read("y", add(mul(2, read("k")), 1)))
-    steps = (loop(t, 0, T, even),)
-    group = Group((tensor("k", dtype=int64),), (tensor("y", 2 * T),), (), (), (), steps)
-    assert analyse(group, BOX).loops[0].order == IN_ORDER  # k may be anything
-    place = apply_sum("i", "i")
-    steps = (
-        loop(
-            t, 0, T,
-            write("y", (add(place, t % 2),), (axis("i", N),), read("x", "i")),
-        ),
-    )  # fmt: skip
-    group = Group((tensor("x", N),), (tensor("y", 2 * N + 1),), (), (), (), steps)
+    """Places 2*i + t % 2 of one turn are those of every second one; i // 2 is never N."""
+    place = add(mul(2, "i"), t % 2)
+    steps = (loop(t, 0, T, write("y", (place,), (axis("i", N),), read("x", "i"))),)
     first, second = (accesses(i, {})[-1] for i in instances(steps) * 2)
-    at = common_loops(first.instance, second.instance)[0]
+    (at,) = common_loops(first.instance, second.instance)
     assert distance(first, second, at, BOX) is None
     assert isl.may_meet(first, second, (), at, BOX)
-    assert not isl.may_meet(first, second, (at,), None, Box.of(*(Dim(d.name, 0, 0) for d in BOX.dims)))
+    two = Box.of(*(Dim(dim.name, 0, 2) for dim in BOX.dims))
+    assert not isl.may_meet(first, second, (), at, two)
+    group = Group((tensor("x", N),), (tensor("y", 2 * N + 1),), (), (), (), steps)
+    assert analyse(group, BOX).loops[0].order == IN_ORDER
+    assert analyse(group, two).loops[0].order == PARALLEL
 
 
-def apply_sum(left: str, right: str) -> Expr:
-    return Apply("add", (Index(left), Index(right)))
+@needs_isl
+def test_isl_reads_conditions() -> None:
+    """What an even turn writes, an odd one reads elsewhere; only conditions tell them apart."""
+    even = apply("equal", t % 2, 0)
+    steps = (
+        loop(t, 0, T, Branch(even, (write("y", (t % 2,), (), read("x", t)),),
+                             (write("z", (t,), (), read("y", t % 2)),))),
+    )  # fmt: skip
+    group = Group((tensor("x", T),), (tensor("y", 2), tensor("z", T)), (), (), (), steps)
+    (verdict,) = analyse(group, BOX).loops
+    assert all(d.first.writes and d.second.writes for d in verdict.dependences)
 
 
 # ---- random nests ------------------------------------------------------------------------------
 
 
-def random_nest(rng: np.random.Generator) -> Group:
-    """Two loops, one inside the other or both alone, with writes of y at random affine places."""
+def random_nest(rng: np.random.Generator, tame: bool = False) -> Group:
+    """One or two loops with writes of y at random affine places; `tame` ones follow the loop."""
+    steady = SizeTerm(as_size(int(rng.integers(0, 2))))
 
     def index(names: list[Size | str]) -> Expr:
         total: Expr = SizeTerm(as_size(int(rng.integers(-2, 3))))
@@ -179,6 +183,9 @@ def random_nest(rng: np.random.Generator) -> Group:
     def body(names: list[Size | str]) -> Write:
         inside: list[Size | str] = [*names, "i"]
         place, other = ((index(inside), index(inside)) for _ in range(2))
+        if tame:
+            own = (add(mul(2, t), steady), add(t, steady))[rng.integers(2)]
+            place, other = (own, place[1]), (own, other[1])
         value = add(read("x", "i"), Read("y", other))
         fresh = bool(rng.integers(2))
         return write("y", place, (axis("i", rng.choice((N, 3))),), value, "" if fresh else "add")
@@ -263,21 +270,23 @@ def _reads(expr: Expr) -> list[Read]:
     return [r for a in expr.arguments for r in _reads(a)] if isinstance(expr, Apply) else []
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_parallel_loops_touch_nothing_of_each_other(seed: int) -> None:
+def test_parallel_loops_touch_nothing_of_each_other() -> None:
     """By running the loops, with no analysis at all."""
-    group = random_nest(np.random.default_rng(1000 + seed))
-    verdict = analyse(group, BOX).loops[0]
-    if verdict.order != PARALLEL:
-        return
-    for env in ({"T": 4, "N": 3, "M": 9, "K": 9}, {"T": 5, "N": 1, "M": 9, "K": 9}):
-        turns = touched(group, env)
-        for turn, writes in turns.items():
-            made = {record[0] for records in writes.values() for record in records}
-            for other, others in turns.items():
-                if other != turn:
-                    used = {place for records in others.values() for r in records for place in r}
-                    assert not made & used
+    parallel = 0
+    for seed in range(1000, 1040):
+        group = random_nest(np.random.default_rng(seed), tame=True)
+        if analyse(group, BOX).loops[0].order != PARALLEL:
+            continue
+        parallel += 1
+        for env in ({"T": 4, "N": 3, "M": 9, "K": 9}, {"T": 5, "N": 1, "M": 9, "K": 9}):
+            turns = touched(group, env)
+            for turn, writes in turns.items():
+                made = {record[0] for records in writes.values() for record in records}
+                for other, others in turns.items():
+                    if other != turn:
+                        used = {p for records in others.values() for r in records for p in r}
+                        assert not made & used
+    assert parallel > 10
 
 
 def test_the_stencil_has_no_cut() -> None:
