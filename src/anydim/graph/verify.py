@@ -11,6 +11,7 @@ from anydim.graph.operator import operator
 from anydim.graph.regions import Loop, Sizes
 from anydim.graph.verify_regions import check_region
 from anydim.lang.affine import reads
+from anydim.lang.dependence_accesses import written
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Truth, prove
 
@@ -124,6 +125,7 @@ def _made_by_group(graph: Graph, node: Node, group: Group) -> tuple[TensorType, 
         if statement.target in known:
             _fail(graph, node, f"writes '{statement.target}' twice")
         known.add(statement.target)
+    known |= written(group.steps)
     missing = [tensor.name for tensor in group.outputs if tensor.name not in known]
     if missing:
         _fail(graph, node, f"no statement writes '{missing[0]}'")

@@ -17,6 +17,7 @@ from anydim.graph.operator import OPERATORS, Operator
 from anydim.kernels.launch import Machine
 from anydim.lang.tree import Branch, Group, Loop, Statement, Step, Write
 from anydim.passes.flow import is_product
+from anydim.passes.stepping import writes
 from anydim.passes.turns import Unsuitable, expanded
 
 
@@ -59,21 +60,10 @@ def _group(node: Node, graph: Graph) -> Group | None:
 def _loops_with_products(steps: Iterable[Step]) -> Iterator[Loop]:
     for step in steps:
         if isinstance(step, Loop):
-            if any(map(_is_product, _inside(step.body))):
+            if any(map(_is_product, writes(step.body))):
                 yield step
         elif isinstance(step, Branch):
             yield from _loops_with_products((*step.then, *step.otherwise))
-
-
-def _inside(steps: Iterable[Step]) -> Iterator[Statement | Write]:
-    """The writes of these steps, at any depth."""
-    for step in steps:
-        if isinstance(step, Loop):
-            yield from _inside(step.body)
-        elif isinstance(step, Branch):
-            yield from _inside((*step.then, *step.otherwise))
-        else:
-            yield step
 
 
 def _is_product(step: Statement | Write) -> bool:

@@ -1,53 +1,12 @@
-"""Steps with other names and sizes: rewriting of ordered statements, whatever holds them."""
+"""Walking and changing ordered statements, whatever holds them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from anydim.lang.affine import rewrite
-from anydim.lang.tree import Axis, Branch, Expr, Loop, Read, SizeTerm, Statement, Step, Write
-from anydim.sizes import Size
-
-
-@dataclass(frozen=True)
-class Renaming:
-    """Other names for tensors, size expressions for symbols, in everything that a step holds."""
-
-    tensors: Mapping[str, str] = field(default_factory=dict)
-    sizes: Mapping[str, Size] = field(default_factory=dict)
-
-    def expr(self, expr: Expr) -> Expr:
-        return rewrite(expr, self._change)
-
-    def _change(self, expr: Expr) -> Expr | None:
-        if isinstance(expr, Read) and expr.tensor in self.tensors:
-            return replace(expr, tensor=self.tensors[expr.tensor])
-        if isinstance(expr, SizeTerm) and self.sizes:
-            return SizeTerm(expr.size.substitute(self.sizes))
-        return None
-
-    def axes(self, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
-        if not self.sizes:
-            return axes
-        return tuple(replace(axis, extent=axis.extent.substitute(self.sizes)) for axis in axes)
-
-    def step(self, step: Step) -> Step:
-        if isinstance(step, Branch):
-            then, otherwise = self.steps(step.then), self.steps(step.otherwise)
-            return Branch(self.expr(step.condition), then, otherwise)
-        if isinstance(step, Loop):
-            start, stop = self.expr(step.start), self.expr(step.stop)
-            return replace(step, start=start, stop=stop, body=self.steps(step.body))
-        target = self.tensors.get(step.target, step.target)
-        axes, reduced = self.axes(step.axes), self.axes(step.reduced)
-        new = replace(step, target=target, axes=axes, reduced=reduced, body=self.expr(step.body))
-        if isinstance(new, Write):
-            return replace(new, place=tuple(map(self.expr, new.place)))
-        return new
-
-    def steps(self, steps: Iterable[Step]) -> tuple[Step, ...]:
-        return tuple(map(self.step, steps))
+from anydim.lang.tree import Branch, Expr, Loop, SizeTerm, Statement, Step, Write
 
 
 def replaced(

@@ -19,7 +19,8 @@ from anydim.base.frozen import FrozenMapping
 from anydim.graph import regions
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.launch import Machine
-from anydim.lang.affine import affine, rewrite
+from anydim.lang.affine import affine, reads, rewrite
+from anydim.lang.renaming import renamed
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -32,12 +33,13 @@ from anydim.lang.tree import (
     SizeTerm,
     Statement,
     Step,
+    Tensor,
     TensorType,
     Write,
 )
 from anydim.passes.flow import fused_node, group_of, unused
 from anydim.passes.hoist import Hoist
-from anydim.passes.stepping import Renaming, writes
+from anydim.passes.stepping import writes
 from anydim.sizes import Box, Dim, Size, Truth, ceil_div, maximum, prove
 from anydim.sizes.guard import Guard
 
@@ -62,7 +64,7 @@ def expanded(
     work = _Work(node, dict(types), tensors, machine)
     scope = _Scope(work, graph.box, graph.constants)
     scope.current = {names[t.name]: value for t, value in zip(group.inputs, node.given)}
-    scope.run(Renaming(names).steps(group.steps))
+    scope.run(renamed(group.steps, names))
     for tensor, own in zip(group.outputs, node.outputs):
         scope.result(scope.value(names[tensor.name]), own)
     used = {n for made in scope.nodes for n in (*made.given, *made.outputs)}
@@ -184,8 +186,11 @@ class _Scope:
         places = step.place if stack is None else step.place[1:]
         axes = _in_order(places, step.axes)
         shape = self.work.tensors[step.target].shape[len(step.place) - len(places) :]
-        if tuple(axis.extent for axis in axes) != shape:
-            raise Unsuitable("a part of a tensor is written")
+        if axes is None or tuple(axis.extent for axis in axes) != shape:
+            if stack is not None:
+                raise Unsuitable("a part of a slice is written")
+            self.current[step.target] = self._part(step)
+            return
         indices: tuple[Expr, ...] = tuple(Index(axis.name) for axis in axes)
         accumulates = bool(step.combine) and not step.fresh
         if step.reduced or not accumulates:
@@ -200,6 +205,30 @@ class _Scope:
             self.current[step.target] = made
         else:
             stack.slice = made
+
+    def _part(self, step: Write) -> str:
+        """A node that writes a part of a tensor; what there was before is copied."""
+        kind = self.work.tensors[step.target]
+        made = self.work.fresh(step.target, kind)
+        steps: list[Step] = []
+        if step.target in self.current:
+            axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(kind.shape))
+            old = Read(self.current[step.target], tuple(Index(axis.name) for axis in axes))
+            steps.append(Statement(made, axes, old))
+        rewritten = replace(
+            step, target=made, body=rewrite(step.body, self._present),
+            place=tuple(rewrite(place, self._present) for place in step.place),
+        )  # fmt: skip
+        if any(read.tensor == self.current.get(step.target) for read in reads(rewritten.body)):
+            raise Unsuitable("a part of a tensor is written from itself")
+        steps.append(rewritten)
+        exprs = [step.body for step in steps if isinstance(step, (Statement, Write))]
+        exprs += rewritten.place
+        given = dict.fromkeys(read.tensor for expr in exprs for read in reads(expr))
+        inputs = tuple(Tensor(name, self.work.types[name]) for name in given)
+        group = Group(inputs, (Tensor(made, kind),), (), steps=tuple(steps))
+        self.add(fused_node(group, self.work.origin.source))
+        return made
 
     # ---- branches ----
 
@@ -284,7 +313,7 @@ class _Scope:
             trips = maximum(trips, 0)
         counter = unused(step.variable, self.box.names)
         value = start + Size.symbol(counter) * step.step
-        body = Renaming(sizes={step.variable: value}).steps(step.body)
+        body = renamed(step.body, {}, {step.variable: value})
         stacks = self._stacks(body, counter)
         tensors = self.work.tensors
         constants = frozenset(t for t, value in self.current.items() if value in self.constants)
@@ -345,12 +374,12 @@ class _Scope:
         self.current.update(zip((*carried, *stacks), names))
 
 
-def _in_order(places: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """The axes in the order of places that are these axes, each once."""
+def _in_order(places: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...] | None:
+    """The axes in the order of places that are these axes, each once; None for other places."""
     by_name = {axis.name: axis for axis in axes}
     names = [place.name if isinstance(place, Index) else "" for place in places]
     if sorted(names) != sorted(by_name):
-        raise Unsuitable("a part of a tensor is written")
+        return None
     return tuple(by_name[name] for name in names)
 
 
