@@ -13,10 +13,10 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
 from anydim.kernels.template import Template
+from anydim.lang.renaming import renamed as renamed_steps
 from anydim.lang.tree import Group, Tensor
 from anydim.passes.flow import fused_node, unused
 from anydim.passes.schedule import Alias, Schedule, Scheduled
-from anydim.passes.stepping import Renaming
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,6 @@ def _named(graph: Graph, node: Node) -> Node:
         inputs=renamed(group.inputs),
         outputs=renamed(group.outputs),
         temporaries=renamed(group.temporaries),
-        steps=Renaming(names).steps(group.steps),
+        steps=renamed_steps(group.steps, names),
     )
     return fused_node(own, node.source)
