@@ -23,6 +23,7 @@ _MOST_QUOTIENTS = 6  # how many of them a size may have to be rewritten
 _MOST_TERMS = 64
 _DEEPEST = 3  # replacements of atoms by their limits inside each other
 _DEEPEST_CONSTRAINT = 2  # uses of constraints inside each other
+_MOST_WORK = 100  # enclosures of other sizes that one question may need
 
 
 class Enclosure:
@@ -36,6 +37,7 @@ class Enclosure:
         self.constraints = tuple(constraints)
         self._sizes: dict[tuple[Size, int], Interval] = {}
         self._atoms: dict[tuple[str, int], Interval] = {}
+        self._work = 0
         self._tighten()
 
     def of(self, size: Size, depth: int = 0) -> Interval:
@@ -46,7 +48,12 @@ class Enclosure:
         """
         known = self._sizes.get((size, depth))
         if known is None:
-            known = self._sizes[size, depth] = self._enclose(size, depth)
+            if not depth:
+                self._work = 0
+            self._work += 1
+            known = self._enclose(size, depth)
+            if not depth or self._work <= _MOST_WORK:
+                self._sizes[size, depth] = known
         return known
 
     def of_atom(self, atom: str, depth: int = 0) -> Interval:
@@ -56,7 +63,9 @@ class Enclosure:
         known = self._atoms.get((atom, depth))
         if known is None:
             parts = [self.of(argument, depth) for argument in atom.arguments]
-            known = self._atoms[atom, depth] = _OPERATORS[atom.function](parts)
+            known = _OPERATORS[atom.function](parts)
+            if self._work <= _MOST_WORK:
+                self._atoms[atom, depth] = known
         return known
 
     def _enclose(self, size: Size, depth: int) -> Interval:
@@ -64,6 +73,8 @@ class Enclosure:
         compound = [atom for m, _ in size.monomials for atom in m if isinstance(atom, Atom)]
         simple = len(size.monomials) < 2 and not (self.constraints or compound)
         if simple or len(size.monomials) > _MOST_TERMS or result.value is not None:
+            return result
+        if self._work > _MOST_WORK:
             return result
         if any(atom.function == "floordiv" for atom in compound):
             result &= self._without_quotients(size, depth)

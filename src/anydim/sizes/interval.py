@@ -45,7 +45,7 @@ class Interval:
         return interval(-self.high, -self.low)
 
     def __mul__(self, other: Interval) -> Interval:
-        ends = [_times(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
+        ends = [times(a, b) for a in (self.low, self.high) for b in (other.low, other.high)]
         return interval(min(ends), max(ends))
 
     def __pow__(self, exponent: int) -> Interval:
@@ -103,7 +103,8 @@ def greater(parts: Iterable[Interval]) -> Interval:
     return interval(max(part.low for part in parts), max(part.high for part in parts))
 
 
-def _times(left: Number, right: Number) -> Number:
+def times(left: Number, right: Number) -> Number:
+    """The product of two ends, of which 0 times infinity is 0."""
     if left == 0 or right == 0:
         return 0
     if abs(left) == inf or abs(right) == inf:

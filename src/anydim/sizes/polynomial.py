@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from itertools import groupby
 from math import inf
 
-from anydim.sizes.interval import Interval, Number, interval
+from anydim.sizes.interval import Interval, Number, interval, times
 
 Terms = Mapping[tuple[str, ...], int]
 Ranges = Mapping[str, Interval]
@@ -31,13 +31,33 @@ def polynomial_range(terms: Terms, ranges: Ranges) -> Interval:
 
 def term_by_term(terms: Terms, ranges: Ranges) -> Interval:
     """Plain interval arithmetic."""
-    total = Interval(0, 0)
+    low: Number = 0
+    high: Number = 0
     for monomial, coefficient in terms.items():
-        term = Interval(coefficient, coefficient)
-        for atom, same in groupby(monomial):
-            term = term * ranges[atom] ** len(list(same))
-        total = total + term
-    return total
+        least, most = _product(monomial, ranges)
+        if coefficient < 0:
+            least, most = most, least
+        low += coefficient if least == 1 else times(coefficient, least)
+        high += coefficient if most == 1 else times(coefficient, most)
+    return interval(low, high)
+
+
+def _product(monomial: tuple[str, ...], ranges: Ranges) -> tuple[Number, Number]:
+    """The ends of a product of variables; most of them are never negative."""
+    low: Number = 1
+    high: Number = 1
+    for atom in monomial:
+        lo, hi = ranges[atom].lo, ranges[atom].hi
+        if lo is None or lo < 0:
+            break
+        low = low * lo
+        high = times(high, inf if hi is None else hi)
+    else:
+        return low, high
+    total = Interval(1, 1)
+    for atom, same in groupby(monomial):
+        total = total * ranges[atom] ** len(list(same))
+    return total.low, total.high
 
 
 def slope(terms: Terms, atom: str) -> dict[tuple[str, ...], int]:

@@ -1,5 +1,6 @@
 """Bounds enclose, proofs never lie, simplification keeps every value; all against brute force."""
 
+import itertools
 import operator
 
 import pytest
@@ -15,10 +16,13 @@ from anydim.sizes import (
     Truth,
     as_size,
     bounds,
+    enclosure,
+    maximum,
     minimum,
     prove,
     simplify,
 )
+from anydim.sizes.enclosure import Enclosure
 from tests.unit.sizes.strategies import NAMES, boxes, checked, defined, points, sizes
 
 RELATIONS = {
@@ -185,3 +189,30 @@ def test_a_divisor_that_is_always_zero_is_left_for_evaluation_to_report() -> Non
 def test_an_unknown_relation_is_our_bug() -> None:
     with pytest.raises(InternalError):
         prove(minimum(1, as_size("n")), "~", 0, BOX)
+
+
+def test_work_on_a_question_is_bounded_and_less_work_only_widens_the_answer(monkeypatch):
+    """Broadcasts of two sizes, max(a, b) * min(a, b, 1), ask for much when they nest."""
+    names = "abcd"
+    a, b, c, d = (as_size(name) for name in names)
+
+    def both(left, right):
+        return maximum(left, right) * minimum(left, right, 1)
+
+    size = a * b - 2 * both((d + 1) // 2 * minimum(c, d // 2, 1), both(both(a, b), both(c, b)))
+    calls = []
+    inner = Enclosure._enclose
+    monkeypatch.setattr(
+        Enclosure, "_enclose", lambda self, *given: (calls.append(given), inner(self, *given))[1]
+    )
+    found = []
+    for most in (10, 100_000):
+        monkeypatch.setattr(enclosure, "_MOST_WORK", most)
+        calls.clear()
+        where = Enclosure({name: Interval(0, 3) for name in names}).of(size)
+        found.append((len(calls), where))
+    (few, wide), (many, narrow) = found
+    assert few < many / 2
+    assert wide.low <= narrow.low and narrow.high <= wide.high
+    for values in itertools.product(range(4), repeat=4):
+        assert size.evaluate(dict(zip(names, values))) in narrow
