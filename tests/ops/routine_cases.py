@@ -43,6 +43,36 @@ def unique_columns(x: Any) -> tuple[Any, ...]:
     return padded(values, x.shape[1]), nothing, nothing, nothing, count
 
 
+def kept_boxes(center: bool) -> Any:
+    """Non-maximum suppression of one batch, one pair of boxes after the other."""
+
+    def edges(box: Any) -> Any:
+        if center:
+            return [(box[i] - box[i + 2] / 2, box[i] + box[i + 2] / 2) for i in (0, 1)]
+        return [(min(box[i], box[i + 2]), max(box[i], box[i + 2])) for i in (0, 1)]
+
+    def share(one: Any, other: Any) -> float:
+        sides = [min(a[1], b[1]) - max(a[0], b[0]) for a, b in zip(edges(one), edges(other))]
+        areas = [np.prod([high - low for low, high in edges(box)]) for box in (one, other)]
+        both = sides[0] * sides[1] if min(sides) > 0 else 0
+        return both / (areas[0] + areas[1] - both) if min(areas) > 0 else 0.0
+
+    def reference(boxes: Any, scores: Any, most: Any, overlap: Any, threshold: Any) -> Any:
+        rows: list[tuple[int, int, int]] = []
+        for number, own in enumerate(scores[0]):
+            kept: list[int] = []
+            for index in np.argsort(-own, kind="stable"):
+                apart = all(share(boxes[0, index], boxes[0, k]) <= overlap[0] for k in kept)
+                if own[index] > threshold[0] and apart and len(kept) < most:
+                    kept.append(index)
+            rows += [(0, number, index) for index in kept]
+        result = np.zeros((scores.size, 3), np.int64)
+        result[: len(rows)] = np.reshape(rows, (-1, 3))
+        return result, np.array([len(rows)])
+
+    return reference
+
+
 CASES: dict[str, list[Case]] = {
     "sort": [
         case("float32[n, m]", to=lambda x: ordered(x, -1)),
@@ -69,5 +99,10 @@ CASES: dict[str, list[Case]] = {
         case("float32[m, 4]", "bool[4]", axis=1, count=0, to=lambda x, c: x[:, :0]),
         sized("float32[n, 4]", "bool[n]", axis=0, count=N // 9,
               to=lambda x, c, n, m: x[padded(np.flatnonzero(c), n // 9)]),
+    ],
+    "non_max_suppression": [
+        case("float32[1, n, 4]", "float32[1, 2, n]", "int64[]", "float32[1]", "float32[1]",
+             center=center, to=kept_boxes(center))
+        for center in (False, True)
     ],
 }  # fmt: skip

@@ -7,6 +7,7 @@ from anydim.graph.operator import REQUIRED, Operator
 from anydim.kernels.routine import Routine
 from anydim.kernels.routines.marks import COMPRESS_FILL, NONZERO_FILL
 from anydim.kernels.routines.sort import SORT
+from anydim.kernels.routines.suppression import NON_MAX_SUPPRESSION
 from anydim.kernels.routines.top_k import TOP_K
 from anydim.kernels.routines.unique import UNIQUE
 
@@ -44,5 +45,12 @@ ROUTINES = (
         "Slices along an axis (elements, without one) where a condition holds; `count` is known "
         "before.",
         count=REQUIRED, axis=None,
+    ),
+    _row(
+        "non_max_suppression", NON_MAX_SUPPRESSION,
+        "(rows batch, class, box; how many there are) of the boxes that overlap no better one: "
+        "from boxes, scores, the most boxes of a class, the overlap that is too much and, where "
+        "given, the score that is too low. `center`: boxes are centers and sizes, not corners.",
+        center=False,
     ),
 )  # fmt: skip

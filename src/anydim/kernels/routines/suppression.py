@@ -1,0 +1,270 @@
+"""Non-maximum suppression: of boxes that overlap, the one with the best score stays.
+
+For each batch and class, boxes with a score above the threshold are sorted by it, ties to the
+lower index. One after the other is kept unless it overlaps a kept one too much: vectors of kept
+boxes are compared with it. Which box stays is decided in the boxes' own precision, operation by
+operation as the ONNX standard's reference does. A box of no area, or with NaN, overlaps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy
+
+from anydim.base.dtypes import DType, float32, float64, int64, uint32
+from anydim.base.errors import GraphError
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines import radix
+from anydim.kernels.routines.arguments import expect_inputs
+from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.keys import key_type, order_key
+from anydim.kernels.routines.radix import Pairs
+from anydim.kernels.routines.rows import LANES, fitting
+from anydim.kernels.routines.sort import order
+from anydim.kernels.routines.term import Term, constant, iota, larger, select, smaller
+from anydim.lang.tree import Tensor, TensorType
+from anydim.sizes import Box, Guard, Size, as_size, product
+
+NAME = "non_max_suppression"
+SCALARS = ("max_output", "iou_threshold", "score_threshold")
+
+
+def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
+    """Types: boxes [b, n, 4], scores [b, c, n], then one element each of `SCALARS`."""
+    expect_inputs(NAME, types, 4, 5)
+    boxes, scores, most, *thresholds = types
+    if boxes.rank != 3 or scores.rank != 3:
+        raise GraphError(
+            f"operator '{NAME}': boxes are {boxes}, scores {scores}",
+            "expected boxes [batches, boxes, 4] and scores [batches, classes, boxes]",
+        )
+    dtype = boxes.dtype
+    if dtype not in (float32, float64) or any(t.dtype != dtype for t in (scores, *thresholds)):
+        raise GraphError(f"operator '{NAME}': boxes, scores and thresholds are float32 or float64, "
+                         "all the same")  # fmt: skip
+    if most.dtype != int64:
+        raise GraphError(f"operator '{NAME}': max_output is {most.dtype}, expected int64")
+    batches, classes, count = scores.shape
+    return TensorType(int64, (batches * classes * count, as_size(3))), TensorType(
+        int64, (as_size(1),)
+    )
+
+
+def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
+    boxes, scores, *scalars = types
+    pairs = [
+        (boxes.shape[0], scores.shape[0], "batches of boxes and of scores"),
+        (boxes.shape[1], scores.shape[2], "boxes, and scores of a class"),
+        (boxes.shape[2], as_size(4), "numbers of a box"),
+        *((product(t.shape), as_size(1), f"elements of {n}") for t, n in zip(scalars, SCALARS)),
+    ]
+    found = (Guard(left, "==", right, f"{NAME}: {what}") for left, right, what in pairs)
+    return *found, *fitting(NAME, boxes.shape[1], box)
+
+
+# ---- meaning -----------------------------------------------------------------------------------
+
+
+def evaluate(
+    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
+) -> tuple[numpy.ndarray, ...]:
+    boxes, scores, *scalars = arrays
+    most, overlap, *threshold = (scalar.reshape(-1)[0] for scalar in scalars)
+    corners = _corners(boxes, bool(attributes["center"]))
+    kept = [
+        (batch, number, index)
+        for batch in range(scores.shape[0])
+        for number in range(scores.shape[1])
+        for index in _kept(corners[batch], scores[batch, number], most, overlap, threshold)
+    ]
+    result = numpy.zeros((scores.size, 3), numpy.int64)
+    result[: len(kept)] = numpy.array(kept, numpy.int64).reshape(-1, 3)
+    return result, numpy.array([len(kept)], numpy.int64)
+
+
+def _corners(boxes: numpy.ndarray, center: bool) -> numpy.ndarray:
+    """Boxes [..., (x1, y1, x2, y2)], the smaller first."""
+    if center:
+        x, y, width, height = numpy.moveaxis(boxes, -1, 0)
+        half = boxes.dtype.type(2)
+        both = [x - width / half, y - height / half, x + width / half, y + height / half]
+        return numpy.stack(both, -1)
+    first, second = boxes[..., [1, 0]], boxes[..., [3, 2]]
+    swap = first >= second
+    ordered = numpy.where(swap, second, first), numpy.where(swap, first, second)
+    return numpy.concatenate(ordered, -1)
+
+
+def _kept(
+    corners: numpy.ndarray, scores: numpy.ndarray, most: int, overlap: float,
+    threshold: list[float],
+) -> list[int]:  # fmt: skip
+    """The boxes of one class that stay, best score first."""
+    kept: list[int] = []
+    for index in order(scores, 0, True):
+        if len(kept) >= most:
+            break
+        if threshold and not scores[index] > threshold[0]:
+            continue
+        if not _overlap(corners[index], corners[kept], overlap).any():
+            kept.append(int(index))
+    return kept
+
+
+def _overlap(one: numpy.ndarray, others: numpy.ndarray, limit: float) -> numpy.ndarray:
+    """Which boxes share more than `limit` of the union with a box."""
+    low, high = numpy.maximum(one[:2], others[:, :2]), numpy.minimum(one[2:], others[:, 2:])
+    with numpy.errstate(all="ignore"):
+        sides = high - low
+        shared = sides[:, 0] * sides[:, 1]
+        area = (one[2] - one[0]) * (one[3] - one[1])
+        areas = (others[:, 2] - others[:, 0]) * (others[:, 3] - others[:, 1])
+        union = area + areas - shared
+        some = (high > low).all(1) & (shared > 0) & (area > 0) & (areas > 0) & (union > 0)
+        return some & (shared / union > limit)
+
+
+# ---- native code -------------------------------------------------------------------------------
+
+
+def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
+    suppression = _Suppression(types, bool(attributes["center"]), box, machine)
+    batches, classes, count = types[1].shape
+    kept = Tensor("kept", TensorType(uint32, (batches * classes * count,)))
+    counts = Tensor("counts", TensorType(int64, (batches * classes,)))
+    return Steps((suppression.choose(), suppression.write()), (kept, counts))
+
+
+@dataclass(frozen=True)
+class _Suppression:
+    types: Types
+    center: bool
+    box: Box
+    machine: Machine
+
+    @property
+    def dtype(self) -> DType:
+        return self.types[0].dtype
+
+    def choose(self) -> Launch:
+        """The boxes of each class that stay, side by side in `kept`, and their number."""
+        code = Code("suppress", self.machine, self.box)
+        batches, classes, length = self.types[1].shape
+        pairs = Pairs.scratch(code, key_type(self.dtype), length)
+        boxes, scores = code.input("x0", self.dtype), code.input("x1", self.dtype)
+        kept, counts = code.output("kept", uint32), code.output("counts", int64)
+        chosen = _Chosen.scratch(code, self.dtype, length + LANES)
+        count = code.size(length)
+        most = smaller(larger(code.input("x2", int64)[0], constant(0)), count)
+        overlap = code.input("x3", self.dtype)[0]
+        with code.range(code.start, code.stop) as item:
+            block = code.let(item * count)
+            some = self._candidates(code, scores.part(block), count, pairs)
+            sorted_pairs = pairs.part(radix.sort(code, pairs, some))
+            own = boxes.part(code.let(item // code.size(classes) * (4 * count)))
+            at, number = code.variable(0), code.variable(0)
+            with code.loop(lambda: (at() < some) & (number() < most)):
+                index = sorted_pairs.indices[at()]
+                corners = self._corners(code, own.part(index.as_(int64) * 4))
+                with code.when(~chosen.overlap(code, corners, number(), overlap)):
+                    chosen.put(number(), corners)
+                    kept[block + number()] = index
+                    number += 1
+                at += 1
+            counts[item] = number()
+        work = batches * classes * length
+        return code.launch(batches * classes, work, reason="the boxes of each class that stay")
+
+    def _candidates(self, code: Code, scores: Buffer, count: Term, pairs: Pairs) -> Term:
+        """Pairs of what has a score above the threshold; says how many there are."""
+        filtered = len(self.types) == 5
+        threshold = code.input("x4", self.dtype)[0] if filtered else None
+        some = code.variable(0)
+        with code.range(0, count) as i:
+            score = scores[i]
+            pairs.put(some(), order_key(score, descending=True), i.as_(uint32))
+            some += 1 if threshold is None else (score > threshold).as_(int64)
+        return some()
+
+    def _corners(self, code: Code, box: Buffer) -> list[Term]:
+        """x1, y1, x2, y2 and the area of a box."""
+        first, second, third, fourth = (box[i] for i in range(4))
+        if self.center:
+            sides = code.let(third / 2.0), code.let(fourth / 2.0)
+            corners = [first - sides[0], second - sides[1], first + sides[0], second + sides[1]]
+        else:
+            corners = [
+                pick for pair in ((second, fourth), (first, third))
+                for pick in (_lesser(pair[1], pair[0]), _greater(pair[0], pair[1]))
+            ]  # fmt: skip
+            corners = [corners[0], corners[2], corners[1], corners[3]]
+        x1, y1, x2, y2 = (code.let(corner) for corner in corners)
+        return [x1, y1, x2, y2, code.let((x2 - x1) * (y2 - y1))]
+
+    def write(self) -> Launch:
+        """The rows (batch, class, box) of the result, class after class."""
+        code = Code("suppress_write", self.machine, self.box)
+        batches, classes, length = self.types[1].shape
+        kept, counts = code.input("kept", uint32), code.input("counts", int64)
+        y, rows = code.output("y0", int64), code.variable(0)
+        with code.range(code.start, code.stop):
+            with code.range(0, code.size(batches)) as batch, code.range(0, code.size(classes)) as c:
+                item = code.let(batch * code.size(classes) + c)
+                own = kept.part(code.let(item * code.size(length)))
+                with code.range(0, counts[item]) as i:
+                    row = code.let(rows() * 3)
+                    for column, value in enumerate((batch, c, own[i].as_(int64))):
+                        y[row + column] = value
+                    rows += 1
+            code.output("y1", int64)[0] = rows()
+        return code.launch(1, batches * classes, reason="the boxes that stay, class after class")
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Corners and areas of the boxes that stay, each of the five side by side."""
+
+    columns: tuple[Buffer, ...]
+
+    @staticmethod
+    def scratch(code: Code, dtype: DType, most: Size) -> _Chosen:
+        return _Chosen(tuple(code.scratch(dtype, most) for _ in range(5)))
+
+    def put(self, number: Term, corners: list[Term]) -> None:
+        for column, value in zip(self.columns, corners):
+            column[number] = value
+
+    def overlap(self, code: Code, box: list[Term], count: Term, limit: Term) -> Term:
+        """Whether a box shares more than `limit` of the union with one of the first `count`."""
+        found, at = code.variable(False), code.variable(0)
+        spread = [code.let(value.spread(LANES)) for value in box]
+        with code.when(box[4] > 0.0), code.loop(lambda: (at() < count) & ~found()):
+            there = iota(LANES) < count - at()
+            others = [column.load(at(), LANES, there) for column in self.columns]
+            found.set((_shares(code, spread, others, limit) & there).any)
+            at += LANES
+        return found()
+
+
+def _shares(code: Code, one: list[Term], others: list[Term], limit: Term) -> Term:
+    """`_overlap` of vectors of boxes with an area."""
+    low = [code.let(_greater(one[i], others[i])) for i in (0, 1)]
+    high = [code.let(_lesser(one[i], others[i])) for i in (2, 3)]
+    shared = code.let((high[0] - low[0]) * (high[1] - low[1]))
+    union = code.let(one[4] + others[4] - shared)
+    some = (high[0] > low[0]) & (high[1] > low[1]) & (shared > 0.0) & (others[4] > 0.0)
+    return some & (union > 0.0) & (shared / union > limit)
+
+
+def _lesser(left: Term, right: Term) -> Term:
+    return select(left < right, left, right)
+
+
+def _greater(left: Term, right: Term) -> Term:
+    return select(left < right, right, left)
+
+
+NON_MAX_SUPPRESSION = Routine(infer, evaluate, lower, guards)
