@@ -1,7 +1,7 @@
 """The templates, most special first: the first that takes a group makes its kernel.
 
-`rows` and `pointwise` together take every group of one statement, whatever it computes; `nest` every
-group of ordered steps.
+`nest` takes every group of ordered steps and no other; `rows` and `pointwise` together take every
+group of one statement, whatever it computes.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from anydim.kernels import attention, contraction, convolution, nest, pointwise,
 from anydim.kernels.template import Template
 
 TEMPLATES: tuple[Template, ...] = (
+    nest.TEMPLATE,
     attention.TEMPLATE,
     convolution.TEMPLATE,
     contraction.TEMPLATE,
-    nest.TEMPLATE,
     rows.TEMPLATE,
     pointwise.TEMPLATE,
 )
