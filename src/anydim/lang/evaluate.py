@@ -8,7 +8,7 @@ evaluated while the sizes are still symbols.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -75,30 +75,35 @@ def evaluate(
     for tensor in group.inputs:
         values[tensor.name] = _input(tensor.name, tensor.type, tensors, sizes, wide)
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
-
-    def compute(statement: Statement, at: Mapping[str, int]) -> Array:
-        return _Evaluator(statement, types, values, at, wide).run()
-
+    compute = runner(types, values, wide)
     with numpy.errstate(all="ignore"):
         if group.steps:
-            values.update({n: values[n].copy() for n in set(written(group.steps)) & values.keys()})
-            values.update(_unwritten(group, sizes, wide, values.keys()))
+            values.update({n: values[n].copy() for n in written(group.steps) & values.keys()})
+            made = {name: kind for name, kind in types.items() if name not in values}
+            values.update(filled(made, sizes, wide))
             Turns(types, values, compute).run(group.steps, sizes)
         for statement in group.statements:
             values[statement.target] = compute(statement, sizes)
     return {tensor.name: values[tensor.name] for tensor in group.outputs}
 
 
-def _unwritten(
-    group: Group, sizes: Mapping[str, int], wide: numpy.dtype[Any] | None, known: Collection[str]
+def runner(
+    types: Mapping[str, TensorType], values: Mapping[str, Array],
+    wide: numpy.dtype[Any] | None = None,
+) -> Callable[[Statement, Mapping[str, int]], Array]:  # fmt: skip
+    """What computes the whole target of a statement from `values`, for given sizes."""
+    return lambda statement, sizes: _Evaluator(statement, types, values, sizes, wide).run()
+
+
+def filled(
+    types: Mapping[str, TensorType], sizes: Mapping[str, int], wide: numpy.dtype[Any] | None = None
 ) -> dict[str, Array]:
-    """Arrays for what steps write in parts."""
+    """Arrays of zeros, for what steps write in parts."""
     made = {}
-    for tensor in (*group.outputs, *group.temporaries):
-        if tensor.name not in known:
-            shape = [max(0, size.evaluate(sizes)) for size in tensor.type.shape]
-            held = wide is not None and tensor.type.dtype.is_float and not tensor.type.dtype.stored
-            made[tensor.name] = numpy.zeros(shape, wide if held else tensor.type.dtype.numpy)
+    for name, kind in types.items():
+        shape = [max(0, size.evaluate(sizes)) for size in kind.shape]
+        held = wide is not None and kind.dtype.is_float and not kind.dtype.stored
+        made[name] = numpy.zeros(shape, wide if held else kind.dtype.numpy)
     return made
 
 

@@ -6,20 +6,23 @@ the steps: loops, branches, whole statements and writes of parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from anydim.lang import placing
 from anydim.lang.binding import Binding
 from anydim.lang.calls import Calls, Instantiate
 from anydim.lang.placing import is_known
-from anydim.lang.renaming import renamed
+from anydim.lang.renaming import every, renamed
 from anydim.lang.roles import Role, accumulates, roles_of
 from anydim.lang.scope import Scope
 from anydim.lang.shaping import shapes_of
+from anydim.lang.statement import Work
 from anydim.lang.syntax import Assignment, Invoke
 from anydim.lang.tree import Axis, Group, Index, Read, Statement, Step, Tensor, TensorType
 from anydim.lang.walker import Walker
+from anydim.lang.witness import early_read
+from anydim.lang.written import assumed, first_unwritten
 
 
 def ordered(binding: Binding, types: tuple[TensorType, ...], instantiate: Instantiate) -> Group:
@@ -33,13 +36,13 @@ def ordered(binding: Binding, types: tuple[TensorType, ...], instantiate: Instan
     maker = Maker(roles, tensors, calls)
     steps = maker.block(definition.statements, scope)
     copies = {p.name: calls.fresh(p.name) for p in definition.parameters if p.name in roles}
-    steps = (*_copied(copies, binding), *renamed(steps, copies))
+    steps = (*_copied(copies, binding), *maker.renamed(steps, copies))
     results = [copies.get(name, name) for name in definition.results]
+    inputs = tuple(Tensor(p.name, kind) for p, kind in zip(definition.parameters, types))
     kinds = dict(maker.tensors)
     kinds.update((new, kinds[old]) for old, new in copies.items())
-    inputs = tuple(Tensor(p.name, kind) for p, kind in zip(definition.parameters, types))
     outside = {tensor.name for tensor in inputs} | set(results)
-    return Group(
+    group = Group(
         inputs=inputs,
         outputs=tuple(Tensor(name, kinds[name]) for name in results),
         statements=(),
@@ -47,6 +50,33 @@ def ordered(binding: Binding, types: tuple[TensorType, ...], instantiate: Instan
         guards=tuple(binding.guards),
         steps=steps,
     )
+    _check_written(group, maker, binding)
+    return group
+
+
+def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
+    """Raise LanguageError where an element may be read, or given, that nothing wrote."""
+    box = assumed(binding.box, group.guards)
+    types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+    given = {tensor.name for tensor in group.inputs}
+    results = [tensor.name for tensor in group.outputs]
+    found = first_unwritten(group.steps, types, given, results, box)
+    if found is None:
+        return
+    early = early_read(group, box)
+    step, read, name = found.step, found.read, found.tensor
+    if early is not None:
+        step, read, name = early.step, early.read, early.tensor
+    position = maker.where(step, read, name)
+    shown_name = maker.original.get(name, name)
+    if early is None:
+        what = "read" if step is not None else "given back"
+        problem = f"'{shown_name}' is not known to be written everywhere before it is {what}"
+    elif step is not None and early.later:
+        problem = f"the order contradicts this read: {early.text}"
+    else:
+        problem = early.text
+    raise binding.error(position, problem, f"define all of it first: {shown_name}(...) = 0")
 
 
 def _check_definers(binding: Binding, roles: dict[str, Role]) -> None:
@@ -63,6 +93,8 @@ class Maker(Walker):
     """Makes the steps, once the types of all tensors are known."""
 
     calls: Calls
+    sources: dict[int, tuple[Step, Work | Invoke]] = field(default_factory=dict)  # by id of step
+    original: dict[str, str] = field(default_factory=dict)  # of a copy the parameter
 
     def assignment(self, item: Assignment, scope: Scope) -> list[Step]:
         role = self.roles[item.target]
@@ -74,7 +106,7 @@ class Maker(Walker):
                 problem = f"the size of dimension {axis} of '{item.target}' does not follow"
                 hint = f"define all of it first: {item.target}(i, ...) = 0 where i in 0:..."
                 raise work.error(item.position, problem, hint)
-        return placing.steps_of(work, kind.dtype, self._copy_name)
+        return self._from(work, placing.steps_of(work, kind.dtype, self._copy_name))
 
     def _copy_name(self, target: str) -> str:
         name = self.calls.fresh(target)
@@ -82,7 +114,35 @@ class Maker(Walker):
         return name
 
     def invoke(self, item: Invoke, scope: Scope) -> list[Step]:
-        return self.calls.steps(item, scope, self)
+        return self._from(item, self.calls.steps(item, scope, self))
+
+    def _from(self, source: Work | Invoke, steps: list[Step]) -> list[Step]:
+        for step in every(steps):
+            self.sources[id(step)] = step, source
+        return steps
+
+    def renamed(self, steps: Sequence[Step], copies: Mapping[str, str]) -> tuple[Step, ...]:
+        """The steps with the copies in place of parameters that are written."""
+        new = renamed(steps, copies)
+        for before, after in zip(every(steps), every(new)):
+            if id(before) in self.sources:
+                self.sources[id(after)] = after, self.sources[id(before)][1]
+        self.original = {copy: name for name, copy in copies.items()}
+        return new
+
+    def where(self, step: Step | None, read: Read | None, name: str) -> int:
+        """The place in the text of a read in a step, or of what writes a tensor."""
+        name = self.original.get(name, name)
+        _, source = self.sources.get(id(step), (None, None))
+        if source is None:
+            return self.roles[name].writers[0].position if name in self.roles else 0
+        if isinstance(source, Invoke):
+            return source.position
+        if read is None:
+            return source.assignment.position
+        places = source.expander.positions
+        same = [at for expr, at in places.items() if isinstance(expr, Read) and expr.tensor == name]
+        return places.get(read, same[0] if same else source.assignment.position)
 
 
 def _copied(copies: Mapping[str, str], binding: Binding) -> list[Step]:

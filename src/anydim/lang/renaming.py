@@ -23,14 +23,19 @@ from anydim.sizes import Size
 Assigning = TypeVar("Assigning", Statement, Write)
 
 
-def variables_of(steps: Sequence[Step]) -> Iterator[str]:
-    """The variables of all loops, outer before inner."""
+def every(steps: Sequence[Step]) -> Iterator[Step]:
+    """All steps and those inside them, outer before inner."""
     for step in steps:
+        yield step
         if isinstance(step, Loop):
-            yield step.variable
-            yield from variables_of(step.body)
+            yield from every(step.body)
         elif isinstance(step, Branch):
-            yield from variables_of((*step.then, *step.otherwise))
+            yield from every((*step.then, *step.otherwise))
+
+
+def variables_of(steps: Sequence[Step]) -> list[str]:
+    """The variables of all loops, outer before inner."""
+    return [step.variable for step in every(steps) if isinstance(step, Loop)]
 
 
 def renamed(

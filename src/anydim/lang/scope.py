@@ -6,7 +6,7 @@ it with its bounds, and by what the conditions around say of sizes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from anydim.lang.binding import Binding
@@ -66,7 +66,7 @@ class Scope:
 
     def within(self, condition: Expr, holds: bool) -> Scope:
         """The scope of a branch that runs where a condition holds, or where it does not."""
-        box = _with_facts(self.box, facts_of(condition, holds, self.box))
+        box = with_facts(self.box, facts_of(condition, holds, self.box))
         return replace(self, binding=replace(self.binding, box=box), conditional=True)
 
 
@@ -81,10 +81,10 @@ def new_name(name: str, taken: set[str]) -> str:
 
 
 def _extended(box: Box, dim: Dim, facts: Sequence[Size]) -> Box:
-    return _with_facts(Box.of(*box.dims, dim, constraints=box.constraints), facts)
+    return with_facts(Box.of(*box.dims, dim, constraints=box.constraints), facts)
 
 
-def _with_facts(box: Box, facts: Sequence[Size]) -> Box:
+def with_facts(box: Box, facts: Iterable[Size]) -> Box:
     """The part of a box where sizes are not negative; those that speak of other names are left."""
     known = {dim.name for dim in box.dims}
     new = tuple(f for f in facts if f.symbols and f.symbols <= known and f not in box.constraints)
@@ -115,6 +115,19 @@ def facts_of(condition: Expr, holds: bool, box: Box) -> list[Size]:
         return []
     function = condition.function if holds else _OPPOSITE[condition.function]
     return _relation(function, sides[0], sides[1], box)
+
+
+def exact_facts(condition: Expr, holds: bool, box: Box) -> list[Size] | None:
+    """Sizes that are not negative exactly where a condition holds (or does not), if there are."""
+    if not isinstance(condition, Apply):
+        return None
+    if condition.function == "not":
+        return exact_facts(condition.arguments[0], not holds, box)
+    if condition.function == ("and" if holds else "or"):
+        parts = [exact_facts(part, holds, box) for part in condition.arguments]
+        found = [fact for part in parts if part is not None for fact in part]
+        return None if None in parts else found
+    return facts_of(condition, holds, box) or None
 
 
 def _size(expr: Expr) -> Size | None:

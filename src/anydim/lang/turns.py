@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,21 +10,16 @@ import numpy
 
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.gather import outside_error
+from anydim.lang.renaming import every
 from anydim.lang.tree import Branch, Expr, Loop, Statement, Step, TensorType, Write
 
 Array = numpy.ndarray[Any, Any]
 Sizes = Mapping[str, int]
 
 
-def written(steps: Sequence[Step]) -> Iterator[str]:
-    """The tensors that steps write, once for every step that does."""
-    for step in steps:
-        if isinstance(step, (Statement, Write)):
-            yield step.target
-        elif isinstance(step, Loop):
-            yield from written(step.body)
-        else:
-            yield from written((*step.then, *step.otherwise))
+def written(steps: Sequence[Step]) -> set[str]:
+    """The tensors that steps write."""
+    return {step.target for step in every(steps) if isinstance(step, (Statement, Write))}
 
 
 @dataclass
@@ -41,15 +36,20 @@ class Turns:
     def run(self, steps: Sequence[Step], sizes: Sizes) -> None:
         """Run steps in order."""
         for step in steps:
-            if isinstance(step, Statement):
-                self.values[step.target] = self.compute(step, sizes)
-            elif isinstance(step, Write):
-                self._write(step, sizes)
+            if isinstance(step, (Statement, Write)):
+                self.assign(step, sizes)
             elif isinstance(step, Branch):
                 holds = bool(self._scalar(step.condition, sizes))
                 self.run(step.then if holds else step.otherwise, sizes)
             else:
                 self._loop(step, sizes)
+
+    def assign(self, step: Statement | Write, sizes: Sizes) -> None:
+        """Run one statement."""
+        if isinstance(step, Statement):
+            self.values[step.target] = self.compute(step, sizes)
+        else:
+            self._write(step, sizes)
 
     def _loop(self, loop: Loop, sizes: Sizes) -> None:
         start, stop = (int(self._scalar(end, sizes)) for end in (loop.start, loop.stop))
@@ -61,7 +61,7 @@ class Turns:
 
     def _write(self, step: Write, sizes: Sizes) -> None:
         target = self.values[step.target]
-        places = tuple(self._place(step, axis, sizes) for axis in range(target.ndim))
+        places = tuple(self.place(step, axis, sizes) for axis in range(target.ndim))
         combine = step.combine if step.reduced else ""
         whole = Statement(step.target, step.axes, step.body, combine, step.reduced)
         body = self.compute(whole, sizes)
@@ -74,7 +74,7 @@ class Turns:
             ufunc: Any = FUNCTIONS[step.combine].numpy
             ufunc.at(target, places, body)
 
-    def _place(self, step: Write, axis: int, sizes: Sizes) -> Array:
+    def place(self, step: Write, axis: int, sizes: Sizes) -> Array:
         """Where each element goes along one dimension; raises InputError outside the target."""
         found = self.compute(Statement(step.target, step.axes, step.place[axis]), sizes)
         length = self.values[step.target].shape[axis]
