@@ -64,9 +64,11 @@ class Simplify:
             return False
         if any(read.tensor not in constants for read in reads(statement.body)):
             return False
+        if _mentions_dims(statement):
+            return False
         count = 1
         for axis in (*statement.axes, *statement.reduced):
-            if axis.extent.constant is None or _mentions_dims(statement):
+            if axis.extent.constant is None:
                 return False
             count *= axis.extent.constant
         return count <= self.fold_elements

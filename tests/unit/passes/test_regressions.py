@@ -74,9 +74,18 @@ def border_of_a_number() -> Graph:
     return g.graph()
 
 
+def number_that_is_a_size() -> Graph:
+    """A number without axes that reads no tensor is no constant where it is a size."""
+    g = ad.Builder("number_that_is_a_size")
+    n = g.dim("n")
+    x = g.input("x", ad.float32, (n, 3))
+    g.output("y", x * g.sqrt(g.cast(g.size_tensor(values=(n,), scalar=True), to=ad.float32)))
+    return g.graph()
+
+
 GRAPHS: tuple[Callable[[], Graph], ...] = (
     start_of_a_fresh_value, nothing_left, size_that_no_proof_reaches,
-    names_of_other_values, border_of_a_number,
+    names_of_other_values, border_of_a_number, number_that_is_a_size,
 )  # fmt: skip
 
 
