@@ -130,10 +130,10 @@ class _Reading:
         streams, pinned = self._streams(outputs, start)
         in_panels = not self.packed and not batch and self._in_panels(columns, sums)
         in_b = () if self.packed or in_panels else (self.b.form,)
-        m_groups = _merged(rows, [*streams, self.a.form], pinned)
-        n_groups = _merged(columns, [*streams, *in_b], pinned)
-        k_groups = _merged(sums, [self.a.form, *in_b], pinned)
-        loop_groups = _merged(batch, [*streams, self.a.form, *in_b], pinned)
+        m_groups = merged(rows, [*streams, self.a.form], pinned)
+        n_groups = merged(columns, [*streams, *in_b], pinned)
+        k_groups = merged(sums, [self.a.form, *in_b], pinned)
+        loop_groups = merged(batch, [*streams, self.a.form, *in_b], pinned)
         if len(k_groups) > 1:
             return None
         outside = (*loop_groups, *m_groups[:-1], *n_groups[:-1])
@@ -230,7 +230,7 @@ def _without_reads(expr: Expr) -> Expr | None:
     return replace(expr, indices=()) if isinstance(expr, Read) else None
 
 
-def _merged(
+def merged(
     axes: Sequence[Axis], streams: Sequence[Affine], pinned: frozenset[str]
 ) -> list[tuple[Axis, ...]]:
     """Neighbouring axes joined where every stream steps over both as over one."""

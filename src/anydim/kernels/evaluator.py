@@ -116,7 +116,13 @@ def _fused(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarra
     return (a.astype(wide) * b + c).astype(a.dtype)
 
 
+def _dot_bytes(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
+    left, right = a.view(numpy.uint8).reshape(-1, 4), b.view(numpy.int8).reshape(-1, 4)
+    return c + (left.astype(numpy.int32) * right).sum(1, dtype=numpy.int32)
+
+
 _OWN: dict[str, Callable[..., Any]] = {
+    "dot_bytes": _dot_bytes,
     "pow": _power,
     "fma": _fused,
     "fast_min": lambda a, b: numpy.where(a < b, a, b),

@@ -1,7 +1,8 @@
 """Loop IR: what a kernel is made of, whole on one screen. A target renders it, nothing else.
 
 Expressions have a `Type` (element type and vector lanes; lanes 1 is a scalar). Functions named in
-`Op` are those of `lang/functions.py` plus 'fma' and 'fast_min', 'fast_max' (which may lose a NaN),
+`Op` are those of `lang/functions.py` plus 'fma', 'fast_min', 'fast_max' (which may lose a NaN) and
+'dot_bytes' (of int32 a, b, c: c plus the products of a's four bytes, unsigned, and b's, signed),
 applied lane by lane. Integers that address memory are int64 scalars. Buffers are pointer
 parameters, `Stack` arrays or `scratch`; offsets count elements of the type that is loaded or
 stored, those of `Address` elements of the buffer. Names are unique within a function. A

@@ -3,7 +3,7 @@
 Integer division never traps: dividing by 0 yields 0, and the smallest integer divided by -1
 wraps. float16 and bfloat16 are computed in float32. 'fast_min' and 'fast_max' are min and max
 that may lose a NaN (the second argument is taken when either is NaN); 'fma' is a * b + c with one
-rounding.
+rounding. 'dot_bytes' is in `dots.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from anydim.base.dtypes import DType, boolean, float16, float32
 from anydim.base.errors import InternalError
+from anydim.targets.llvm.dots import dot_bytes
 from anydim.targets.llvm.elementary import elementary, is_elementary
 from anydim.targets.llvm.emitter import Emitter
 from anydim.targets.llvm.helpers import power_function, remainder_function
@@ -306,6 +307,7 @@ _INTEGER: dict[str, Rule] = {
     "fast_min": lambda v, a, b: _bound(v, "min", a, b),
     "fast_max": lambda v, a, b: _bound(v, "max", a, b),
     "fma": lambda v, a, b, c: v.binary("add", v.binary("mul", a, b), c),
+    "dot_bytes": dot_bytes,
     "pow": lambda v, a, b: _each(v, power_function(v.emitter.module, v.dtype), a, b),
     "bit_not": lambda v, a: v.binary("xor", a, v.constant(-1)),
     "shift_left": lambda v, a, b: _shift(v, "shl", a, b),

@@ -1,0 +1,68 @@
+"""Sums of four products of bytes, by the best instruction there is; all ways are exact.
+
+AVX512-VNNI and AVX-VNNI have one instruction. Other x86 multiplies pairs of 16-bit numbers and adds
+them (vpmaddwd): even and odd bytes are widened apart. What is left takes the bytes one by one.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import int16, uint8
+from anydim.targets.llvm.host import host
+from anydim.targets.llvm.lanes import Lanes
+from anydim.targets.llvm.spelling import type_text
+
+_PAIRS = {
+    16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd",
+}  # fmt: skip
+_NEEDED = {16: "+avx512bw", 8: "+avx2", 4: "+sse2"}
+
+
+def dot_bytes(v: Lanes, left: str, right: str, total: str) -> str:
+    """total + the products of left's bytes, unsigned, and right's, signed, in each int32 lane."""
+    features = set(host().features.split(","))
+    if v.lanes in _PAIRS and _has_dots(features, v.lanes):
+        return _in_one(v, left, right, total)
+    if v.lanes in _PAIRS and _NEEDED[v.lanes] in features:
+        return _by_pairs(v, left, right, total)
+    return _one_by_one(v, left, right, total)
+
+
+def _has_dots(features: set[str], lanes: int) -> bool:
+    wide = {"+avx512vnni", "+avx512vl"} <= features
+    return wide or ("+avxvnni" in features and lanes < 16)
+
+
+def _in_one(v: Lanes, left: str, right: str, total: str) -> str:
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * v.lanes}"
+    kind = type_text(uint8, 4 * v.lanes)
+    parts = [_as(v, operand, kind) for operand in (left, right)]
+    return v.emitter.intrinsic(v.text, name, (v.text, total), *((kind, part) for part in parts))
+
+
+def _as(v: Lanes, value: str, kind: str, have: str = "") -> str:
+    return v.emitter.pure(f"bitcast {have or v.text} {value} to {kind}", (value,))
+
+
+def _by_pairs(v: Lanes, left: str, right: str, total: str) -> str:
+    """Even bytes and odd bytes as 16-bit numbers; a pair of products fits 32 bits."""
+    halves = Lanes(v.emitter, int16, 2 * v.lanes)
+    eight = halves.constant(8)
+    a, b = (_as(v, operand, halves.text) for operand in (left, right))
+    low = halves.binary("and", a, halves.constant(255)), halves.binary("shl", b, eight)
+    even = low[0], halves.binary("ashr", low[1], eight)
+    odd = halves.binary("lshr", a, eight), halves.binary("ashr", b, eight)
+    for first, second in (even, odd):
+        pairs = ((halves.text, first), (halves.text, second))
+        total = v.binary("add", total, v.emitter.intrinsic(v.text, _PAIRS[v.lanes], *pairs))
+    return total
+
+
+def _one_by_one(v: Lanes, left: str, right: str, total: str) -> str:
+    """Each byte shifted to the top and back."""
+    top = v.constant(24)
+    for place in range(4):
+        up = v.constant(24 - 8 * place)
+        a = v.binary("lshr", v.binary("shl", left, up), top)
+        b = v.binary("ashr", v.binary("shl", right, up), top)
+        total = v.binary("add", total, v.binary("mul", a, b))
+    return total
