@@ -73,7 +73,8 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
 
 
 def _name(chunks: Chunks) -> str:
-    return chunks.axis.split(" ")[0]
+    names = chunks.axis.split(" and ")
+    return next((name for name in names if name.isidentifier()), names[0])
 
 
 def lower(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.lang import dependence_isl as isl
+from anydim.lang.affine import rewrite
 from anydim.lang.dependence_accesses import (
     Access,
     Instance,
@@ -26,17 +27,18 @@ from anydim.lang.dependence_accesses import (
     accesses,
     instances,
     steps_of,
+    unchecked,
 )
 from anydim.lang.dependence_chunks import Chunks, chunkings
 from anydim.lang.dependence_rings import rings
 from anydim.lang.dependence_starts import private
 from anydim.lang.dependence_tests import common_loops, distance
-from anydim.lang.inside import is_inside
 from anydim.lang.printer import name_text, print_expression
-from anydim.lang.tree import Apply, Expr, Group, TensorType
+from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Size, Truth, prove
 
 PARALLEL, SUM, IN_ORDER = "parallel", "sum", "in order"
+_PLAIN = {ord(brace): "" for brace in "{}"}
 
 
 @dataclass(frozen=True)
@@ -290,16 +292,9 @@ def _place(access: Access) -> str:
     if access.indices is None:
         return f"{name}[...]"
     axes = {axis.name for axis in access.instance.axes}
-    indices = ", ".join(print_expression(_plain(index), axes) for index in access.indices)
-    return f"{name}({indices})".replace("{", "").replace("}", "")
-
-
-def _plain(index: Expr) -> Expr:
-    """A checked index without its check."""
-    if is_inside(index):
-        assert isinstance(index, Apply)
-        return index.arguments[0]
-    return index
+    plain = [rewrite(index, unchecked) for index in access.indices]
+    text = ", ".join(print_expression(index, axes) for index in plain)
+    return f"{name}({text})".translate(_PLAIN)
 
 
 def _sums(found: Sequence[Dependence]) -> str:

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from anydim.lang.affine import Affine, affine, reads
+from anydim.lang.affine import Affine, affine, reads, rewrite
+from anydim.lang.inside import is_inside
 from anydim.lang.tree import (
+    Apply,
     Axis,
     Branch,
     Expr,
@@ -202,9 +204,17 @@ def _indices(read: Read, types: dict[str, TensorType]) -> tuple[Expr, ...] | Non
 
 
 def form_of(index: Expr, instance: Instance) -> Form | None:
-    """An index as a form over the loops and axes around it; None when it has none."""
-    found = affine(index)
+    """An index as a form over the loops and axes around it; None when it has none.
+
+    A checked index is taken as it is: where its check fails nothing is touched.
+    """
+    found = affine(rewrite(index, unchecked))
     return None if found is None else lifted(found, instance.loops)
+
+
+def unchecked(expr: Expr) -> Expr | None:
+    """What a check is of."""
+    return expr.arguments[0] if isinstance(expr, Apply) and is_inside(expr) else None
 
 
 def lifted(found: Affine, loops: tuple[LoopAt, ...]) -> Form | None:

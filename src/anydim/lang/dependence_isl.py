@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from anydim.lang.dependence_accesses import Access, Instance, LoopAt
+from anydim.lang.affine import rewrite
+from anydim.lang.dependence_accesses import Access, Instance, LoopAt, unchecked
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.sizes import Atom, Box, Size
 
@@ -122,7 +123,8 @@ class _Question:
         if first.indices is None or second.indices is None:
             return []
         found = []
-        for left, right in zip(first.indices, second.indices):
+        for pair in zip(first.indices, second.indices):
+            left, right = (rewrite(index, unchecked) for index in pair)
             try:
                 a = self._expr(left, self._loops(first, "a"), self.names["a"])
                 b = self._expr(right, self._loops(second, "b"), self.names["b"])
