@@ -54,7 +54,8 @@ class Calls:
     def result_types(self, item: Invoke, scope: Scope, walker: Walker) -> tuple[TensorType, ...]:
         """The types of the results of a call."""
         types = [_argument_type(t, p, scope, walker) for t, p in self._pairs(item, scope)]
-        return tuple(tensor.type for tensor in self._group(item, scope, tuple(types), walker).outputs)
+        group = self._group(item, scope, tuple(types), walker)
+        return tuple(tensor.type for tensor in group.outputs)
 
     def steps(self, item: Invoke, scope: Scope, walker: Walker) -> list[Step]:
         """The steps of a call; `walker` gets the types of what they hide."""

@@ -18,6 +18,7 @@ from anydim.lang.roles import Role, accumulates, roles_of
 from anydim.lang.scope import Scope
 from anydim.lang.shaping import shapes_of
 from anydim.lang.statement import Work
+from anydim.lang.straight import straightened
 from anydim.lang.syntax import Assignment, Invoke
 from anydim.lang.tree import Axis, Group, Index, Read, Statement, Step, Tensor, TensorType
 from anydim.lang.walker import Walker
@@ -51,7 +52,7 @@ def ordered(binding: Binding, types: tuple[TensorType, ...], instantiate: Instan
         steps=steps,
     )
     _check_written(group, maker, binding)
-    return group
+    return straightened(group, binding.box, calls.fresh)
 
 
 def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
@@ -76,7 +77,10 @@ def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
         problem = f"the order contradicts this read: {early.text}"
     else:
         problem = early.text
-    raise binding.error(position, problem, f"define all of it first: {shown_name}(...) = 0")
+    hint = f"define all of it first, as in {shown_name}(...) = 0"
+    if early is not None and early.later and step is not None:
+        hint = f"let the turns run in another order, or {hint}"
+    raise binding.error(position, problem, hint)
 
 
 def _check_definers(binding: Binding, roles: dict[str, Role]) -> None:

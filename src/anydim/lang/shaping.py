@@ -7,21 +7,23 @@ Sizes that are not known yet are symbols of their own; rounds over the text find
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from anydim.base.dtypes import float32
 from anydim.lang import placing, ranges
+from anydim.lang.affine import reads
 from anydim.lang.binding import Binding
 from anydim.lang.calls import Calls
 from anydim.lang.placing import UNKNOWN, is_known
 from anydim.lang.roles import Role, accumulates, names_in, tensors_named
-from anydim.lang.scope import Scope, hoisted
+from anydim.lang.scope import Scope, hoisted, with_facts
 from anydim.lang.statement import Work
 from anydim.lang.syntax import Assignment, Invoke, Item, Spread
-from anydim.lang.tree import Expr, Step, TensorType
+from anydim.lang.tree import Expr, SizeTerm, Step, TensorType
 from anydim.lang.typing import TypeProblem, common_type
 from anydim.lang.walker import Walker
-from anydim.sizes import Size, maximum, simplify
+from anydim.sizes import Box, Size, maximum, simplify
 
 OPEN, BY_DATA = "open", "by data"
 Cover = Size | str  # one beyond the last place that is written, OPEN or BY_DATA
@@ -66,6 +68,7 @@ class Surveyor(Walker):
     covers: dict[str, list[list[Cover]]] = field(default_factory=dict)
     bodies: dict[str, list[Expr]] = field(default_factory=dict)
     results: dict[str, TensorType] = field(default_factory=dict)
+    facts: list[Size] = field(default_factory=list)  # not negative, or the call is refused
 
     def assignment(self, item: Assignment, scope: Scope) -> list[Step]:
         role = self.roles[item.target]
@@ -78,6 +81,8 @@ class Surveyor(Walker):
         if based or not (role.definer or accumulates(item)):
             covers = [self._cover(work, place, scope) for place in work.places]
             self.covers.setdefault(item.target, []).append(covers)
+        if not (scope.turns or scope.conditional):
+            self.facts += _facts(work)
         if not (named & self.roles.keys()) - self.typed:
             self.bodies.setdefault(item.target, []).append(work.body)
         return []
@@ -114,15 +119,16 @@ class Surveyor(Walker):
     def concluded(self, scope: Scope) -> dict[str, TensorType]:
         """The types with what this round adds; `typed` grows with them."""
         types = dict(self.tensors)
+        box = with_facts(scope.box, dict.fromkeys(self.facts))
         for name, kind in self.results.items():
             if not self.roles[name].parameter:
                 types.setdefault(name, kind)
                 types[name] = TensorType(types[name].dtype, _filled(types[name].shape, kind.shape))
-        self._shapes(types, scope)
+        self._shapes(types, box)
         self._dtypes(types)
         return types
 
-    def _shapes(self, types: dict[str, TensorType], scope: Scope) -> None:
+    def _shapes(self, types: dict[str, TensorType], box: Box) -> None:
         open_ends = []
         settled = False
         for name, covers in self.covers.items():
@@ -135,14 +141,14 @@ class Surveyor(Walker):
                 column = [row[axis] for row in covers]
                 sizes = [cover for cover in column if isinstance(cover, Size)]
                 if sizes and OPEN not in column:
-                    shape[axis], settled = _union(sizes, scope), True
+                    shape[axis], settled = _union(sizes, box), True
                 elif sizes:
                     open_ends.append((name, axis, sizes))
             types[name] = TensorType(types[name].dtype, tuple(shape))
         if open_ends and not settled:
             name, axis, sizes = open_ends[0]
             shape = list(types[name].shape)
-            shape[axis] = _union(sizes, scope)
+            shape[axis] = _union(sizes, box)
             types[name] = TensorType(types[name].dtype, tuple(shape))
 
     def _dtypes(self, types: dict[str, TensorType]) -> None:
@@ -167,5 +173,15 @@ def _filled(shape: tuple[Size, ...], known: tuple[Size, ...]) -> tuple[Size, ...
     return tuple(size if is_known(size) else new for size, new in zip(shape, known))
 
 
-def _union(sizes: list[Size], scope: Scope) -> Size:
-    return ranges.not_negative(simplify(maximum(*sizes), scope.box), scope.box)
+def _facts(work: Work) -> Iterator[Size]:
+    """What reads at places without an index ask of sizes: `x(0)` asks that there is one."""
+    for read in reads(work.body):
+        if read.default is None and not read.flat:
+            for index, size in zip(read.indices, work.tensors[read.tensor].shape):
+                if isinstance(index, SizeTerm) and is_known(size) and is_known(index.size):
+                    yield size - 1 - index.size
+                    yield index.size
+
+
+def _union(sizes: list[Size], box: Box) -> Size:
+    return ranges.not_negative(simplify(maximum(*sizes), box), box)

@@ -191,7 +191,8 @@ def uneven_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:
 
 def constraints_of(work: Work) -> list[Constraint]:
     found: dict[Constraint, None] = {}
-    for read in (*reads(work.body), *work.exists):
+    inner = (read for place in work.places for read in reads(place))
+    for read in (*reads(work.body), *inner, *work.exists):
         if read.default is not None:
             continue
         for position, size, axis in _places(read, work.tensors):
@@ -225,6 +226,7 @@ def check_reads(work: Work, satisfied: set[Constraint]) -> None:
         return _checked_read(work, expr, satisfied)
 
     _replace_body(work, rewrite(work.body, change))
+    work.places = [rewrite(place, change) for place in work.places]
 
 
 def _checked_read(work: Work, read: Read, satisfied: set[Constraint]) -> Read | None:

@@ -47,7 +47,9 @@ def small_sizes(box: Box, seed: int = 1) -> Iterator[Sizes]:
 # ---- reads that leave a tensor -----------------------------------------------------------------
 
 
-def escape(index: Expr, size: Size, extents: Mapping[str, Size], box: Box) -> tuple[str, int] | None:
+def escape(
+    index: Expr, size: Size, extents: Mapping[str, Size], box: Box
+) -> tuple[str, int] | None:
     """Where an index leaves 0:size, as text, and its value there; None when none is found."""
     form = affine(index)
     if form is None:
