@@ -18,7 +18,7 @@ from anydim.base.errors import OptionError
 from anydim.frontends.source import read
 from anydim.graph.evaluate import evaluate
 from anydim.graph.indices import index_ranges
-from anydim.graph.nodes import Graph
+from anydim.graph.nodes import Graph, Listed
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.kernels.launch import Machine
@@ -123,6 +123,7 @@ class Compiled:
     reference: Callable[[Mapping[str, Any]], dict[str, Any]]
     report: CompileReport
     index_ranges: Callable[[], Ranges]
+    lists: Mapping[str, Listed]
 
 
 @collector_paused()
@@ -157,7 +158,8 @@ def compile_source(
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
     report = work.report(nodes, [item for items in scheduled for item in items], built)
     ranges = partial(index_ranges, graph)
-    return Compiled(built.executable, whole, _reference(graph), report, ranges)
+    lists = graph.lists
+    return Compiled(built.executable, whole, _reference(graph), report, ranges, lists)
 
 
 def _on_parts(
@@ -230,8 +232,9 @@ def _named_types(graph: Graph) -> dict[str, Any]:
 
 
 def _reference(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """The graph's meaning by the numpy evaluator, in float64."""
-    return lambda inputs: evaluate(graph, inputs, precision=float64)
+    """The graph's meaning by the numpy evaluator, in float64; of lists, the two arrays."""
+    plain = graph.replace(lists={})
+    return lambda inputs: evaluate(plain, inputs, precision=float64)
 
 
 def _parts_text(items: Sequence[Any], text: Callable[[Any], str]) -> str:

@@ -9,6 +9,7 @@ from anydim.base.errors import OptionError
 from anydim.base.text import listed, suggestion
 from anydim.compiler import CompileReport, compile_source
 from anydim.compiler import Progress as CompileProgress
+from anydim.graph.nodes import Listed
 from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
 from anydim.program.explain import explain
 from anydim.program.plan import Memory, Plan, memory, plan
@@ -16,6 +17,7 @@ from anydim.program.region import RegionProgram
 from anydim.program.steps import Program
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
+from anydim.runtime.lists import pack, unpack
 from anydim.runtime.region import RegionExecutable
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box, Dim
@@ -31,23 +33,53 @@ class Model:
         reference: Function,
         report: CompileReport | None = None,
         index_ranges: Callable[[], Ranges] = dict,
+        lists: Mapping[str, Listed] | None = None,
     ) -> None:
         self.executable = executable
         self.program = program
         self._index_ranges = index_ranges
         self.report = report or CompileReport()
         self._reference = reference
+        self._lists = dict(lists or {})
 
     def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
         """Run the model on inputs by position or by name; its outputs by name.
 
         numpy arrays, other DLPack arrays on the CPU, numbers or nested lists. Raises InputError
-        or DimError, before anything runs, for inputs that do not fit; InputError for an index that
-        is outside the axis it points into.
+        or DimError, before anything runs, for inputs that do not fit; InputError for what data
+        decides and does not fit: an index outside its axis, a size outside the bounds of its dim.
         """
         if values:
-            named = by_name(self.executable.signature, values, named)
+            named = by_name(self.name, self._names(), values, named)
+        if self._lists:
+            return self._with_lists(named)
         return self.executable(named)
+
+    def _names(self) -> list[str]:
+        """The inputs as a caller sees them: a list is one."""
+        of = {parts.elements: name for name, parts in self._lists.items()}
+        hidden = {parts.shapes for parts in self._lists.values()}
+        names = [spec.name for spec in self.inputs]
+        return [of.get(name, name) for name in names if name not in hidden]
+
+    def _with_lists(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Run with lists of arrays, each as its two arrays."""
+        specs = {spec.name: spec for spec in self.inputs}
+        given = dict(named)
+        for name, parts in self._lists.items():
+            if name in given and parts.elements in specs:
+                arrays = given.pop(name)
+                if parts.optional:
+                    arrays = [] if arrays is None else [arrays]
+                rank = specs[parts.shapes].shape[1].constant or 0
+                both = pack(name, arrays, specs[parts.elements].dtype, rank)
+                given[parts.elements], given[parts.shapes] = both
+        results = self.executable(given)
+        for name, parts in self._lists.items():
+            if parts.elements in results:
+                found = unpack(results.pop(parts.elements), results.pop(parts.shapes))
+                results[name] = found if not parts.optional else found[0] if found else None
+        return results
 
     @property
     def name(self) -> str:
@@ -134,5 +166,6 @@ def compile(
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
     """
     made = compile_source(source, dims, threads, progress or (lambda stage, done, total: None))
-    parts = (made.executable, made.program, made.reference, made.report, made.index_ranges)
-    return Model(*parts)
+    return Model(
+        made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists
+    )

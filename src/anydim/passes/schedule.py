@@ -26,7 +26,9 @@ from anydim.lang.inside import (
     size_of,
 )
 from anydim.lang.printer import print_statement
+from anydim.lang.renaming import renamed as renamed_steps
 from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor
+from anydim.passes.stepping import expressions_of, with_expressions
 from anydim.passes.views import is_reshape
 from anydim.sizes import Box, Size
 
@@ -145,6 +147,7 @@ def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
         outputs=renamed(group.outputs),
         statements=tuple(statement(s) for s in group.statements),
         temporaries=renamed(group.temporaries),
+        steps=with_expressions(renamed_steps(group.steps, names), lambda e: numbered(e, number)),
     )
     values = {new: old for old, new in names.items()}
     nodes = [number_of(check) for check in numbers]
@@ -154,8 +157,9 @@ def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
 def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Found, ...]:
     """The checks of a canonical group by number."""
     found: dict[int, Found] = {}
-    for statement in group.statements:
-        for tensor, check in checks(statement.body):
+    expressions = [("", statement.body) for statement in group.statements]
+    for target, expr in (*expressions, *expressions_of(group.steps)):
+        for tensor, check in checks(expr, target):
             place = number_of(check)
             from_end = counted_from_end(check) is not None
             indices = values.get(index_tensor(check), "")

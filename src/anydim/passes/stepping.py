@@ -25,6 +25,38 @@ def replaced(
     return tuple(made)
 
 
+def with_expressions(steps: Iterable[Step], change: Callable[[Expr], Expr]) -> tuple[Step, ...]:
+    """Steps with `change` made to every expression that they hold."""
+    return tuple(_changed(step, change) for step in steps)
+
+
+def _changed(step: Step, change: Callable[[Expr], Expr]) -> Step:
+    if isinstance(step, Branch):
+        then, otherwise = (with_expressions(b, change) for b in (step.then, step.otherwise))
+        return Branch(change(step.condition), then, otherwise)
+    if isinstance(step, Loop):
+        body = with_expressions(step.body, change)
+        return replace(step, start=change(step.start), stop=change(step.stop), body=body)
+    made = replace(step, body=change(step.body))
+    if isinstance(made, Write):
+        return replace(made, place=tuple(map(change, made.place)))
+    return made
+
+
+def expressions_of(steps: Iterable[Step]) -> Iterator[tuple[str, Expr]]:
+    """Every expression of steps; with places of writes comes the tensor that they are in."""
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from (("", step.start), ("", step.stop))
+            yield from expressions_of(step.body)
+        elif isinstance(step, Branch):
+            yield "", step.condition
+            yield from expressions_of((*step.then, *step.otherwise))
+        else:
+            yield "", step.body
+            yield from ((step.target, p) for p in (step.place if isinstance(step, Write) else ()))
+
+
 def writes(steps: Iterable[Step]) -> Iterator[Statement | Write]:
     """The writes of these steps, at any depth."""
     for step in steps:

@@ -15,7 +15,9 @@ from itertools import cycle, islice, product
 import numpy
 
 from anydim.base.errors import InputError
-from anydim.program.plan import tensor_bytes
+from anydim.program.binding import told
+from anydim.program.plan import plan, tensor_bytes
+from anydim.program.region import RegionProgram
 from anydim.program.steps import Program
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box, Size, as_size
@@ -71,7 +73,7 @@ class CheckReport:
 
 
 def check(
-    program: Program,
+    program: Program | RegionProgram,
     call: Function,
     reference: Function,
     samples: int = 100,
@@ -134,8 +136,19 @@ def draw(
     return data.integers(low, max(low, high) + 1, shape).astype(spec.dtype.numpy)
 
 
-def _sizes(program: Program, chance: random.Random) -> Iterator[dict[str, int]]:
+def _box(program: Program | RegionProgram) -> Box:
+    """The dims to choose sizes for: those that data decides are not among them."""
     box = program.signature.box
+    if isinstance(program, Program):
+        return box
+    chosen = told(box, program.signature.inputs, frozenset())
+    return box.without(set(box.names) - chosen)
+
+
+def _sizes(
+    program: Program | RegionProgram, chance: random.Random
+) -> Iterator[dict[str, int]]:
+    box = _box(program)
     seen = set()
     if not box.dims:
         yield from ({} for _ in range(_FIXED_SAMPLES))
@@ -178,9 +191,11 @@ def _limits(box: Box) -> Iterator[float]:
     yield from cycle(_LIMITS)
 
 
-def _affordable(program: Program, sizes: dict[str, int], limit: float) -> dict[str, int]:
+def _affordable(
+    program: Program | RegionProgram, sizes: dict[str, int], limit: float
+) -> dict[str, int]:
     """The sizes, or smaller ones at which the program and its reference cost at most `limit`."""
-    box = program.signature.box
+    box = _box(program)
     while _cost(program, sizes) > limit:
         largest = max(box.dims, key=lambda dim: sizes[dim.name] - dim.lo)
         if sizes[largest.name] == largest.lo:
@@ -193,7 +208,12 @@ def _affordable(program: Program, sizes: dict[str, int], limit: float) -> dict[s
     return sizes
 
 
-def _cost(program: Program, sizes: Mapping[str, int]) -> float:
+def _cost(program: Program | RegionProgram, sizes: Mapping[str, int]) -> float:
+    planned = plan(program, sizes) if isinstance(program, RegionProgram) else None
+    if planned is not None:
+        size = planned.bytes + planned.input_bytes + planned.output_bytes
+        return max(planned.flops / MOST_FLOPS, size / MOST_BYTES)
+    assert isinstance(program, Program)
     flops = sum(step.flops.evaluate(sizes) for step in program.steps)
     tensors = (*program.signature.inputs, *program.signature.outputs)
     size = program.total_bytes.evaluate(sizes)
@@ -202,7 +222,7 @@ def _cost(program: Program, sizes: Mapping[str, int]) -> float:
 
 
 def _compare(
-    program: Program, came: Arrays, expected: Arrays, sizes: Mapping[str, int]
+    program: Program | RegionProgram, came: Arrays, expected: Arrays, sizes: Mapping[str, int]
 ) -> tuple[float, list[Failure]]:
     worst, failures = 0.0, []
     for spec in program.signature.outputs:

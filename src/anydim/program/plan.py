@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anydim.base.errors import DimError
 from anydim.base.text import listed, suggestion
+from anydim.program.binding import told
+from anydim.program.region import RegionProgram
+from anydim.program.region_plan import Work, needs, values_at
 from anydim.program.steps import ALIGNMENT, LaunchStep, Program
-from anydim.runtime.signature import TensorSpec
+from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, align_up, as_size, bounds, product
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """One kernel call: the parallel range, into how many parts it is cut, estimated work."""
+    """One kernel call: the parallel range, into how many parts it is cut, estimated work.
+
+    It runs `times` times, None: data decides; `flops` and `moved` are those of all times (of one).
+    """
 
     kernel: str
     schedule: str
@@ -23,11 +29,17 @@ class LaunchPlan:
     parts: int
     flops: int
     moved: int
+    times: int | None = 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What one size assignment will do. `bytes` is what the arena takes, exactly."""
+    """What one size assignment will do. `bytes` is what the arena takes, exactly.
+
+    Where data decides what runs, `bytes` is the most that values between steps (results among
+    them) and the arena take together. Sizes that were not given have their upper bounds; `unknown`
+    are dims that have none and count with their least size.
+    """
 
     name: str
     sizes: Mapping[str, int]
@@ -37,6 +49,7 @@ class Plan:
     output_bytes: int
     constant_bytes: int
     launches: tuple[LaunchPlan, ...]
+    unknown: tuple[str, ...] = ()
 
     @property
     def bytes(self) -> int:
@@ -59,25 +72,25 @@ class Plan:
             f"  constants {_bytes(self.constant_bytes)}",
             f"  {len(self.launches)} launches, about {_count(self.flops)}flop",
         ]
+        if self.unknown:
+            lines.insert(1, f"  {listed(self.unknown)} without bound: counted as the least size")
         return "\n".join(lines + _table(self.launches))
 
 
-def plan(program: Program, sizes: Mapping[str, int]) -> Plan:
-    """The plan at these sizes; raises DimError when they are not a point of the box."""
+def plan(program: Program | RegionProgram, sizes: Mapping[str, int]) -> Plan:
+    """The plan at these sizes; raises DimError when they are not a point of the box.
+
+    Dims that data decides may be left out.
+    """
+    if isinstance(program, RegionProgram):
+        return _region_plan(program, sizes)
     signature = program.signature
     check_sizes(signature.name, signature.box, sizes)
+    _check_guards(signature, sizes)
 
     def value(size: Size) -> int:
         return size.evaluate(sizes)
 
-    for guard in signature.guards:
-        left, right = value(guard.left), value(guard.right)
-        if not _RELATIONS[guard.relation](left, right):
-            raise DimError(
-                f"{signature.name}: {guard.left} {guard.relation} {guard.right} does not hold: "
-                f"{left} {guard.relation} {right}",
-                guard.message,
-            )
     launches = tuple(_launch(step, program.threads, sizes) for step in program.steps)
     values = value(align_up(program.arena_bytes, ALIGNMENT))
     return Plan(
@@ -90,6 +103,52 @@ def plan(program: Program, sizes: Mapping[str, int]) -> Plan:
         constant_bytes=sum(array.nbytes for array in program.constants.values()),
         launches=launches,
     )
+
+
+def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
+    for guard in signature.guards:
+        if not (guard.left.symbols | guard.right.symbols) <= sizes.keys():
+            continue
+        left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
+        if not _RELATIONS[guard.relation](left, right):
+            raise DimError(
+                f"{signature.name}: {guard.left} {guard.relation} {guard.right} does not hold: "
+                f"{left} {guard.relation} {right}",
+                guard.message,
+            )
+
+
+def _region_plan(program: RegionProgram, sizes: Mapping[str, int]) -> Plan:
+    signature, known = program.signature, needs(program)
+    decided = set(known.box.names) - told(signature.box, signature.inputs, frozenset())
+    optional = [name for name in decided if name not in sizes]
+    check_sizes(signature.name, known.box.without(optional), sizes)
+    _check_guards(signature, sizes)
+    values, unknown = values_at(known.box, sizes)
+
+    def value(size: Size) -> int:
+        return max(0, size.evaluate(values))
+
+    parts = {id(array): array for part in program.segments for array in part.constants.values()}
+    return Plan(
+        name=signature.name,
+        sizes={name: values[name] for name in known.box.names},
+        value_bytes=value(known.values),
+        scratch_bytes=value(known.arena),
+        input_bytes=sum(value(tensor_bytes(spec)) for spec in signature.inputs),
+        output_bytes=sum(value(tensor_bytes(spec)) for spec in signature.outputs),
+        constant_bytes=sum(array.nbytes for array in parts.values()),
+        launches=tuple(_region_launch(work, program.threads, values) for work in known.work),
+        unknown=unknown,
+    )
+
+
+def _region_launch(work: Work, threads: int, values: Mapping[str, int]) -> LaunchPlan:
+    sizes = {name: size.evaluate(values) for name, size in work.sizes.items()}
+    once = _launch(work.step, threads, sizes)
+    times = None if work.times is None else work.times.evaluate(values)
+    often = 1 if times is None else times
+    return replace(once, flops=once.flops * often, moved=once.moved * often, times=times)
 
 
 def check_sizes(name: str, box: Box, sizes: Mapping[str, int]) -> None:
@@ -148,8 +207,14 @@ class Memory:
         return f"{self.bytes} bytes, {limit} for {self.box or 'its only size'}"
 
 
-def memory(program: Program) -> Memory:
-    """Peak memory of a call of a program, beside inputs, outputs and constants."""
+def memory(program: Program | RegionProgram) -> Memory:
+    """Peak memory of a call of a program, beside inputs, outputs and constants.
+
+    Where data decides what runs, the outputs are among it.
+    """
+    if isinstance(program, RegionProgram):
+        known = needs(program)
+        return Memory(known.bytes, known.box)
     return Memory(as_size(program.total_bytes), program.signature.box)
 
 

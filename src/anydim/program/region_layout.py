@@ -100,15 +100,15 @@ class RegionLayout:
 def region_layout(program: RegionProgram) -> RegionLayout:
     """The layout for a program."""
     words = _Words()
-    aimed = _aimed(program)
+    wanted = aimed(program)
     regions = tuple(
-        _Region(region, words, aimed[number]).places()
+        _Region(region, words, wanted[number]).places()
         for number, region in enumerate(program.regions)
     )
     return RegionLayout(regions, words.next)
 
 
-def _aimed(program: RegionProgram) -> list[set[int]]:
+def aimed(program: RegionProgram) -> list[set[int]]:
     """For each region, the results that may be made right in a stack of a loop around it."""
     found: list[set[int]] = [set() for _ in program.regions]
     for region in program.regions:

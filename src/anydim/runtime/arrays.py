@@ -126,21 +126,19 @@ def check_names(given: Mapping[str, Any], signature: Signature) -> None:
 
 
 def by_name(
-    signature: Signature, values: Sequence[Any], named: Mapping[str, Any]
+    model: str, names: Sequence[str], values: Sequence[Any], named: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Positional and named arguments of a call together."""
-    names = [spec.name for spec in signature.inputs]
+    """Positional and named arguments of a call together; `names` are the inputs in order."""
+    takes = f"it takes {', '.join(names) or 'no inputs'}"
     if len(values) > len(names):
         raise InputError(
-            f"{signature.name}: {len(values)} positional inputs came, it has {len(names)}",
-            _takes(signature),
+            f"{model}: {len(values)} positional inputs came, it has {len(names)}", takes
         )
     together = dict(zip(names, values))
     twice = [name for name in together if name in named]
     if twice:
         raise InputError(
-            f"{signature.name}: input {listed(twice)} came twice, by position and by name",
-            _takes(signature),
+            f"{model}: input {listed(twice)} came twice, by position and by name", takes
         )
     together.update(named)
     return together

@@ -11,12 +11,17 @@ from anydim.base.errors import InputError
 
 
 def pack(
-    name: str, arrays: Sequence[numpy.ndarray], dtype: DType, rank: int
+    name: str, arrays: Sequence[numpy.ndarray], dtype: DType, rank: int | None
 ) -> tuple[numpy.ndarray, numpy.ndarray]:
-    """(elements [total], shapes int64 [count, rank]) of a list; InputError for a wrong array."""
+    """(elements [total], shapes int64 [count, rank]) of a list; InputError for a wrong array.
+
+    Without a `rank`, all arrays have as many axes as the first one.
+    """
     if isinstance(arrays, numpy.ndarray) or not isinstance(arrays, (list, tuple)):
         raise InputError(f"input '{name}' is {type(arrays).__name__}, expected a list of arrays")
     held = [numpy.asarray(array) for array in arrays]
+    if rank is None:
+        rank = held[0].ndim if held else 0
     for number, array in enumerate(held):
         if from_numpy(array.dtype) != dtype or array.ndim != rank:
             raise InputError(

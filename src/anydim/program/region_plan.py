@@ -1,0 +1,233 @@
+"""What a program of regions will do and need, as formulas; runs nothing.
+
+The regions are walked once, with the dims of each as sizes over the dims of the outermost one. A
+dim that only data decides stands in the formulas as it is; so does one of a held region that has
+other values in every turn, under a name of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from anydim.program.binding import solve
+from anydim.program.region import (
+    BranchStep,
+    CallStep,
+    LoopStep,
+    Region,
+    RegionProgram,
+    ReleaseStep,
+    SegmentStep,
+    Step,
+)
+from anydim.program.region_layout import aimed
+from anydim.program.steps import ALIGNMENT, LaunchStep
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Box, Dim, Size, align_up, as_size, maximum, product, prove
+from anydim.sizes.proofs import Truth
+
+_SAMPLE = 1024  # stands for a dim without upper bound when sizes are compared
+_GROWING = 3  # a stack that grows: room for twice its slices, and what it was copied from
+
+
+@dataclass(frozen=True)
+class Work:
+    """A launch, its sizes over the dims of the outermost region, and how often it runs.
+
+    `times` is None where data decides.
+    """
+
+    step: LaunchStep
+    sizes: Mapping[str, Size]
+    times: Size | None
+
+    def at(self, size: Size) -> Size:
+        return size.substitute(self.sizes)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """`values`: the most bytes of values that live between steps. `arena`: the most that one
+    segment needs for itself. `box`: the dims that these speak of."""
+
+    values: Size
+    arena: Size
+    work: tuple[Work, ...]
+    box: Box
+
+    @property
+    def bytes(self) -> Size:
+        return self.values + self.arena
+
+
+def needs(program: RegionProgram) -> Needs:
+    """The formulas of a program."""
+    walk = _Walk(program)
+    main = len(program.regions) - 1
+    box = program.signature.box
+    peaks = walk.region(main, {dim.name: dim.size for dim in box.dims}, as_size(1))
+    whole = box.also(*walk.others)
+    return Needs(
+        largest(peaks, whole), largest(walk.arenas, whole), tuple(walk.work), whole
+    )
+
+
+def values_at(box: Box, sizes: Mapping[str, int]) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Sizes for all dims of a box: where none is given, the most that the box allows.
+
+    And the dims of which it allows any size; they count with their least.
+    """
+    fixed = [Dim(d.name, sizes[d.name], sizes[d.name]) if d.name in sizes else d for d in box.dims]
+    ranges = Box(tuple(fixed), box.constraints).enclosure.ranges
+    most = {dim.name: ranges[dim.name].hi for dim in box.dims}
+    unknown = tuple(name for name, high in most.items() if high is None)
+    values = {d.name: d.lo if (high := most[d.name]) is None else high for d in box.dims}
+    return {**values, **sizes}, unknown
+
+
+def largest(sizes: Sequence[Size], box: Box) -> Size:
+    """The largest of some sizes, without those that another one provably reaches."""
+    sample = {dim.name: _SAMPLE if dim.hi is None else dim.hi for dim in box.dims}
+    kept: list[Size] = []
+    for size in sorted(dict.fromkeys(sizes), key=lambda each: -each.evaluate(sample)):
+        if not any(prove(size, "<=", other, box) is Truth.PROVED for other in kept):
+            kept.append(size)
+    return maximum(*kept) if kept else as_size(0)
+
+
+Env = Mapping[str, Size]
+
+
+@dataclass
+class _Walk:
+    """Collects the bytes that live at each step of everything that runs."""
+
+    program: RegionProgram
+    arenas: list[Size] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+    others: list[Dim] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._aimed = aimed(self.program)
+
+    def region(self, number: int, env: Env, times: Size | None) -> list[Size]:
+        """The bytes of values of a region and those it runs, at each step."""
+        region = self.program.regions[number]
+        outputs = region.signature.outputs
+        elsewhere = {outputs[output].name for output in self._aimed[number]}
+        held: dict[str, Size] = {}
+        peaks = [as_size(0)]
+        for step in region.steps:
+            if isinstance(step, ReleaseStep):
+                for name in step.reads:
+                    held.pop(name, None)
+                continue
+            before = _sum(held.values())
+            inside = list(self.inside(region, step, env, times))
+            for name in step.makes:
+                if name not in elsewhere:
+                    held[name] = _bytes(region.values[name], env)
+            peaks.append(_sum(held.values()))
+            peaks += [before + peak for peak in inside]
+        return list(dict.fromkeys(peaks))
+
+    def inside(
+        self, region: Region, step: Step, env: Env, times: Size | None
+    ) -> Iterator[Size]:
+        """The bytes of what a step runs, beside the values of the region."""
+        if isinstance(step, SegmentStep):
+            self.arenas.append(step.program.total_bytes.substitute(env))
+            self.work += [Work(launch, env, times) for launch in step.program.steps]
+        elif isinstance(step, BranchStep):
+            for number in dict.fromkeys((step.then, step.otherwise)):
+                own = self.inner(region, number, step.given, env)
+                yield from self.region(number, own, times)
+        elif isinstance(step, CallStep):
+            own = self.inner(region, step.region, step.given, env)
+            yield from self.region(step.region, own, times)
+        elif isinstance(step, LoopStep):
+            yield from self.loop(region, step, env, times)
+
+    def loop(
+        self, region: Region, step: LoopStep, env: Env, times: Size | None
+    ) -> Iterator[Size]:
+        body = self.program.regions[step.body]
+        first = len(body.signature.inputs) - len(step.given)
+        carried = len(step.carried)
+        makes = step.makes[carried:]
+        given: list[str | None] = [*step.carried, *[None] * (first - carried), *step.given]
+        for position, stack in enumerate(step.stacks):
+            if stack.history:
+                given[given.index(None)] = makes[position]
+        results = body.signature.outputs[step.condition is not None :]
+        steady = [
+            spec.shape == result.shape
+            for spec, result in zip(body.signature.inputs[:carried], results)
+        ]
+        own = self.inner(region, step.body, given, env, steady, self.last_turn(step, env, body))
+        turns = None
+        if step.condition is None and step.trips is not None and times is not None:
+            turns = times * maximum(step.trips.substitute(env), 0)
+        states = _sum(_bytes(spec, own) for spec in body.signature.inputs[:carried])
+        stacks = _sum(
+            _bytes(region.values[name], env) * (_GROWING if self.grows(step, number) else 1)
+            for number, name in enumerate(makes)
+        )
+        for peak in self.region(step.body, own, turns):
+            yield states + stacks + peak
+
+    def grows(self, step: LoopStep, stack: int) -> bool:
+        known = step.trips is not None and step.condition is None
+        return step.stacks[stack].extent is None and not known
+
+    def last_turn(self, step: LoopStep, env: Env, body: Region) -> dict[str, Size]:
+        """The counter as it is in the last turn, where that is known."""
+        if step.trips is None:
+            return {step.counter: self.other(body.signature.box.dim(step.counter))}
+        return {step.counter: maximum(step.trips.substitute(env) - 1, 0)}
+
+    def inner(
+        self,
+        region: Region,
+        number: int,
+        given: Sequence[str | None],
+        env: Env,
+        steady: Sequence[bool] = (),
+        known: Env | None = None,
+    ) -> dict[str, Size]:
+        """The dims of a held region as sizes; `steady` says which carried inputs keep theirs."""
+        callee = self.program.regions[number]
+        box, inputs = callee.signature.box, callee.signature.inputs
+        found = {**(known or {})}
+        found.update({name: env[name] for name in callee.given if name in env})
+        usable = [
+            spec for position, spec in enumerate(inputs)
+            if given[position] is not None and (position >= len(steady) or steady[position])
+        ]  # fmt: skip
+        outside = dict(zip((spec.name for spec in inputs), given))
+        signature = Signature("", box, tuple(usable), ())
+        for source in solve(signature, frozenset(), frozenset(found)):
+            name = outside[usable[source.input].name]
+            assert name is not None
+            size = region.values[name].shape[source.axis].substitute(env)
+            rest, factor = source.rest.substitute(found), source.factor.substitute(found)
+            found[source.dim] = (size - rest) // factor if factor != 1 else size - rest
+        return {**{d.name: self.other(d) for d in box.dims if d.name not in found}, **found}
+
+    def other(self, dim: Dim) -> Size:
+        """A dim of a held region under a name that is nobody else's."""
+        taken = {*self.program.signature.box.names, *(other.name for other in self.others)}
+        name, number = dim.name, 1
+        while name in taken:
+            name, number = f"{dim.name}.{number}", number + 1
+        self.others.append(dim.named(name))
+        return self.others[-1].size
+
+
+def _bytes(spec: TensorSpec, env: Env) -> Size:
+    return align_up((product(spec.shape) * spec.dtype.bytes).substitute(env), ALIGNMENT)
+
+
+def _sum(sizes: Iterable[Size]) -> Size:
+    return sum(sizes, as_size(0))
