@@ -287,7 +287,7 @@ def test_all_unsupported_nodes_are_listed_at_once():
 
 
 NODES = {
-    "sizes from data": ([node("i = Cast(x)", to=7), node("y = Reshape(x, i)")], {}, "is data"),
+    "sizes from data": ([node("i = Cast(x)", to=7), node("y = Reshape(x, i)")], {}, "a vector"),
     "an axis": ([node("y = Softmax(x)", axis=2**62)], {}, "axis 4611686018427387904"),
     "a permutation": ([node("y = Transpose(x)", perm=[0] * 1000)], {}, "does not order 2 axes"),
     "a missing input": ([node("y = MatMul(x, )")], {}, "input 1 is missing"),

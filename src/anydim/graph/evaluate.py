@@ -51,7 +51,7 @@ def _unlisted(graph: Graph, inputs: Mapping[str, Any]) -> dict[str, Any]:
             given = values.pop(name)
             if listed.optional:
                 given = [] if given is None else [given]
-            rank = graph.types[listed.shapes].shape[1].constant or 0
+            rank = graph.types[listed.shapes].shape[1].constant
             packed = pack(name, given, graph.types[listed.elements].dtype, rank)
             values[listed.elements], values[listed.shapes] = packed
     return values

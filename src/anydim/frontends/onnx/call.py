@@ -2,20 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 import numpy
 
 from anydim.base.dtypes import DType
-from anydim.frontends.onnx.emitting import Emitter, Known
+from anydim.frontends.onnx.emitting import Emitter
+from anydim.frontends.onnx.found import Element, element, elements, sizes_of
+from anydim.frontends.onnx.held import Held, Known, Result
 from anydim.frontends.onnx.tensors import Unsupported
-from anydim.graph.nodes import Node
+from anydim.graph.nodes import Graph, Node
+from anydim.graph.regions import Region
 from anydim.lang.tree import TensorType
-from anydim.sizes import Size, Truth, as_size, prove
+from anydim.sizes import Size, Truth, prove
 
-Result: TypeAlias = "str | Known"
+__all__ = ["Body", "Call", "Result", "Scope"]
+
+
+class Body(Protocol):
+    """A graph inside a node while it is imported."""
+
+    emitter: Emitter
+    source: str
+    inputs: list[str]
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """The values of the graph around that it reads, in the order of its last inputs."""
+
+    def add_input(self, stem: str, kind: TensorType) -> str:
+        """A new input of the graph."""
+
+    def bind(self, name: str, held: Held | Known) -> None:
+        """Say what a name of the model stands for in it."""
+
+    def outside(self, value: str) -> str:
+        """The own name of a value of the graph around."""
+
+    def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
+        """The one result of a new node, part of the graph at once."""
+
+    def run(self) -> list[Held]:
+        """Import its nodes and give what its outputs stand for."""
+
+    def graph(self, outputs: Sequence[str]) -> Graph:
+        """The graph; values of the graph around that it reads are its last inputs."""
+
+
+class Scope(Protocol):
+    """Where a node stands, for the rows of operators that hold graphs."""
+
+    def body(self, proto: Any) -> Body:
+        """A graph of its own inside the node."""
+
+    def inline(self, proto: Any, held: Mapping[str, Held] | None = None) -> list[Held]:
+        """The outputs of a subgraph whose nodes join this graph; its inputs are `held`."""
+
+    def mark(self) -> Any:
+        """What `reset` goes back to before a subgraph is imported once more."""
+
+    def reset(self, mark: Any) -> None:
+        """Forget failures and names of dims since a mark."""
 
 
 @dataclass
@@ -25,10 +74,11 @@ class Call:
     emitter: Emitter
     operator: str
     opset: int
-    inputs: tuple[str | None, ...]
+    inputs: tuple[Held | None, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     source: str
+    scope: Scope
     nodes: list[Node] = field(default_factory=list)
 
     # ---- inputs ----
@@ -37,12 +87,19 @@ class Call:
         """Whether an optional input is there."""
         return position < len(self.inputs) and self.inputs[position] is not None
 
-    def input(self, position: int) -> str:
-        """The value of an input that must be there."""
-        name = self.inputs[position] if position < len(self.inputs) else None
-        if name is None:
+    def held(self, position: int) -> Held:
+        """What an input that must be there stands for."""
+        held = self.inputs[position] if position < len(self.inputs) else None
+        if held is None:
             raise Unsupported(f"input {position} is missing")
-        return name
+        return held
+
+    def input(self, position: int) -> str:
+        """The value of an input that must be there and be a tensor."""
+        held = self.held(position)
+        if not isinstance(held, str):
+            raise Unsupported(f"input {position} is no tensor")
+        return held
 
     def type(self, position: int) -> TensorType:
         return self.emitter.types[self.input(position)]
@@ -58,15 +115,27 @@ class Call:
         return self.emitter.known[name].array
 
     def sizes(self, position: int) -> tuple[Size, ...]:
-        """The contents of a vector (or one number) of integers, as sizes."""
-        array = self.known(position)
-        if array.ndim > 1 or array.dtype.kind not in "iuO":
-            raise Unsupported(f"its input '{self.input(position)}' is no vector of integers")
-        return tuple(map(as_size, array.reshape(-1).tolist()))
+        """The contents of a vector (or one number) of integers, as sizes.
+
+        Those that only a run can tell become dims: they are found when the node runs, and are
+        errors of the call when they are below 0.
+        """
+        return sizes_of(self, self.nodes, self.input(position))
+
+    def elements(self, position: int) -> list[Size | Element]:
+        """The contents of a vector (or one number) of integers, as far as they are known."""
+        return elements(self.emitter, self.nodes, self.input(position))
+
+    def element(self, position: int) -> Size | Element:
+        """The one element of an input of integers, as far as it is known."""
+        return element(self.emitter, self.nodes, self.input(position))
 
     def integers(self, position: int) -> tuple[int, ...]:
         """The contents of a vector of integers that depend on no dim."""
-        values = [size.constant for size in self.sizes(position)]
+        items = self.elements(position)
+        if not all(isinstance(item, Size) for item in items):
+            raise Unsupported(f"its input '{self.input(position)}' is data, expected constants")
+        values = [item.constant for item in items if isinstance(item, Size)]
         if any(value is None for value in values):
             raise Unsupported(f"its input '{self.input(position)}' depends on a dim")
         return tuple(value for value in values if value is not None)
@@ -90,6 +159,26 @@ class Call:
         node = self.emitter.node(name, inputs, outputs, attributes, self.source)
         self.nodes.append(node)
         return list(outputs)
+
+    def region(
+        self, name: str, inputs: Sequence[str], kinds: Sequence[TensorType], region: Region
+    ) -> list[str]:
+        """The results, of these types, of a new node that holds graphs."""
+        stem = f"{self.outputs[0] or self.source}/{name}"
+        outputs = {self.emitter.fresh(stem): kind for kind in kinds}
+        self.nodes.append(
+            self.emitter.region(name, tuple(inputs), outputs, region, self.source)
+        )
+        return list(outputs)
+
+    def find(self, value: str, dims: Sequence[Size]) -> None:
+        """Make the elements of an int64 value the values of new dims."""
+        self.nodes.append(self.emitter.finding(value, dims, self.source))
+
+    def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
+        """A new dim, named after the node."""
+        own = (self.outputs[0] or self.operator).rsplit("/", 1)[-1]
+        return self.emitter.dim(f"{own}.{stem}" if stem else own, low, high)
 
     def number(self, value: Any, dtype: DType) -> str:
         """A constant of one number."""

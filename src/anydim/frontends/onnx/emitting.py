@@ -6,68 +6,47 @@ arrays of sizes, and no tensor is made for them unless a node needs one as data.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType, from_numpy, int64
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.frontends.onnx.contents import Undecided, known_results
-from anydim.graph.nodes import Constant, Node
+from anydim.frontends.onnx.held import Known
+from anydim.graph.nodes import Constant, Graph, Listed, Node
 from anydim.graph.operator import operator
+from anydim.graph.regions import REGION, SIZES, Region, Sizes
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Size, as_size
+from anydim.sizes import Box, Dim, Guard, Size, as_size
 
 MOST_KNOWN = 256
-
-
-@dataclass(frozen=True)
-class Known:
-    """The contents of a value: numbers, or an object array with sizes among them."""
-
-    array: numpy.ndarray
-    dtype: DType
-
-    @staticmethod
-    def of(array: numpy.ndarray) -> Known:
-        return Known(array, from_numpy(array.dtype))
-
-    @staticmethod
-    def sizes(sizes: Iterable[Size | int], dtype: DType = int64) -> Known:
-        """A vector of sizes; plain numbers when all are constant."""
-        return Known(_plain(numpy.array([*map(as_size, sizes), None], object)[:-1], dtype), dtype)
-
-    @property
-    def type(self) -> TensorType:
-        return TensorType(self.dtype, tuple(as_size(size) for size in self.array.shape))
-
-
-def _plain(array: numpy.ndarray, dtype: DType) -> numpy.ndarray:
-    """Numbers instead of sizes where all are constant."""
-    constants = [size.constant for size in array.flat]
-    if any(constant is None for constant in constants):
-        return array
-    return numpy.array(constants, dtype.numpy).reshape(array.shape)
+__all__ = ["MOST_KNOWN", "Emitter", "Known"]
 
 
 @dataclass
 class Emitter:
-    """Collects the nodes of one graph."""
+    """Collects the nodes of one graph; `outer` collects those of the graph around it.
+
+    `reserved` holds the names of all dims of the model: no two graphs of it share one by chance.
+    """
 
     box: Box
     types: dict[str, TensorType] = field(default_factory=dict)
     known: dict[str, Known] = field(default_factory=dict)
     constants: dict[str, Constant] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
-    aliases: dict[str, str] = field(default_factory=dict)
     virtual: dict[str, str] = field(default_factory=dict)  # known, not yet a tensor -> its source
     taken: set[str] = field(default_factory=set)
-
-    def resolve(self, name: str) -> str:
-        """The value behind a name that another operator only passed on."""
-        return self.aliases.get(name, name)
+    guards: list[Guard] = field(default_factory=list)
+    makers: dict[str, Node] = field(default_factory=dict)
+    elements: dict[tuple[str, int], Size] = field(default_factory=dict)  # found as dims
+    outer: Emitter | None = None
+    captured: dict[str, str] = field(default_factory=dict)  # value of `outer` -> own input
+    resident: dict[str, str] = field(default_factory=dict)  # the same for what is held here too
+    reserved: set[str] = field(default_factory=set)
 
     def fresh(self, stem: str) -> str:
         """A name that no value has."""
@@ -112,6 +91,7 @@ class Emitter:
             for name in node.given:
                 self.materialise(name)
             self.nodes.append(node)
+            self.makers.update(dict.fromkeys(node.outputs, node))
 
     def materialise(self, name: str) -> None:
         """Make a tensor of a value of which only the contents were held."""
@@ -130,12 +110,82 @@ class Emitter:
             shape = {"shape": known.array.shape}
             self.nodes.append(self.node("reshape", (flat,), (name,), shape, source))
 
+    def region(
+        self, name: str, inputs: tuple[str, ...], outputs: Mapping[str, TensorType],
+        region: Region, source: str,
+    ) -> Node:  # fmt: skip
+        """A node that holds graphs, with the types of its results; not yet part of the graph."""
+        self.types.update(outputs)
+        attributes: FrozenMapping[str, Any] = FrozenMapping({REGION: region})
+        return Node(name, inputs, tuple(outputs), attributes, source)
+
+    # ---- dims ----
+
+    def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
+        """A new dim of the graph, with a name that no other dim of the model has."""
+        stem = re.sub(r"[^\w.]|\.(?!\w)", "_", stem) or "_"
+        stem = f"_{stem}" if stem[0].isdigit() else stem
+        name, number = stem, 1
+        while name in self.reserved:
+            number += 1
+            name = f"{stem}_{number}"
+        self.reserved.add(name)
+        self.box = self.box.also(Dim(name, low, high))
+        return Size.symbol(name)
+
+    def constrain(self, *sizes: Size) -> None:
+        """Sizes that are never below 0, where the box does not say so already."""
+        news = tuple(s for s in sizes if s.constant is None and s not in self.box.constraints)
+        self.box = self.box.also(constraints=news)
+
+    def finding(self, value: str, dims: Iterable[Size], source: str) -> Node:
+        """The node that finds dims in the elements of a value; not yet part of the graph."""
+        names = tuple(str(dim) for dim in dims)
+        return self.region(SIZES, (value,), {}, Sizes(names), source)
+
+    # ---- graphs inside ----
+
+    def capture(self, value: str) -> str:
+        """The own name of a value of the graph around: what is known or constant stays so."""
+        outer = self.outer
+        assert outer is not None
+        own = self.captured.get(value) or self.resident.get(value)
+        if own is not None:
+            return own
+        own = self.fresh(value)
+        self.types[own] = outer.types[value]
+        if value in outer.known:
+            self.add_known(own, outer.known[value], outer.virtual.get(value, value))
+        elif value in outer.constants:
+            self.constants[own] = outer.constants[value]
+        else:
+            self.captured[value] = own
+            return own
+        self.resident[value] = own
+        return own
+
+    def graph(
+        self, name: str, inputs: Iterable[str], outputs: Iterable[str],
+        lists: Mapping[str, Listed] | None = None,
+    ) -> Graph:  # fmt: skip
+        """What was collected, as a graph without what it does not need."""
+        return Graph(
+            name, self.box,
+            FrozenMapping({n: k for n, k in self.types.items() if n not in self.virtual}),
+            tuple(inputs), tuple(outputs), FrozenMapping(self.constants), tuple(self.nodes),
+            tuple(self.guards), FrozenMapping(lists or {}),
+        ).pruned()  # fmt: skip
+
+    # ---- contents ----
+
     def fold(self, nodes: Iterable[Node]) -> dict[str, Known] | None:
         """The contents of the results of nodes that read known values only; None when they
         cannot be told, or are too many."""
         found = dict(self.known)
         made: dict[str, Known] = {}
         for node in nodes:
+            if node.region is not None:
+                return None
             if any(_count(self.types[name]) > MOST_KNOWN for name in node.outputs):
                 return None
             inputs = [found[name].array for name in node.given]

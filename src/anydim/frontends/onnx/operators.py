@@ -1,7 +1,8 @@
 """The table of ONNX operators: one row says how each becomes operators of the library.
 
-A row's function takes a `Call` and returns its results, one or several, in ONNX's order. It
-raises `Unsupported` with the reason where a node asks for what is not there.
+A row's function takes a `Call` and returns its results, one or several, in ONNX's order; None
+where the body that the standard gives for the node serves it. It raises `Unsupported` with the
+reason where a node asks for what is not there.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import numpy
 
 from anydim.base.dtypes import boolean, uint8
 from anydim.frontends.onnx import axis_operators as along
+from anydim.frontends.onnx import loops, sequences
 from anydim.frontends.onnx import quantised_operators as quantised
 from anydim.frontends.onnx import resize_operators as resizing
 from anydim.frontends.onnx import shape_operators as shapes
 from anydim.frontends.onnx import window_operators as windows
+from anydim.frontends.onnx.branches import if_
 from anydim.frontends.onnx.call import Call, Result
-from anydim.frontends.onnx.emitting import Known
+from anydim.frontends.onnx.held import Known
 from anydim.frontends.onnx.recurrent_operators import recurrent
 from anydim.frontends.onnx.tensors import Unsupported, read_tensor
 
-Build: TypeAlias = "Callable[[Call], Result | Sequence[Result]]"
+Build: TypeAlias = "Callable[[Call], Result | Sequence[Result] | None]"
 
 
 def same(name: str, inputs: int, **renamed: str) -> Build:
@@ -66,7 +69,7 @@ def clip(call: Call) -> Result:
 
 
 def passed_on(call: Call) -> Result:
-    return call.input(0)
+    return call.held(0)
 
 
 def dropout(call: Call) -> Sequence[Result]:
@@ -242,6 +245,7 @@ OPERATORS: dict[str, Build] = {
     "Celu": same("celu", 1, alpha="alpha"),
     "Clip": clip,
     "Concat": shapes.concat,
+    "ConcatFromSequence": sequences.concat_from,
     "Constant": constant,
     "ConstantOfShape": shapes.constant_of_shape,
     "Conv": windows.convolution,
@@ -268,6 +272,7 @@ OPERATORS: dict[str, Build] = {
     "HardSigmoid": same("hard_sigmoid", 1, alpha="alpha", beta="beta"),
     "Hardmax": along.hardmax,
     "Identity": passed_on,
+    "If": if_,
     "InstanceNormalization": same("instance_norm", 3, epsilon="epsilon"),
     "IsInf": is_inf,
     "LRN": along.local_response,
@@ -275,6 +280,7 @@ OPERATORS: dict[str, Build] = {
     "LayerNormalization": layer_norm,
     "LeakyRelu": same("leaky_relu", 1, alpha="alpha"),
     "LogSoftmax": softmax("log_softmax"),
+    "Loop": loops.loop,
     "LpNormalization": along.lp_normalization,
     "LpPool": windows.pool("lp_pool", p="p"),
     "MatMulInteger": quantised.matmul_integer,
@@ -284,6 +290,9 @@ OPERATORS: dict[str, Build] = {
     "Min": chain("minimum"),
     "Mod": modulo,
     "OneHot": shapes.one_hot,
+    "Optional": sequences.optional,
+    "OptionalGetElement": sequences.get_element,
+    "OptionalHasElement": sequences.has_element,
     "Pad": shapes.pad,
     "QLinearConv": quantised.qlinear_conv,
     "QLinearMatMul": quantised.qlinear_matmul,
@@ -292,7 +301,15 @@ OPERATORS: dict[str, Build] = {
     "Range": shapes.range_,
     "Reshape": shapes.reshape,
     "Resize": resizing.resize,
+    "Scan": loops.scan,
     "Selu": same("selu", 1, alpha="alpha", gamma="gamma"),
+    "SequenceAt": sequences.at,
+    "SequenceConstruct": sequences.construct,
+    "SequenceEmpty": sequences.empty,
+    "SequenceErase": sequences.erase,
+    "SequenceInsert": sequences.insert,
+    "SequenceLength": sequences.length,
+    "SequenceMap": sequences.sequence_map,
     "Shape": shapes.shape,
     "Shrink": same("shrink", 1, lambd="lambd", bias="bias"),
     "Size": shapes.size,
@@ -300,6 +317,7 @@ OPERATORS: dict[str, Build] = {
     "Softmax": softmax("softmax"),
     "SpaceToDepth": along.space_to_depth,
     "Split": shapes.split,
+    "SplitToSequence": sequences.split_to,
     "Squeeze": shapes.squeeze,
     "Sum": chain("add"),
     "Swish": same("swish", 1, alpha="alpha"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,10 +21,15 @@ def schema_of(operator: str, opset: int) -> Any:
     return None if schema.deprecated else schema
 
 
-def attributes_of(proto: Any, schema: Any) -> dict[str, Any]:
-    """The attributes of a node with the standard's defaults; Unsupported for strange ones."""
+def attributes_of(
+    proto: Any, schema: Any, function: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The attributes of a node with the standard's defaults; Unsupported for strange ones.
+
+    `function` holds the attributes of the function that the node stands in, by name.
+    """
     values: dict[str, Any] = {}
-    for attribute in proto.attribute:
+    for attribute in bound(proto.attribute, function or {}):
         declared = schema.attributes.get(attribute.name)
         if declared is None:
             raise Unsupported(f"attribute '{attribute.name}', which it does not have")
@@ -39,6 +45,23 @@ def attributes_of(proto: Any, schema: Any) -> dict[str, Any]:
             if declared.default_value.type:
                 values[name] = _attribute_value(declared.default_value)
     return values
+
+
+def bound(attributes: Iterable[Any], function: Mapping[str, Any]) -> list[Any]:
+    """Attributes with those of a function in the place of references to them.
+
+    One that the function was not given is not given here.
+    """
+    kept = []
+    for attribute in attributes:
+        if not attribute.ref_attr_name:
+            kept.append(attribute)
+        elif attribute.ref_attr_name in function:
+            own = type(attribute)()
+            own.CopyFrom(function[attribute.ref_attr_name])
+            own.name = attribute.name
+            kept.append(own)
+    return kept
 
 
 def _attribute_value(attribute: Any) -> Any:
@@ -57,5 +80,6 @@ def _attribute_value(attribute: Any) -> Any:
 
 # AttributeProto.AttributeType -> the field that holds the value
 _ATTRIBUTE_FIELDS = {
-    1: "f", 2: "i", 3: "s", 4: "t", 6: "floats", 7: "ints", 8: "strings", 11: "sparse_tensor",
+    1: "f", 2: "i", 3: "s", 4: "t", 5: "g", 6: "floats", 7: "ints", 8: "strings",
+    11: "sparse_tensor", 13: "tp",
 }  # fmt: skip
