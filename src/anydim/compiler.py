@@ -27,14 +27,16 @@ from anydim.kernels.templates import TEMPLATES
 from anydim.kernels.text import print_kernel
 from anydim.lang.printer import print_statement
 from anydim.passes.assemble import Assemble, Packed
+from anydim.passes.channels import Channels
 from anydim.passes.fuse import Fuse
 from anydim.passes.inline import Inline
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
 from anydim.passes.opaque import Opaque
+from anydim.passes.options import Options
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
-from anydim.passes.schedule import Alias, Schedule, Scheduled
+from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.passes.segment import Part, Segment, straight
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
@@ -72,6 +74,11 @@ PASSES: tuple[Pass, ...] = (
         "simplify", "before views and fusion: what disappears here need not be moved or fused",
         "no rule fits anywhere, nothing is computed twice or from constants alone",
         lambda m, t: Simplify(),
+    ),
+    Pass(
+        "channels", "after simplify: it takes constants as they were folded",
+        "what scales and shifts channels by constants does so once, in weights where it can",
+        lambda m, t: Channels(),
     ),
     Pass(
         "units", "before views: a loop that runs once hides that two loops are the same",
@@ -112,6 +119,16 @@ class CompileReport:
     notes: tuple[str, ...] = ()
     compiled: int = 0
     cached: int = 0
+    chosen: tuple[Chosen, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The schedule of a kernel, the results that it makes, and why it is what it is."""
+
+    results: tuple[str, ...]
+    schedule: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -128,8 +145,9 @@ class Compiled:
 
 @collector_paused()
 def compile_source(
-    source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress
-) -> Compiled:
+    source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress,
+    options: Options = Options(),
+) -> Compiled:  # fmt: skip
     """Source to native code; `model.compile` says what the arguments are."""
     if not isinstance(threads, int) or threads < 1:
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
@@ -142,10 +160,10 @@ def compile_source(
     parts = [part for cut in cuts for part in cut.parts]
     fused = [part.graph for part in parts]
     for entry in PASSES:
-        run = entry.make(machine, TEMPLATES).run
+        run = entry.make(machine, TEMPLATES).run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stages[entry.name] = partial(_parts_text, fused, print_graph)
-    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, machine))
+    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, machine, options))
     linked = work.timed("assemble", lambda: _assembled(parts, fused, scheduled, threads))
     whole = linked[0].program if straight(cuts) else Link(threads).run(
         cuts, {id(part): made for part, made in zip(parts, linked)}
@@ -170,12 +188,19 @@ def _on_parts(
 
 
 def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], machine: Machine
+    parts: Sequence[Part], graphs: Sequence[Graph], machine: Machine, options: Options
 ) -> list[tuple[Scheduled | Alias, ...]]:
-    schedule, opaque = Schedule(machine, TEMPLATES), Opaque(machine, TEMPLATES)
-    return [
+    schedule = Schedule(machine, TEMPLATES, options)
+    opaque = Opaque(machine, TEMPLATES, options)
+    made = [
         (opaque if part.opaque else schedule).run(graph) for part, graph in zip(parts, graphs)
     ]
+    unmet(options, [item for items in made for item in items])
+    return made
+
+
+def _same(graph: Graph) -> Graph:
+    return graph
 
 
 def _assembled(
@@ -222,8 +247,11 @@ class _Work:
             f" {len(scheduled) - len(launches)} values are other values' bytes",
             *(f"{item.template}: {item.source}" for item in launches),
         ]
+        chosen = tuple(
+            Chosen(item.writes, item.launch.schedule, item.launch.reason) for item in launches
+        )
         return CompileReport(
-            self.seconds, self.stages, tuple(notes), built.compiled, built.cached
+            self.seconds, self.stages, tuple(notes), built.compiled, built.cached, chosen
         )
 
 

@@ -54,7 +54,7 @@ def bounds_of(
         form = affine(index)
         if form is None:
             return None
-        if _inside(form, extent, extents, box):
+        if inside_always(form, extent, extents, box):
             continue
         mine = [name for name in form.indices if any(name == a.name for a in places)]
         theirs = [name for name in form.indices if any(name == a.name for a in taps)]
@@ -67,7 +67,7 @@ def bounds_of(
     return tuple(found)
 
 
-def _inside(form: Affine, extent: Size, extents: Mapping[str, Size], box: Box) -> bool:
+def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: Box) -> bool:
     """Whether a position stays in 0:extent wherever its axes run at all."""
     low = high = form.constant
     for name, coefficient in form.terms:

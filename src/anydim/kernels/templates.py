@@ -6,7 +6,7 @@ group of one statement, whatever it computes.
 
 from __future__ import annotations
 
-from anydim.kernels import attention, contraction, convolution, nest, pointwise, rows
+from anydim.kernels import attention, contraction, convolution, nest, pointwise, rows, sliding
 from anydim.kernels.template import Template
 
 TEMPLATES: tuple[Template, ...] = (
@@ -14,6 +14,7 @@ TEMPLATES: tuple[Template, ...] = (
     attention.TEMPLATE,
     convolution.TEMPLATE,
     contraction.TEMPLATE,
+    sliding.TEMPLATE,
     rows.TEMPLATE,
     pointwise.TEMPLATE,
 )

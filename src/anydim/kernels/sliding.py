@@ -1,0 +1,95 @@
+"""The template of pooling and depthwise convolution: reductions over windows, vectors along rows.
+
+    for every row of the result, a block of vectors at a time
+        for the reduced axes (small windows are unrolled)
+            load what the window covers, masked where it leaves the tensor; strides are shuffled out
+        what follows the reduction, in registers
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.kernels.ir import Operand
+from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.passplan import cost, work
+from anydim.kernels.rowform import PART_WORK, TYPICAL_ROW, assemble
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.sliding_code import SlidingWriter
+from anydim.kernels.sliding_form import Sliding, sliding_of
+from anydim.kernels.template import Template
+from anydim.lang.affine import reads
+from anydim.lang.tree import Group
+from anydim.sizes import Box, product
+
+_MOST_VECTORS = 4
+
+
+@dataclass(frozen=True)
+class Slide:
+    """`lanes` wide vectors, `vectors` of them side by side."""
+
+    lanes: int
+    vectors: int
+
+
+register("sliding", Slide)
+
+
+def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Slide | None:
+    """A schedule for a reduction over windows with what follows it; None for other groups."""
+    form = _form(group, box)
+    if form is None:
+        return None
+    lanes = machine.lanes(form.dtype)
+    extent = form.lane.extent.constant
+    while extent is not None and lanes > 4 and lanes // 2 >= extent:
+        lanes //= 2
+    wanted = 2 if extent is None else -(-extent // lanes)
+    return Slide(lanes, max(1, min(_MOST_VECTORS, wanted)))
+
+
+def lower(
+    group: Group, schedule: Slide, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group."""
+    form = _form(group, box)
+    assert form is not None
+    used = {read.tensor for statement in group.statements for read in reads(statement.body)}
+    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
+    writer = SlidingWriter(group, form, schedule.lanes, schedule.vectors, machine, tensors)
+    body = writer.body()
+    outputs = {tensor.name for tensor in group.outputs}
+    operands = tuple(
+        Operand(writer.buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors
+    )
+    flops, moved = work(group)
+    return Launch(
+        kernel=assemble("sliding", operands, writer.sizes.names, body),
+        arguments=tuple(Argument(tensor.name) for tensor in tensors),
+        sizes=writer.sizes.sizes,
+        parallel=product(axis.extent for axis in form.outer),
+        grain=_grain(group, form),
+        scratch=writer.scratch,
+        flops=flops,
+        moved=moved,
+        schedule=print_schedule(schedule),
+        reason="a reduction over windows, vectors along the rows of the result",
+    )
+
+
+TEMPLATE = Template("sliding", Slide, match, lower)
+
+
+@lru_cache(maxsize=512)
+def _form(group: Group, box: Box) -> Sliding | None:
+    return sliding_of(group, box)
+
+
+def _grain(group: Group, form: Sliding) -> int:
+    """Rows that make one part worth a thread."""
+    each = sum(cost(s.body) + 1 for s in group.statements) * len(form.bodies)
+    for axis in (*form.loops, form.lane):
+        each *= max(1, axis.extent.constant or TYPICAL_ROW)
+    return max(1, round(PART_WORK / each))

@@ -1,0 +1,144 @@
+"""Reductions over windows agree with float64 numpy at every size, and touch nothing outside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import product
+from typing import Any
+
+import numpy
+import pytest
+
+import anydim.ops  # noqa: F401  fills the registry of operators
+from anydim.base.dtypes import float32, float64, int32
+from anydim.graph.operator import operator
+from anydim.kernels import sliding
+from anydim.kernels.launch import Machine
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, parse
+from anydim.targets.llvm.host import machine as host_machine
+from tests.unit.kernels.convolution_cases import convolved
+from tests.unit.kernels.launching import Prepared
+
+BOX = Box.of(Dim("n", 0, 16), Dim("c", 0, 64), Dim("d", 0, 64), Dim("h", 0, 512), Dim("v", 0, 512))
+SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
+WIDTHS = (0, 1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 131)
+
+
+def window(kernel: tuple[int, ...], pads: Any = None, strides: Any = None, **more: Any) -> dict:
+    return {"kernel": kernel, "pads": pads, "strides": strides, **more}
+
+
+CASES: dict[str, tuple[str, tuple[str, ...], dict]] = {
+    "max 3x3": ("max_pool", ("n c h v",), window((3, 3), (1,) * 4)),
+    "max 3x3 stride 2": ("max_pool", ("n c h v",), window((3, 3), (1,) * 4, (2, 2))),
+    "max 2x2 stride 2": ("max_pool", ("n c h v",), window((2, 2), None, (2, 2))),
+    "max stride 3": ("max_pool", ("n c h v",), window((3, 2), (0, 1, 1, 0), (1, 3))),
+    "max stride 4": ("max_pool", ("n c h v",), window((3, 5), (1, 2, 1, 2), (1, 4))),
+    "max dilated": ("max_pool", ("n c h v",), window((3, 3), (2,) * 4, dilations=(2, 2))),
+    "max large": ("max_pool", ("n c h v",), window((6, 7), (3,) * 4, (2, 1))),
+    "max line": ("max_pool", ("n c v",), window((5,), (2, 2))),
+    "max cube": ("max_pool", ("n c d h v",), window((2, 3, 3), (1,) * 6, (1, 2, 2))),
+    "sum of squares": ("lp_pool", ("n c h v",), window((3, 3), (1,) * 4, (2, 2), p=2)),
+    "depthwise": ("conv", ("n 6 h v", "6 1 3 3"), {"groups": 6, "pads": (1,) * 4}),
+    "depthwise stride 2": (
+        "conv", ("n 6 h v", "6 1 3 3", "6"), {"groups": 6, "pads": (1,) * 4, "strides": (2, 2)},
+    ),
+    "depthwise 5x5": ("conv", ("n 6 h v", "6 1 5 5"), {"groups": 6, "pads": (2,) * 4}),
+    "two inputs a group": ("conv", ("n 8 h v", "4 2 3 3"), {"groups": 4, "pads": (1,) * 4}),
+    "one output channel": ("conv", ("n 5 h v", "1 5 3 3", "1"), {"pads": (1,) * 4}),
+}  # fmt: skip
+
+
+def prepared(name: str, machine: Machine, dtype: Any = float32) -> Prepared:
+    kind, shapes, attributes = CASES[name]
+    types = [TensorType(dtype, tuple(map(parse, shape.split()))) for shape in shapes]
+    group = operator(kind).instantiate(types, attributes, BOX)
+    return Prepared(group, [sliding.TEMPLATE], BOX, machine)
+
+
+def arrays(name: str, sizes: Mapping[str, int], dtype: Any = float32) -> list[numpy.ndarray]:
+    random = numpy.random.default_rng(sorted(sizes.values()))
+    shapes = [[parse(p).evaluate(sizes) for p in s.split()] for s in CASES[name][1]]
+    return [(random.standard_normal(shape) * 9).astype(dtype.numpy) for shape in shapes]
+
+
+def expected(name: str, given: list[numpy.ndarray]) -> numpy.ndarray:
+    """The operator in float64, tap by tap."""
+    kind, _, attributes = CASES[name]
+    if kind == "conv":
+        return convolved(*given, **attributes)
+    x, kernel = given[0].astype(numpy.float64), attributes["kernel"]
+    rank = len(kernel)
+    pads = attributes["pads"] or (0,) * (2 * rank)
+    strides = attributes["strides"] or (1,) * rank
+    dilations = attributes.get("dilations") or (1,) * rank
+    outside = -numpy.inf if kind == "max_pool" else 0.0
+    wide = [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:])]
+    padded = numpy.pad(x, wide, constant_values=outside)
+    counts = [
+        max(0, (padded.shape[2 + a] - (kernel[a] - 1) * dilations[a] - 1) // strides[a] + 1)
+        for a in range(rank)
+    ]
+    result = numpy.full((*x.shape[:2], *counts), outside)
+    for taps in product(*map(range, kernel)):
+        cuts = tuple(
+            slice(t * d, t * d + s * (count - 1) + 1, s) if count else slice(0, 0)
+            for t, d, s, count in zip(taps, dilations, strides, counts)
+        )
+        part = padded[(slice(None), slice(None), *cuts)]
+        result = numpy.maximum(result, part) if kind == "max_pool" else result + part * part
+    return result if kind == "max_pool" else numpy.sqrt(result)
+
+
+def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compiled: bool) -> None:
+    """At most 50 roundings of terms of at most some hundreds."""
+    given = arrays(name, sizes)
+    (found,) = made.outputs(given, sizes, parts, compiled)
+    exact = expected(name, given)
+    assert found.shape == exact.shape
+    numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=2e-3)
+
+
+@pytest.mark.parametrize("machine", [None, SMALL], ids=["host", "small"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_window(name: str, machine: Machine | None) -> None:
+    made = prepared(name, machine or host_machine())
+    for number, width in enumerate(WIDTHS):
+        sizes = {"n": number % 3, "c": 3, "d": 4, "h": width if number % 2 else 5, "v": width}
+        check(name, made, sizes, 1 + number % 3, compiled=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_nothing_outside_is_touched(name: str) -> None:
+    made = prepared(name, SMALL)
+    for height, width in ((3, 5), (1, 9), (5, 1)):
+        sizes = {"n": 1, "c": 2, "d": 2, "h": height, "v": width}
+        check(name, made, sizes, 1, compiled=False)
+
+
+@pytest.mark.parametrize("dtype", [float64, int32], ids=str)
+def test_other_types(dtype: Any) -> None:
+    made = prepared("max 3x3 stride 2", host_machine(), dtype)
+    sizes = {"n": 2, "c": 3, "h": 9, "v": 21}
+    given = arrays("max 3x3 stride 2", sizes, dtype)
+    (found,) = made.outputs(given, sizes, compiled=True)
+    assert (found == expected("max 3x3 stride 2", given)).all()
+
+
+def test_nan_wins_a_maximum() -> None:
+    made = prepared("max 3x3", host_machine())
+    sizes = {"n": 1, "c": 1, "h": 5, "v": 40}
+    given = arrays("max 3x3", sizes)
+    given[0][0, 0, 2, 20] = numpy.nan
+    (found,) = made.outputs(given, sizes, compiled=True)
+    assert numpy.isnan(found[0, 0, 1:4, 19:22]).all() and numpy.isnan(found).sum() == 9
+
+
+def test_reductions_without_windows_are_left_alone() -> None:
+    kind = TensorType(float32, tuple(map(parse, ("n", "c", "h", "v"))))
+    for axes in ((2, 3), (1,), (0,)):
+        attributes = {"axes": axes, "keepdims": True}
+        group = operator("reduce_max").instantiate([kind], attributes, BOX)
+        with pytest.raises(AssertionError, match="no template"):
+            Prepared(group, [sliding.TEMPLATE], BOX, host_machine())
