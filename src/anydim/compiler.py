@@ -33,10 +33,9 @@ from anydim.passes.inline import Inline
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
 from anydim.passes.opaque import Opaque
-from anydim.passes.options import Options
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
-from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
+from anydim.passes.schedule import Alias, Schedule, Scheduled
 from anydim.passes.segment import Part, Segment, straight
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
@@ -119,16 +118,6 @@ class CompileReport:
     notes: tuple[str, ...] = ()
     compiled: int = 0
     cached: int = 0
-    chosen: tuple[Chosen, ...] = ()
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The schedule of a kernel, the results that it makes, and why it is what it is."""
-
-    results: tuple[str, ...]
-    schedule: str
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -145,9 +134,8 @@ class Compiled:
 
 @collector_paused()
 def compile_source(
-    source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress,
-    options: Options = Options(),
-) -> Compiled:  # fmt: skip
+    source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress
+) -> Compiled:
     """Source to native code; `model.compile` says what the arguments are."""
     if not isinstance(threads, int) or threads < 1:
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
@@ -160,10 +148,10 @@ def compile_source(
     parts = [part for cut in cuts for part in cut.parts]
     fused = [part.graph for part in parts]
     for entry in PASSES:
-        run = entry.make(machine, TEMPLATES).run if entry.name != "fuse" or options.fuse else _same
+        run = entry.make(machine, TEMPLATES).run
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stages[entry.name] = partial(_parts_text, fused, print_graph)
-    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, machine, options))
+    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, machine))
     linked = work.timed("assemble", lambda: _assembled(parts, fused, scheduled, threads))
     whole = linked[0].program if straight(cuts) else Link(threads).run(
         cuts, {id(part): made for part, made in zip(parts, linked)}
@@ -188,19 +176,12 @@ def _on_parts(
 
 
 def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], machine: Machine, options: Options
+    parts: Sequence[Part], graphs: Sequence[Graph], machine: Machine
 ) -> list[tuple[Scheduled | Alias, ...]]:
-    schedule = Schedule(machine, TEMPLATES, options)
-    opaque = Opaque(machine, TEMPLATES, options)
-    made = [
+    schedule, opaque = Schedule(machine, TEMPLATES), Opaque(machine, TEMPLATES)
+    return [
         (opaque if part.opaque else schedule).run(graph) for part, graph in zip(parts, graphs)
     ]
-    unmet(options, [item for items in made for item in items])
-    return made
-
-
-def _same(graph: Graph) -> Graph:
-    return graph
 
 
 def _assembled(
@@ -247,11 +228,8 @@ class _Work:
             f" {len(scheduled) - len(launches)} values are other values' bytes",
             *(f"{item.template}: {item.source}" for item in launches),
         ]
-        chosen = tuple(
-            Chosen(item.writes, item.launch.schedule, item.launch.reason) for item in launches
-        )
         return CompileReport(
-            self.seconds, self.stages, tuple(notes), built.compiled, built.cached, chosen
+            self.seconds, self.stages, tuple(notes), built.compiled, built.cached
         )
 
 
