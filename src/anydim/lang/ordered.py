@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from anydim.lang import placing
 from anydim.lang.binding import Binding
 from anydim.lang.calls import Calls, Instantiate
-from anydim.lang.placing import is_known
+from anydim.lang.extents import Work
+from anydim.lang.ranges import is_known
 from anydim.lang.renaming import every, renamed
 from anydim.lang.roles import Role, accumulates, roles_of
 from anydim.lang.scope import Scope
 from anydim.lang.shaping import shapes_of
-from anydim.lang.statement import Work
 from anydim.lang.straight import straightened
 from anydim.lang.syntax import Assignment, Invoke
 from anydim.lang.tree import Axis, Group, Index, Read, Statement, Step, Tensor, TensorType
@@ -102,8 +102,8 @@ class Maker(Walker):
 
     def assignment(self, item: Assignment, scope: Scope) -> list[Step]:
         role = self.roles[item.target]
-        work, uneven = placing.begin(item, scope, self.tensors, item is role.definer)
-        placing.finish(work, uneven, role.constrains(item))
+        work = placing.begin(item, scope, self.tensors, item is role.definer)
+        placing.finish(work, role.constrains(item))
         kind = self.tensors[item.target]
         for axis, size in enumerate(kind.shape):
             if not is_known(size):

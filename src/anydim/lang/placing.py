@@ -13,23 +13,11 @@ from anydim.base.dtypes import DType
 from anydim.lang import ranges
 from anydim.lang.affine import affine, reads, rewrite
 from anydim.lang.expand import Expander
+from anydim.lang.extents import Work, axes_of, masked, range_error, solve, where_ranges
+from anydim.lang.inbounds import Position, check_reads, settle
 from anydim.lang.ranges import Constraint, RangeProblem
 from anydim.lang.scope import Scope
-from anydim.lang.statement import (
-    Position,
-    Uneven,
-    Work,
-    axes_of,
-    check_reads,
-    check_reduction,
-    constraints_of,
-    masked,
-    range_error,
-    settle,
-    type_error,
-    uneven_range,
-    where_ranges,
-)
+from anydim.lang.statement import check_reduction, type_error
 from anydim.lang.syntax import Assignment, Spread
 from anydim.lang.tree import (
     Axis,
@@ -45,12 +33,10 @@ from anydim.lang.tree import (
 from anydim.lang.typing import TypeProblem, as_index, converted, identity
 from anydim.sizes import Size, Truth, prove
 
-UNKNOWN = "unknown."  # what the sizes are called that are not inferred yet
-
 
 def begin(
     assignment: Assignment, scope: Scope, tensors: Mapping[str, TensorType], based: bool
-) -> tuple[Work, list[Uneven]]:
+) -> Work:
     """An assignment with names resolved.
 
     `based`: the target is this statement's alone, so its ranges are based at 0.
@@ -67,14 +53,12 @@ def begin(
     body = expander.expand(assignment.value)
     work = Work(assignment, scope.binding, tensors, expander, left, body, scope=scope)
     work.places = [] if based else places
-    uneven = where_ranges(work)
+    where_ranges(work)
     work.places = places if based else work.places
-    return work, uneven
+    return work
 
 
-def survey(
-    work: Work, uneven: list[Uneven], constrained: bool
-) -> tuple[set[Constraint], RangeProblem | None]:
+def survey(work: Work, constrained: bool) -> tuple[set[Constraint], RangeProblem | None]:
     """Give every index an extent, as far as sizes are known.
 
     Returns the constraints that hold by construction, and why an index has no extent. What the
@@ -84,51 +68,19 @@ def survey(
     target = work.assignment.target
     kind = work.tensors.get(target)
     if kind is not None and len(kind.shape) == len(work.places):
-        own = Read(target, tuple(work.places))
         if not constrained:
             before = dict(work.extents), list(work.masks)
-            satisfied, problem = _solve(work, uneven)
+            satisfied, problem = solve(work)
             if problem is None:
                 return satisfied, None
             work.extents, work.masks = before
-        work.exists.append(own)
-    return _solve(work, uneven)
+        work.exists.append(Read(target, tuple(work.places)))
+    return solve(work)
 
 
-def _solve(work: Work, uneven: list[Uneven]) -> tuple[set[Constraint], RangeProblem | None]:
-    constraints = [c for c in constraints_of(work) if is_known(c.size)]
-    work.extents = {name: size for name, size in work.extents.items() if is_known(size)}
-    limited = {clause.index for clause, _, _ in uneven}
-    satisfied: set[Constraint] = set()
-    try:
-        for clause, low, high in uneven:
-            usable = [c for c in constraints if not limited & set(c.form.indices)]
-            needed = [
-                name for name in work.expander.indices
-                if ranges.uses(low, name) or ranges.uses(high, name)
-            ]  # fmt: skip
-            work.extents, held = ranges.infer(usable, work.extents, needed, work.binding.box)
-            satisfied |= held
-            uneven_range(work, clause, low, high)
-        wanted = list(work.expander.indices)
-        work.extents, held, missing = ranges.solve(
-            constraints, work.extents, wanted, work.binding.box
-        )
-        if missing:
-            ranges.infer(constraints, work.extents, missing, work.binding.box)
-    except RangeProblem as problem:
-        return satisfied, problem
-    return satisfied | held, None
-
-
-def is_known(size: Size) -> bool:
-    """Whether a size speaks of nothing that is still to be inferred."""
-    return not any(name.startswith(UNKNOWN) for name in size.symbols)
-
-
-def finish(work: Work, uneven: list[Uneven], constrained: bool) -> None:
+def finish(work: Work, constrained: bool) -> None:
     """Ranges, reads and places, once the shapes of all tensors are known."""
-    satisfied, problem = survey(work, uneven, constrained)
+    satisfied, problem = survey(work, constrained)
     if problem is not None:
         raise range_error(work, problem)
     check_reads(work, satisfied)

@@ -7,7 +7,7 @@ bounds, intersecting what several reads say; then the next round knows more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from anydim.base.errors import DimError
@@ -15,6 +15,9 @@ from anydim.lang.affine import Affine, affine
 from anydim.lang.tree import Apply, Cast, Expr, Index, Read
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, simplify
 from anydim.sizes.guard import Guard
+
+Change = Callable[[Expr], Expr | None]
+UNKNOWN = "unknown."  # how sizes are called that are not inferred yet
 
 
 class RangeProblem(Exception):
@@ -33,6 +36,9 @@ class Constraint:
     size: Size
     tensor: str
     axis: int
+
+    def __str__(self) -> str:
+        return f"the read of '{self.tensor}' in dimension {self.axis}"
 
 
 def proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
@@ -99,11 +105,31 @@ def infer(
     """
     extents, satisfied, missing = solve(constraints, known, wanted, box)
     if missing:
-        raise RangeProblem(
-            f"the range of '{missing[0]}' does not follow from any read",
-            f"add: where {missing[0]} in 0:...",
-        )
+        raise open_range(missing[0], constraints, extents)
     return extents, satisfied
+
+
+def open_range(
+    name: str, constraints: Iterable[Constraint], extents: Mapping[str, Size]
+) -> RangeProblem:
+    """Why an index has no range: no read speaks of it, or those that do leave others open, too."""
+    for item in constraints:
+        others = [n for n in item.form.indices if n not in extents and n != name]
+        if name in item.form.indices and others:
+            both = " and ".join(f"'{n}'" for n in (name, *others))
+            alone = f"where {others[0]} in 0:..., or where {name} in 0:..."
+            return RangeProblem(
+                f"the range of '{name}' does not follow: {item} leaves {both} open",
+                f"settle one of them: {alone}",
+            )
+    return RangeProblem(
+        f"the range of '{name}' does not follow from any read", f"add: where {name} in 0:..."
+    )
+
+
+def is_known(size: Size) -> bool:
+    """Whether a size speaks of nothing that is still to be inferred."""
+    return not any(name.startswith(UNKNOWN) for name in size.symbols)
 
 
 def solve(

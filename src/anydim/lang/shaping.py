@@ -15,10 +15,10 @@ from anydim.lang import placing, ranges
 from anydim.lang.affine import reads
 from anydim.lang.binding import Binding
 from anydim.lang.calls import Calls
-from anydim.lang.placing import UNKNOWN, is_known
+from anydim.lang.extents import Work
+from anydim.lang.ranges import UNKNOWN, is_known
 from anydim.lang.roles import Role, accumulates, names_in, tensors_named
 from anydim.lang.scope import Scope, hoisted, with_facts
-from anydim.lang.statement import Work
 from anydim.lang.syntax import Assignment, Invoke, Item, Spread
 from anydim.lang.tree import Expr, SizeTerm, Step, TensorType
 from anydim.lang.typing import TypeProblem, common_type
@@ -76,8 +76,8 @@ class Surveyor(Walker):
         if any(name in named for name in self.roles.keys() - self.tensors.keys()):
             return []
         based = item is role.definer
-        work, uneven = placing.begin(item, scope, self.tensors, based)
-        placing.survey(work, uneven, role.constrains(item))
+        work = placing.begin(item, scope, self.tensors, based)
+        placing.survey(work, role.constrains(item))
         if based or not (role.definer or accumulates(item)):
             covers = [self._cover(work, place, scope) for place in work.places]
             self.covers.setdefault(item.target, []).append(covers)

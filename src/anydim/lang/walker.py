@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from anydim.base.dtypes import boolean
 from anydim.lang.expand import Expander
+from anydim.lang.extents import Work
+from anydim.lang.inbounds import check_reads
 from anydim.lang.inside import inside
-from anydim.lang.placing import is_known
-from anydim.lang.ranges import proved
+from anydim.lang.ranges import is_known, proved
 from anydim.lang.roles import Role
 from anydim.lang.scope import Scope
-from anydim.lang.statement import Work, check_reads, type_error
+from anydim.lang.statement import type_error
 from anydim.lang.syntax import Assignment, Branch, Invoke, Item, Loop, Term
 from anydim.lang.tree import Branch as BranchStep
 from anydim.lang.tree import Expr, Literal, SizeTerm, Step, TensorType

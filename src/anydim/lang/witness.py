@@ -19,6 +19,8 @@ from anydim.lang.turns import Turns
 from anydim.sizes import Box, Size
 
 MOST_TRIES = 40
+MOST_COMBINED = 5  # dims of which all small sizes are tried together
+MOST_COMBINATIONS = 1024
 MOST_CORNERS = 256
 MOST_ELEMENTS = 4096  # of one tensor that is tried out
 MOST_TURNS = 2000
@@ -30,13 +32,14 @@ def shown(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name} = {value}" for name, value in values.items())
 
 
-def small_sizes(box: Box, seed: int = 1) -> Iterator[Sizes]:
+def small_sizes(box: Box) -> Iterator[Sizes]:
     """Sizes inside a box, small ones first."""
-    for size in (1, 2, 3, 0):
-        sizes = {dim.name: max(dim.lo, size) for dim in box.dims}
+    values = (1, 2, 3, 0) if len(box.dims) <= MOST_COMBINED else (1, 2)
+    for chosen in sorted(islice(product(values, repeat=len(box.dims)), MOST_COMBINATIONS), key=sum):
+        sizes = {dim.name: dim.lo + n for dim, n in zip(box.dims, chosen)}
         if box.contains(sizes):
             yield sizes
-    rng = Random(seed)
+    rng = Random(len(box.dims))
     try:
         for _ in range(MOST_TRIES):
             yield box.sample(rng)

@@ -136,7 +136,7 @@ INSTANTIATE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = x(i - 1) where i in 0:N }",
-        """<text>:1:35: f: 'x' is read at -1 to 2 of dimension 0, whose size is 4
+        """<text>:1:35: f: 'x' is read at -1 to 2 of dimension 0, whose size is 4: with i = 0 at -1
     def f(float(N) x) -> (y) { y(i) = x(i - 1) where i in 0:N }
                                       ^
   give the read a default: x(...) else 0, or the index a range: where i in lo:hi""",

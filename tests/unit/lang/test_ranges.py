@@ -7,13 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anydim.base.dtypes import float32, int64
+from anydim.base.dtypes import float32
 from anydim.base.errors import DimError, InputError, LanguageError
 from anydim.lang.evaluate import evaluate
 from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
+from tests.unit.lang.language import check, random, run
 
 
 def group_for(body, box, *sizes, combine="+=!"):
@@ -117,10 +118,25 @@ def test_where_gives_a_range(low, high, count):
     assert len(result) == count
 
 
-def test_ends_that_depend_on_data_are_refused():
-    text = """def f(float(N) x, int64(M) i) -> (y) {
-        y(m) +=! x(k) where k in 0:i(m), m in 0:M
-    }"""
-    types = [TensorType(float32, (as_size(3),)), TensorType(int64, (as_size(2),))]
-    with pytest.raises(LanguageError, match="ends of a range depend on indices and sizes only"):
-        instantiate(parse_definition(text), types)
+RAGGED = """def f(float(M,N) x, int64(M) n) -> (y) {
+  y(m) +=! x(m,k) where k in 0:n(m)
+}"""
+
+
+def test_data_may_end_a_range():
+    x = random(3, 4)
+    lengths = np.array([0, 4, 2])
+    expected = np.array([row[:n].sum() for row, n in zip(x, lengths)], "float32")
+    check(RAGGED, expected, x, lengths)
+
+
+@pytest.mark.parametrize("wrong", [5, -1])
+def test_an_end_beyond_what_is_read_is_an_error_of_the_call(wrong):
+    with pytest.raises(InputError, match=rf"index {wrong} is outside 0\.\.4"):
+        run(RAGGED, random(3, 4), np.array([0, wrong, 2]))
+
+
+def test_ends_see_the_values_of_other_indices():
+    x = np.arange(5, dtype="f")
+    text = "def f(float(N) x) -> (y) { y(i) +=! x(j) where i in 2:5, j in 0:i }"
+    check(text, np.array([1, 3, 6], "f"), x)
