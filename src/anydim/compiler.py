@@ -33,9 +33,10 @@ from anydim.passes.inline import Inline
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
 from anydim.passes.opaque import Opaque
+from anydim.passes.options import PLAIN, Options
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
-from anydim.passes.schedule import Alias, Schedule, Scheduled
+from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.passes.segment import Part, Segment, straight
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
@@ -118,6 +119,16 @@ class CompileReport:
     notes: tuple[str, ...] = ()
     compiled: int = 0
     cached: int = 0
+    chosen: tuple[Chosen, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The schedule of a kernel, the results that it makes, and why it is what it is."""
+
+    results: tuple[str, ...]
+    schedule: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -134,8 +145,9 @@ class Compiled:
 
 @collector_paused()
 def compile_source(
-    source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress
-) -> Compiled:
+    source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress,
+    options: Options = PLAIN,
+) -> Compiled:  # fmt: skip
     """Source to native code; `model.compile` says what the arguments are."""
     if not isinstance(threads, int) or threads < 1:
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
@@ -148,10 +160,10 @@ def compile_source(
     parts = [part for cut in cuts for part in cut.parts]
     fused = [part.graph for part in parts]
     for entry in PASSES:
-        run = entry.make(machine, TEMPLATES).run
+        run = entry.make(machine, TEMPLATES).run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stages[entry.name] = partial(_parts_text, fused, print_graph)
-    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, machine))
+    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, machine, options))
     linked = work.timed("assemble", lambda: _assembled(parts, fused, scheduled, threads))
     whole = linked[0].program if straight(cuts) else Link(threads).run(
         cuts, {id(part): made for part, made in zip(parts, linked)}
@@ -176,12 +188,19 @@ def _on_parts(
 
 
 def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], machine: Machine
+    parts: Sequence[Part], graphs: Sequence[Graph], machine: Machine, options: Options
 ) -> list[tuple[Scheduled | Alias, ...]]:
-    schedule, opaque = Schedule(machine, TEMPLATES), Opaque(machine, TEMPLATES)
-    return [
+    schedule = Schedule(machine, TEMPLATES, options)
+    opaque = Opaque(machine, TEMPLATES, options)
+    made = [
         (opaque if part.opaque else schedule).run(graph) for part, graph in zip(parts, graphs)
     ]
+    unmet(options, [item for items in made for item in items])
+    return made
+
+
+def _same(graph: Graph) -> Graph:
+    return graph
 
 
 def _assembled(
@@ -228,8 +247,11 @@ class _Work:
             f" {len(scheduled) - len(launches)} values are other values' bytes",
             *(f"{item.template}: {item.source}" for item in launches),
         ]
+        chosen = tuple(
+            Chosen(item.writes, item.launch.schedule, item.launch.reason) for item in launches
+        )
         return CompileReport(
-            self.seconds, self.stages, tuple(notes), built.compiled, built.cached
+            self.seconds, self.stages, tuple(notes), built.compiled, built.cached, chosen
         )
 
 

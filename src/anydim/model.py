@@ -10,6 +10,7 @@ from anydim.base.text import listed, suggestion
 from anydim.compiler import CompileReport, compile_source
 from anydim.compiler import Progress as CompileProgress
 from anydim.graph.nodes import Listed
+from anydim.passes.options import PLAIN, Options
 from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
 from anydim.program.explain import explain
 from anydim.program.plan import Memory, Plan, memory, plan
@@ -157,15 +158,18 @@ def compile(
     *,
     threads: int = 1,
     progress: CompileProgress | None = None,
+    options: Options = PLAIN,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
     `source` is the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder or a Graph.
     `dims` gives bounds to the model's named dims; those left out run from 0 with no upper bound.
     `threads` cores serve a call. `progress(stage, done, total)` is told what is being done.
+    `options` are schedules that kernels shall have, as `passes/options.py` says.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
     """
-    made = compile_source(source, dims, threads, progress or (lambda stage, done, total: None))
+    quiet: CompileProgress = lambda stage, done, total: None  # noqa: E731
+    made = compile_source(source, dims, threads, progress or quiet, options)
     return Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists
     )

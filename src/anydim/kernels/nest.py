@@ -25,7 +25,7 @@ from anydim.kernels.rowform import PART_WORK, TYPICAL_ROW, assemble
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.affine import reads
-from anydim.lang.dependence import analyse
+from anydim.lang.dependence import IN_ORDER, PARALLEL, analyse
 from anydim.lang.dependence_accesses import instances
 from anydim.lang.dependence_chunks import Chunks
 from anydim.lang.inside import checked
@@ -83,7 +83,7 @@ def lower(
     """The launch of a matched group; OptionError for a schedule that cuts where it must not."""
     form = _form(group, box)
     assert form is not None
-    chunks = _chosen(form, schedule)
+    chunks = _chosen(form, schedule, box)
     storage, scratch = _storage(form)
     sizes = SizeParameters()
     buffers = {name: place.buffer for name, place in storage.items()}
@@ -121,7 +121,7 @@ def lower(
     )
 
 
-def _chosen(form: NestForm, schedule: Nest) -> Chunks | None:
+def _chosen(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:
     if schedule.parallel == NONE:
         return None
     for chunks in form.chunks:
@@ -129,7 +129,12 @@ def _chosen(form: NestForm, schedule: Nest) -> Chunks | None:
             return chunks
     known = [_name(chunks) for chunks in form.chunks]
     hint = f"it can be cut along {listed(known)}" if known else "nothing of it can be cut"
-    raise OptionError(f"'{schedule.parallel}' cannot be shared by threads", hint)
+    found = analyse(form.group, box)
+    why = [str(v) for v in found.loops if v.at.variable == schedule.parallel]
+    why += [str(v) for v in found.axes if v.axis == schedule.parallel and v.order != PARALLEL]
+    why += [str(v) for v in found.loops if v.order == IN_ORDER]
+    why.append("there is no such axis")
+    raise OptionError(f"'{schedule.parallel}' cannot be shared by threads: {why[0]}", hint)
 
 
 def _reason(form: NestForm, chunks: Chunks | None, box: Box) -> str:

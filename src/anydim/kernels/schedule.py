@@ -28,13 +28,23 @@ def register(name: str, kind: Kind) -> Kind:
 
 def print_schedule(schedule: Any) -> str:
     """`name(field=value, ...)`."""
-    name = next(name for name, kind in _SCHEDULES.items() if kind is type(schedule))
+    name = schedule_name(type(schedule))
     options = (f"{f.name}={_print(getattr(schedule, f.name))}" for f in fields(schedule))
     return f"{name}({', '.join(options)})"
 
 
 def parse_schedule(text: str) -> Any:
     """The schedule a text stands for; raises OptionError when it is not one."""
+    kind, options = parse_options(text)
+    try:
+        return kind(**options)
+    except TypeError:
+        missing = listed(sorted({f.name for f in fields(kind)} - set(options)))
+        raise OptionError(f"schedule '{text}' lacks {missing}") from None
+
+
+def parse_options(text: str) -> tuple[type, dict[str, Any]]:
+    """The kind of schedule that a text names and the options it gives; it may leave some out."""
     whole = _TEXT.fullmatch(text)
     if whole is None:
         raise OptionError(f"'{text}' is not a schedule", "write it as rows(lanes=16, unroll=4)")
@@ -52,11 +62,12 @@ def parse_schedule(text: str) -> Any:
                 f"its options are {listed(sorted(known))}",
             )
         options[option[1]] = _parse(option[2])
-    try:
-        return kind(**options)
-    except TypeError:
-        missing = listed(sorted(known - set(options)))
-        raise OptionError(f"schedule '{text}' lacks {missing}") from None
+    return kind, options
+
+
+def schedule_name(kind: type) -> str:
+    """What schedules of a type print as."""
+    return next(name for name, known in _SCHEDULES.items() if known is kind)
 
 
 def _print(value: Any) -> str:

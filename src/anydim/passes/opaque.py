@@ -16,6 +16,7 @@ from anydim.kernels.template import Template
 from anydim.lang.renaming import renamed as renamed_steps
 from anydim.lang.tree import Group, Tensor
 from anydim.passes.flow import fused_node, unused
+from anydim.passes.options import PLAIN, Options
 from anydim.passes.schedule import Alias, Schedule, Scheduled
 
 
@@ -25,13 +26,14 @@ class Opaque:
 
     machine: Machine
     templates: tuple[Template, ...]
+    options: Options = PLAIN
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
         (node,) = graph.nodes
         if node.operator != FUSED and operator(node.operator).routine is not None:
             return self._routine(graph, node)
         named = graph.replace(nodes=(_named(graph, node),))
-        return Schedule(self.machine, self.templates).run(named)
+        return Schedule(self.machine, self.templates, self.options).run(named)
 
     def _routine(self, graph: Graph, node: Node) -> tuple[Scheduled, ...]:
         record = operator(node.operator)

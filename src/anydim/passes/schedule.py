@@ -10,12 +10,16 @@ After: every value is an input, a constant, an alias of another value, or writte
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from anydim.base.errors import InternalError
+from anydim.base.errors import InternalError, OptionError
 from anydim.graph.nodes import Graph, Node
 from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.schedule import parse_options
 from anydim.kernels.template import Template
+from anydim.kernels.wishes import first_match, wished
 from anydim.lang.affine import rewrite
 from anydim.lang.inside import (
     checks,
@@ -28,9 +32,12 @@ from anydim.lang.inside import (
 from anydim.lang.printer import print_statement
 from anydim.lang.renaming import renamed as renamed_steps
 from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor
+from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.stepping import expressions_of, with_expressions
 from anydim.passes.views import is_reshape
 from anydim.sizes import Box, Size
+
+_CANONICAL = re.compile(r"\bt\d+\b")
 
 
 @dataclass(frozen=True)
@@ -81,9 +88,10 @@ class Schedule:
 
     machine: Machine
     templates: tuple[Template, ...]
+    options: Options = PLAIN
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
-        known: dict[tuple[Group, frozenset[str]], tuple[Launch, str]] = {}
+        known: dict[tuple[Group, frozenset[str], str], tuple[Launch, str]] = {}
         taken: set[str] = {*graph.inputs, *graph.constants, *graph.outputs}
         result: list[Scheduled | Alias] = []
         for node in graph.nodes:
@@ -94,22 +102,62 @@ class Schedule:
                 continue
             group, values, found = canonical(node.group)
             constants = frozenset(n for n, value in values.items() if value in graph.constants)
-            key = (group, constants)
+            wish = self.options.wish(node.outputs)
+            key = (group, constants, "" if wish is None else wish[1])
             if key not in known:
-                known[key] = self._launch(group, graph.box, constants, node)
+                known[key] = self._launch(group, graph.box, constants, node, wish, values)
             launch, template = known[key]
+            if group.steps:
+                launch = replace(launch, reason=_named(launch.reason, values))
             result.append(Scheduled(launch, values, template, node.source, group, found))
         return tuple(result)
 
     def _launch(
-        self, group: Group, box: Box, constants: frozenset[str], node: Node
-    ) -> tuple[Launch, str]:
-        for template in self.templates:
-            schedule = template.match(group, box, self.machine, constants)
-            if schedule is not None:
-                return template.lower(group, schedule, box, self.machine, constants), template.name
-        dump = "\n".join(map(print_statement, group.statements))
-        raise InternalError(f"no template takes {node.where()}\n{dump}")
+        self, group: Group, box: Box, constants: frozenset[str], node: Node,
+        wish: tuple[str, str] | None, values: Mapping[str, str],
+    ) -> tuple[Launch, str]:  # fmt: skip
+        chosen = first_match(self.templates, group, box, self.machine, constants)
+        if chosen is None:
+            dump = "\n".join(map(print_statement, group.statements))
+            raise InternalError(f"no template takes {node.where()}\n{dump}")
+        template, schedule = chosen
+        if wish is None or (wish[0] == WHOLE and parse_options(wish[1])[0] != template.schedule):
+            return template.lower(group, schedule, box, self.machine, constants), template.name
+        try:
+            template, schedule = wished(
+                wish[1], self.templates, group, box, self.machine, constants
+            )
+            return template.lower(group, schedule, box, self.machine, constants), template.name
+        except OptionError as error:
+            where = f"options of {node.source or node.where()}, {wish[1]}"
+            problem, hint = (_named(text, values) for text in (error.problem, error.hint))
+            raise OptionError(f"{where}: {problem}", hint) from None
+
+
+def unmet(options: Options, scheduled: Iterable[Scheduled | Alias]) -> None:
+    """Raise OptionError for a schedule that no kernel has."""
+    launches = [item for item in scheduled if isinstance(item, Scheduled)]
+    met: set[str] = set()
+    for item in launches:
+        wish = options.wish(item.writes)
+        if wish is not None and wish[0] != WHOLE:
+            met.add(wish[0])
+        elif wish is not None and _kind(wish[1]) == _kind(item.launch.schedule):
+            met.add(WHOLE)
+    for name, text in options.schedules.items():
+        if name not in met:
+            made = "; ".join(f"{', '.join(i.writes)}: {i.launch.schedule}" for i in launches)
+            what = f"makes '{name}'" if name else "is of that kind"
+            raise OptionError(f"options ask for {text}, but no kernel {what}", f"there is {made}")
+
+
+def _kind(schedule: str) -> str:
+    return schedule.partition("(")[0].strip()
+
+
+def _named(text: str, values: Mapping[str, str]) -> str:
+    """Words about a canonical group with the names of the values."""
+    return _CANONICAL.sub(lambda found: values.get(found[0], found[0]), text)
 
 
 def _alias(node: Node, graph: Graph, taken: set[str]) -> Alias | None:

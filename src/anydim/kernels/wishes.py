@@ -1,0 +1,131 @@
+"""Schedules that a user asks for: which values are right, and how they change a proposal.
+
+A text may name a few options only, `contraction(rows=6)`; the others stay as proposed. Every option
+has a row in `RULES` that says what it may be; an option without a row is the template's own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed
+from anydim.kernels.launch import Machine
+from anydim.kernels.schedule import parse_options, print_schedule, schedule_name
+from anydim.kernels.template import Template
+from anydim.lang.tree import Group
+from anydim.sizes import Box
+
+Rule = tuple[Callable[[Any, Any], bool], str]  # (value, proposal's schedule) -> right; in words
+
+
+def _whole(value: Any, low: int, high: int) -> bool:
+    return type(value) is int and low <= value <= high
+
+
+def _between(low: int, high: int) -> Rule:
+    return lambda value, _: _whole(value, low, high), f"a whole number from {low} to {high}"
+
+
+def _power(high: int) -> Rule:
+    def right(value: Any, _: Any) -> bool:
+        return _whole(value, 1, high) and value & (value - 1) == 0
+
+    return right, f"a power of two up to {high}"
+
+
+def _multiple(of: int, low: int, high: int) -> Rule:
+    def right(value: Any, _: Any) -> bool:
+        return _whole(value, low, high) and value % of == 0
+
+    return right, f"a multiple of {of} from {low} to {high}"
+
+
+_FLAG: Rule = (lambda value, _: isinstance(value, bool), "true or false")
+_WORD: Rule = (lambda value, _: isinstance(value, str), "the name of an axis or a loop, or none")
+_MEGABYTES = _between(1, 1 << 30)
+
+RULES: dict[str, dict[str, Rule]] = {
+    "pointwise": {"lanes": _power(64), "unroll": _power(16)},
+    "rows": {"lanes": _power(64), "unroll": _power(16), "across": _FLAG},
+    "nest": {
+        "lanes": _power(64), "unroll": _power(16), "parallel": _WORD, "block": _between(0, 1 << 30),
+    },
+    "contraction": {
+        "rows": _between(1, 16), "vectors": _between(1, 6), "lanes": _power(32),
+        "unroll": _power(8), "block_k": _multiple(8, 8, 1 << 20),
+        "chunk_k": _multiple(8, 8, 1 << 20), "chunk_tiles": _between(2, 16),
+        "long_k": _multiple(8, 0, 1 << 20), "block_rows_bytes": _MEGABYTES,
+        "block_columns_bytes": _MEGABYTES,
+    },
+    "attention": {
+        "query_block": (
+            lambda value, at: _whole(value, at.rows, 1 << 20) and value % at.rows == 0,
+            "a multiple of the rows of a tile",
+        ),
+        "key_block": (
+            lambda value, at: _whole(value, at.lanes, 4096) and value % at.lanes == 0,
+            "a multiple of the lanes up to 4096",
+        ),
+        "copies": _FLAG,
+    },
+}  # fmt: skip
+
+
+def wished(
+    text: str,
+    templates: Sequence[Template],
+    group: Group,
+    box: Box,
+    machine: Machine,
+    constants: frozenset[str],
+) -> tuple[Template, Any]:
+    """The template that a text names, and its proposal for a group as the text changes it.
+
+    Raises OptionError for a template that does not take the group, or a value that is not right.
+    """
+    kind, options = parse_options(text)
+    template = next(t for t in templates if t.schedule is kind)
+    proposal = template.match(group, box, machine, constants)
+    if proposal is None:
+        chosen = first_match(templates, group, box, machine, constants)
+        taken = "no template" if chosen is None else f"'{chosen[0].name}'"
+        raise OptionError(
+            f"'{template.name}' does not take this computation",
+            f"{taken} does: {print_schedule(chosen[1])}" if chosen else "",
+        )
+    for name, value in options.items():
+        _check(schedule_name(kind), name, value, proposal)
+    return template, replace(proposal, **options)
+
+
+def first_match(
+    templates: Sequence[Template],
+    group: Group,
+    box: Box,
+    machine: Machine,
+    constants: frozenset[str],
+) -> tuple[Template, Any] | None:
+    """The first template that takes a group, with its proposal."""
+    for template in templates:
+        schedule = template.match(group, box, machine, constants)
+        if schedule is not None:
+            return template, schedule
+    return None
+
+
+def _check(kind: str, name: str, value: Any, proposal: Any) -> None:
+    if value == getattr(proposal, name):
+        return
+    rules = RULES.get(kind, {})
+    if name not in rules:
+        known = [f.name for f in fields(proposal) if f.name in rules]
+        raise OptionError(
+            f"option '{name}' of '{kind}' follows from the computation and the machine",
+            f"what can be chosen: {listed(known)}",
+        )
+    right, words = rules[name]
+    if not right(value, proposal):
+        raise OptionError(f"option '{name}' of '{kind}' is {value}, expected {words}")

@@ -1,0 +1,103 @@
+"""What a user asks for of a program's kernels, as text or in Python.
+
+    matmul: contraction(rows=6, vectors=2)     the kernel of matmul
+    softmax.y: rows(lanes=8)                   the kernel that makes its result y
+    softmax: fuse=false                        a kernel for each statement
+
+A line that starts with `#` is a remark. A schedule may name some of its options only; `print` of
+the options of a function shows all of them, in this form. They hold at all sizes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.base.frozen import FrozenMapping
+from anydim.base.text import listed, suggestion
+from anydim.kernels.schedule import parse_options, print_schedule
+
+_LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:#.*)?")
+_FUSE = re.compile(r"fuse\s*=\s*(true|false)")
+WHOLE = ""  # the key of what holds for every kernel of a function
+
+
+@dataclass(frozen=True)
+class Options:
+    """Schedules by the name of a result (`WHOLE`: any), and whether statements share kernels."""
+
+    schedules: FrozenMapping[str, str] = field(default_factory=FrozenMapping)
+    fuse: bool = True
+
+    def wish(self, results: Iterable[str]) -> tuple[str, str] | None:
+        """The name and the text of the schedule for a kernel that makes these results."""
+        for result in results:
+            for name in (result, result.rsplit("/", 1)[-1]):
+                if name in self.schedules:
+                    return name, self.schedules[name]
+        return (WHOLE, self.schedules[WHOLE]) if WHOLE in self.schedules else None
+
+
+PLAIN = Options()  # nothing asked for
+
+
+def parse_texts(text: str) -> dict[str, Options]:
+    """Options by function, from lines; raises OptionError for a line that is none."""
+    found: dict[str, dict[str, Any]] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        whole = _LINE.fullmatch(line)
+        if whole is None:
+            raise OptionError(
+                f"options, line {number}: '{line.strip()}' is no option",
+                "write: function.result: schedule(option=value)",
+            )
+        function, result, wish = whole.groups()
+        fuse = _FUSE.fullmatch(wish)
+        own = found.setdefault(function, {})
+        if fuse is not None:
+            own["fuse"] = fuse[1] == "true"
+        else:
+            own[result or WHOLE] = wish
+    return {function: _options(own) for function, own in found.items()}
+
+
+def given_options(given: Any, functions: Iterable[str]) -> dict[str, Options]:
+    """Options by function, from a text or a mapping; raises OptionError for what is neither.
+
+    A mapping has for each function a schedule (a text or a record), or a mapping from results (and
+    the word 'fuse') to schedules.
+    """
+    known = list(functions)
+    if given is None:
+        return {}
+    if isinstance(given, str):
+        found = parse_texts(given)
+    elif isinstance(given, Mapping):
+        found = {name: _options(wish) for name, wish in given.items()}
+    else:
+        raise OptionError(f"options are a text or a mapping, not {type(given).__name__}")
+    for name in found:
+        if name not in known:
+            hint = suggestion(name, known) or f"there is {listed(known)}"
+            raise OptionError(f"options speak of '{name}', which is not defined", hint)
+    return found
+
+
+def _options(given: Any) -> Options:
+    if isinstance(given, Options):
+        return given
+    if not isinstance(given, Mapping):
+        given = {WHOLE: given}
+    rest = dict(given)
+    fuse = rest.pop("fuse", True)
+    if not isinstance(fuse, bool):
+        raise OptionError(f"option 'fuse' is {fuse!r}, expected true or false")
+    texts = {name: w if isinstance(w, str) else print_schedule(w) for name, w in rest.items()}
+    for text in texts.values():
+        parse_options(text)
+    return Options(FrozenMapping(texts), fuse)
