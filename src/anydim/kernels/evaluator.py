@@ -121,6 +121,10 @@ def _dot_bytes(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.nd
     return c + (left.astype(numpy.int32) * right).sum(1, dtype=numpy.int32)
 
 
+def _ones(a: numpy.ndarray) -> numpy.ndarray:
+    return numpy.array([value.bit_count() for value in a.tolist()], a.dtype)
+
+
 _OWN: dict[str, Callable[..., Any]] = {
     "dot_bytes": _dot_bytes,
     "pow": _power,
@@ -128,6 +132,8 @@ _OWN: dict[str, Callable[..., Any]] = {
     "fast_min": lambda a, b: numpy.where(a < b, a, b),
     "fast_max": lambda a, b: numpy.where(a > b, a, b),
     "isinf": lambda a: numpy.isinf(a) if a.dtype.kind == "f" else numpy.zeros(len(a), bool),
+    "ones": _ones,
+    "trailing_zeros": lambda a: _ones(~a & (a - a.dtype.type(1))),
 }
 _NARROW = (float16.numpy, bfloat16.numpy)
 _PLAIN: dict[str, Callable[[int, int], Any]] = {
@@ -247,7 +253,10 @@ class _Frame:
         return self._made(node.type, convert(array, node.type.dtype))
 
     def _bitcast(self, node: ir.Bitcast) -> Any:
-        return self._made(node.type, self._array(node.argument).view(node.type.dtype.numpy))
+        array = self._array(node.argument)
+        if array.dtype == bool:
+            array = numpy.packbits(array, bitorder="little")
+        return self._made(node.type, array.view(node.type.dtype.numpy))
 
     def _splat(self, node: ir.Splat) -> Any:
         return self._made(node.type, numpy.repeat(self._array(node.argument), node.type.lanes))

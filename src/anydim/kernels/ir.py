@@ -1,12 +1,13 @@
 """Loop IR: what a kernel is made of, whole on one screen. A target renders it, nothing else.
 
 Expressions have a `Type` (element type and vector lanes; lanes 1 is a scalar). Functions named in
-`Op` are those of `lang/functions.py` plus 'fma', 'fast_min', 'fast_max' (which may lose a NaN) and
+`Op` are those of `lang/functions.py` plus 'fma', 'fast_min', 'fast_max' (which may lose a NaN),
 'dot_bytes' (of int32 a, b, c: c plus the products of a's four bytes, unsigned, and b's, signed),
-applied lane by lane. Integers that address memory are int64 scalars. Buffers are pointer
-parameters, `Stack` arrays or `scratch`; offsets count elements of the type that is loaded or
-stored, those of `Address` elements of the buffer. Names are unique within a function. A
-masked-off lane touches no memory.
+'ones' (how many bits are 1) and 'trailing_zeros' (bits of 0 below the lowest 1; all, of 0), the
+last two of unsigned integers, applied lane by lane. Integers that address memory are int64
+scalars. Buffers are pointer parameters, `Stack` arrays or `scratch`; offsets count elements of the
+type that is loaded or stored, those of `Address` elements of the buffer. Names are unique within a
+function. A masked-off lane touches no memory.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class Convert:
 
 @dataclass(frozen=True)
 class Bitcast:
-    """The same bits as another element type of equal width."""
+    """The same bits as another element type of equal width.
+
+    Flags are a bit each: those of 8, 16, 32 or 64 lanes are one unsigned integer, lane 0 lowest.
+    """
 
     type: Type
     argument: Value

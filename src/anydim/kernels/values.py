@@ -41,7 +41,8 @@ def _plain(value: int | float | bool, dtype: DType) -> bool:
 def operate(function: str, *arguments: ir.Value) -> ir.Value:
     """An Op with the type its function gives; all arguments alike in lanes and type."""
     last = arguments[-1].type
-    if function != "fma" and FUNCTIONS[function].result == "bool":
+    row = FUNCTIONS.get(function)
+    if row is not None and row.result == "bool":
         return ir.Op(ir.Type(boolean, last.lanes), function, arguments)
     return ir.Op(last, function, arguments)
 

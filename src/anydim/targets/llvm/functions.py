@@ -289,6 +289,10 @@ def _shift(v: Lanes, instruction: str, a: str, b: str) -> str:
     return v.select(fits, shifted, v.constant(0))
 
 
+def _trailing_zeros(v: Lanes, a: str) -> str:
+    return v.emitter.intrinsic(v.text, f"llvm.cttz.{_suffix(v)}", (v.text, a), ("i1", "false"))
+
+
 def _never(v: Lanes, a: str) -> str:
     return v.like(boolean).constant(False)
 
@@ -314,6 +318,8 @@ _INTEGER: dict[str, Rule] = {
     "shift_right": lambda v, a, b: _shift(v, "ashr" if _signed(v) else "lshr", a, b),
     "isnan": _never,
     "isinf": _never,
+    "ones": lambda v, a: v.intrinsic("ctpop", a),
+    "trailing_zeros": _trailing_zeros,
 }
 
 
