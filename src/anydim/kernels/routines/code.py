@@ -25,7 +25,7 @@ from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
-from anydim.kernels.routines.term import Like, Term, constant, iota
+from anydim.kernels.routines.term import Like, Term, apply, constant, iota
 from anydim.kernels.values import add
 from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify
 
@@ -216,6 +216,15 @@ class Code:
         with self._block() as body:
             yield
         self.emit(ir.If(last.condition, last.then, tuple(body)))
+
+    @contextmanager
+    def each(self, flags: Term) -> Iterator[Term]:
+        """A loop over the lanes of a vector of flags that hold, from the lowest on."""
+        rest = self.variable(flags.flags)
+        with self.loop(lambda: rest().differs(0)):
+            bits = rest()
+            rest.set(bits & (bits - 1))
+            yield self.let(apply("trailing_zeros", bits).as_(int64))
 
     def sweep(
         self, start: Like, stop: Term, lanes: int, body: Callable[[Term, Term | None], None]

@@ -19,14 +19,13 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.arguments import axis_of, expect_inputs
 from anydim.kernels.routines.code import Buffer, Code, Variable
-from anydim.kernels.routines.rows import LANES, Rows
-from anydim.kernels.routines.term import Term, constant, larger, smaller
+from anydim.kernels.routines.rows import Rows
+from anydim.kernels.routines.term import Term, smaller
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, minimum, product
 
 PARTS, PART = 64, 1 << 15  # of a tensor at most; elements of a part at least about
-BLOCK = 1024  # elements whose positions are gathered before they are written
-GROUP = 64  # elements that are passed over at once when all are zero
+GROUP = 64  # elements that are looked at together
 COPIES = 1 << 12  # elements that are copied by one parallel item
 
 
@@ -74,14 +73,13 @@ class Marks:
         x, found = code.input(self.operand, self.kind.dtype), code.output("found", int64)
         with code.range(code.start, code.stop) as part:
             low, high = self._stretch(code, part)
-            totals = code.variable(constant(0, int64, LANES))
+            total = code.variable(0)
 
             def add(i: Term, where: Term | None) -> None:
-                flags = x.load(i, LANES, where).differs(0)
-                totals.set(totals() + flags.as_(int64))
+                total.set(total() + x.load(i, GROUP, where).truth.flags.ones.as_(int64))
 
-            code.sweep(low, high, LANES, add)
-            found[part] = totals().combined("add")
+            code.sweep(low, high, GROUP, add)
+            found[part] = total()
         return self._launch(code, "elements that are not 0 are counted")
 
     # ---- writing -------------------------------------------------------------------------------
@@ -90,8 +88,8 @@ class Marks:
         """Row after row of each part: all indices but the last are the same within a row."""
         code = Code(f"{self.name}_write", self.machine, self.box)
         x, found = code.input(self.operand, self.kind.dtype), code.input("found", int64)
-        y, places = code.output(self.target, int64), code.stack(int64, BLOCK)
-        count, length = code.size(self.count), code.size(self.kind.shape[-1])
+        y, count = code.output(self.target, int64), code.size(self.count)
+        length, last_axis = code.size(self.kind.shape[-1]), self.kind.rank - 1
         with code.range(code.start, code.stop) as part:
             low, high = self._stretch(code, part)
             done = code.variable(0)
@@ -99,32 +97,26 @@ class Marks:
                 done += found[before]
             at = code.variable(low)
             with code.loop(lambda: at() < high):
-                row = code.let(at() // length)
+                row, before = code.let(at() // length), done()
                 first = code.let(at() - row * length)
                 last = code.let(smaller(length, first + high - at()))
-                with code.range(first, last, BLOCK) as begin:
-                    end = code.let(smaller(begin + BLOCK, last))
-                    some = _positions(code, x.part(row * length), begin, end, places)
-                    room = larger(constant(0), count - done())
-                    fitting = code.let(smaller(some, room))
-                    self._indices(code, y.part(done()), row, places, fitting)
-                    done += some
+                places = y.part(last_axis * count)
+                _positions(code, x.part(row * length), first, last, places, done, count)
+                self._outer_indices(code, y, row, before, smaller(done(), count))
                 at.set(at() + last - first)
             with code.when((part + 1).equals(code.size(self.parts))):
                 self._rest(code, y, done, count)
         return self._launch(code, "positions of elements that are not 0")
 
-    def _indices(self, code: Code, y: Buffer, row: Term, places: Buffer, some: Term) -> None:
-        """The indices of `some` positions of a row."""
-        count, rest = code.size(self.count), row
-        lanes = code.machine.lanes(int64)
-        with code.when(some > 0):
-            fill(code, y.part((self.kind.rank - 1) * count), some, places)
+    def _outer_indices(self, code: Code, y: Buffer, row: Term, low: Term, high: Term) -> None:
+        """The indices along all axes but the last, which are those of the row."""
+        lanes, rest = code.machine.lanes(int64), row
+        with code.when(low < high):
             for axis in reversed(range(self.kind.rank - 1)):
                 extent = code.size(self.kind.shape[axis])
-                own = code.let(rest % extent if axis else rest).spread(lanes)
+                own = code.let((rest % extent if axis else rest).spread(lanes))
                 rest = code.let(rest // extent)
-                fill(code, y.part(axis * count), some, code.let(own))
+                fill(code, y.part(code.size(axis * self.count) + low), code.let(high - low), own)
 
     def _rest(self, code: Code, y: Buffer, done: Variable, count: Term) -> None:
         """0 where there is no position: when `count` was too large."""
@@ -132,27 +124,17 @@ class Marks:
             y[axis * count + i] = 0
 
 
-def _positions(code: Code, x: Buffer, begin: Term, end: Term, places: Buffer) -> Term:
-    """The positions begin ... end at which x is not 0, and their number; groups of 0 are skipped.
+def _positions(
+    code: Code, x: Buffer, low: Term, high: Term, y: Buffer, done: Variable, count: Term
+) -> None:
+    """Append the positions low ... high at which x is not 0 to the `done` ones, up to `count`."""
 
-    Every position is written; one that does not count is written over.
-    """
-    some = code.variable(0)
+    def append(i: Term, where: Term | None) -> None:
+        with code.each(x.load(i, GROUP, where).truth) as lane:
+            y.store(done(), i + lane, done() < count)
+            done.set(done() + 1)
 
-    def one(i: Term) -> None:
-        places[some()] = i
-        some.set(some() + x[i].differs(0).as_(int64))
-
-    whole = code.let(begin + (end - begin & -GROUP))
-    with (
-        code.range(begin, whole, GROUP) as group,
-        code.when(x.load(group, GROUP).differs(0).any),
-        code.range(0, GROUP) as i,
-    ):
-        one(code.let(group + i))
-    with code.range(whole, end) as i:
-        one(i)
-    return some()
+    code.sweep(low, high, GROUP, append)
 
 
 def fill(code: Code, y: Buffer, count: Term, values: Buffer | Term) -> None:

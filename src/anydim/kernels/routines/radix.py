@@ -1,7 +1,7 @@
 """Sorting keys together with indices: stable, in time linear in their number.
 
 Least significant digit first, a byte at a time (D. Knuth, The Art of Computer Programming 3,
-5.2.5). A digit that is the same in all keys costs nothing. Few keys are sorted by insertion.
+5.2.5). A digit that is the same in all keys costs nothing. Of few keys, each is compared with all.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.kernels.routines.code import Buffer, Code, Variable
-from anydim.kernels.routines.term import Like, Term, constant
+from anydim.kernels.routines.term import Like, Term, constant, iota
 from anydim.sizes import Size
 
 DIGIT = 8  # bits
 VALUES = 1 << DIGIT  # of a digit
-FEW = 32  # keys that insertion sorts faster
+FEW = 64  # keys that are sorted faster by comparing each with all
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ def sort(code: Code, pairs: Pairs, count: Term) -> Term:
     """
     begin = code.variable(0)
     with code.when(count <= FEW):
-        sort_by_insertion(code, pairs, count)
+        _sort_by_ranks(code, pairs, count)
+        begin.set(count)
     with code.otherwise():
         _count_digits(code, pairs, count)
         for number in range(digits(pairs.keys.dtype)):
@@ -83,10 +84,25 @@ def sort(code: Code, pairs: Pairs, count: Term) -> Term:
     return begin()
 
 
-def sort_by_insertion(code: Code, pairs: Pairs, count: Term) -> None:
-    """Sort the first `count` pairs in place."""
-    with code.range(1, count) as i:
-        insert(code, pairs, i, pairs.keys[i], pairs.indices[i])
+def _sort_by_ranks(code: Code, pairs: Pairs, count: Term) -> None:
+    """The place of a key is how many are smaller, or equal and before it; no branch depends on it.
+
+    The sorted pairs begin at `count`.
+    """
+    lanes = max(8, code.machine.lanes(pairs.keys.dtype))
+    number = iota(lanes)
+
+    def rank(i: Term, where: Term | None) -> None:
+        keys, ranks = pairs.keys.load(i, lanes, where), code.variable(constant(0, uint32, lanes))
+        with code.range(0, count) as j:
+            other = pairs.keys[j].spread(lanes)
+            before = number > code.let(j - i)
+            ranks += ((other < keys) | (before & (other <= keys))).as_(uint32)
+        pairs.counts.store(i, ranks(), where)
+
+    code.sweep(0, count, lanes, rank)
+    with code.range(0, count) as i:
+        pairs.move(i, count + pairs.counts[i].as_(int64))
 
 
 def insert(code: Code, pairs: Pairs, end: Term, key: Term, index: Term) -> None:

@@ -13,7 +13,7 @@ from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, Truth, product, prove
 
 MOST = (1 << 32) - 1  # elements of a row: their indices are uint32
-LANES = 16  # of vectors that have an index for each lane
+FEWEST, LANES = 8, 16  # lanes of vectors that have an index for each lane
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Rows:
 
 def lanes_of(code: Code, dtype: DType) -> int:
     """Lanes of vectors that are handled together with their indices."""
-    return min(LANES, code.machine.lanes(dtype))
+    return max(FEWEST, min(LANES, code.machine.lanes(dtype)))
 
 
 def fill_pairs(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Union
 
-from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.dtypes import DTYPES, DType, boolean, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.values import convert, number, operate, splat
@@ -135,6 +135,21 @@ class Term:
     def any(self) -> Term:
         """Whether a flag holds in some lane."""
         return self if self.lanes == 1 else self.combined("max")
+
+    @property
+    def flags(self) -> Term:
+        """8, 16, 32 or 64 flags as the bits of an unsigned integer."""
+        return Term(ir.Bitcast(ir.Type(DTYPES[f"uint{self.lanes}"]), self.value))
+
+    @property
+    def ones(self) -> Term:
+        """How many bits are 1."""
+        return apply("ones", self)
+
+    @property
+    def truth(self) -> Term:
+        """Whether it is not 0; NaN is not."""
+        return self if self.dtype == boolean else self.differs(0)
 
 
 def apply(function: str, *arguments: Term) -> Term:

@@ -1,6 +1,6 @@
 """The k largest or smallest elements along an axis, in order, with their places.
 
-A row is read once: vectors of elements are compared with the worst element kept so far, and only
+A row is read once: blocks of elements are compared with the worst element kept so far, and only
 what may be better is looked at. A small k is kept in order by insertion. For a large one, what is
 better gathers in a buffer that is sorted when it is full; then the best k of it stay. Either takes
 time linear in the row. Few long rows are cut into parts, and the best of the parts sorted.
@@ -10,8 +10,7 @@ NaN is the largest, as in numpy's order; of equal elements the first is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy
@@ -25,7 +24,7 @@ from anydim.kernels.routines.code import Buffer, Code, Variable
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.parallel_sort import MANY
 from anydim.kernels.routines.radix import Pairs, insert
-from anydim.kernels.routines.rows import Rows, fill_pairs, fitting, lanes_of
+from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.sort import order
 from anydim.kernels.routines.term import Term, constant, smaller
 from anydim.lang.tree import Tensor, TensorType
@@ -33,8 +32,8 @@ from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, simplify
 
 SMALL = 24  # elements that are kept in order by insertion
 EXTRA = 256  # places of the buffer beyond 2 k
-VECTORS = 4  # that are compared at once
-PARTS, PART = 16, 1 << 15  # of a long row at most; elements of a part at least
+BLOCK = 64  # elements that are compared at once
+PARTS, PART = 16, 1 << 17  # of a long row at most; elements of a part at least
 
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
@@ -183,8 +182,7 @@ class _Best:
         self.code = code
         self.top = top
         self.k = code.size(top.k)
-        self.lanes = lanes_of(code, top.dtype)
-        self.pairs = Pairs.scratch(code, key_type(top.dtype), room + VECTORS * self.lanes)
+        self.pairs = Pairs.scratch(code, key_type(top.dtype), room + BLOCK)
         self.room = code.size(top.room)
         self.copy = None
         if not top.rows.contiguous:
@@ -223,8 +221,8 @@ class _Best:
         return self.code.let(order_key(x[i], self.top.largest))
 
     def _promising(self, x: Buffer, i: Term) -> Term:
-        """Whether some element of a vector may be better than the worst that is kept."""
-        elements, worst = x.load(i, self.lanes), self.worst()
+        """Which elements of a block may be better than the worst that is kept."""
+        elements, worst = x.load(i, BLOCK), self.worst()
         return ~(elements <= worst if self.top.largest else elements >= worst)
 
     # ---- a small k -----------------------------------------------------------------------------
@@ -242,25 +240,11 @@ class _Best:
                 insert(code, pairs, code.let(self.k - 1), key, i.as_(uint32))
                 self._set_worst(x)
 
-        block = VECTORS * self.lanes
-        whole = code.let(full + (high - full & -block))
-        with code.range(full, whole, block) as i, self._promising_vectors(x, i) as j:
-            end = j + self.lanes
-            with code.range(j, end) as e:
-                consider(e)
+        whole = code.let(full + (high - full & -BLOCK))
+        with code.range(full, whole, BLOCK) as i, code.each(self._promising(x, i)) as lane:
+            consider(code.let(i + lane))
         with code.range(whole, high) as e:
             consider(e)
-
-    @contextmanager
-    def _promising_vectors(self, x: Buffer, i: Term) -> Iterator[Term]:
-        """The vectors of a block that hold something promising, by their first element."""
-        code, found = self.code, self._promising(x, i)
-        for number in range(1, VECTORS):
-            found = found | self._promising(x, i + number * self.lanes)
-        end = i + VECTORS * self.lanes
-        with code.when(found.any), code.range(i, end, self.lanes) as j:  # noqa: SIM117
-            with code.when(self._promising(x, j).any):
-                yield j
 
     def _set_worst(self, x: Buffer) -> None:
         """What an element must beat from now on: the last of the k kept."""
@@ -289,22 +273,20 @@ class _Best:
 
     def _scan(self, x: Buffer, high: Term, count: Variable, following: Variable) -> None:
         """Append what is better, until the buffer is full or the row ends."""
-        code, block = self.code, VECTORS * self.lanes
-        room = self.room
+        code, room = self.code, self.room
         with code.loop(lambda: (following() < high) & (count() <= room)):
             i = following()
-            with code.when(i + block <= high), self._promising_vectors(x, i) as j:
-                self._append(x, j, j + self.lanes, count)
-            with code.otherwise():
-                self._append(x, i, high, count)
-            following.set(i + block)
+            with code.when(i + BLOCK <= high), code.each(self._promising(x, i)) as lane:
+                self._append(x, code.let(i + lane), count)
+            with code.otherwise(), code.range(i, high) as e:
+                self._append(x, e, count)
+            following.set(i + BLOCK)
 
-    def _append(self, x: Buffer, low: Term, high: Term, count: Variable) -> None:
-        """Every element is written; those that are not better are written over."""
-        with self.code.range(low, high) as i:
-            key = self._key(x, i)
-            self.pairs.put(count(), key, i.as_(uint32))
-            count += (key < self.worst_key()).as_(int64)
+    def _append(self, x: Buffer, i: Term, count: Variable) -> None:
+        """Every element is written; one that is not better is written over."""
+        key = self._key(x, i)
+        self.pairs.put(count(), key, i.as_(uint32))
+        count += (key < self.worst_key()).as_(int64)
 
 
 TOP_K = Routine(infer, evaluate, lower, guards)
