@@ -81,7 +81,7 @@ def match_contraction(
         chunk_tiles=3,
         long_k=_long_k(form, machine, tile),
         block_rows_bytes=machine.l2_bytes * 3 // 8,
-        block_columns_bytes=machine.l2_bytes // 32,
+        block_columns_bytes=machine.l2_bytes // 8,
         packed=form.b in constants or form.in_panels,
     )
 

@@ -12,7 +12,7 @@ from anydim.graph.nodes import Graph, Node
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.lang.affine import rewrite
-from anydim.lang.tree import Expr, Group, Read, Statement
+from anydim.lang.tree import Expr, Group, Index, Read, Statement
 from anydim.passes.flow import Line, fused_node, group_of, inputs_of
 from anydim.passes.spaces import loop_names, rename_axes
 from anydim.passes.views import is_view
@@ -90,7 +90,7 @@ class Clusters:
         statement = self.lines[number].statement
         if self.owner[number] != number or len(self.members[number]) > 1:
             return
-        if is_view(statement, self.graph.types):
+        if is_view(statement, self.graph.types) and not self._second(statement):
             return
         made = [self.writer[name] for name in inputs_of(statement) if name in self.writer]
         for cluster in sorted({self.owner[writer] for writer in made}, reverse=True):
@@ -99,7 +99,36 @@ class Clusters:
                 continue
             if self.template(joined) is not None:
                 self.merge(joined)
+                self._absorb(made, number)
                 return
+
+    def _absorb(self, made: Sequence[int], number: int) -> None:
+        """Let the other clusters that it reads from join it, where all are element work."""
+        for cluster in sorted({self.owner[writer] for writer in made}, reverse=True):
+            own, members = self.members[self.owner[number]], self.members[cluster]
+            joined = sorted({*own, *members})
+            if cluster == self.owner[number] or self._is_copy(cluster):
+                continue
+            if any(self.lines[n].statement.reduced for n in joined):
+                continue
+            if not self._cyclic(joined) and self.template(joined) is not None:
+                self.merge(joined)
+
+    def _second(self, statement: Statement) -> bool:
+        """Whether a value is a result already and this copy another: its kernel writes both."""
+        source = self._copied(statement)
+        if source not in self.writer:
+            return False
+        first = min(n for n in self.users[source] if self._copied(self.lines[n].statement))
+        return source in self.graph.outputs or self.lines[first].target != statement.target
+
+    def _copied(self, statement: Statement) -> str:
+        """The value of which a statement makes a result as it is; '' for other statements."""
+        body = statement.body
+        if statement.target not in self.graph.outputs or not isinstance(body, Read) or body.flat:
+            return ""
+        names = [index.name for index in body.indices if isinstance(index, Index)]
+        return body.tensor if names == [axis.name for axis in statement.axes] else ""
 
     def merge(self, numbers: Sequence[int]) -> None:
         """Make these statements one cluster."""
