@@ -19,6 +19,7 @@ from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import Loop, Sizes
+from anydim.passes.copies import without_copies
 from anydim.passes.flow import with_nodes
 from anydim.program.binding import told
 from anydim.runtime.signature import TensorSpec
@@ -85,6 +86,7 @@ class _Work:
     prepare: Callable[[Graph], Graph]
     cuts: list[Cut] = field(default_factory=list)
     numbers: dict[tuple[Graph, frozenset[str]], int] = field(default_factory=dict)
+    depth: int = 0
 
     def cut(self, graph: Graph, around: Mapping[str, Dim]) -> int:
         """The number of a graph where the dims `around` it are known."""
@@ -92,19 +94,23 @@ class _Work:
         given = {name: dim for name, dim in around.items() if name in spoken}
         key = (graph, frozenset(given))
         if key not in self.numbers:
-            made = self._cut(graph, given)
+            made = self._cut(graph, given, outermost=not self.depth)
             self.numbers[key] = len(self.cuts)
             self.cuts.append(made)
         return self.numbers[key]
 
-    def _cut(self, graph: Graph, given: Mapping[str, Dim]) -> Cut:
+    def _cut(self, graph: Graph, given: Mapping[str, Dim], outermost: bool) -> Cut:
         graph = self.prepare(graph).pruned()
+        if not outermost or any(map(_Kinds(graph).alone, graph.nodes)):
+            graph = without_copies(graph, outermost)
         own = set(graph.box.names)
         inside = graph.replace(
             box=graph.box.also(*(dim for name, dim in given.items() if name not in own))
         )
-        order = _Order(inside, frozenset(given))
-        return Cut(inside, frozenset(given), tuple(self._steps(inside, order)))
+        self.depth += 1
+        steps = tuple(self._steps(inside, _Order(inside, frozenset(given))))
+        self.depth -= 1
+        return Cut(inside, frozenset(given), steps)
 
     def _steps(self, graph: Graph, order: _Order) -> Iterable[Part | Held]:
         for nodes in order.runs():

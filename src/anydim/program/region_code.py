@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from anydim.base.errors import GraphError
 from anydim.program.arithmetic import LARGEST, Arithmetic, Lines, Term
 from anydim.program.binding import told
 from anydim.program.entry import Entry, negation, verdict
@@ -32,11 +33,17 @@ def function_name(program: RegionProgram, number: int) -> str:
 class _Dims(dict[str, Term]):
     """Operands of dims, loaded when first asked for."""
 
-    def __init__(self, lines: Lines, words: Mapping[str, int], box: Box) -> None:
+    def __init__(self, lines: Lines, words: Mapping[str, int], signature: Signature) -> None:
         super().__init__()
-        self.lines, self.words, self.box = lines, words, box
+        self.lines, self.words = lines, words
+        self.where, self.box = signature.name, signature.box
 
     def __missing__(self, name: str) -> Term:
+        if name not in self.words:
+            raise GraphError(
+                f"{self.where}: no input tells the size of dim '{name}'",
+                "some input needs an axis whose size is that dim, or linear in it",
+            )
         value = self.lines.load_word("%block", self.words[name])
         self[name] = Term(value, self.box.dim(name).range)
         return self[name]
@@ -111,7 +118,7 @@ class Code:
     def arithmetic(self, dims: Mapping[str, Term] | None = None) -> Arithmetic:
         """Sizes over the dims that are known; for use where the next label does not end it."""
         known = {dim: self.places.dims[dim] for dim in self.known}
-        found = _Dims(self.lines, known, self.region.signature.box)
+        found = _Dims(self.lines, known, self.region.signature)
         found.update(dims or {})
         return Arithmetic(self.lines, found)
 

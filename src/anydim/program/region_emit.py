@@ -154,8 +154,9 @@ def _bind(code: Code, number: int, step: SegmentStep, bind: str) -> None:
     first = place.base + place.layout.first_dim
     used = [dim for dim in names if dim in needed_dims(program)]
     changed = lines.let(f"icmp eq i64 {code.load(place.bound)}, 0")
+    dims = code.arithmetic().symbols
     for dim in used:
-        now, before = code.load(code.places.dims[dim]), code.load(first + names.index(dim))
+        now, before = dims[dim].name, code.load(first + names.index(dim))
         differs = lines.let(f"icmp ne i64 {now}, {before}")
         changed = lines.let(f"or i1 {changed}, {differs}")
     again, ready = code.label("bind"), code.label("bound")
