@@ -55,21 +55,30 @@ sane:
   %first.at = getelementptr ptr, ptr %bins, i64 %bin
   br label %look
 look:
-  %link = phi ptr [ %first.at, %sane ], [ %next.at, %other ]
-  %tries = phi i64 [ 8, %sane ], [ %fewer, %other ]
+  %link = phi ptr [ %first.at, %sane ], [ %next.at, %other ], [ %second.at, %larger ]
+  %tries = phi i64 [ 8, %sane ], [ %fewer, %other ], [ 8, %larger ]
+  %last = phi i1 [ false, %sane ], [ %last, %other ], [ true, %larger ]
   %kept = load ptr, ptr %link, align 8
   %nothing = icmp eq ptr %kept, null
-  br i1 %nothing, label %miss, label %fits
+  br i1 %nothing, label %ended, label %fits
+ended:
+  br i1 %last, label %miss, label %larger
+larger:
+  %second.at = getelementptr ptr, ptr %first.at, i64 1
+  br label %look
 fits:
   %has.at = getelementptr i64, ptr %kept, i64 #BYTES
   %has = load i64, ptr %has.at, align 8
+  %twice = shl i64 %bytes, 1
   %enough = icmp uge i64 %has, %bytes
-  br i1 %enough, label %hit, label %other
+  %modest = icmp ule i64 %has, %twice
+  %good = and i1 %enough, %modest
+  br i1 %good, label %hit, label %other
 other:
   %next.at = getelementptr i64, ptr %kept, i64 #NEXT
   %fewer = sub i64 %tries, 1
   %tired = icmp eq i64 %fewer, 0
-  br i1 %tired, label %miss, label %look
+  br i1 %tired, label %ended, label %look
 hit:
   %after.at = getelementptr i64, ptr %kept, i64 #NEXT
   %after = load ptr, ptr %after.at, align 8
