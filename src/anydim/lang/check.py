@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from anydim.base.errors import LanguageError
 from anydim.base.text import suggestion
+from anydim.lang.composed import COMPOSED
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.syntax import (
     FUNCTION_ALIASES,
@@ -327,9 +328,11 @@ def _check_call(call: Call, names: _Names) -> None:
     if function is not None and function.internal:
         function = None
     is_type = call.name in TYPE_NAMES or call.name in names.types
-    if function is None and not is_type:
+    composed = COMPOSED.get(call.name)
+    if function is None and composed is None and not is_type:
         raise _unknown(call, names)
-    arity = 1 if function is None else function.arity
+    row = function or composed
+    arity = 1 if row is None else row.arity
     if count != arity:
         plural = "" if arity == 1 else "s"
         problem = f"'{call.name}' takes {arity} argument{plural}, not {count}"
@@ -343,7 +346,7 @@ def _unknown(call: Call, names: _Names) -> LanguageError:
             f"give its result a name first: y = {call.name}(...)",
         )  # fmt: skip
     functions = (row.name for row in FUNCTIONS.values() if not row.internal)
-    known = (*names.tensors, *functions, *TYPE_NAMES)
+    known = (*names.tensors, *functions, *COMPOSED, *TYPE_NAMES)
     return names.error(
         call.position, f"there is no tensor or function '{call.name}'", suggestion(call.name, known)
     )

@@ -8,7 +8,7 @@ evaluated while the sizes are still symbols.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -40,7 +40,7 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
-from anydim.lang.turns import Turns, written
+from anydim.lang.turns import Compute, Turns, written
 from anydim.lang.typing import dtype_of, identity
 from anydim.runtime.positions import Position, outside_axis
 from anydim.sizes import Size, maximum, minimum
@@ -90,9 +90,13 @@ def evaluate(
 def runner(
     types: Mapping[str, TensorType], values: Mapping[str, Array],
     wide: numpy.dtype[Any] | None = None,
-) -> Callable[[Statement, Mapping[str, int]], Array]:  # fmt: skip
+) -> Compute:  # fmt: skip
     """What computes the whole target of a statement from `values`, for given sizes."""
-    return lambda statement, sizes: _Evaluator(statement, types, values, sizes, wide).run()
+
+    def compute(statement: Statement, sizes: Mapping[str, int], tensor: str = "") -> Array:
+        return _Evaluator(statement, types, values, sizes, wide, tensor=tensor).run()
+
+    return compute
 
 
 def filled(

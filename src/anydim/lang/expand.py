@@ -9,6 +9,7 @@ from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError, UserError
 from anydim.lang.affine import affine, rewrite, to_expr
 from anydim.lang.binding import Binding, fold_sizes, spread_axes
+from anydim.lang.composed import COMPOSED
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.ranges import proved
 from anydim.lang.syntax import (
@@ -39,6 +40,9 @@ from anydim.lang.tree import (
 )
 from anydim.sizes import Size, Truth, as_size, maximum, minimum, product, prove
 
+LARGEST = 20_000  # nodes of an expression
+DEPTH_WEIGHT = LARGEST // 120  # so that a depth of 120 is as much
+
 _COMPARISONS = {
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
     "greater_equal": ">=",
@@ -58,6 +62,8 @@ class Expander:
     indices: dict[str, int] = field(default_factory=dict)  # name -> first position
     positions: dict[Expr, int] = field(default_factory=dict)  # where each was first met
     trusted: set[tuple[str, int, Expr]] = field(default_factory=set)
+    extents: dict[int, tuple[int, int]] = field(default_factory=dict)  # by id, of those `kept`
+    kept: list[Expr] = field(default_factory=list)
 
     def error(self, term: Term, problem: str, hint: str = "") -> LanguageError:
         return self.binding.error(term.position, problem, hint)
@@ -110,7 +116,25 @@ class Expander:
         function = FUNCTION_ALIASES.get(term.name, term.name)
         if function in FUNCTIONS:
             return fold(function, [self.expand(a) for a in term.arguments], self.binding)
+        if function in COMPOSED:
+            expr = COMPOSED[function].make(*(self.expand(a) for a in term.arguments))
+            if max(self._extent(expr)) > LARGEST:
+                raise self.error(term, "the expression is too large", "give parts of it names")
+            return expr
         return Cast(self._dtype(term.name), self.expand(term.arguments[0]))
+
+    def _extent(self, expr: Expr) -> tuple[int, int]:
+        """How many nodes an expression has when it is written out, and the depth, weighted."""
+        if not isinstance(expr, (Apply, Cast)):
+            return 1, DEPTH_WEIGHT
+        known = self.extents.get(id(expr))
+        if known is None:
+            parts = expr.arguments if isinstance(expr, Apply) else (expr.argument,)
+            inner = [self._extent(part) for part in parts]
+            nodes, depth = sum(n for n, _ in inner), max(d for _, d in inner)
+            known = self.extents[id(expr)] = nodes + 1, depth + DEPTH_WEIGHT
+            self.kept.append(expr)
+        return known
 
     def _read(self, term: Call) -> Expr:
         shape = self.tensors[term.name].shape

@@ -6,8 +6,8 @@ the steps: loops, branches, whole statements and writes of parts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from anydim.lang import placing
 from anydim.lang.binding import Binding
@@ -21,6 +21,8 @@ from anydim.lang.shaping import shapes_of
 from anydim.lang.straight import straightened
 from anydim.lang.syntax import Assignment, Invoke
 from anydim.lang.tree import Axis, Group, Index, Read, Statement, Step, Tensor, TensorType
+from anydim.lang.turns import written
+from anydim.lang.typing import identity
 from anydim.lang.walker import Walker
 from anydim.lang.witness import early_read
 from anydim.lang.written import assumed, first_unwritten
@@ -52,7 +54,17 @@ def ordered(binding: Binding, types: tuple[TensorType, ...], instantiate: Instan
         steps=steps,
     )
     _check_written(group, maker, binding)
+    group = replace(group, steps=(*group.steps, *_empty_results(group)))
     return straightened(group, binding.box, calls.fresh)
+
+
+def _empty_results(group: Group) -> Iterator[Step]:
+    """Results without elements, when the loops that would write them have no turns at all."""
+    for tensor in group.outputs:
+        if tensor.name not in written(group.steps):
+            shape = tensor.type.shape
+            axes = tuple(Axis(f"{tensor.name}.{axis}", size) for axis, size in enumerate(shape))
+            yield Statement(tensor.name, axes, identity("add", tensor.type.dtype))
 
 
 def _check_written(group: Group, maker: Maker, binding: Binding) -> None:

@@ -30,7 +30,7 @@ from anydim.lang.tree import (
     TensorType,
     Write,
 )
-from anydim.lang.typing import TypeProblem, as_index, converted, identity
+from anydim.lang.typing import TypeProblem, as_index, converted, identity, typed
 from anydim.sizes import Size, Truth, prove
 
 
@@ -116,6 +116,7 @@ def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list
     assignment, target = work.assignment, work.assignment.target
     combine = assignment.combine
     try:
+        _check_kind(work, dtype)
         body = converted(work.body, work.tensors, dtype)
         places = tuple(as_index(place, work.tensors) for place in work.places)
         outside = _outside(work, places, dtype)
@@ -135,6 +136,15 @@ def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list
         return [*before, Statement(target, axes, body, combine, reduced)]
     fresh = assignment.initial and bool(combine)
     return [*before, Write(target, places, axes, body, combine, reduced, fresh)]
+
+
+def _check_kind(work: Work, dtype: DType) -> None:
+    """Raise TypeProblem for numbers that a parameter which is written cannot hold."""
+    _, natural = typed(work.body, work.tensors)
+    if natural.is_float and not dtype.is_float:
+        target = work.assignment.target
+        problem = f"'{target}' holds {dtype}, and this is {natural}"
+        raise TypeProblem(problem, f"convert it: {dtype}(...)")
 
 
 def _outside(work: Work, places: tuple[Expr, ...], dtype: DType) -> Expr:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from anydim.base.dtypes import float32
 from anydim.lang import placing, ranges
@@ -62,6 +63,8 @@ def _rank(role: Role, binding: Binding) -> int | None:
 @dataclass
 class Surveyor(Walker):
     """One round: what each statement covers and computes, as far as it is known."""
+
+    walks_all: ClassVar[bool] = True
 
     calls: Calls
     typed: set[str] = field(default_factory=set)  # tensors whose element type is known

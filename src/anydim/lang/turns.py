@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy
 
@@ -22,16 +22,20 @@ def written(steps: Sequence[Step]) -> set[str]:
     return {step.target for step in every(steps) if isinstance(step, (Statement, Write))}
 
 
+class Compute(Protocol):
+    """The whole target of a statement for some sizes; `tensor` is what its values are places in."""
+
+    def __call__(self, statement: Statement, sizes: Sizes, tensor: str = "") -> Array:
+        """The values."""
+
+
 @dataclass
 class Turns:
-    """Runs steps on `values`, which holds every tensor.
-
-    `compute` gives the whole target of a statement for these sizes.
-    """
+    """Runs steps on `values`, which holds every tensor."""
 
     types: Mapping[str, TensorType]
     values: MutableMapping[str, Array]
-    compute: Callable[[Statement, Sizes], Array]
+    compute: Compute
 
     def run(self, steps: Sequence[Step], sizes: Sizes) -> None:
         """Run steps in order."""
@@ -76,7 +80,8 @@ class Turns:
 
     def place(self, step: Write, axis: int, sizes: Sizes) -> Array:
         """Where each element goes along one dimension; raises InputError outside the target."""
-        found = self.compute(Statement(step.target, step.axes, step.place[axis]), sizes)
+        index = Statement(step.target, step.axes, step.place[axis])
+        found = self.compute(index, sizes, step.target)
         length = self.values[step.target].shape[axis]
         wrong = (found < 0) | (found >= length)
         if wrong.any():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from anydim.base.dtypes import boolean
 from anydim.lang.expand import Expander
@@ -15,7 +16,19 @@ from anydim.lang.ranges import is_known, proved
 from anydim.lang.roles import Role
 from anydim.lang.scope import Scope
 from anydim.lang.statement import type_error
-from anydim.lang.syntax import Assignment, Branch, Invoke, Item, Loop, Term
+from anydim.lang.syntax import (
+    Assignment,
+    Branch,
+    Call,
+    Count,
+    Dimension,
+    Invoke,
+    Item,
+    Loop,
+    Name,
+    Term,
+    walk,
+)
 from anydim.lang.tree import Branch as BranchStep
 from anydim.lang.tree import Expr, Literal, SizeTerm, Step, TensorType
 from anydim.lang.tree import Loop as LoopStep
@@ -27,7 +40,12 @@ LATEST_START = as_size(1 << 31)  # what a loop may start from when data says so
 
 @dataclass
 class Walker(ABC):
-    """`tensors` are those known so far; sizes not inferred yet have names of their own."""
+    """`tensors` are those known so far; sizes not inferred yet have names of their own.
+
+    `walks_all`: also what the sizes at hand leave out, so that types do not depend on them.
+    """
+
+    walks_all: ClassVar[bool] = False
 
     roles: dict[str, Role]
     tensors: dict[str, TensorType]
@@ -75,7 +93,7 @@ class Walker(ABC):
                 start = inside(start, LATEST_START)
             else:
                 stop = inside(stop, LATEST_START)
-        if high is not None and proved(high, "<=", low, scope.box):
+        if high is not None and proved(high, "<=", low, scope.box) and not self.walks_all:
             return []
         inner, variable, base = scope.entered(loop.variable, low, high)
         body = self.block(loop.body, inner)
@@ -109,12 +127,21 @@ class Walker(ABC):
             condition = converted(plain, self.tensors, boolean)
         except TypeProblem as problem:
             raise type_error(work, problem) from None
-        if isinstance(condition, Literal):
+        if isinstance(condition, Literal) and not (self.walks_all and by_sizes(branch, scope)):
             taken = branch.then if condition.value else branch.otherwise
             return list(self.block(taken, scope))
         then = self.block(branch.then, scope.within(plain, True))
         otherwise = self.block(branch.otherwise, scope.within(plain, False))
         return [BranchStep(condition, then, otherwise)] if then or otherwise else []
+
+
+def by_sizes(branch: Branch, scope: Scope) -> bool:
+    """Whether a condition speaks of more than constants and attributes."""
+    inner = walk(branch.condition)
+    names = {part.name for part in inner if isinstance(part, Name)}
+    return bool(names - scope.binding.attributes.keys()) or any(
+        isinstance(part, (Dimension, Count, Call)) for part in inner
+    )
 
 
 def _next(size: Size | None) -> Size | None:
