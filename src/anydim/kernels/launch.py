@@ -49,6 +49,39 @@ class Panels:
 
 
 @dataclass(frozen=True)
+class ProductPanels(Panels):
+    """Panels of a constant whose two axes `taps` are multiplied by a matrix first, on both sides.
+
+    Every pair of rows of `matrix` then makes a group: [groups..., pairs, ceil(n/width)][k][width].
+    """
+
+    taps: tuple[tuple[int, int], ...] = ()
+    matrix: tuple[tuple[float, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class BytesPanels:
+    """Packing of a constant factor of a product of bytes; see `bytes_layout.py`.
+
+    `batch`, `own` (rows or columns), `taps` and `k` give (size, stride) pairs as in `Panels`.
+    `width` columns make a panel; rows are panels of one. `flipped` bytes change by 128, after
+    which they are `unsigned` or not.
+    """
+
+    width: int
+    batch: tuple[tuple[int, int], ...]
+    own: tuple[tuple[int, int], ...]
+    taps: tuple[tuple[int, int], ...]
+    k: tuple[tuple[int, int], ...]
+    offset: int
+    flipped: bool
+    unsigned: bool
+
+
+Packing = Panels | BytesPanels
+
+
+@dataclass(frozen=True)
 class Argument:
     """An operand of a launch: the tensor's name in the group, and its packing when constant.
 
@@ -57,7 +90,7 @@ class Argument:
     """
 
     tensor: str
-    packing: Panels | None = None
+    packing: Packing | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from math import prod
 import numpy
 from numpy.lib.stride_tricks import as_strided
 
-from anydim.kernels.launch import Panels
+from anydim.base.dtypes import converted
+from anydim.kernels.launch import BytesPanels, Packing, Panels, ProductPanels
 
 ALIGNMENT = 64
 
@@ -18,7 +19,50 @@ def packed_shape(panels: Panels) -> tuple[int, int, int, int]:
     return groups, -(-n // panels.width), k, panels.width
 
 
-def pack(array: numpy.ndarray, panels: Panels) -> numpy.ndarray:
+def pack(array: numpy.ndarray, packing: Packing) -> numpy.ndarray:
+    """A constant as a kernel takes it, 64-byte aligned."""
+    if isinstance(packing, BytesPanels):
+        return _pack_bytes(array, packing)
+    if isinstance(packing, ProductPanels):
+        array, packing = _products(array, packing)
+    return _pack(array, packing)
+
+
+def _pack_bytes(array: numpy.ndarray, panels: BytesPanels) -> numpy.ndarray:
+    """[groups, panels, words + 1, width, 4]: words of four bytes along k, then their sums."""
+    parts = (panels.batch, panels.own, panels.taps, panels.k)
+    groups, own, taps, k = (prod(size for size, _ in part) for part in parts)
+    source = _strided(array, panels.offset, parts).reshape(groups, own, taps, k)
+    if panels.flipped:
+        source = source ^ numpy.uint8(128)
+    count, words = -(-own // panels.width), -(-k // 4)
+    shape = (groups, count, taps * words + 1, panels.width, 4)
+    result = _aligned(shape, numpy.dtype(numpy.uint8))
+    result[...] = 0
+    padded = numpy.zeros((groups, count * panels.width, taps, words * 4), numpy.uint8)
+    padded[:, :own, :, :k] = source
+    words_of = padded.reshape(groups, count, panels.width, taps * words, 4)
+    result[:, :, :-1] = words_of.transpose(0, 1, 3, 2, 4)
+    signed = padded if panels.unsigned else padded.view(numpy.int8)
+    sums = signed.sum((2, 3), dtype=numpy.int32).reshape(groups, count, panels.width, 1)
+    result[:, :, -1] = numpy.ascontiguousarray(sums).view(numpy.uint8)
+    return result.reshape(groups, count, -1)
+
+
+def _strided(
+    array: numpy.ndarray, offset: int, parts: tuple[tuple[tuple[int, int], ...], ...]
+) -> numpy.ndarray:
+    """The bytes of a constant along the axes of all parts; small types have theirs in full."""
+    wide = converted(array, numpy.dtype(numpy.int8 if array.dtype.name[0] == "i" else numpy.uint8))
+    flat = numpy.ascontiguousarray(wide).reshape(-1)[offset:].view(numpy.uint8)
+    shape = tuple(size for part in parts for size, _ in part)
+    strides = tuple(stride for part in parts for _, stride in part)
+    if not prod(shape):
+        return numpy.zeros(shape, numpy.uint8)
+    return as_strided(flat, shape, strides, writeable=False)
+
+
+def _pack(array: numpy.ndarray, panels: Panels) -> numpy.ndarray:
     """The constant in panels: [groups, ceil(n / width), k, width], zero padded, 64-byte aligned."""
     groups, count, k, width = packed_shape(panels)
     result = _aligned((groups, count, k, width), array.dtype)
@@ -38,6 +82,23 @@ def pack(array: numpy.ndarray, panels: Panels) -> numpy.ndarray:
         result[:, whole, :, : n % width] = source[:, :, whole * width :]
         result[:, whole, :, n % width :] = 0
     return result
+
+
+def _products(
+    array: numpy.ndarray, panels: ProductPanels
+) -> tuple[numpy.ndarray, Panels]:
+    """matrix x taps x matrix' for every k and n, computed in float64, and how to pack that."""
+    flat = numpy.ascontiguousarray(array).reshape(-1)[panels.offset :]
+    parts = (panels.batch, panels.taps, panels.k, panels.n)
+    groups, taps, k, n = (prod(size for size, _ in part) for part in parts)
+    shape = tuple(size for part in parts for size, _ in part)
+    strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
+    source = as_strided(flat, shape, strides, writeable=False).reshape(groups, taps, k * n)
+    matrix = numpy.array(panels.matrix)
+    made = numpy.kron(matrix, matrix) @ source.astype(numpy.float64)
+    pairs = groups * len(panels.matrix) ** 2
+    plain = Panels(panels.width, ((pairs, k * n),), ((k, n),), ((n, 1),))
+    return made.astype(array.dtype), plain
 
 
 def _parts(panels: Panels) -> tuple[tuple[tuple[int, int], ...], ...]:

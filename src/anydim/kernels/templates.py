@@ -6,13 +6,25 @@ group of one statement, whatever it computes.
 
 from __future__ import annotations
 
-from anydim.kernels import attention, contraction, convolution, nest, pointwise, rows, sliding
+from anydim.kernels import (
+    attention,
+    bytes_product,
+    contraction,
+    convolution,
+    nest,
+    pointwise,
+    rows,
+    sliding,
+    winograd,
+)
 from anydim.kernels.template import Template
 
 TEMPLATES: tuple[Template, ...] = (
     nest.TEMPLATE,
     attention.TEMPLATE,
+    winograd.TEMPLATE,
     convolution.TEMPLATE,
+    bytes_product.TEMPLATE,
     contraction.TEMPLATE,
     sliding.TEMPLATE,
     rows.TEMPLATE,

@@ -13,7 +13,7 @@ import numpy
 
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
-from anydim.kernels.launch import STATUS_TENSOR, Panels
+from anydim.kernels.launch import STATUS_TENSOR, Packing
 from anydim.kernels.packing import pack
 from anydim.lang.tree import TensorType
 from anydim.passes.memory import ArenaPlan, Lifetime, PlanMemory
@@ -101,7 +101,7 @@ class Assemble:
         )
 
     def _constant(
-        self, value: str, packing: Panels | None, graph: Graph,
+        self, value: str, packing: Packing | None, graph: Graph,
         constants: dict[str, numpy.ndarray],
     ) -> str:  # fmt: skip
         name = value if packing is None else f"{value}/{_short(packing)}"
@@ -114,9 +114,9 @@ class Packed:
     """Constants as programs take them, each once: contiguous, or packed for a kernel."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Constant, Panels | None], numpy.ndarray] = {}
+        self._known: dict[tuple[Constant, Packing | None], numpy.ndarray] = {}
 
-    def array(self, constant: Constant, packing: Panels | None) -> numpy.ndarray:
+    def array(self, constant: Constant, packing: Packing | None) -> numpy.ndarray:
         key = (constant, packing)
         if key not in self._known:
             array = numpy.ascontiguousarray(constant.array)
@@ -199,7 +199,7 @@ def _buffers(
     return buffers
 
 
-def _short(packing: Panels) -> str:
+def _short(packing: Packing) -> str:
     return f"panels{packing.width}/{abs(hash(packing)) % (1 << 32):08x}"
 
 

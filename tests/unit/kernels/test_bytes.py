@@ -1,0 +1,155 @@
+"""Products of bytes are exact at every size, whatever the signs, zeros, layouts and constants.
+
+The definitions' own meaning by numpy is the reference; integers agree bit by bit. The evaluator of
+the loop IR checks every access to memory.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import numpy
+import pytest
+
+from anydim.base.dtypes import DTYPES, DType, int4, int8, uint8
+from anydim.kernels.bytes_product import TEMPLATE
+from anydim.kernels.launch import Machine
+from anydim.lang.evaluate import evaluate
+from anydim.lang.instantiate import instantiate
+from anydim.lang.parser import parse
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Box, Dim, as_size
+from tests.unit.kernels.launching import Prepared
+
+BOX = Box.of(Dim("m", 0), Dim("k", 0), Dim("n", 0))
+HOST, AVX2, SSE = Machine(64, 32), Machine(32, 16), Machine(16, 16, 32 * 1024, 64 * 1024)
+MACHINES = pytest.mark.parametrize("machine", [HOST, AVX2, SSE], ids=["host", "avx2", "sse"])
+SIZES = ((0, 5, 3), (1, 0, 4), (1, 1, 1), (2, 3, 17), (7, 4, 48), (9, 66, 49), (70, 130, 101))
+
+MATMUL = """
+def product(A(M,K) a, B(K,N) b, A a_zero, B b_zero) -> (c) {
+  c(m,n) +=! (int(a(m,k)) - int(a_zero)) * (int(b(k,n)) - int(b_zero))
+}"""
+PLAIN = "def product(A(M,K) a, B(K,N) b) -> (c) { c(m,n) +=! int(a(m,k)) * int(b(k,n)) }"
+ROWS = """
+def product(A(M,K) a, B(K,N) b, A(M) a_zero, B(N) b_zero) -> (c) {
+  c(m,n) +=! (int(a(m,k)) - int(a_zero(m))) * (int(b(k,n)) - int(b_zero(n)))
+}"""
+TRANSPOSED = "def product(A(K,M) a, B(N,K) b) -> (c) { c(m,n) +=! int(a(k,m)) * int(b(n,k)) }"
+BATCH = """
+def product(A(M,3,K) a, B(M,K,N) b, B(M) b_zero) -> (c) {
+  c(p,i,n) +=! int(a(p,i,k)) * (int(b(p,k,n)) - int(b_zero(p)))
+}"""
+SCALED = """
+def product(A(M,K) a, B(K,N) b, A a_zero, float(N) scale, int(N) bias) -> (y) {
+  t(m,n) +=! (int(a(m,k)) - int(a_zero)) * int(b(k,n))
+  y(m,n) = cast<A>(int(min(max(round(float(t(m,n) + bias(n)) * scale(n)) + 3.0, 0.0), 99.0)))
+}"""
+WINDOWS = """
+def product(A(3,K,5) a, B(K,N) b, B zero) -> (c) {
+  c(i,n) +=! int(a(i,k,t)) * (int((b(k, n * 2 + t - 1) else zero)) - int(zero))
+    where n in 0:N, i in 0:3, k in 0:K, t in 0:5
+}"""
+SIGNS = list(itertools.product((uint8, int8), repeat=2))
+TEXTS = {
+    "plain": PLAIN, "zeros": MATMUL, "zeros of rows": ROWS, "transposed": TRANSPOSED,
+    "batch": BATCH, "scaled": SCALED, "windows": WINDOWS,
+}  # fmt: skip
+
+
+def group_of(text: str, a: DType, b: DType, known: Mapping[str, int] | None = None) -> Group:
+    """The group of a definition; sizes that are `known` are constants."""
+    definition = parse(text)["product"]
+    types = {"A": a, "B": b, "float": "float32", "int": "int32"}
+    made = []
+    for parameter in definition.parameters:
+        names = [getattr(t, "name", None) or str(t.value) for t in parameter.shape]  # type: ignore[union-attr]
+        sizes = [(known or {}).get(name.lower(), name.lower()) for name in names]
+        made.append(TensorType(_dtype(types[parameter.type]), tuple(_size(s) for s in sizes)))
+    return instantiate(definition, made, {}, BOX)
+
+
+def _dtype(kind: DType | str) -> DType:
+    return DTYPES[kind] if isinstance(kind, str) else kind
+
+
+def _size(text: int | str):
+    return as_size(int(text)) if str(text).isdigit() else as_size(text)
+
+
+def arrays(group: Group, sizes: Mapping[str, int], seed: int) -> dict[str, numpy.ndarray]:
+    """Random inputs, the ends of their types among them."""
+    random = numpy.random.default_rng(seed)
+    made = {}
+    for tensor in group.inputs:
+        shape = [size.evaluate(sizes) for size in tensor.type.shape]
+        dtype = tensor.type.dtype
+        if dtype.is_float:
+            made[tensor.name] = random.uniform(0, 0.01, shape).astype(dtype.numpy)
+            continue
+        low, high = dtype.range if dtype.bits <= 8 else (-1000, 1000)
+        values = random.integers(low, high + 1, shape)
+        values = numpy.where(random.random(shape) < 0.2, low, values)
+        made[tensor.name] = values.astype(dtype.numpy)
+    return made
+
+
+def check(
+    prepared: Prepared, group: Group, sizes: Mapping[str, int],
+    given: Mapping[str, numpy.ndarray] | None = None, compiled: bool = True, parts: int = 1,
+) -> None:  # fmt: skip
+    values = {**arrays(group, sizes, 7), **(given or {})}
+    order = [values[tensor.name] for tensor in group.inputs]
+    found = prepared.outputs(order, sizes, parts, compiled)
+    wanted = evaluate(group, values, sizes)
+    for tensor, array in zip(group.outputs, found):
+        numpy.testing.assert_array_equal(array, wanted[tensor.name])
+
+
+@MACHINES
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize(("a", "b"), SIGNS)
+def test_compiled(text: str, a: DType, b: DType, machine: Machine) -> None:
+    group = group_of(TEXTS[text], a, b)
+    prepared = Prepared(group, [TEMPLATE], BOX, machine)
+    for number, (m, k, n) in enumerate(SIZES):
+        check(prepared, group, {"m": m, "k": k, "n": n}, parts=number % 3 + 1)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize(("a", "b"), [(uint8, int8), (int8, uint8)])
+def test_no_access_leaves_its_memory(text: str, a: DType, b: DType) -> None:
+    group = group_of(TEXTS[text], a, b)
+    prepared = Prepared(group, [TEMPLATE], BOX, AVX2)
+    for m, k, n in ((0, 3, 3), (1, 1, 1), (3, 5, 9), (5, 34, 18)):
+        check(prepared, group, {"m": m, "k": k, "n": n}, compiled=False, parts=2)
+
+
+@pytest.mark.parametrize("constants", [{"a"}, {"b"}, {"a", "b"}], ids=["a", "b", "both"])
+@pytest.mark.parametrize("text", ["plain", "zeros", "transposed", "scaled", "batch", "windows"])
+@pytest.mark.parametrize(("a", "b"), SIGNS)
+def test_constants(text: str, a: DType, b: DType, constants: set[str]) -> None:
+    for known in ({"m": 3, "k": 5, "n": 50}, {"m": 20, "k": 64, "n": 7}):
+        group = group_of(TEXTS[text], a, b, known)
+        prepared = Prepared(group, [TEMPLATE], BOX, HOST, frozenset(constants))
+        check(prepared, group, {})
+
+
+def test_narrower_types() -> None:
+    for a, b in ((int4, uint8), (uint8, int4), (int4, int4)):
+        for constants in (frozenset(), frozenset("b")):
+            group = group_of(PLAIN, a, b, {"k": 37, "n": 50})
+            prepared = Prepared(group, [TEMPLATE], BOX, HOST, constants)
+            check(prepared, group, {"m": 5})
+
+
+@pytest.mark.parametrize("other", [
+    "def product(A(M,K) a, float(K,N) b) -> (c) { c(m,n) +=! float(a(m,k)) * b(k,n) }",
+    "def product(A(M,K) a, B(K,N) b, A(K) z) -> (c) { "
+    "c(m,n) +=! (int(a(m,k)) - int(z(k))) * int(b(k,n)) }",
+    "def product(A(M,K) a) -> (c) { c(m) +=! int(a(m,k)) }",
+    "def product(A(M,K) a, B(K,N) b) -> (c) { c(m,n) max=! int(a(m,k)) * int(b(k,n)) }",
+], ids=["floats", "a zero that changes along k", "one factor", "another reduction"])  # fmt: skip
+def test_what_it_does_not_take(other: str) -> None:
+    assert TEMPLATE.match(group_of(other, uint8, int8), BOX, HOST, frozenset()) is None
