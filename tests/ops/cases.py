@@ -10,7 +10,7 @@ import numpy as np
 
 from anydim.base.dtypes import boolean, float32, int32, int64
 from anydim.sizes import as_size
-from tests.ops import quantisation_cases, recurrent_cases, window_cases
+from tests.ops import quantisation_cases, recurrent_cases, standard_cases, window_cases
 from tests.ops.case import Case, case, sized
 from tests.ops.routine_cases import CASES as ROUTINE_CASES
 
@@ -205,6 +205,7 @@ CASES: dict[str, list[Case]] = {
     **quantisation_cases.CASES,
     **recurrent_cases.CASES,
     **window_cases.CASES,
+    **standard_cases.CASES,
     **ROUTINE_CASES,
     # views and movement
     "transpose": [case("float32[n, 3, m]", perm=(2, 0, 1), to=lambda x: x.transpose(2, 0, 1)),

@@ -45,6 +45,11 @@ _WEIGHTS = {
 }  # fmt: skip
 
 
+def weights(mode: str) -> tuple[int, int, str]:
+    """(how many neighbours, how many of them before, the weight at distance {d}) of a mode."""
+    return _WEIGHTS[mode]
+
+
 def resize(types: Types, attributes: Attributes, box: Box) -> Written:
     """x sampled on a grid of other sizes, by the nearest element or by linear or cubic weights.
 

@@ -23,7 +23,7 @@ def body_of(
 
     function = onnx.FunctionProto()
     if schema.has_function:
-        function.ParseFromString(_text(schema.name, schema.since_version, opset))
+        function.ParseFromString(_text(schema.name, schema.domain, schema.since_version, opset))
     elif schema.has_context_dependent_function:
         kinds = [_type_proto(kind).SerializeToString() for kind in types]
         written = schema.get_context_dependent_function(proto.SerializeToString(), kinds)
@@ -40,10 +40,10 @@ def body_of(
 
 
 @lru_cache(maxsize=256)
-def _text(operator: str, since: int, opset: int) -> bytes:
+def _text(operator: str, domain: str, since: int, opset: int) -> bytes:
     import onnx
 
-    schema: Any = onnx.defs.get_schema(operator, since)
+    schema: Any = onnx.defs.get_schema(operator, since, domain)
     version = max((v for v in schema.function_opset_versions if v <= opset), default=since)
     text = schema.get_function_with_opset_version(version)
     assert isinstance(text, bytes)

@@ -48,7 +48,7 @@ def import_model(
 def _graph(opened: Opened, dims: Mapping[str, Dim]) -> Graph:
     proto = opened.proto.graph
     functions = functions_of(opened.proto, opened.opset, opened.name)
-    model = Model(opened.name, opened.folder, functions)
+    model = Model(opened.name, opened.folder, functions, opened.domains)
     emitter = Emitter(Box(), reserved=model.dims)
     names = Names(model, emitter, opened.opset)
     names.check(proto)

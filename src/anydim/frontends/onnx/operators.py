@@ -17,7 +17,9 @@ from anydim.frontends.onnx import axis_operators as along
 from anydim.frontends.onnx import loops, sequences
 from anydim.frontends.onnx import quantised_operators as quantised
 from anydim.frontends.onnx import resize_operators as resizing
+from anydim.frontends.onnx import sampling_operators as sampling
 from anydim.frontends.onnx import shape_operators as shapes
+from anydim.frontends.onnx import signal_operators as signals
 from anydim.frontends.onnx import window_operators as windows
 from anydim.frontends.onnx.branches import if_
 from anydim.frontends.onnx.call import Call, Result
@@ -35,6 +37,21 @@ def same(name: str, inputs: int, **renamed: str) -> Build:
         attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
         attributes = {own: value for own, value in attributes.items() if value is not None}
         return call.emit(name, *(call.input(i) for i in range(inputs)), **attributes)
+
+    return build
+
+
+def binary(name: str) -> Build:
+    """Two inputs that broadcast; before opset 7 the second is aligned at `axis`, not at the end."""
+
+    def build(call: Call) -> Result:
+        second = call.input(1)
+        if call.opset < 7 and call.attribute("broadcast") and call.attribute("axis") is not None:
+            missing = call.type(0).rank - call.attribute("axis") - call.type(1).rank
+            if missing > 0:
+                axes = tuple(range(call.type(1).rank, call.type(1).rank + missing))
+                second = call.emit("unsqueeze", second, axes=axes)
+        return call.emit(name, call.input(0), second)
 
     return build
 
@@ -177,7 +194,8 @@ def layer_norm(call: Call) -> Sequence[Result]:
 
 
 def batch_norm(call: Call) -> Result:
-    if call.attribute("training_mode") or any(call.outputs[1:]):
+    training = not call.attribute("is_test") if call.opset < 7 else call.attribute("training_mode")
+    if training or any(call.outputs[1:]):
         raise Unsupported("batch normalisation in training mode")
     inputs = (call.input(position) for position in range(5))
     return call.emit("batch_norm", *inputs, epsilon=call.attribute("epsilon"))
@@ -231,9 +249,10 @@ _REDUCTIONS = {
 
 OPERATORS: dict[str, Build] = {
     **{theirs: same(ours, 1) for theirs, ours in _UNARY.items()},
-    **{theirs: same(ours, 2) for theirs, ours in _BINARY.items()},
+    **{theirs: binary(ours) for theirs, ours in _BINARY.items()},
     **{theirs: reduction(ours, 18) for theirs, ours in _REDUCTIONS.items()},
     "ReduceSum": reduction("reduce_sum", 13),
+    "AffineGrid": sampling.affine_grid,
     "ArgMax": along.place("arg_max"),
     "ArgMin": along.place("arg_min"),
     "AveragePool": windows.pool("average_pool", count_padding="count_include_pad"),
@@ -252,6 +271,8 @@ OPERATORS: dict[str, Build] = {
     "ConvInteger": quantised.conv_integer,
     "ConvTranspose": resizing.convolution_transpose,
     "CumSum": along.cumulative_sum,
+    "DFT": signals.fourier_transform,
+    "DeformConv": sampling.deformable_convolution,
     "DepthToSpace": along.depth_to_space,
     "DequantizeLinear": quantised.dequantize,
     "Dropout": dropout,
@@ -269,6 +290,9 @@ OPERATORS: dict[str, Build] = {
     "GlobalAveragePool": windows.global_pool("reduce_mean"),
     "GlobalLpPool": along.global_lp_pool,
     "GlobalMaxPool": windows.global_pool("reduce_max"),
+    "GridSample": sampling.grid_sample,
+    "HammingWindow": signals.window(25 / 46, 21 / 46, 0.0),
+    "HannWindow": signals.window(0.5, 0.5, 0.0),
     "HardSigmoid": same("hard_sigmoid", 1, alpha="alpha", beta="beta"),
     "Hardmax": along.hardmax,
     "Identity": passed_on,
@@ -287,6 +311,7 @@ OPERATORS: dict[str, Build] = {
     "Max": chain("maximum"),
     "MaxPool": windows.pool("max_pool"),
     "Mean": mean,
+    "MelWeightMatrix": signals.mel_weights,
     "Min": chain("minimum"),
     "Mod": modulo,
     "OneHot": shapes.one_hot,
@@ -301,6 +326,8 @@ OPERATORS: dict[str, Build] = {
     "Range": shapes.range_,
     "Reshape": shapes.reshape,
     "Resize": resizing.resize,
+    "RoiAlign": sampling.roi_align,
+    "STFT": signals.short_time_transform,
     "Scan": loops.scan,
     "Selu": same("selu", 1, alpha="alpha", gamma="gamma"),
     "SequenceAt": sequences.at,

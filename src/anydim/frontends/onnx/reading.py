@@ -14,7 +14,7 @@ import numpy
 from anydim.base.errors import InputError, ModelError
 from anydim.frontends.onnx.wire import Span, without_weights
 
-OLDEST_OPSET = 7
+OLDEST_OPSET = 6
 _READ_AT_ONCE = 1 << 30
 
 Read = Callable[[Span], numpy.ndarray]
@@ -24,6 +24,7 @@ Read = Callable[[Span], numpy.ndarray]
 class Opened:
     """A decoded model, the name that messages give it, its opset and the folder of its data.
 
+    `domains` has the versions of the operators that are not the standard's own.
     `weights` reads the content of initializers, by number, that `proto` does not hold.
     """
 
@@ -31,6 +32,7 @@ class Opened:
     name: str
     opset: int
     folder: Path | None
+    domains: Mapping[str, int]
     weights: Mapping[int, Callable[[], numpy.ndarray]] = field(default_factory=dict)
 
 
@@ -43,7 +45,7 @@ def open_model(source: Any) -> Opened:
         return _opened(data, "the model", None, lambda span: _slice(data, span))
     if hasattr(source, "graph") and hasattr(source, "opset_import"):
         name = source.graph.name or "the model"
-        return Opened(source, name, _opset(source, name), None)
+        return Opened(source, name, _opset(source, name), None, _domains(source))
     raise InputError(
         f"a model cannot be read from {type(source).__name__}",
         "give a path, the bytes of a file, or an onnx.ModelProto",
@@ -70,7 +72,7 @@ def _opened(data: memoryview, name: str, folder: Path | None, read: Read) -> Ope
     skeleton, places = without_weights(data)
     proto = _decode(skeleton, name)
     weights = {number: _reader(read, span) for number, span in places.items()}
-    return Opened(proto, name, _opset(proto, name), folder, weights)
+    return Opened(proto, name, _opset(proto, name), folder, _domains(proto), weights)
 
 
 def _reader(read: Read, span: Span) -> Callable[[], numpy.ndarray]:
@@ -116,9 +118,11 @@ def _opset(proto: Any, name: str) -> int:
     import onnx
 
     versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    newest: int = onnx.defs.onnx_opset_version()
     if not versions:
-        raise ModelError(f"{name} does not say which opset it uses")
-    newest = onnx.defs.onnx_opset_version()
+        if not proto.opset_import:
+            raise ModelError(f"{name} does not say which opset it uses")
+        return newest  # all of its operators are of other domains
     opset = int(versions[0])
     if not OLDEST_OPSET <= opset <= newest:
         raise ModelError(
@@ -126,3 +130,7 @@ def _opset(proto: Any, name: str) -> int:
             "convert it with onnx.version_converter" if opset < OLDEST_OPSET else "update onnx",
         )
     return opset
+
+
+def _domains(proto: Any) -> dict[str, int]:
+    return {entry.domain: int(entry.version) for entry in proto.opset_import}

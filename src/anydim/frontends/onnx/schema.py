@@ -10,15 +10,23 @@ from anydim.frontends.onnx.tensors import Unsupported
 
 
 @lru_cache(maxsize=1024)
-def schema_of(operator: str, opset: int) -> Any:
+def schema_of(operator: str, opset: int, domain: str = "") -> Any:
     """What the standard says of an operator; None when it knows none of that name."""
     import onnx
 
     try:
-        schema = onnx.defs.get_schema(operator, opset)
+        schema = onnx.defs.get_schema(operator, opset, domain)
     except onnx.defs.SchemaError:
         return None
     return None if schema.deprecated else schema
+
+
+@lru_cache(maxsize=64)
+def domain_known(domain: str) -> bool:
+    """Whether the standard has operators of a domain."""
+    import onnx
+
+    return any(schema.domain == domain for schema in onnx.defs.get_all_schemas())
 
 
 def attributes_of(

@@ -15,7 +15,7 @@ from anydim.frontends.onnx.forms import proto_of
 from anydim.frontends.onnx.functions import Function, called, find, is_called
 from anydim.frontends.onnx.held import Broken, Held, Items, Known, Maybe, Packed, Result
 from anydim.frontends.onnx.operators import OPERATORS
-from anydim.frontends.onnx.schema import attributes_of, bound, schema_of
+from anydim.frontends.onnx.schema import attributes_of, bound, domain_known, schema_of
 from anydim.frontends.onnx.tensors import Unsupported, read_tensor
 from anydim.graph.nodes import Graph, Node
 from anydim.lang.tree import TensorType
@@ -49,10 +49,16 @@ class Model:
     name: str
     folder: Path | None
     functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
+    domains: Mapping[str, int] = field(default_factory=dict)  # opsets of other domains
     failures: list[Failure] = field(default_factory=list)
     dims: set[str] = field(default_factory=set)
     bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by types of arguments
     depth: int = 0
+
+
+def _row_name(proto: Any) -> str:
+    """What the table of operators calls the operator of a node."""
+    return proto.op_type if proto.domain in STANDARD else f"{proto.domain}.{proto.op_type}"
 
 
 class Names:
@@ -157,11 +163,12 @@ class Names:
                 self.function(function, proto, label, inputs)
             return
         schema = self.schema(proto)
-        if proto.op_type in OPERATORS:
+        row = OPERATORS.get(_row_name(proto))
+        if row is not None:
             call = self.call(proto, schema, label, inputs)
             if not self.whole(proto, inputs):
                 return
-            results = OPERATORS[call.operator](call)
+            results = row(call)
             if results is not None:
                 self.define(proto, call, results)
                 return
@@ -177,9 +184,13 @@ class Names:
 
     def schema(self, proto: Any) -> Any:
         """What the standard says of the operator of a node; Unsupported where it is unknown."""
-        if proto.domain not in STANDARD:
-            raise Unsupported(f"domain '{proto.domain}'")
-        schema = schema_of(proto.op_type, self.opset)
+        domain = "" if proto.domain in STANDARD else proto.domain
+        if not domain_known(domain):
+            raise Unsupported(f"domain '{domain}'")
+        opset = self.model.domains.get(domain) if domain else self.opset
+        if opset is None:
+            raise Unsupported(f"domain '{domain}', of which the model imports no opset")
+        schema = schema_of(proto.op_type, opset, domain)
         if schema is None:
             raise Unsupported("not an operator of this opset")
         return schema

@@ -1,0 +1,259 @@
+"""Texts of the operators that read between the elements of a tensor, at places that are data."""
+
+from __future__ import annotations
+
+from anydim.base.errors import GraphError
+from anydim.graph.operator import Attributes, Types, Written
+from anydim.ops.resampling import weights
+from anydim.ops.writing import (
+    declared,
+    definition,
+    expect_inputs,
+    expect_rank,
+    numbered,
+    parameter,
+    ranges,
+    read,
+    target,
+)
+from anydim.sizes import Box, Guard, as_size
+
+SAMPLING = ("nearest", "linear", "cubic")
+BORDERS = ("zeros", "border", "reflection")
+_ALPHA = -0.75
+
+
+def grid_sample(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x[n, c, ...] read at the places of grid[n, ..., k], which count from -1 to 1 along each axis.
+
+    The last coordinate of a place belongs to the first of the axes. `corners` says whether -1 and
+    1 are the centres of the outer elements or their outer edges.
+    """
+    name, (mode, padding) = "grid_sample", (attributes["mode"], attributes["padding"])
+    expect_inputs(name, types, 2, 2)
+    rank = types[0].rank - 2
+    if rank < 1 or types[1].rank != rank + 2 or types[1].shape[-1].constant != rank:
+        raise GraphError(f"operator '{name}': {types[1]} holds no places in {types[0]}")
+    if mode not in SAMPLING or padding not in BORDERS:
+        known = f"modes: {', '.join(SAMPLING)}; paddings: {', '.join(BORDERS)}"
+        raise GraphError(f"operator '{name}': mode '{mode}', padding '{padding}'", known)
+    sizes, outer, extents = numbered("D", rank), numbered("o", rank), numbered("O", rank)
+    where = ["n in 0:N", *(f"{o} in 0:{e}" for o, e in zip(outer, extents))]
+    statements: list[str] = []
+    factors: list[str] = []
+    places: list[str] = []
+    taps: list[str] = []
+    for axis, size in enumerate(sizes):
+        written, place, factor, tap = _coordinate(axis, rank, size, attributes, where)
+        statements += written
+        places.append(place)
+        factors += factor
+        taps += tap
+    value = read("x", ["n", "c", *places])
+    value = f"({value} else 0)" if padding == "zeros" else value
+    combine = "+=!" if taps else "="
+    span = ", ".join([*where, "c in 0:C", *taps])
+    body = " * ".join([*(f"cast<T>({factor})" for factor in factors), value])
+    statements.append(f"{target('y', ['n', 'c', *outer])} {combine} {body} where {span}")
+    parameters = [
+        parameter("x", ["N", "C", *sizes]),
+        parameter("grid", ["N", *extents, str(rank)], "G"),
+    ]
+    return Written(definition(name, parameters, statements))
+
+
+def _coordinate(
+    axis: int, rank: int, size: str, attributes: Attributes, where: list[str]
+) -> tuple[list[str], str, list[str], list[str]]:
+    """(statements, the place to read, weights, ranges of the taps) along one axis of x."""
+    mode, padding, corners = (attributes[key] for key in ("mode", "padding", "corners"))
+    outer = ["n", *numbered("o", rank)]
+    span = " where " + ", ".join(where)
+    last = f"cast<double>({size} - 1)"
+    low, high = ("0.0", last) if corners else ("(-0.5)", f"(cast<double>({size}) - 0.5)")
+    g = f"cast<double>({read('grid', [*outer, str(rank - 1 - axis)])})"
+    at = f"({g} + 1.0) / 2.0 * {last}" if corners else (
+        f"(({g} + 1.0) * cast<double>({size}) - 1.0) / 2.0"
+    )  # fmt: skip
+    at = f"round({at})" if mode == "nearest" else at
+    raw, place = read(f"g{axis}", outer), read(f"p{axis}", outer)
+    statements = [f"{raw} = {at}{span}"]
+    moved = {
+        "zeros": raw,
+        "border": f"({raw} < {low} || {raw} > {high}) ? min(max({raw}, 0.0), {last}) : {raw}",
+        "reflection": _reflected(raw, low, high),
+    }[padding]
+    statements.append(f"{place} = {moved}{span}")
+    if mode == "nearest":
+        index, factor, tap = f"cast<int64>({place})", [], []
+        tapped = outer
+    else:
+        count, before, weight = weights(mode)
+        k = f"k{axis}"
+        tapped, tap = [*outer, k], [f"{k} in 0:{count}"]
+        index = f"cast<int64>(floor({place})) + {k} - {before}"
+        distance = f"abs({place} - floor({place}) - cast<double>({k} - {before}))"
+        name = read(f"w{axis}", tapped)
+        weight = weight.format(d=distance, a=f"({_ALPHA})")
+        statements.append(f"{name} = {weight}{span}, {tap[0]}")
+        factor = [name]
+    if padding == "reflection":
+        index = f"cast<int64>({_reflected(f'cast<double>({index})', low, high)})"
+    if padding != "zeros":
+        index = f"min(max({index}, 0), {size} - 1)"
+    chosen = read(f"i{axis}", tapped)
+    statements.append(f"{chosen} = {index}{span}{''.join(f', {t}' for t in tap)}")
+    return statements, chosen, factor, tap
+
+
+def _reflected(place: str, low: str, high: str) -> str:
+    """A place that is mirrored at the ends until it lies between them."""
+    width = f"({high} - {low})"
+    away = f"(fmod(abs({place} - {low}), 2.0 * {width}))"
+    back = f"({away} <= {width} ? {low} + {away} : {high} - ({away} - {width}))"
+    inside = f"({place} >= {low} && {place} <= {high})"
+    return f"({inside} ? {place} : ({width} > 0.0 ? {back} : {low}))"
+
+
+def affine_grid(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The places of a grid of `sizes` under theta[n, k, k + 1]: theta times (place, 1)."""
+    expect_inputs("affine_grid", types, 1, 1)
+    expect_rank("affine_grid", types[0], 3, "theta")
+    sizes = [as_size(size) for size in attributes["sizes"]]
+    rank = len(sizes)
+    if [size.constant for size in types[0].shape[1:]] != [rank, rank + 1]:
+        raise GraphError(f"operator 'affine_grid': theta is {types[0]} for {rank} axes")
+    outer, extents = numbered("o", rank), numbered("S", rank)
+    statements = []
+    for axis, (o, size) in enumerate(zip(outer, extents)):
+        number = f"cast<double>({o})"
+        value = f"({number} * 2.0 + 1.0) / cast<double>({size}) - 1.0"
+        if attributes["corners"]:
+            value = f"{size} > 1 ? {number} * 2.0 / cast<double>({size} - 1) - 1.0 : -1.0"
+        statements.append(f"p{axis}({o}) = {value} where {o} in 0:{size}")
+    terms = [
+        f"theta(n,r,{column}) * cast<T>(p{rank - 1 - column}(o{rank - 1 - column}))"
+        for column in range(rank)
+    ]
+    where = ranges([("n", "N"), *zip(outer, extents), ("r", str(rank))])
+    statements.append(
+        f"{target('y', ['n', *outer, 'r'])} = {' + '.join(terms)} + theta(n,r,{rank}){where}"
+    )
+    parameters = [parameter("theta", ["N", str(rank), str(rank + 1)])]
+    text = definition("affine_grid", parameters, statements, declared(extents))
+    return Written(text, {f"S{axis}": size for axis, size in enumerate(sizes)})
+
+
+def roi_align(types: Types, attributes: Attributes, box: Box) -> Written:
+    """Regions of x[n, c, h, w] as grids of `sizes`, each cell the mean (or, with `largest`, the
+    maximum) of `samples` times `samples` bilinear reads.
+
+    rois[r, 4] are x1, y1, x2, y2 times 1 / `scale`; batch[r] is the n of each.
+    """
+    expect_inputs("roi_align", types, 3, 3)
+    for kind, rank, what in zip(types, (4, 2, 1), ("x", "rois", "batch")):
+        expect_rank("roi_align", kind, rank, what)
+    (height, width), samples = attributes["sizes"], attributes["samples"]
+    half = "0.5" if attributes["half_pixel"] else "0.0"
+    statements = []
+    for letter, first, extent, cells in (("v", 1, "H", height), ("u", 0, "W", width)):
+        start = f"cast<double>(rois(r,{first})) * cast<double>(scale) - {half}"
+        length = f"cast<double>(rois(r,{first + 2}) - rois(r,{first})) * cast<double>(scale)"
+        length = length if attributes["half_pixel"] else f"max({length}, 1.0)"
+        where = f" where r in 0:R, o in 0:{cells}, s in 0:{samples}"
+        step = f"({length}) / cast<double>({cells})"
+        at = (
+            f"{start} + cast<double>(o) * {step}"
+            f" + (cast<double>(s) + 0.5) * {step} / cast<double>({samples})"
+        )
+        raw, place = f"{letter}raw(r,o,s)", f"{letter}at(r,o,s)"
+        end = f"cast<double>({extent} - 1)"
+        outside = f"({raw} < -1.0 || {raw} > cast<double>({extent}))"
+        near = f"min(cast<int64>({place}), {extent} - 1)"
+        statements += [
+            f"{raw} = {at}{where}",
+            f"{place} = min(max({raw}, 0.0), {end}){where}",
+            f"{letter}i(r,o,s,k) = min(max({near} + k, 0), {extent} - 1){where}, k in 0:2",
+            f"{letter}w(r,o,s,k) = {outside} ? 0.0 : (k == 0 ? 1.0 - ({place} - cast<double>"
+            f"({near})) : {place} - cast<double>({near})){where}, k in 0:2",
+        ]
+    weight = "cast<T>(vw(r,i,a,k) * uw(r,j,b,l))"
+    value = f"{weight} * x(cast<int64>(batch(r)),c,vi(r,i,a,k),ui(r,j,b,l))"
+    cells = f"r in 0:R, c in 0:C, i in 0:{height}, j in 0:{width}"
+    taps = f"a in 0:{samples}, b in 0:{samples}, k in 0:2, l in 0:2"
+    if attributes["largest"]:
+        statements += [
+            f"s(r,c,i,j,a,b) max=! {value} where {cells}, {taps}",
+            f"y(r,c,i,j) max=! s(r,c,i,j,a,b) where {cells}, a in 0:{samples}, b in 0:{samples}",
+        ]
+    else:
+        statements += [
+            f"t(r,c,i,j) +=! {value} where {cells}, {taps}",
+            f"y(r,c,i,j) = t(r,c,i,j) / cast<T>({samples * samples}) where {cells}",
+        ]
+    parameters = ["T(N,C,H,W) x", "T(R,4) rois", "I(R) batch"]
+    text = definition("roi_align", parameters, statements, ["float scale"])
+    return Written(text, {"scale": attributes["scale"]})
+
+
+def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Written:
+    """A 2-d convolution each of whose reads is moved by `offset`, bilinear, times `mask`.
+
+    x[n, c, h, w], w[m, c/groups, kh, kw], offset[n, g*kh*kw*2, oh, ow], then perhaps a bias[m] and
+    mask[n, g*kh*kw, oh, ow]; g counts `offset_groups`.
+    """
+    name, biased, masked = "deform_conv", attributes["biased"], attributes["masked"]
+    expect_inputs(name, types, 3 + biased + masked, 3 + biased + masked)
+    for kind, what in zip(types, ("x", "w", "offset")):
+        expect_rank(name, kind, 4, what)
+    kernel = [size.constant for size in types[1].shape[2:]]
+    group, parts = attributes["groups"], attributes["offset_groups"]
+    channels, inner = types[0].shape[1], types[1].shape[1]
+    if None in kernel:
+        raise GraphError(f"operator '{name}': weights {types[1]}, expected a kernel of fixed size")
+    kh, kw = (int(size or 0) for size in kernel)
+    strides = attributes["strides"] or (1, 1)
+    dilations, pads = attributes["dilations"] or (1, 1), attributes["pads"] or (0,) * 4
+    span = "n in 0:N, m in 0:M, i in 0:I, j in 0:J"
+    moves = f"n in 0:N, g in 0:{parts}, k in 0:{kh}, l in 0:{kw}, i in 0:I, j in 0:J"
+    statements = []
+    for axis, (letter, own, step) in enumerate((("v", "i", "k"), ("u", "j", "l"))):
+        base = f"{own} * {strides[axis]} - {pads[axis]} + {step} * {dilations[axis]}"
+        place = f"{letter}at(n,g,k,l,i,j)"
+        number = f"((g * {kh} + k) * {kw} + l) * 2 + {axis}"
+        statements += [
+            f"{place} = cast<double>({base}) + cast<double>(offset(n,{number},i,j)) where {moves}",
+            f"{letter}w(n,g,k,l,i,j,a) = a == 0 ? 1.0 - ({place} - floor({place}))"
+            f" : {place} - floor({place}) where {moves}, a in 0:2",
+            f"{letter}i(n,g,k,l,i,j,a) = cast<int64>(floor({place})) + a where {moves}, a in 0:2",
+        ]
+    weight = "vw(n,g,k,l,i,j,a) * uw(n,g,k,l,i,j,b)"
+    share = channels // parts
+    value = "x(n,c,vi(n,c // P,k,l,i,j,a),ui(n,c // P,k,l,i,j,b)) else 0"
+    weight = weight.replace("n,g", "n,c // P")
+    statements.append(
+        f"s(n,c,k,l,i,j) +=! cast<T>({weight}) * ({value}) where n in 0:N, c in 0:C,"
+        f" k in 0:{kh}, l in 0:{kw}, i in 0:I, j in 0:J, a in 0:2, b in 0:2"
+    )
+    scaled = "s(n,e,k,l,i,j)"
+    if masked:
+        scaled = f"{scaled} * mask(n,(e // P * {kh} + k) * {kw} + l,i,j)"
+    channel = "c" if group == 1 else "m // Q * D + c"
+    last = "t" if biased else "y"
+    statements.append(
+        f"{last}(n,m,i,j) +=! {scaled.replace('e', f'({channel})')} * w(m,c,k,l)"
+        f" where {span}, c in 0:D, k in 0:{kh}, l in 0:{kw}"
+    )
+    if biased:
+        statements.append("y(n,m,i,j) = t(n,m,i,j) + bias(m)")
+    parameters = ["T(N,C,H,W) x", f"T(M,D,{kh},{kw}) w", f"T(N,{parts * kh * kw * 2},I,J) offset"]
+    parameters += ["T(M) bias"] if biased else []
+    parameters += [f"T(N,{parts * kh * kw},I,J) mask"] if masked else []
+    guards = (
+        Guard(channels, "==", inner * group, "weights fit the channels"),
+        Guard(channels, "==", share * parts, "channels in whole groups of offsets"),
+    )
+    values = {"P": share, "Q": types[1].shape[0] // group}
+    names = ["P", "Q"] if group != 1 else ["P"]
+    text = definition(name, parameters, statements, declared(names))
+    return Written(text, {key: values[key] for key in names}, guards)
