@@ -19,6 +19,7 @@ from anydim.kernels.arithmetic import (
 )
 from anydim.kernels.elements import operate
 from anydim.kernels.micro import Tile
+from anydim.kernels.squares import transposed
 
 
 def _copy_parameters(dtype: DType) -> tuple[ir.Pointer | ir.Scalar, ...]:
@@ -102,27 +103,14 @@ def transpose_function(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
 
 
 def _square(vector: ir.Type) -> list[ir.Step]:
-    """One square block of a transpose: at each stage, off-diagonal halves of pairs swap places."""
-    lanes = vector.lanes
-    steps: list[ir.Step] = []
-    for i in range(lanes):
-        at = plus(variable("src_at"), times(variable("src_row"), i), variable("c0"))
-        steps.append(ir.Let(f"x{lanes}_{i}", ir.Load(vector, "src", at)))
-    previous, half = lanes, lanes // 2
-    while half:
-        for i in range(lanes):
-            first, second = (i, i + half) if not i & half else (i - half, i)
-            low = bool(i & half)
-            pick = tuple(
-                (p + half if low else p) if not p & half else lanes + (p if low else p - half)
-                for p in range(lanes)
-            )
-            left = ir.Var(vector, f"x{previous}_{first}")
-            right = ir.Var(vector, f"x{previous}_{second}")
-            steps.append(ir.Let(f"x{half}_{i}", ir.Shuffle(vector, left, right, pick)))
-        previous, half = half, half // 2
-    for i in range(lanes):
-        row = plus(variable("c0"), i)
-        at = plus(times(row, variable("dst_row")), variable("r"))
-        steps.append(ir.Store("dst", at, ir.Var(vector, f"x{previous}_{i}")))
+    """One square block of a transpose."""
+    rows = [
+        ir.Load(vector, "src", plus(variable("src_at"), times(variable("src_row"), i),
+                                    variable("c0")))
+        for i in range(vector.lanes)
+    ]  # fmt: skip
+    steps, columns = transposed(vector, rows, "x")
+    for i, column in enumerate(columns):
+        at = plus(times(plus(variable("c0"), i), variable("dst_row")), variable("r"))
+        steps.append(ir.Store("dst", at, column))
     return steps

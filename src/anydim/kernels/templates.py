@@ -15,6 +15,7 @@ from anydim.kernels import (
     pointwise,
     rows,
     sliding,
+    transposition,
     winograd,
 )
 from anydim.kernels.template import Template
@@ -27,6 +28,7 @@ TEMPLATES: tuple[Template, ...] = (
     bytes_product.TEMPLATE,
     contraction.TEMPLATE,
     sliding.TEMPLATE,
+    transposition.TEMPLATE,
     rows.TEMPLATE,
     pointwise.TEMPLATE,
 )

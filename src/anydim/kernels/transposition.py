@@ -1,0 +1,280 @@
+"""The template of copies whose neighbours in memory are another axis than in the source.
+
+    y(..., k, w) = x(..., w, k)
+
+Squares of vectors go through registers, so that both sides move whole cache lines: gathering
+along the source's rows takes several times as long. A guarded read yields 0 where its lanes leave
+the source.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.base.dtypes import uint8
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.arithmetic import (
+    compare,
+    constant,
+    either,
+    first_lanes,
+    greatest,
+    least,
+    loop,
+    minus,
+    plus,
+    quotient,
+    round_down,
+    times,
+    variable,
+)
+from anydim.kernels.elements import SizeParameters
+from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.squares import transposed
+from anydim.kernels.template import Template
+from anydim.lang.affine import Affine, address, affine, row_major_strides
+from anydim.lang.tree import Axis, Group, Literal, Read
+from anydim.sizes import Box, Size, Truth, as_size, ceil_div, product, prove
+
+_BYTES = (4, 8)  # of elements whose squares were measured faster than gathering
+
+
+@dataclass(frozen=True)
+class Transposition:
+    """Squares of `lanes` x `lanes`; a piece of work has `block` neighbours of the source."""
+
+    lanes: int
+    block: int = 64
+
+
+register("transposition", Transposition)
+
+
+@dataclass(frozen=True)
+class Form:
+    """Neighbours of the target run along `lane`, those of the source along `row`.
+
+    `source` and `target` are flat offsets. Lanes from `inside` on (over the outer axes) are 0.
+    """
+
+    outer: tuple[Axis, ...]
+    row: Axis
+    lane: Axis
+    source: Affine
+    target: Affine
+    inside: Affine | None
+
+
+@lru_cache(maxsize=256)
+def form_of(group: Group, box: Box) -> Form | None:
+    """The form of a group that is one transposed copy; else None."""
+    if len(group.statements) != 1 or len(group.outputs) != 1:
+        return None
+    (statement,) = group.statements
+    read = statement.body
+    if statement.combine or not isinstance(read, Read):
+        return None
+    shape = group.type_of(read.tensor).shape
+    source = address(read, shape)
+    axes = [axis for axis in statement.axes if axis.extent.constant != 1]
+    if source is None or len(axes) < 2:
+        return None
+    lane, rows = axes[-1], [axis for axis in axes[:-1] if source.stride(axis.name) == 1]
+    if source.stride(lane.name).constant in (0, 1) or len(rows) != 1:
+        return None
+    inside = None
+    if read.default is not None:
+        if read.flat or not isinstance(read.default, Literal) or read.default.value != 0:
+            return None
+        limits = [
+            limit
+            for index, size in zip(read.indices, shape)
+            if (limit := _limit(affine(index), size, axes, lane, rows[0], box)) is not None
+        ]
+        if len(limits) > 1 or "" in limits:
+            return None
+        inside = limits[0] if limits and isinstance(limits[0], Affine) else None
+    strides = row_major_strides(statement.shape)
+    target = {axis.name: stride for axis, stride in zip(statement.axes, strides) if axis in axes}
+    outer = tuple(axis for axis in axes[:-1] if axis is not rows[0])
+    return Form(outer, rows[0], lane, source, Affine.of(as_size(0), target), inside)
+
+
+def _limit(
+    index: Affine | None, size: Size, axes: list[Axis], lane: Axis, row: Axis, box: Box
+) -> Affine | str | None:
+    """None: the index is always inside; a form: from that lane on it is not; '': unknown."""
+    assert index is not None
+    extents = {axis.name: axis.extent for axis in axes}
+    top = index.constant
+    for name, coefficient in index.terms:
+        if prove(coefficient, ">=", 0, box) is not Truth.PROVED:
+            return ""
+        top = top + coefficient * (extents[name] - 1)
+    if prove(index.constant, ">=", 0, box) is not Truth.PROVED:
+        return ""
+    if prove(top, "<", size, box) is Truth.PROVED:
+        return None
+    if index.stride(lane.name) != 1 or index.stride(row.name) != 0:
+        return ""
+    rest = {name: -stride for name, stride in index.terms if name != lane.name}
+    return Affine.of(size - index.constant, rest)
+
+
+def match(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> Transposition | None:
+    """A schedule for a transposed copy of 4- or 8-byte elements; None for other groups."""
+    form = form_of(group, box)
+    if form is None:
+        return None
+    dtype = group.outputs[0].type.dtype
+    lanes = machine.lanes(dtype)
+    if dtype.bytes not in _BYTES or group.inputs[0].type.dtype != dtype or lanes < 4:
+        return None
+    short = [axis.extent.constant for axis in (form.row, form.lane)]
+    if any(extent is not None and 2 * extent < lanes for extent in short):
+        return None
+    return Transposition(lanes)
+
+
+def lower(
+    group: Group, schedule: Transposition, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group."""
+    form = form_of(group, box)
+    if form is None:
+        raise InternalError("a group that is no transposed copy reached its lowering")
+    (given,), (made,) = group.inputs, group.outputs
+    dtype = made.type.dtype
+    sizes = SizeParameters()
+    body = _Body(form, schedule, sizes, ir.Type(dtype, schedule.lanes)).steps()
+    blocks = ceil_div(form.row.extent, schedule.block)
+    operands = (ir.Operand("x", dtype), ir.Operand("y", dtype, written=True))
+    main = ir.Function(
+        "transposition",
+        (
+            *(ir.Pointer(operand.name, dtype) for operand in operands),
+            *(ir.Scalar(name) for name in sizes.names),
+            ir.Scalar("start"),
+            ir.Scalar("stop"),
+            ir.Pointer("scratch", uint8),
+        ),
+        (loop("unit", variable("start"), variable("stop"), 1, *body),),
+    )
+    elements = product(made.type.shape)
+    return Launch(
+        kernel=named_kernel("transposition", operands, sizes.names, (main,)),
+        arguments=(Argument(given.name), Argument(made.name)),
+        sizes=sizes.sizes,
+        parallel=product(axis.extent for axis in form.outer) * blocks,
+        grain=_grain(form, schedule),
+        scratch=as_size(0),
+        flops=as_size(0),
+        moved=2 * dtype.bytes * elements,
+        schedule=print_schedule(schedule),
+        reason="a copy whose neighbours are another axis than in its source",
+    )
+
+
+def _grain(form: Form, schedule: Transposition) -> int:
+    """Pieces that are worth a thread: about 8000 elements."""
+    width = form.lane.extent.constant
+    return 1 if width is None else max(1, 8192 // max(1, schedule.block * width))
+
+
+@dataclass(frozen=True)
+class _Body:
+    """One piece of work: all lanes of a block of rows, at one place of the outer axes."""
+
+    form: Form
+    schedule: Transposition
+    sizes: SizeParameters
+    vector: ir.Type
+
+    def steps(self) -> list[ir.Step]:
+        value, form, lanes = self.sizes.value, self.form, self.vector.lanes
+        blocks = value(ceil_div(form.row.extent, self.schedule.block))
+        steps = [*_split("unit", "block", "rest0", blocks)]
+        for number, axis in enumerate(reversed(form.outer)):
+            steps += _split(f"rest{number}", axis.name, f"rest{number + 1}", value(axis.extent))
+        width = value(form.lane.extent)
+        inside = width
+        if form.inside is not None:
+            inside = least(width, greatest(self._at(form.inside), 0))
+        first = times(variable("block"), self.schedule.block)
+        last = plus(variable("row0"), self.schedule.block)
+        squares = plus(
+            variable("row0"), round_down(minus(variable("row1"), variable("row0")), lanes)
+        )
+        is_whole = compare("greater_equal", variable("known"), lanes)
+        return [
+            *steps,
+            ir.Let("source", self._at(form.source)),
+            ir.Let("target", self._at(form.target)),
+            ir.Let("row0", first),
+            ir.Let("row1", least(value(form.row.extent), last)),
+            ir.Let("inside", inside),
+            loop(
+                "lane0", 0, width, lanes,
+                ir.Let("left", minus(width, variable("lane0"))),
+                ir.Let("known", minus(variable("inside"), variable("lane0"))),
+                ir.Let("whole", either(is_whole, squares, variable("row0"))),
+                loop("k", variable("row0"), variable("whole"), lanes, *self._square("k", False)),
+                loop("e", variable("whole"), variable("row1"), lanes, *self._square("e", True)),
+            ),
+        ]  # fmt: skip
+
+    def _at(self, form: Affine) -> ir.Value:
+        """A form over the outer axes; lane and row are 0."""
+        value = self.sizes.value
+        own = {axis.name for axis in self.form.outer}
+        terms = [times(variable(name), value(c)) for name, c in form.terms if name in own]
+        return plus(value(form.constant), *terms)
+
+    def _square(self, row: str, edge: bool) -> list[ir.Step]:
+        """One square from `row` and lane0 on; at an edge, what is outside is left alone."""
+        value, form = self.sizes.value, self.form
+        lane_stride = value(form.source.stride(form.lane.name))
+        row_stride = value(form.target.stride(form.row.name))
+        left = minus(variable("row1"), variable(row))
+        steps: list[ir.Step] = [
+            ir.Let(f"{row}_left", left),
+            ir.Let(f"{row}_from", plus(variable("source"), variable(row),
+                                       times(variable("lane0"), lane_stride))),
+            ir.Let(f"{row}_to", plus(variable("target"), variable("lane0"),
+                                     times(variable(row), row_stride))),
+        ]  # fmt: skip
+        rows: list[ir.Value] = []
+        for number in range(self.vector.lanes):
+            at = plus(variable(f"{row}_from"), times(lane_stride, number))
+            mask = self._mask(number, variable("known"), variable(f"{row}_left")) if edge else None
+            rows.append(ir.Load(self.vector, "x", at, mask))
+        made, columns = transposed(self.vector, rows, f"{row}_")
+        steps += made
+        for number, column in enumerate(columns):
+            at = plus(variable(f"{row}_to"), times(row_stride, number))
+            mask = self._mask(number, variable(f"{row}_left"), variable("left")) if edge else None
+            steps.append(ir.Store("y", at, column, mask))
+        return steps
+
+    def _mask(self, number: int, count: ir.Value, lanes: ir.Value) -> ir.Value:
+        """The first `lanes` lanes of vector `number`; none from vector `count` on."""
+        wanted = compare("greater", count, number)
+        kept = either(wanted, greatest(lanes, 0), constant(0))
+        return first_lanes(least(kept, self.vector.lanes), self.vector.lanes)
+
+
+def _split(number: str, low: str, high: str, by: ir.Value) -> list[ir.Step]:
+    """low = number % by, high = number / by."""
+    return [
+        ir.Let(high, quotient(variable(number), by)),
+        ir.Let(low, minus(variable(number), times(variable(high), by))),
+    ]
+
+
+TEMPLATE = Template("transposition", Transposition, match, lower)

@@ -1,0 +1,78 @@
+"""Promise: copies whose neighbours change places are right and touch nothing else."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.base.dtypes import float32, float64, int64
+from anydim.kernels import transposition
+from anydim.kernels.evaluator import run
+from anydim.kernels.launch import Machine
+from anydim.lang.instantiate import instantiate
+from anydim.lang.parser import parse
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, as_size
+
+SIZES = [(0, 3), (3, 0), (1, 1), (7, 9), (8, 8), (15, 17), (16, 16), (17, 15), (33, 64), (100, 65),
+         (63, 129), (1, 50), (50, 1), (200, 3)]  # fmt: skip
+TEXTS = {
+    "flat": ("def f(T(M,N) x) -> (y) { y(n,m) = x(m,n) }", lambda x: x.T),
+    "reversed": (
+        "def f(T(M,N) x) -> (y) { y(n,m) = x(M-1-m,n) where m in 0:M }", lambda x: x[::-1].T,
+    ),
+    "panels": (
+        "def f(T(M,N) x) -> (y) { y(p,n,w) = x(p*24+w,n) else 0"
+        " where p in 0:(M+23)//24, n in 0:N, w in 0:24 }",
+        lambda x: numpy.pad(x, ((0, -len(x) % 24), (0, 0)))
+        .reshape(-(-len(x) // 24), 24, x.shape[1]).transpose(0, 2, 1),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [float32, float64, int64], ids=str)
+@pytest.mark.parametrize("name", TEXTS)
+def test_transposed_copies(name, dtype):
+    text, reference = TEXTS[name]
+    function = ad.define(text).f
+    for number, shape in enumerate(SIZES):
+        x = numpy.random.default_rng(number).integers(-99, 99, shape).astype(dtype.numpy)
+        numpy.testing.assert_array_equal(function(x), reference(x), err_msg=str(shape))
+
+
+def test_inner_axes_change_places_with_outer_loops():
+    function = ad.define("def f(float(B,C,H,W) x) -> (y) { y(b,h,w,c) = x(b,c,h,w) }").f
+    for number, (m, n) in enumerate(SIZES):
+        x = numpy.random.default_rng(number).random((2, m, 3, n)).astype(numpy.float32)
+        numpy.testing.assert_array_equal(function(x), x.transpose(0, 2, 3, 1))
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_nothing_outside_is_touched(name):
+    """The evaluator of loop IR checks every access."""
+    text, reference = TEXTS[name]
+    (definition,) = parse(text).values()
+    box = Box.of(Dim("M"), Dim("N"))
+    kind = TensorType(float32, (as_size("M"), as_size("N")))
+    group = instantiate(definition, (kind,), {}, box)
+    machine = Machine(vector_bytes=32)
+    schedule = transposition.match(group, box, machine, frozenset())
+    assert schedule is not None
+    launch = transposition.lower(group, schedule, box, machine, frozenset())
+    for m, n in ((1, 1), (7, 9), (8, 8), (17, 5), (25, 70)):
+        x = numpy.arange(m * n, dtype=numpy.float32).reshape(m, n)
+        right = reference(x)
+        y = numpy.full(right.shape, numpy.nan, numpy.float32)
+        sizes = [size.evaluate({"M": m, "N": n}) for size in launch.sizes]
+        parallel = launch.parallel.evaluate({"M": m, "N": n})
+        run(launch.kernel, [x, y], sizes, 0, parallel)
+        numpy.testing.assert_array_equal(y, right)
+
+
+def test_short_axes_are_left_to_other_templates():
+    (definition,) = parse("def f(float(M,N) x) -> (y) { y(n,m) = x(m,n) }").values()
+    box = Box.of(Dim("M"))
+    kind = TensorType(float32, (as_size("M"), as_size(3)))
+    group = instantiate(definition, (kind,), {}, box)
+    assert transposition.match(group, box, Machine(), frozenset()) is None
