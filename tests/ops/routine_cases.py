@@ -79,6 +79,12 @@ CASES: dict[str, list[Case]] = {
         case("int32[n, 3, m]", axis=0, to=lambda x: ordered(x, 0)),
         case("int64[n, m]", descending=True, to=lambda x: ordered(x, 1, True)),
     ],
+    "cum_prod": [
+        case("float32[n, m]", axis=1, to=lambda x: x.cumprod(1)),
+        case("int32[n, 2]", reverse=True, low=1, high=3, to=lambda x: x[::-1].cumprod(0)[::-1]),
+        case("float32[3, n]", axis=0, exclusive=True,
+             to=lambda x: np.stack([np.ones_like(x[0]), x[0], x[0] * x[1]])),
+    ],
     "top_k": [
         case("float32[n, 4]", k=2, to=lambda x: best(x, 1, 2)),
         sized("float32[n, m]", axis=0, k=N, largest=False,

@@ -146,7 +146,6 @@ RECORDS = (
          doc="The place of the largest element along an axis."),
     _row("arg_min", "index", selecting.Place("arg_min", "min"), selecting.PLACE,
          doc="The place of the smallest element along an axis."),
-    _row("cum_sum", "reduction", selecting.cumulative_sum, selecting.RUNNING),
     _row("depth_to_space", "movement", blocks.depth_to_space,
          {"block": REQUIRED, "inner": False}),
     _row("space_to_depth", "movement", blocks.space_to_depth,

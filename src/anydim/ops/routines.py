@@ -6,6 +6,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator
 from anydim.kernels.routine import Routine
 from anydim.kernels.routines.marks import COMPRESS_FILL, NONZERO_FILL
+from anydim.kernels.routines.running import CUM_PROD, CUM_SUM
 from anydim.kernels.routines.sort import SORT
 from anydim.kernels.routines.suppression import NON_MAX_SUPPRESSION
 from anydim.kernels.routines.top_k import TOP_K
@@ -21,6 +22,15 @@ ROUTINES = (
         "sort", SORT,
         "(values in order, their places) along an axis; stable, NaN counts as the largest.",
         axis=-1, descending=False,
+    ),
+    *(
+        _row(
+            name, routine,
+            f"The {what} of the elements up to each one along an axis. `exclusive` leaves the "
+            "element itself out, `reverse` counts from the end.",
+            axis=0, exclusive=False, reverse=False,
+        )
+        for name, routine, what in (("cum_sum", CUM_SUM, "sum"), ("cum_prod", CUM_PROD, "product"))
     ),
     _row(
         "top_k", TOP_K,

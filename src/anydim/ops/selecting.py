@@ -1,4 +1,4 @@
-"""Texts of the operators that find places along an axis, and of running sums."""
+"""Texts of the operators that find places along an axis, and of diagonals."""
 
 from __future__ import annotations
 
@@ -78,25 +78,6 @@ def hardmax(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(definition("hardmax", [parameter("x", sizes)], statements))
 
 
-def cumulative_sum(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The sum of the elements up to each one along an axis.
-
-    `exclusive` leaves the element itself out, `reverse` counts from the end.
-    """
-    expect_inputs("cum_sum", types, 1, 1)
-    rank = types[0].rank
-    axis = one_axis("cum_sum", attributes["axis"], rank)
-    indices, sizes = numbered("i", rank), numbered("N", rank)
-    own = indices[axis]
-    shift = 1 if bool(attributes["exclusive"]) == bool(attributes["reverse"]) else 0
-    edge = f"{own} + 1" if shift else own
-    span = f"k in {edge}:{sizes[axis]}" if attributes["reverse"] else f"k in 0:{edge}"
-    place = [*indices[:axis], "k", *indices[axis + 1 :]]
-    where = f"{ranges(zip(indices, sizes))}, {span}"
-    body = f"{target('y', indices)} +=! {read('x', place)}{where}"
-    return Written(definition("cum_sum", [parameter("x", sizes)], [body]))
-
-
 def eye(types: Types, attributes: Attributes, box: Box) -> Written:
     """A matrix with 1 on its k-th diagonal, 0 elsewhere."""
     expect_inputs("eye", types, 0, 0)
@@ -107,5 +88,4 @@ def eye(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 PLACE: dict[str, object] = {"axis": 0, "keepdims": True, "last": False}
-RUNNING: dict[str, object] = {"axis": 0, "exclusive": False, "reverse": False}
 EYE: dict[str, object] = {"k": 0, "dtype": float32}

@@ -153,13 +153,14 @@ def known_results(
     if group.guards:
         raise Undecided(node.operator)
     record = operator(node.operator)
-    if record.routine is not None:
-        if any(array.dtype == object for array in inputs):
-            raise Undecided(node.operator)
-        return list(record.routine.evaluate(inputs, record.complete(node.attributes), {}))
     tensors = {t.name: _wrapped(array, box) for t, array in zip(group.inputs, inputs)}
     try:
-        made = evaluate(group, tensors, {})
+        if record.routine is not None:
+            attributes = record.complete(node.attributes)
+            arrays = record.routine.evaluate(tuple(tensors.values()), attributes, {})
+            made = {t.name: array for t, array in zip(group.outputs, arrays)}
+        else:
+            made = evaluate(group, tensors, {})
     except (TypeError, ValueError, AttributeError, AnydimError, ArithmeticError) as error:
         raise Undecided(node.operator) from error
     return [_unwrapped(made[t.name], t.type.dtype.numpy) for t in group.outputs]

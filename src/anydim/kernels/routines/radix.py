@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.kernels.routines.code import Buffer, Code, Variable
-from anydim.kernels.routines.term import Like, Term, constant, iota
+from anydim.kernels.routines.term import Like, Term, constant, iota, smaller
 from anydim.sizes import Size
 
 DIGIT = 8  # bits
 VALUES = 1 << DIGIT  # of a digit
-FEW = 64  # keys that are sorted faster by comparing each with all
+FEW = 128  # keys that are sorted faster by comparing each with all
 
 
 @dataclass(frozen=True)
@@ -94,10 +94,14 @@ def _sort_by_ranks(code: Code, pairs: Pairs, count: Term) -> None:
 
     def rank(i: Term, where: Term | None) -> None:
         keys, ranks = pairs.keys.load(i, lanes, where), code.variable(constant(0, uint32, lanes))
-        with code.range(0, count) as j:
-            other = pairs.keys[j].spread(lanes)
-            before = number > code.let(j - i)
-            ranks += ((other < keys) | (before & (other <= keys))).as_(uint32)
+        end = code.let(smaller(i + lanes, count))
+        for low, high in ((constant(0), i), (i, end), (end, count)):
+            with code.range(low, high) as j:
+                other = pairs.keys[j].spread(lanes)
+                first = other <= keys if high is i else other < keys
+                if high is end:
+                    first = first | ((number > code.let(j - i)) & other.equals(keys))
+                ranks += first.as_(uint32)
         pairs.counts.store(i, ranks(), where)
 
     code.sweep(0, count, lanes, rank)

@@ -1,0 +1,92 @@
+"""Promise: running sums and products along any axis, either way, with or without the element."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from anydim.base.dtypes import DTYPES, float32, int32
+from anydim.kernels.launch import Machine
+from anydim.kernels.routines.running import CUM_PROD, CUM_SUM
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, as_size
+from tests.unit.kernels.routine_data import ORDERED
+from tests.unit.kernels.routine_running import Running, same
+
+BOX = Box.of(Dim("n", 0, 4096), Dim("m", 0, 4096))
+MACHINE = Machine(vector_bytes=64, registers=32)
+WAYS = [(False, False), (True, False), (False, True), (True, True)]
+
+
+def running(routine, dtype, shape: str, axis=-1, exclusive=False, reverse=False) -> Running:
+    sizes = tuple(as_size(part) for part in shape.split())
+    attributes = {"axis": axis, "exclusive": exclusive, "reverse": reverse}
+    return Running(routine, [TensorType(dtype, sizes)], BOX, MACHINE, **attributes)
+
+
+def whole(random, shape, dtype) -> np.ndarray:
+    """Numbers whose sums and products are exact."""
+    values = np.asarray(random.choice([1, 1, 1, 2, -1, 0, 3], shape, p=[0.3] * 3 + [0.025] * 4))
+    return values.astype(np.int8).astype(dtype.numpy)
+
+
+@pytest.mark.parametrize(("exclusive", "reverse"), WAYS)
+@pytest.mark.parametrize(("shape", "axis"), [("n", 0), ("m n", 1), ("n m", 0), ("2 n m", 1)])
+@pytest.mark.parametrize("routine", [CUM_SUM, CUM_PROD], ids=["sum", "product"])
+def test_every_size(routine, shape, axis, exclusive, reverse):
+    code = running(routine, int32, shape, axis, exclusive, reverse)
+    for n, m in [(0, 3), (3, 0), (1, 1), (15, 2), (16, 1), (17, 5), (50, 3), (5, 70)]:
+        env = {"n": n, "m": m}
+        extents = [env[s] if s in env else int(s) for s in shape.split()]
+        x = whole(np.random.default_rng(n), extents, int32)
+        expected = code.expected([x], env)
+        same(code([x], env, parts=3, compiled=True), expected)
+        if x.size < 150:
+            same(code([x], env), expected)
+
+
+@pytest.mark.parametrize("dtype", ORDERED, ids=str)
+@pytest.mark.parametrize("shape", ["m n", "n m"])
+def test_every_type(dtype, shape):
+    for routine in (CUM_SUM, CUM_PROD):
+        code = running(routine, dtype, shape, shape.split().index("n"))
+        for n, m in [(40, 3), (3, 40)]:
+            extents = (m, n) if shape == "m n" else (n, m)
+            x = whole(np.random.default_rng(n), extents, dtype)
+            env = {"n": n, "m": m}
+            same(code([x], env, compiled=True), code.expected([x], env))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rounding_and_what_is_not_finite(axis):
+    random = np.random.default_rng(0)
+    x = random.standard_normal((300, 200)).astype(np.float32)
+    code = running(CUM_SUM, float32, "n m", axis)
+    (found,) = code([x], {"n": 300, "m": 200}, compiled=True)
+    exact = np.cumsum(x, axis, dtype=np.float64)
+    assert np.abs(found - exact).max() < 300 * np.abs(exact).max() * 2.0**-24
+    x[10, 20], x[50, 70], x[60, 80] = np.inf, -np.inf, np.nan
+    (found,) = code([x], {"n": 300, "m": 200}, compiled=True)
+    right = np.cumsum(x, axis)
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(right))
+    np.testing.assert_array_equal(found[np.isinf(right)], right[np.isinf(right)])
+
+
+def test_narrow_floats_add_up_in_single_precision():
+    x = np.ones(4000)
+    for name in ("float16", "bfloat16"):
+        dtype = DTYPES[name]
+        code = running(CUM_SUM, dtype, "n", 0)
+        (found,) = code([x.astype(dtype.numpy)], {"n": 4000, "m": 0}, compiled=True)
+        np.testing.assert_array_equal(found, np.arange(1, 4001).astype("f").astype(dtype.numpy))
+
+
+def test_results_are_numpys():
+    x = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    right = {
+        (False, False): [1, 3, 6], (True, False): [0, 1, 3],
+        (False, True): [6, 5, 3], (True, True): [5, 3, 0],
+    }  # fmt: skip
+    for (exclusive, reverse), row in right.items():
+        attributes = {"axis": 1, "exclusive": exclusive, "reverse": reverse}
+        assert CUM_SUM.evaluate([x], attributes, {})[0][0].tolist() == row
