@@ -16,6 +16,7 @@ from anydim.base.collector import collector_paused
 from anydim.base.dtypes import float64
 from anydim.base.errors import OptionError
 from anydim.frontends.source import read
+from anydim.frontends.text import text_options
 from anydim.graph.evaluate import evaluate
 from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph, Listed
@@ -30,10 +31,11 @@ from anydim.passes.assemble import Assemble, Packed
 from anydim.passes.channels import Channels
 from anydim.passes.fuse import Fuse
 from anydim.passes.inline import Inline
+from anydim.passes.integers import Integers
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
 from anydim.passes.opaque import Opaque
-from anydim.passes.options import PLAIN, Options
+from anydim.passes.options import PLAIN, Options, given_options
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
@@ -69,6 +71,11 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "lower", "first: every later pass thinks in comprehensions, not in operators",
         "each node is one statement; numbers are literals", lambda m, t: Lower(),
+    ),
+    Pass(
+        "integers", "before simplify, which would fold dequantised constants into floats",
+        "sums of products of dequantised values are sums of integers, scaled afterwards",
+        lambda m, t: Integers(),
     ),
     Pass(
         "simplify", "before views and fusion: what disappears here need not be moved or fused",
@@ -146,13 +153,14 @@ class Compiled:
 @collector_paused()
 def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress,
-    options: Options = PLAIN,
+    options: Options = PLAIN, operators: Any = None,
 ) -> Compiled:  # fmt: skip
     """Source to native code; `model.compile` says what the arguments are."""
     if not isinstance(threads, int) or threads < 1:
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
     work = _Work(progress)
-    graph = work.timed("import", lambda: verify(Results().run(read(source, dims))))
+    options = _asked(source) if options is PLAIN else options
+    graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stages["import"] = lambda: print_graph(graph)
     code = target("llvm")
     machine = code.machine()
@@ -178,6 +186,12 @@ def compile_source(
     ranges = partial(index_ranges, graph)
     lists = graph.lists
     return Compiled(built.executable, whole, _reference(graph), report, ranges, lists)
+
+
+def _asked(source: Any) -> Options:
+    """The options that a text asks for itself."""
+    text, known, name = text_options(source)
+    return given_options(text, known).get(name, PLAIN)
 
 
 def _on_parts(

@@ -4,6 +4,9 @@
       def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
     ''')
     c = lib.matmul(a, b)
+    lib.matmul(a, b, out=c)                     # into an array that is there
+    lib.matmul.sizes(A=(3, 4), B=(4, 5))        # (3, 5), nothing runs
+    print(lib.matmul.options)                   # the schedule, and why
 
 A function is compiled on its first call for the dtypes and ranks that came, with every size free:
 another size never compiles again.
@@ -12,7 +15,10 @@ another size never compiles again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy
@@ -21,28 +27,65 @@ from anydim.base.dtypes import DTYPES
 from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.text import listed, suggestion
-from anydim.frontends.definition import Pattern, graph_of, pattern_of
-from anydim.lang.parser import parse
-from anydim.lang.syntax import TYPE_NAMES, Definition, Parameter
+from anydim.compiler import Chosen
+from anydim.frontends.builder import Value
+from anydim.frontends.definition import Pattern, broadcasts, graph_of, pattern_of
+from anydim.frontends.pragmas import options_of
+from anydim.graph.evaluate import bind, check_guards
+from anydim.kernels.schedule import parse_schedule
+from anydim.lang.stored import stored_definitions
+from anydim.lang.syntax import TYPE_NAMES, Definition, Parameter, Spread
 from anydim.model import Model, compile
+from anydim.passes.options import PLAIN, Options, given_options
 from anydim.runtime.arrays import wrapper
+from anydim.runtime.executable import Executable, wrong_shape
+from anydim.runtime.given import apart, results_given
+
+Shape = tuple[int, ...]
 
 
-def define(text: str, *, file: str = "<text>", threads: int = 1) -> Definitions:
+def define(
+    text: str,
+    *,
+    file: str = "<text>",
+    threads: int = 1,
+    fixed: Mapping[str, int] | None = None,
+    options: Any = None,
+) -> Definitions:
     """Functions from a text in the comprehension language (docs/language.md).
 
-    Raises LanguageError with line, column and caret for a text that cannot be read.
+    `fixed` makes sizes of that name numbers, where a function has them: code for that size alone.
+    `options` are schedules that kernels shall have, a text or a mapping (`passes/options.py`); they
+    go before those that lines `# option ...` of the text ask for. Raises LanguageError with line,
+    column and caret for a text that cannot be read.
     """
     if not isinstance(text, str):
         raise OptionError(f"define takes a text, not {type(text).__name__}")
-    return Definitions(parse(text, file), threads)
+    found = stored_definitions(text, file)
+    asked = given_options(options_of(text), found) | given_options(options, found)
+    return Definitions(found, threads, fixed or {}, asked)
 
 
 class Definitions(Mapping[str, "Function"]):
     """The functions of a text, as attributes and by name."""
 
-    def __init__(self, definitions: Mapping[str, Definition], threads: int) -> None:
-        self._functions = {name: Function(d, threads) for name, d in definitions.items()}
+    def __init__(
+        self,
+        definitions: Mapping[str, Definition],
+        threads: int,
+        fixed: Mapping[str, int],
+        options: Mapping[str, Options],
+    ) -> None:
+        self._functions = {
+            name: Function(definition, threads, _own_sizes(definition, fixed),
+                           options.get(name, PLAIN))
+            for name, definition in definitions.items()
+        }  # fmt: skip
+        known = {size for f in self._functions.values() for size in sizes_of(f.definition)}
+        for name in fixed:
+            if name not in known:
+                hint = suggestion(name, known) or f"the sizes are {listed(sorted(known))}"
+                raise OptionError(f"no definition has a size '{name}' to fix", hint)
 
     def __getitem__(self, name: str) -> Function:
         return self._functions[name]
@@ -65,52 +108,113 @@ class Definitions(Mapping[str, "Function"]):
         return [*super().__dir__(), *self._functions]
 
 
-class Function:
-    """One definition, callable on arrays; results are new arrays (several: a tuple, in order)."""
+@dataclass(frozen=True)
+class _Case:
+    """Arguments of one kind: a model for them, and how its results come."""
 
-    def __init__(self, definition: Definition, threads: int) -> None:
+    model: Model
+    executable: Any
+    names: tuple[str, ...]
+    direct: bool  # results can be written where the caller wants them
+
+
+class Function:
+    """One definition, callable on arrays; results are new arrays (several: a named tuple)."""
+
+    def __init__(
+        self, definition: Definition, threads: int, fixed: Mapping[str, int], options: Options
+    ) -> None:
         self.definition = definition
         self._threads = threads
-        self._models: dict[tuple[Pattern, FrozenMapping[str, Any]], Model] = {}
+        self._fixed = FrozenMapping(fixed)
+        self._wishes = options
+        self._models: dict[Any, _Case] = {}
+        self._last: _Case | None = None
         self._lock = threading.Lock()
+        self._names = tuple(parameter.name for parameter in definition.parameters)
+        self._attributes = frozenset(attribute.name for attribute in definition.attributes)
+        self._broadcasts = broadcasts(definition)
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """Call with arrays by position or name; attributes by name."""
-        attributes = {a.name: named.pop(a.name) for a in self._attributes() if a.name in named}
-        given = self._arguments(values, named)
-        arrays = [_array(value, p) for value, p in zip(given, self.definition.parameters)]
-        model = self._model(arrays, attributes)
-        results = model.executable(dict(zip((s.name for s in model.inputs), arrays)))
-        wrap = wrapper(given)
-        made = tuple(wrap(result) if wrap else result for result in results.values())
-        return made[0] if len(made) == 1 else made
+        """Call with arrays by position or name; attributes by name.
 
-    def model(self, *values: Any, **attributes: Any) -> Model:
+        `out=` gives arrays for the results, `fixed=` sizes that shall be numbers in the code.
+        Values of a Builder make a node of its graph.
+        """
+        out, fixed, attributes, given = self._sorted(values, named)
+        for value in given:
+            if isinstance(value, Value):
+                return value.builder.call(self, *given, **attributes)
+        arrays = self._arrays(given)
+        case = self._case(arrays, attributes, fixed)
+        feeds = dict(zip(case.names, arrays))
+        if out is not None:
+            return self._into(case, feeds, out)
+        results = case.executable(feeds)
+        wrap = None
+        for value, array in zip(given, arrays):
+            if value is not array:
+                wrap = wrapper(given)
+                break
+        made = results.values() if wrap is None else map(wrap, results.values())
+        return self._result(made)
+
+    def model(self, *values: Any, **named: Any) -> Model:
         """The compiled model that serves arguments like these, to plan, explain and check."""
-        arrays = [_array(v, p) for v, p in zip(values, self.definition.parameters)]
-        return self._model(arrays, attributes)
+        _, fixed, attributes, given = self._sorted(values, named)
+        return self._case(self._arrays(given), attributes, fixed).model
 
-    def _attributes(self) -> tuple[Any, ...]:
-        return self.definition.attributes
+    def sizes(self, *values: Any, **named: Any) -> Any:
+        """The shape of the result (several: a named tuple) for arguments of these shapes.
 
-    def _model(self, arrays: list[numpy.ndarray], attributes: Mapping[str, Any]) -> Model:
-        frozen = FrozenMapping({name: freeze_value(value) for name, value in attributes.items()})
-        key = (pattern_of(self.definition, arrays), frozen)
-        with self._lock:
-            if key not in self._models:
-                graph = graph_of(self.definition, key[0], frozen)
-                self._models[key] = compile(graph, threads=self._threads)
-            return self._models[key]
+        Arguments are shapes, arrays or numbers. Nothing is compiled, nothing runs; raises as a call
+        does for shapes that do not fit.
+        """
+        _, fixed, attributes, given = self._sorted(values, named)
+        arrays = [_shaped(value, p) for value, p in zip(given, self.definition.parameters)]
+        frozen = freeze_value(attributes)
+        pattern = pattern_of(self.definition, arrays)
+        graph = graph_of(self.definition, pattern, frozen, self._fixing(fixed))
+        sizes = bind(graph, dict(zip(graph.inputs, arrays)))
+        check_guards(graph, sizes)
+        return self._result(
+            tuple(size.evaluate(sizes) for size in graph.types[name].shape)
+            for name in graph.outputs
+        )
+
+    @property
+    def options(self) -> Schedules:
+        """The schedules of the kernels that the last new kind of arguments got, and why."""
+        if self._last is None:
+            self._case([_shaped(_any_shape(p), p) for p in self.definition.parameters], {}, None)
+        assert self._last is not None
+        return Schedules(self.definition.name, self._last.model.report.chosen)
+
+    # ---- arguments -----------------------------------------------------------------------------
+
+    def _sorted(
+        self, values: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Any, Any, dict[str, Any], Sequence[Any]]:
+        """What `out` and `fixed` are, the attributes, and the arguments in order."""
+        if not named:
+            if len(values) == len(self._names):
+                return None, None, {}, values
+            return None, None, {}, self._arguments(values, named)
+        own = self._attributes.union(self._names)
+        out = None if "out" in own else named.pop("out", None)
+        fixed = None if "fixed" in own else named.pop("fixed", None)
+        attributes = {name: named.pop(name) for name in self._attributes if name in named}
+        return out, fixed, attributes, self._arguments(values, named)
 
     def _arguments(self, values: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
-        names = [parameter.name for parameter in self.definition.parameters]
+        names = self._names
         takes = f"{self.definition.name} takes ({', '.join(names)})"
         if len(values) > len(names):
             raise InputError(f"{takes}; {len(values)} arguments came")
         found = dict(zip(names, values))
         for name, value in named.items():
             if name not in names:
-                hint = suggestion(name, [*names, *(a.name for a in self._attributes())])
+                hint = suggestion(name, [*names, *sorted(self._attributes)])
                 raise InputError(f"{takes}, not '{name}'", hint or "")
             if name in found:
                 raise InputError(f"{takes}; '{name}' came twice")
@@ -120,18 +224,183 @@ class Function:
             raise InputError(f"{takes}; {listed(missing)} is missing")
         return [found[name] for name in names]
 
+    def _arrays(self, given: Sequence[Any]) -> list[numpy.ndarray]:
+        if all(type(value) is numpy.ndarray for value in given):
+            return list(given)
+        shared: dict[str, numpy.dtype] = {}
+        parameters = self.definition.parameters
+        for value, parameter in zip(given, parameters):
+            dtype = getattr(value, "dtype", None)
+            if parameter.type not in TYPE_NAMES and isinstance(dtype, numpy.dtype):
+                shared.setdefault(parameter.type, dtype)
+        return [_array(value, p, shared) for value, p in zip(given, parameters)]
+
+    # ---- compiled ------------------------------------------------------------------------------
+
+    def _fixing(self, fixed: Mapping[str, int] | None) -> FrozenMapping[str, int]:
+        return FrozenMapping({**self._fixed, **fixed}) if fixed else self._fixed
+
+    def _case(
+        self,
+        arrays: list[numpy.ndarray],
+        attributes: Mapping[str, Any],
+        fixed: Mapping[str, int] | None,
+    ) -> _Case:
+        key: Any
+        if self._broadcasts or attributes or fixed:
+            frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
+            pattern = pattern_of(self.definition, arrays)
+            key = (pattern, frozen, self._fixing(fixed))
+        else:
+            key = tuple([(array.dtype, array.ndim) for array in arrays])
+        case = self._models.get(key)
+        if case is not None:
+            return case
+        with self._lock:
+            if key not in self._models:
+                self._models[key] = self._last = self._compiled(arrays, attributes, fixed)
+            return self._models[key]
+
+    def _compiled(
+        self,
+        arrays: list[numpy.ndarray],
+        attributes: Mapping[str, Any],
+        fixed: Mapping[str, int] | None,
+    ) -> _Case:
+        frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
+        pattern = pattern_of(self.definition, arrays)
+        origin = (self.definition.text, self.definition.file)
+        model = _model(
+            self.definition, origin, pattern, frozen, self._fixing(fixed), self._threads,
+            self._wishes,
+        )  # fmt: skip
+        names = tuple(spec.name for spec in model.inputs)
+        return _Case(model, model.executable, names, isinstance(model.executable, Executable))
+
+    # ---- results -------------------------------------------------------------------------------
+
+    def _into(self, case: _Case, feeds: dict[str, numpy.ndarray], out: Any) -> Any:
+        """The results in arrays of the caller; those that share memory with an input by a copy."""
+        name = self.definition.name
+        arrays, given = results_given(out, case.model.outputs, name)
+        direct = apart(arrays, list(feeds.values())) if case.direct else {}
+        results = case.executable(feeds, direct) if case.direct else case.executable(feeds)
+        for key, array in arrays.items():
+            if key not in direct:
+                if array.shape != results[key].shape:
+                    raise wrong_shape(name, key, array.shape, results[key].shape)
+                array[...] = results[key]
+        return self._result(given.get(key, result) for key, result in results.items())
+
+    @cached_property
+    def _tuple(self) -> Callable[..., Any]:
+        return namedtuple(self.definition.name, self.definition.results, rename=True)
+
+    def _result(self, made: Any) -> Any:
+        made = tuple(made)
+        return made[0] if len(made) == 1 else self._tuple(*made)
+
     def __repr__(self) -> str:
         return f"<anydim definition {self.definition.name}>"
 
 
-def _array(value: Any, parameter: Parameter) -> numpy.ndarray:
-    """An argument as a numpy array; numbers and lists take the declared element type."""
+@lru_cache(maxsize=256)
+def _model(
+    definition: Definition,
+    origin: tuple[str, str],
+    pattern: Pattern,
+    attributes: FrozenMapping[str, Any],
+    fixed: FrozenMapping[str, int],
+    threads: int,
+    options: Options,
+) -> Model:
+    """The model of a definition: one for all that define it alike."""
+    graph = graph_of(definition, pattern, attributes, fixed)
+    return compile(graph, threads=threads, options=options)
+
+
+# ---- options -----------------------------------------------------------------------------------
+
+
+class Schedules(Mapping[str, Any]):
+    """The schedules of a function's kernels by what they make; printed, they are options."""
+
+    def __init__(self, function: str, chosen: Sequence[Chosen]) -> None:
+        self.function = function
+        self.reasons: dict[str, str] = {}
+        self._texts: dict[str, str] = {}
+        for kernel in chosen:
+            name = kernel.results[-1].rsplit("/", 1)[-1].rstrip("'")
+            self._texts[name] = kernel.schedule
+            self.reasons[name] = kernel.reason
+
+    def __getitem__(self, name: str) -> Any:
+        return parse_schedule(self._texts[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{self.function}.{name}: {text}  # {self.reasons[name]}"
+            for name, text in self._texts.items()
+        )
+
+    __repr__ = __str__
+
+
+# ---- arguments of one parameter ----------------------------------------------------------------
+
+
+def sizes_of(definition: Definition) -> set[str]:
+    """The names of the sizes in the shapes of a definition's parameters."""
+    terms = [term for parameter in definition.parameters for term in parameter.shape]
+    names = {term.name for term in terms if hasattr(term, "name") and not isinstance(term, Spread)}
+    return names - {attribute.name for attribute in definition.attributes}
+
+
+def _own_sizes(definition: Definition, fixed: Mapping[str, int]) -> dict[str, int]:
+    own = sizes_of(definition)
+    return {name: value for name, value in fixed.items() if name in own}
+
+
+def _array(
+    value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]
+) -> numpy.ndarray:
+    """An argument as a numpy array; numbers and lists take the declared element type.
+
+    Where that is a type variable, they take what it stands for among the others (`shared`).
+    """
     if isinstance(value, numpy.ndarray):
         return value
     if hasattr(value, "__dlpack__"):
         return numpy.from_dlpack(value)
     kind = TYPE_NAMES.get(parameter.type)
+    wanted = shared.get(parameter.type) if kind is None else DTYPES[kind].numpy
+    if wanted is None and isinstance(value, float):
+        wanted = numpy.dtype(numpy.float32)
     try:
-        return numpy.asarray(value, None if kind is None else DTYPES[kind].numpy)
-    except (TypeError, ValueError) as error:
+        return numpy.asarray(value, wanted)
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"argument '{parameter.name}': {error}") from None
+
+
+def _shaped(value: Any, parameter: Parameter) -> numpy.ndarray:
+    """An array of a shape, of which only one element exists."""
+    if isinstance(value, numpy.ndarray) or hasattr(value, "__dlpack__"):
+        array = value if isinstance(value, numpy.ndarray) else numpy.from_dlpack(value)
+        return numpy.broadcast_to(numpy.zeros((), array.dtype), array.shape)
+    shape = value if isinstance(value, (tuple, list)) else ()
+    kind = TYPE_NAMES.get(parameter.type, "float32")
+    try:
+        return numpy.broadcast_to(numpy.zeros((), DTYPES[kind].numpy), tuple(shape))
+    except (TypeError, ValueError):
+        raise InputError(f"argument '{parameter.name}': {value!r} is no shape") from None
+
+
+def _any_shape(parameter: Parameter) -> Shape:
+    """A shape that fits a parameter's rank, with one axis for an ellipsis."""
+    return (2,) * len(parameter.shape)

@@ -159,17 +159,21 @@ def compile(
     threads: int = 1,
     progress: CompileProgress | None = None,
     options: Options = PLAIN,
+    operators: Any = None,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
-    `source` is the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder or a Graph.
+    `source` is the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or the
+    path of a text with the name of a definition in it: `kernels.tc:matmul`.
     `dims` gives bounds to the model's named dims; those left out run from 0 with no upper bound.
     `threads` cores serve a call. `progress(stage, done, total)` is told what is being done.
-    `options` are schedules that kernels shall have, as `passes/options.py` says.
+    `options` are schedules that kernels shall have, as `passes/options.py` says. `operators` says
+    which definitions implement operators of an ONNX model: the path of a `.tc` file that names its
+    domain (`# domain: my.ops`), a list of those, or a mapping such as `{"my.ops": "mine.tc"}`.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
     """
     quiet: CompileProgress = lambda stage, done, total: None  # noqa: E731
-    made = compile_source(source, dims, threads, progress or quiet, options)
+    made = compile_source(source, dims, threads, progress or quiet, options, operators)
     return Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists
     )

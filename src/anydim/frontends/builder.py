@@ -24,10 +24,12 @@ from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.text import suggestion
+from anydim.frontends.definition import called
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS, operator
+from anydim.lang.syntax import Definition
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Dim, Size, as_size
+from anydim.sizes import Box, Dim, Guard, Size, as_size
 
 Operand: TypeAlias = "Value | numpy.ndarray | int | float | bool"
 
@@ -135,6 +137,7 @@ class Builder:
         self._outputs: dict[str, str] = {}
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []
+        self._guards: list[Guard] = []
 
     def dim(self, name: str, lo: int = 0, hi: int | None = None) -> Size:
         """Declare a dim and give its size expression; the same name must keep its bounds."""
@@ -188,8 +191,32 @@ class Builder:
             nodes.append(Node("identity", (value,), (name,), FrozenMapping(), f"output {name}"))
         return Graph(
             self.name, self._box, FrozenMapping(types), tuple(self._inputs), tuple(self._outputs),
-            FrozenMapping(self._constants), tuple(nodes),
+            FrozenMapping(self._constants), tuple(nodes), tuple(self._guards),
         ).pruned()  # fmt: skip
+
+    def call(self, function: Any, *inputs: Operand, **attributes: Any) -> Any:
+        """The results of a definition: `g.call(lib.f, a, b, alpha=2.0)`, or `lib.f(a, b)`.
+
+        `function` is one of `define`, or a parsed definition. Raises GraphError for values that do
+        not fit it.
+        """
+        definition = getattr(function, "definition", function)
+        if not isinstance(definition, Definition):
+            raise GraphError(f"g.call takes a definition, not {type(function).__name__}")
+        values = self._values(definition.name, inputs)
+        frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
+        source = f"{self.name}: {definition.name}"
+        try:
+            node, group = called(
+                definition, [v.name for v in values], [v.type for v in values], frozen, self._box,
+                lambda name, kind: self._declared(f"{definition.name}.{name}", kind), source,
+            )  # fmt: skip
+        except UserError as error:
+            raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
+        self._nodes.append(node)
+        self._guards += [guard for guard in group.guards if guard not in self._guards]
+        made = tuple(Value(self, output) for output in node.outputs)
+        return made[0] if len(made) == 1 else made
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or name not in OPERATORS:

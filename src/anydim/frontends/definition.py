@@ -1,21 +1,27 @@
 """A definition of the comprehension language -> graph, with every size variable a dim.
 
-The graph has one node: the group that the definition means for its argument types.
+The graph has one node: the group that the definition means for its argument types. `called` makes
+such a node in the graph of somebody else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy
 
 from anydim.base.dtypes import from_numpy
+from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
+from anydim.base.text import listed, suggestion
 from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.lang.affine import rewrite
 from anydim.lang.instantiate import instantiate
+from anydim.lang.renaming import renamed
 from anydim.lang.syntax import Definition, Name, Number, Parameter, Spread, walk
-from anydim.lang.tree import TensorType
+from anydim.lang.tree import Expr, Group, Read, Tensor, TensorType
 from anydim.sizes import Box, Dim, Size, as_size
 
 Pattern = tuple[tuple[str, tuple[bool, ...]], ...]
@@ -44,34 +50,117 @@ def pattern_of(definition: Definition, arrays: Sequence[numpy.ndarray]) -> Patte
     )
 
 
-def graph_of(definition: Definition, pattern: Pattern, attributes: Mapping[str, Any]) -> Graph:
-    """The graph of a definition for arguments of a pattern; raises LanguageError as it must."""
+def broadcasts(definition: Definition) -> bool:
+    """Whether sizes of 1 decide the graph, because an ellipsis may broadcast."""
+    return any(isinstance(t, Spread) for p in definition.parameters for t in p.shape)
+
+
+def graph_of(
+    definition: Definition,
+    pattern: Pattern,
+    attributes: Mapping[str, Any],
+    fixed: Mapping[str, int] | None = None,
+) -> Graph:
+    """The graph of a definition for arguments of a pattern; raises LanguageError as it must.
+
+    Sizes in `fixed` are numbers in it, not dims.
+    """
     types = [
         _type(definition, parameter, dtype, ones)
         for parameter, (dtype, ones) in zip(definition.parameters, pattern)
     ]
     names = sorted({name for kind in types for size in kind.shape for name in size.symbols})
-    box = Box.of(*(Dim(name) for name in names))
+    types = [_with_sizes(kind, _sizes(definition, fixed or {}, names)) for kind in types]
+    free = sorted({name for kind in types for size in kind.shape for name in size.symbols})
+    box = Box.of(*(Dim(name) for name in free))
     group = instantiate(definition, types, attributes, box)
     inputs = tuple(tensor.name for tensor in group.inputs)
+    outputs = tuple(tensor.name for tensor in group.outputs)
+    source = f"{definition.file}:{definition.line}: {definition.name}"
     tensors = (*group.inputs, *group.outputs)
     return Graph(
         name=definition.name,
         box=box,
         types=FrozenMapping({tensor.name: tensor.type for tensor in tensors}),
         inputs=inputs,
-        outputs=tuple(tensor.name for tensor in group.outputs),
-        nodes=(
-            Node(
-                FUSED,
-                inputs,
-                tuple(tensor.name for tensor in group.outputs),
-                FrozenMapping({"group": group}),
-                f"{definition.file}:{definition.line}: {definition.name}",
-            ),
-        ),
+        outputs=outputs,
+        nodes=(Node(FUSED, inputs, outputs, FrozenMapping({"group": group}), source),),
         guards=group.guards,
     )
+
+
+def _sizes(
+    definition: Definition, fixed: Mapping[str, int], names: Sequence[str]
+) -> dict[str, Size]:
+    """The fixed sizes as size expressions; OptionError for what is none of `names`."""
+    for name, value in fixed.items():
+        if name not in names:
+            hint = suggestion(name, names) or f"its sizes are {listed(names)}"
+            raise OptionError(f"{definition.name} has no size '{name}' to fix", hint)
+        if type(value) is not int or value < 0:
+            raise OptionError(f"fixed size '{name}' is {value!r}, expected a number from 0 up")
+    return {name: as_size(value) for name, value in fixed.items()}
+
+
+def _with_sizes(kind: TensorType, sizes: Mapping[str, Size]) -> TensorType:
+    return TensorType(kind.dtype, tuple(size.substitute(sizes) for size in kind.shape))
+
+
+# ---- a node in another graph -------------------------------------------------------------------
+
+
+def called(
+    definition: Definition,
+    names: Sequence[str],
+    types: Sequence[TensorType],
+    attributes: Mapping[str, Any],
+    box: Box,
+    result: Callable[[str, TensorType], str],
+    source: str,
+) -> tuple[Node, Group]:
+    """The node of a call on values of a graph, and its group, with guards that are the graph's.
+
+    `result` gives a name to each result in order. Raises LanguageError for arguments that do not
+    fit.
+    """
+    if len(names) != len(definition.parameters):
+        takes = listed(parameter.name for parameter in definition.parameters)
+        raise definition.error(
+            definition.position, f"takes {takes}; {len(names)} arguments came"
+        )
+    group = instantiate(definition, types, attributes, box)
+    new = {tensor.name: name for tensor, name in zip(group.inputs, names)}
+    new.update((t.name, result(t.name, t.type)) for t in group.outputs)
+    new.update((t.name, f"{new[group.outputs[0].name]}/{t.name}") for t in group.temporaries)
+    own = _renamed(group, new)
+    inputs = tuple(tensor.name for tensor in own.inputs)
+    outputs = tuple(tensor.name for tensor in own.outputs)
+    return Node(FUSED, inputs, outputs, FrozenMapping({"group": own}), source), own
+
+
+def _renamed(group: Group, names: Mapping[str, str]) -> Group:
+    """The group with other names; an input that came twice is one."""
+
+    def change(expr: Expr) -> Expr | None:
+        return replace(expr, tensor=names[expr.tensor]) if isinstance(expr, Read) else None
+
+    def tensors(old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple({names[t.name]: Tensor(names[t.name], t.type) for t in old}.values())
+
+    return Group(
+        inputs=tensors(group.inputs),
+        outputs=tensors(group.outputs),
+        statements=tuple(
+            replace(s, target=names[s.target], body=rewrite(s.body, change))
+            for s in group.statements
+        ),
+        temporaries=tensors(group.temporaries),
+        guards=group.guards,
+        steps=renamed(group.steps, names),
+    )
+
+
+# ---- argument types ----------------------------------------------------------------------------
 
 
 def _places(parameter: Parameter, rank: int) -> list[Any]:

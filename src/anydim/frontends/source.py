@@ -8,16 +8,24 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.frontends.builder import Builder
+from anydim.frontends.custom import operators_of
 from anydim.frontends.onnx.importer import import_model
+from anydim.frontends.text import is_text_source, text_graph
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim
 
 
-def read(source: Any, dims: Mapping[str, Dim] | None = None) -> Graph:
-    """The graph of an ONNX file, its bytes, an onnx.ModelProto, a Builder or a Graph.
+def read(
+    source: Any, dims: Mapping[str, Dim] | None = None, operators: Any = None
+) -> Graph:
+    """The graph of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or a text.
 
-    `dims` gives bounds to the named dims of an ONNX model; a Builder and a Graph bring their own.
+    `dims` gives bounds to the named dims of an ONNX model and to the sizes of a definition in a
+    text (`kernels.tc:matmul`); a Builder and a Graph bring their own. `operators` are definitions
+    for operators of an ONNX model (`custom.py`).
     """
+    if is_text_source(source):
+        return text_graph(source, dims)
     if isinstance(source, Builder):
         source = source.graph()
     if isinstance(source, Graph):
@@ -28,10 +36,11 @@ def read(source: Any, dims: Mapping[str, Dim] | None = None) -> Graph:
             )
         return source
     if isinstance(source, (str, os.PathLike, bytes, bytearray)) or _is_model(source):
-        return import_model(source, dims)
+        return import_model(source, dims, operators_of(operators))
     raise OptionError(
         f"cannot compile a {type(source).__name__}",
-        "give the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder or a Graph",
+        "give the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or the "
+        "path of a .tc file with the name of a definition",
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from anydim.base.cache import code_version, key_of, user_cache
 from anydim.lang import syntax
-from anydim.lang.parser import parse_definition
+from anydim.lang.parser import parse, parse_definition
 from anydim.lang.syntax import Definition
 
 _KINDS: dict[str, Any] = {
@@ -40,6 +40,31 @@ def stored_definition(text: str, file: str) -> Definition:
     definition = parse_definition(text, file)
     cache.put(key, to_json(definition))
     return definition
+
+
+def stored_definitions(text: str, file: str) -> dict[str, Definition]:
+    """The definitions of a text by name, in order, from disk if it was parsed before.
+
+    Raises LanguageError for a bad text.
+    """
+    cache = user_cache()
+    if cache is None:
+        return parse(text, file)
+    key = key_of("definitions", code_version(), text)
+    data = cache.get(key)
+    if data is None:
+        found = parse(text, file)
+        bare = [_listed(_from(definition, "", "")) for definition in found.values()]
+        cache.put(key, json.dumps(bare).encode())
+        return found
+    made = [_from(_made(part), text, file) for part in json.loads(data)]
+    return {definition.name: definition for definition in made}
+
+
+def _from(definition: Definition, text: str, file: str) -> Definition:
+    """A definition, and those that it calls, from another text."""
+    callees = tuple(_from(callee, text, file) for callee in definition.callees)
+    return replace(definition, text=text, file=file, callees=callees)
 
 
 def to_json(definition: Definition) -> bytes:

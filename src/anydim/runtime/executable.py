@@ -145,31 +145,35 @@ class Executable(Runnable):
         pointers = len(layout.input_ranks) + len(layout.output_ranks)
         self._call = struct.Struct(f"{3 + pointers}Q")
 
-    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
+    ) -> dict[str, Any]:
         """The outputs by name, new arrays that belong to the caller.
 
-        Raises InputError or DimError, before anything runs, for inputs that do not fit, and
-        InputError for an index among them that is outside the axis it points into.
+        Arrays in `into` are filled instead of new ones: contiguous, of the output's type, and apart
+        from the inputs. Raises InputError or DimError, before anything runs, for inputs that do not
+        fit, and InputError for an index among them that is outside the axis it points into.
         """
         if len(given) != len(self._inputs):
             check_names(given, self.signature)
         arrays, shapes, foreign = self._arrays(given)
         frame = self._frames.take()
         try:
-            outputs = self._execute(frame, arrays, shapes)
+            outputs = self._execute(frame, arrays, shapes, into or {})
         finally:
             self._frames.give(frame)
         return self._wrapped(outputs, given) if foreign else outputs
 
     def _execute(
-        self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int]
-    ) -> dict[str, numpy.ndarray]:
+        self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
+        into: Mapping[str, numpy.ndarray],
+    ) -> dict[str, numpy.ndarray]:  # fmt: skip
         layout, block = self.layout, frame.block
         self._shapes.pack_into(block, _WORD * layout.input_shapes, *shapes)
         code = self._bind(frame.address)
         if code:
             raise self._failure(code, arrays, block)
-        outputs = self._allocate(frame)
+        outputs = self._allocate(frame, into)
         pointers = [array.ctypes.data for array in arrays]
         pointers += [array.ctypes.data for array in outputs.values()]
         pool = self._take_pool() if block[PARALLEL] else None
@@ -186,14 +190,20 @@ class Executable(Runnable):
             raise outside(position, found, self.signature.name, self._dims(block))
         return outputs
 
-    def _allocate(self, frame: _Frame) -> dict[str, numpy.ndarray]:
+    def _allocate(
+        self, frame: _Frame, into: Mapping[str, numpy.ndarray]
+    ) -> dict[str, numpy.ndarray]:
         """Arrays for the outputs at the sizes just bound, and the arena."""
         sizes = self._results.unpack_from(frame.block, _WORD * self.layout.output_shapes)
         outputs, at = {}, 0
         try:
             frame.arena.reserve(frame.block[ARENA_BYTES])
             for name, dtype, rank in self._outputs:
-                outputs[name] = numpy.empty(sizes[at : at + rank], dtype)
+                shape = sizes[at : at + rank]
+                held = into.get(name)
+                if held is not None and held.shape != shape:
+                    raise wrong_shape(self.signature.name, name, held.shape, shape)
+                outputs[name] = numpy.empty(shape, dtype) if held is None else held
                 at += rank
         except (MemoryError, ValueError) as error:
             at_sizes = ", ".join(f"{n} = {v}" for n, v in self._dims(frame.block).items())
@@ -231,6 +241,16 @@ class Executable(Runnable):
         for frame in frames:
             frame.arena.release()
             self._frames.give(frame)
+
+
+def wrong_shape(
+    model: str, name: str, given: tuple[int, ...], made: tuple[int, ...]
+) -> InputError:
+    """The error for an array that was given for an output of another shape."""
+    return InputError(
+        f"{model}: the array for '{name}' has shape {given}, the result has {made}",
+        "give an array of that shape",
+    )
 
 
 def _pointer(array: numpy.ndarray) -> int:

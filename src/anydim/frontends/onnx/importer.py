@@ -18,6 +18,7 @@ from typing import Any
 
 import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.errors import ModelError
+from anydim.frontends.custom import Operators
 from anydim.frontends.onnx.emitting import Emitter
 from anydim.frontends.onnx.forms import packed_of
 from anydim.frontends.onnx.functions import functions_of
@@ -31,24 +32,27 @@ from anydim.sizes import Box, Dim
 
 
 def import_model(
-    source: str | os.PathLike[str] | bytes | Any, dims: Mapping[str, Dim] | None = None
+    source: str | os.PathLike[str] | bytes | Any,
+    dims: Mapping[str, Dim] | None = None,
+    operators: Operators | None = None,
 ) -> Graph:
     """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto.
 
-    `dims` gives bounds to dims of the model; the others go from 0 up. Raises ModelError for a
+    `dims` gives bounds to dims of the model; the others go from 0 up. `operators` are definitions
+    for operators by domain and name, which go before those of the standard. Raises ModelError for a
     model that cannot be read or needs what anydim lacks, OptionError for dims it does not have.
     """
     opened = open_model(source)
     try:
-        return _graph(opened, dims or {})
+        return _graph(opened, dims or {}, operators or {})
     except (UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{opened.name} is malformed: {type(error).__name__}") from None
 
 
-def _graph(opened: Opened, dims: Mapping[str, Dim]) -> Graph:
+def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators) -> Graph:
     proto = opened.proto.graph
     functions = functions_of(opened.proto, opened.opset, opened.name)
-    model = Model(opened.name, opened.folder, functions, opened.domains)
+    model = Model(opened.name, opened.folder, functions, operators, domains=opened.domains)
     emitter = Emitter(Box(), reserved=model.dims)
     names = Names(model, emitter, opened.opset)
     names.check(proto)

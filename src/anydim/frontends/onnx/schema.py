@@ -45,13 +45,13 @@ def attributes_of(
             raise Unsupported(f"attribute '{attribute.name}' is given twice")
         if attribute.type != declared.type.value:
             raise Unsupported(f"attribute '{attribute.name}' is of another type")
-        values[attribute.name] = _attribute_value(attribute)
+        values[attribute.name] = value_of(attribute)
     for name, declared in schema.attributes.items():
         if name not in values:
             if declared.required:
                 raise Unsupported(f"attribute '{name}' is missing")
             if declared.default_value.type:
-                values[name] = _attribute_value(declared.default_value)
+                values[name] = value_of(declared.default_value)
     return values
 
 
@@ -72,7 +72,8 @@ def bound(attributes: Iterable[Any], function: Mapping[str, Any]) -> list[Any]:
     return kept
 
 
-def _attribute_value(attribute: Any) -> Any:
+def value_of(attribute: Any) -> Any:
+    """What an attribute holds; Unsupported for a kind that no operator takes."""
     field = _ATTRIBUTE_FIELDS.get(attribute.type)
     if field is None:
         raise Unsupported(f"attribute '{attribute.name}'")

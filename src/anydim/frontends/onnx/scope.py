@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from anydim.base.errors import GraphError, ModelError
+from anydim.frontends.custom import Operators, find_operator
 from anydim.frontends.onnx.bodies import body_of
 from anydim.frontends.onnx.call import Call
+from anydim.frontends.onnx.custom import add_defined
 from anydim.frontends.onnx.emitting import Emitter
 from anydim.frontends.onnx.forms import proto_of
 from anydim.frontends.onnx.functions import Function, called, find, is_called
@@ -49,6 +51,7 @@ class Model:
     name: str
     folder: Path | None
     functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
+    operators: Operators = field(default_factory=dict)  # definitions of the user
     domains: Mapping[str, int] = field(default_factory=dict)  # opsets of other domains
     failures: list[Failure] = field(default_factory=list)
     dims: set[str] = field(default_factory=set)
@@ -161,6 +164,11 @@ class Names:
         if function is not None:
             if self.whole(proto, inputs):
                 self.function(function, proto, label, inputs)
+            return
+        definition = find_operator(self.model.operators, proto.domain, proto.op_type)
+        if definition is not None:
+            if self.whole(proto, inputs):
+                add_defined(self, definition, proto, label, inputs)
             return
         schema = self.schema(proto)
         row = OPERATORS.get(_row_name(proto))

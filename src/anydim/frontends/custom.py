@@ -1,0 +1,80 @@
+"""Definitions that implement operators of a model: which domain and name means which.
+
+    operators="mine.tc"                          a file that says `# domain: my.ops`
+    operators=["mine.tc", "yours.tc"]            several
+    operators={"my.ops": "mine.tc"}              a file, or the text itself, for a domain
+    operators={("my.ops", "Gate"): lib.gate}     one function for one operator
+
+A node `my.ops.LeakyGate` is the definition `LeakyGate`, or else `leaky_gate`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.frontends.pragmas import domain_of
+from anydim.lang.stored import stored_definitions
+from anydim.lang.syntax import Definition
+
+_WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+Operators = Mapping[tuple[str, str], Definition]
+
+
+def operators_of(given: Any) -> Operators:
+    """Definitions by domain and name; raises OptionError, and LanguageError for a bad text."""
+    if given is None:
+        return {}
+    if isinstance(given, (list, tuple)):
+        return {key: value for part in given for key, value in operators_of(part).items()}
+    if isinstance(given, (str, os.PathLike)):
+        text, file = read_text(given)
+        domain = domain_of(text)
+        if not domain:
+            raise OptionError(
+                f"{file} does not say which domain its operators have",
+                "write a line `# domain: my.ops`, or give {'my.ops': path}",
+            )
+        return _all(text, file, domain)
+    if isinstance(given, Mapping):
+        return {key: value for part in given.items() for key, value in _entry(*part).items()}
+    raise OptionError(
+        f"operators are {type(given).__name__}",
+        "give the path of a .tc file, a list of them, or a mapping from domains",
+    )
+
+
+def _entry(key: Any, value: Any) -> Operators:
+    if isinstance(key, tuple) and len(key) == 2:
+        definition = getattr(value, "definition", value)
+        if not isinstance(definition, Definition):
+            raise OptionError(f"operator {key[1]} of {key[0]}: {value!r} is no definition")
+        return {(str(key[0]), str(key[1])): definition}
+    if not isinstance(key, str) or not isinstance(value, (str, os.PathLike)):
+        raise OptionError(f"operators for {key!r} are {value!r}", "give a path or a text")
+    if isinstance(value, str) and re.search(r"\bdef\s", value):
+        return _all(value, f"<{key}>", key)
+    return _all(*read_text(value), key)
+
+
+def _all(text: str, file: str, domain: str) -> Operators:
+    return {(domain, name): d for name, d in stored_definitions(text, file).items()}
+
+
+def read_text(path: str | os.PathLike[str]) -> tuple[str, str]:
+    """The text of a file and the name it goes by; raises OptionError when it cannot be read."""
+    try:
+        return Path(path).read_text("utf-8"), Path(path).name
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise OptionError(f"cannot read '{os.fspath(path)}': {reason}") from None
+
+
+def find_operator(operators: Operators, domain: str, name: str) -> Definition | None:
+    """The definition of an operator, by its name or by the name in small letters."""
+    found = operators.get((domain, name))
+    return found or operators.get((domain, _WORD.sub("_", name).lower()))

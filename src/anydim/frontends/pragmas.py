@@ -1,0 +1,25 @@
+"""Remarks of a text in the language that mean something: `# domain: ...` and `# option ...`.
+
+    # domain: my.ops
+    # option matmul.C: contraction(rows=6)
+
+A domain is that of the ONNX operators which the text implements; an option is a schedule.
+"""
+
+from __future__ import annotations
+
+import re
+
+_DOMAIN = re.compile(r"^[ \t]*#[ \t]*domain:[ \t]*(\S+)[ \t]*$", re.MULTILINE)
+_OPTION = re.compile(r"^[ \t]*#[ \t]*option[ \t]+(.+?)[ \t]*$", re.MULTILINE)
+
+
+def domain_of(text: str) -> str:
+    """The domain that a text names; '' when it names none."""
+    found = _DOMAIN.search(text)
+    return "" if found is None else found[1]
+
+
+def options_of(text: str) -> str:
+    """The options that a text asks for, a line for each."""
+    return "\n".join(_OPTION.findall(text))

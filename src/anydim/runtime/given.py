@@ -1,0 +1,92 @@
+"""Arrays that a caller gives for results: checked, told from the inputs, filled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import InputError
+from anydim.base.text import listed, suggestion
+from anydim.runtime.exchange import taken
+from anydim.runtime.signature import TensorSpec
+
+_READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
+
+
+def results_given(
+    out: Any, specs: Sequence[TensorSpec], name: str
+) -> tuple[dict[str, numpy.ndarray], dict[str, Any]]:
+    """The arrays behind `out` by the result they are for, and the objects that were given.
+
+    `out` is an array for the one result, a sequence with one for each (None: a new one), or a
+    mapping by name. Raises InputError for what does not fit; shapes are checked by the call.
+    """
+    if out is None:
+        return {}, {}
+    keys = [spec.key for spec in specs]
+    given = _by_name(out, keys, name)
+    arrays = {}
+    for spec in specs:
+        if spec.key in given:
+            arrays[spec.key] = _array(given[spec.key], spec, name)
+    for number, left in enumerate(arrays):
+        for right in list(arrays)[number + 1 :]:
+            if numpy.may_share_memory(arrays[left], arrays[right]):
+                raise InputError(
+                    f"{name}: the arrays for '{left}' and '{right}' share memory",
+                    "give an array of its own for each result",
+                )
+    return arrays, given
+
+
+def _by_name(out: Any, keys: Sequence[str], name: str) -> dict[str, Any]:
+    if isinstance(out, Mapping):
+        for key in out:
+            if key not in keys:
+                hint = suggestion(str(key), keys) or f"its results are {listed(keys)}"
+                raise InputError(f"{name} has no result '{key}' to write into", hint)
+        return {key: array for key, array in out.items() if array is not None}
+    if not isinstance(out, (tuple, list)):
+        out = (out,)
+    if len(out) != len(keys):
+        raise InputError(
+            f"{name} has {len(keys)} results, {len(out)} arrays were given for them",
+            f"its results are {listed(keys)}",
+        )
+    return {key: array for key, array in zip(keys, out) if array is not None}
+
+
+def _array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
+    """The memory of one array that was given."""
+    where = f"{name}: the array for '{spec.key}'"
+    if isinstance(value, numpy.ndarray):
+        array = value
+        if not array.flags.writeable:
+            raise InputError(f"{where} cannot be written", "give one that is not read-only")
+    elif hasattr(value, "__dlpack__"):
+        array = taken(value)
+    else:
+        raise InputError(f"{where} is a {type(value).__name__}, expected an array")
+    if array.dtype != spec.dtype.numpy:
+        raise InputError(
+            f"{where} has dtype {array.dtype.name}, the result has {spec.dtype}",
+            f"make it with dtype '{spec.dtype}'",
+        )
+    if array.flags.num & _READY != _READY:
+        raise InputError(
+            f"{where} is not contiguous", "give a contiguous array, and copy from it afterwards"
+        )
+    return array
+
+
+def apart(
+    arrays: Mapping[str, numpy.ndarray], inputs: Sequence[numpy.ndarray]
+) -> dict[str, numpy.ndarray]:
+    """The arrays that share no memory with an input: results may go there at once."""
+    return {
+        name: array
+        for name, array in arrays.items()
+        if not any(numpy.may_share_memory(array, other) for other in inputs)
+    }
