@@ -32,6 +32,7 @@ from anydim.passes.channels import Channels
 from anydim.passes.fuse import Fuse
 from anydim.passes.inline import Inline
 from anydim.passes.integers import Integers
+from anydim.passes.integers import Integers
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
 from anydim.passes.opaque import Opaque
@@ -71,6 +72,11 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "lower", "first: every later pass thinks in comprehensions, not in operators",
         "each node is one statement; numbers are literals", lambda m, t: Lower(),
+    ),
+    Pass(
+        "integers", "before simplify, which would fold dequantised constants into floats",
+        "sums of products of dequantised values are sums of integers, scaled afterwards",
+        lambda m, t: Integers(),
     ),
     Pass(
         "integers", "before simplify, which would fold dequantised constants into floats",

@@ -1,0 +1,200 @@
+"""Sums of products of dequantised numbers become sums of products of the integers themselves.
+
+    sum over k of (a[k] - za) sa * (b[k] - zb) sb  =  sa sb * sum over k of (a[k] - za) (b[k] - zb)
+
+wherever the scales are the same along k. The integer sum is exact, so the result is at least as
+near to the true one. Padding with 0 is padding with the zero point.
+
+After: no sum of products reads two dequantised values whose scales could stand outside, unless
+the sum might not fit an int32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anydim.base.dtypes import float32, int32
+from anydim.graph.nodes import Graph
+from anydim.kernels.inference import dtype_of, free_axes
+from anydim.lang.affine import reads, rewrite
+from anydim.lang.inside import checked
+from anydim.lang.tree import (
+    Apply,
+    Cast,
+    Expr,
+    Index,
+    Literal,
+    Read,
+    Statement,
+    TensorType,
+)
+from anydim.passes.flow import Line, live, pack, unpack, unused
+from anydim.passes.rules import simplified
+from anydim.sizes import Box, Truth, product, prove
+
+_DEEPEST = 8  # movements between a dequantisation and the sum
+_MOST = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """A number as an integer times a scale, and the largest magnitude of the integer."""
+
+    whole: Expr
+    scale: Expr
+    largest: int
+
+
+@dataclass(frozen=True)
+class Integers:
+    """Pull scales out of sums of products."""
+
+    def run(self, graph: Graph) -> Graph:
+        types = dict(graph.types)
+        bodies: dict[str, Statement] = {}
+        lines: list[Line] = []
+        for line in unpack(graph):
+            made = _split(line, bodies, types, graph.box)
+            lines += made
+            for part in made:
+                if not part.statement.combine:
+                    bodies[part.target] = part.statement
+        return pack(graph, live(lines, graph.outputs), types)
+
+
+def _split(
+    line: Line, bodies: dict[str, Statement], types: dict[str, TensorType], box: Box
+) -> list[Line]:
+    """The line, or an integer sum and what scales it."""
+    statement = line.statement
+    body = simplified(statement.body)
+    if statement.combine != "add" or types[line.target].dtype != float32:
+        return [line]
+    if not (isinstance(body, Apply) and body.function == "mul"):
+        return [line]
+    reduced = frozenset(axis.name for axis in statement.reduced)
+    factors = [_scaled(part, bodies, types, reduced) for part in body.arguments]
+    left, right = factors
+    if left is None or right is None or not _fits(statement, left, right, box):
+        return [line]
+    target = unused(f"{line.target}/integers", types)
+    types[target] = TensorType(int32, types[line.target].shape)
+    total = replace(
+        statement, target=target, body=Apply("mul", (left.whole, right.whole))
+    )
+    places = tuple(Index(axis.name) for axis in statement.axes)
+    value: Expr = Cast(float32, Read(target, places))
+    scale = Apply("mul", (left.scale, right.scale))
+    scaled = Statement(line.target, statement.axes, Apply("mul", (value, scale)))
+    return [Line(total, line.source), Line(scaled, line.source)]
+
+
+def _fits(statement: Statement, left: Scaled, right: Scaled, box: Box) -> bool:
+    """Whether no sum of such products can leave int32."""
+    count = product(axis.extent for axis in statement.reduced)
+    return prove(count * left.largest * right.largest, "<=", _MOST, box) is Truth.PROVED
+
+
+def _scaled(
+    expr: Expr, bodies: dict[str, Statement], types: dict[str, TensorType],
+    reduced: frozenset[str],
+) -> Scaled | None:  # fmt: skip
+    """A factor as an integer times a scale that is the same along the reduced axes."""
+    for _ in range(_DEEPEST):
+        if not isinstance(expr, Read):
+            break
+        if expr.flat or expr.tensor not in bodies or any(map(checked, expr.indices)):
+            return None
+        moved = _moved(expr, bodies[expr.tensor], types)
+        if moved is None:
+            return None
+        expr = moved
+    if not (isinstance(expr, Apply) and expr.function == "mul"):
+        return None
+    for whole, scale in (expr.arguments, expr.arguments[::-1]):
+        found = _integer(whole, types)
+        if found is not None and dtype_of(scale, types) == float32:
+            same = not free_axes(scale) & reduced and not _zero_axes(found) & reduced
+            return Scaled(found, scale, _largest(found, types)) if same else None
+    return None
+
+
+def _moved(
+    read: Read, producer: Statement, types: dict[str, TensorType]
+) -> Expr | None:
+    """The value that a read of a pointwise statement gives, over the reader's indices.
+
+    With a default of 0, a dequantised read outside is a read of the zero point.
+    """
+    places = dict(zip((axis.name for axis in producer.axes), read.indices))
+
+    def place(expr: Expr) -> Expr | None:
+        return places.get(expr.name) if isinstance(expr, Index) else None
+
+    body = rewrite(simplified(producer.body), place)
+    if read.default is None:
+        return body
+    if not (isinstance(read.default, Literal) and read.default.value == 0):
+        return None
+    inner = [part for part in reads(body) if free_axes(part)]
+    whole = len(inner) == 1 and inner[0].default is None and inner[0].indices == read.indices
+    if not whole or types[inner[0].tensor].shape != types[read.tensor].shape:
+        return None
+    return _padded(body, inner[0])
+
+
+def _padded(body: Expr, bytes_: Read) -> Expr | None:
+    """A dequantisation whose read of bytes has the zero point as its default."""
+    zeros: list[Expr] = []
+
+    def look(expr: Expr) -> Expr | None:
+        if isinstance(expr, Apply) and expr.function == "sub":
+            zeros.append(expr.arguments[1])
+        return None
+
+    rewrite(body, look)
+    default: Expr | None = None
+    if not zeros:
+        default = Literal(0)
+    elif isinstance(zeros[0], Cast):
+        default = zeros[0].argument
+    elif isinstance(zeros[0], Literal):
+        default = Literal(zeros[0].value)
+    if default is None or len(zeros) > 1:
+        return None
+    guarded = replace(bytes_, default=default)
+    return rewrite(body, lambda e: guarded if e == bytes_ else None)
+
+
+def _integer(expr: Expr, types: dict[str, TensorType]) -> Expr | None:
+    """int32 of a small integer, less a zero point perhaps; None when it is anything else."""
+    if not (isinstance(expr, Cast) and expr.dtype == float32):
+        return None
+    inner = expr.argument
+    if isinstance(inner, Read):
+        inner = Cast(int32, inner)
+    whole = inner.arguments[0] if isinstance(inner, Apply) and inner.function == "sub" else inner
+    if not (isinstance(whole, Cast) and whole.dtype == int32 and isinstance(whole.argument, Read)):
+        return None
+    read = whole.argument
+    dtype = types[read.tensor].dtype
+    if not dtype.is_integer or dtype.bits > 8:
+        return None
+    if read.default is not None and isinstance(read.default, Literal):
+        typed = replace(read, default=Literal(read.default.value, dtype))
+        inner = rewrite(inner, lambda e: typed if e == read else None)
+    return inner
+
+
+def _zero_axes(whole: Expr) -> frozenset[str]:
+    """The axes that a zero point changes along."""
+    if isinstance(whole, Apply):
+        return free_axes(whole.arguments[1])
+    return frozenset()
+
+
+def _largest(whole: Expr, types: dict[str, TensorType]) -> int:
+    """A bound of the magnitude of a small integer less its zero point, which is of its type."""
+    read = reads(whole)[0]
+    low, high = types[read.tensor].dtype.range
+    return high - low if isinstance(whole, Apply) else max(-low, high)
