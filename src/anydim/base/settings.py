@@ -64,6 +64,7 @@ KNOBS = (
     Knob("cache_limit_mb", _count, lambda: 512, "Largest size of that folder, in MiB."),
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
     Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0 is one for each core."),
+    Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
     Knob("vector_bits", _count, lambda: 0, "Widest vectors to use; 0 is the widest of the CPU."),
 )
 

@@ -195,11 +195,11 @@ class ConvolutionWriter:
     def _unit(self) -> list[ir.Step]:
         value, form, cut = self.sizes.value, self.form, self.cut
         steps: list[ir.Step] = []
-        steps += _split("unit", "column_block", "block", value(cut.column_blocks))
-        steps += _split("block", "row_block", "rest0", value(cut.row_blocks))
+        steps += split_number("unit", "column_block", "block", value(cut.column_blocks))
+        steps += split_number("block", "row_block", "rest0", value(cut.row_blocks))
         for place, walk in reversed(list(enumerate(form.loops))):
             done = len(form.loops) - 1 - place
-            steps += _split(f"rest{done}", walk.name, f"rest{done + 1}", value(walk.extent))
+            steps += split_number(f"rest{done}", walk.name, f"rest{done + 1}", value(walk.extent))
         row0 = times(variable("row_block"), value(cut.rows))
         column0 = times(variable("column_block"), value(cut.columns))
         columns = least(plus(variable("column0"), value(cut.columns)), value(form.columns))
@@ -394,7 +394,7 @@ def _sized(make: Callable[[], ir.Function], sizes: SizeParameters) -> ir.Functio
     return made if sizes.names == known else make()
 
 
-def _split(number_: str, low: str, high: str, by: ir.Value) -> list[ir.Step]:
+def split_number(number_: str, low: str, high: str, by: ir.Value) -> list[ir.Step]:
     """low = number % by, high = number / by."""
     high_value = quotient(variable(number_), by)
     return [

@@ -1,0 +1,101 @@
+"""Winograd's 3 x 3 convolutions agree with float64 numpy at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.base import settings
+from anydim.kernels import winograd
+from anydim.kernels.launch import Machine
+from anydim.targets.llvm.host import machine as host_machine
+from tests.unit.kernels.convolution_cases import BOX, Case, convolved
+from tests.unit.kernels.launching import Prepared
+
+AVX2 = Machine(32, 16)
+SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
+SIDES = (0, 1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 28, 31, 63, 64, 65, 66, 67, 130)
+CASES = {
+    "padded": Case("n 17 h v", "19 17 3 3", {"pads": (1,) * 4}),
+    "with bias": Case("n 16 h v", "16 16 3 3", {"pads": (1,) * 4}, bias=True),
+    "not padded": Case("n 16 h v", "24 16 3 3", {"pads": (0,) * 4}),
+    "one-sided": Case("n 16 h v", "24 16 3 3", {"pads": (2, 0, 0, 1)}),
+    "wide padding": Case("n 16 h v", "17 16 3 3", {"pads": (3, 5, 4, 7)}),
+    "many rows": Case("n 16 h v", "150 16 3 3", {"pads": (1,) * 4}),
+    "groups": Case("n 36 h v", "40 18 3 3", {"pads": (1,) * 4, "groups": 2}, bias=True),
+}
+
+
+def prepared(name: str, machine: Machine) -> Prepared:
+    constants = frozenset({"w", "b"})
+    return Prepared(CASES[name].group(), [winograd.TEMPLATE], BOX, machine, constants)
+
+
+def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compiled: bool) -> None:
+    """The transforms add up terms about 100 times as large as the sums: 1e-5 of those."""
+    case = CASES[name]
+    arrays = case.arrays(sizes, seed=sum(sizes.values()))
+    (found,) = made.outputs(arrays, sizes, parts, compiled)
+    exact = convolved(*arrays, **case.attributes)
+    assert found.shape == exact.shape
+    magnitude = convolved(*map(numpy.abs, arrays), **case.attributes)
+    assert numpy.abs(found - exact).max(initial=0) <= 1e-5 * magnitude.max(initial=0)
+
+
+@pytest.mark.parametrize("machine", [None, AVX2, SMALL], ids=["host", "avx2", "small"])
+@pytest.mark.parametrize("name", CASES)
+def test_every_size(name: str, machine: Machine | None) -> None:
+    made = prepared(name, machine or host_machine())
+    for number, side in enumerate(SIDES):
+        sizes = {"n": number % 3, "h": side if number % 2 else 9, "v": side}
+        check(name, made, sizes, 1 + number % 4, compiled=True)
+
+
+@pytest.mark.parametrize("name", ["padded", "not padded", "one-sided", "groups"])
+def test_nothing_outside_is_touched(name: str) -> None:
+    made = prepared(name, SMALL)
+    for height, width in ((3, 5), (6, 19)):
+        check(name, made, {"n": 1, "h": height, "v": width}, 1, compiled=False)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case("n 16 h v", "16 16 3 3", {"pads": (1,) * 4, "strides": (1, 2)}),
+        Case("n 16 h v", "16 16 3 3", {"pads": (1,) * 4, "dilations": (2, 1)}),
+        Case("n 16 h v", "16 16 3 5", {"pads": (1,) * 4}),
+        Case("n 16 h v", "16 16 3 3", {"pads": (1,) * 4}, constant=False),
+        Case("n 8 h v", "16 8 3 3", {"pads": (1,) * 4}),
+        Case("n 16 7 7", "16 16 3 3", {"pads": (1,) * 4}),
+    ],
+    ids=["strided", "dilated", "3x5", "weights at run time", "few channels", "a small image"],
+)
+def test_left_to_the_plain_way(case: Case) -> None:
+    constants = frozenset({"w"}) if case.constant else frozenset()
+    with pytest.raises(AssertionError, match="no template"):
+        Prepared(case.group(), [winograd.TEMPLATE], BOX, host_machine(), constants)
+
+
+def test_what_follows_is_done_with_it() -> None:
+    g = ad.Builder("block")
+    n, h, v = g.dim("n", 0, 4), g.dim("h", 0, 64), g.dim("v", 0, 64)
+    random = numpy.random.default_rng(3)
+    w, b = (random.standard_normal(s).astype(numpy.float32) for s in ((16, 16, 3, 3), (16,)))
+    x = g.input("x", ad.float32, (n, 16, h, v))
+    y = g.conv(x, g.constant(w), g.constant(b), pads=(1, 1, 1, 1))
+    g.output("y", g.relu(y + x))
+    graph = g.graph()
+    model = ad.compile(graph)
+    assert "winograd: " in model.explain() and len(model.program.steps) == 1
+    with settings.override(winograd=False):
+        plain = ad.compile(graph)
+    assert "convolution: " in plain.explain()
+    for sizes in ((0, 3, 3), (1, 1, 1), (2, 17, 33), (1, 40, 5)):
+        shape = (sizes[0], 16, *sizes[1:])
+        x_values = random.standard_normal(shape).astype(numpy.float32)
+        exact = numpy.maximum(convolved(x_values, w, b, pads=(1,) * 4) + x_values, 0)
+        for found in (model(x=x_values)["y"], plain(x=x_values)["y"]):
+            numpy.testing.assert_allclose(found, exact, atol=2e-3)
