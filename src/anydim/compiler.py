@@ -32,10 +32,9 @@ from anydim.passes.channels import Channels
 from anydim.passes.fuse import Fuse
 from anydim.passes.inline import Inline
 from anydim.passes.integers import Integers
-from anydim.passes.integers import Integers
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
-from anydim.passes.opaque import Opaque
+from anydim.passes.opaque import Opaque, guarded
 from anydim.passes.options import PLAIN, Options, given_options
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
@@ -72,11 +71,6 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "lower", "first: every later pass thinks in comprehensions, not in operators",
         "each node is one statement; numbers are literals", lambda m, t: Lower(),
-    ),
-    Pass(
-        "integers", "before simplify, which would fold dequantised constants into floats",
-        "sums of products of dequantised values are sums of integers, scaled afterwards",
-        lambda m, t: Integers(),
     ),
     Pass(
         "integers", "before simplify, which would fold dequantised constants into floats",
@@ -172,7 +166,7 @@ def compile_source(
     machine = code.machine()
     cuts = work.timed("segment", lambda: Segment(Recur(machine).run).run(graph))
     parts = [part for cut in cuts for part in cut.parts]
-    fused = [part.graph for part in parts]
+    fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
     for entry in PASSES:
         run = entry.make(machine, TEMPLATES).run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))

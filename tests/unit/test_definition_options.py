@@ -1,0 +1,184 @@
+"""Promise: a function shows its schedules and why; a user may give others, right at all sizes, and
+one that would be wrong is refused with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.kernels.contraction import Contraction
+from anydim.kernels.rows import Rows
+from anydim.passes.options import WHOLE, Options, given_options, parse_texts
+
+MATMUL = "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
+SOFTMAX = """def softmax(float(...p,C) x) -> (y) {
+  top(...p)     max=! x(...p,c)
+  e(...p,c)         = exp(x(...p,c) - top(...p))
+  total(...p)   +=!   e(...p,c)
+  y(...p,c)         = e(...p,c) / total(...p)
+}"""
+SCAN = """def scan(float(T,B,C) x) -> (y) {
+  for t in 0:T { y(t,b,c) = x(t,b,c) + (y(t-1,b,c) else 0) }
+}"""
+
+
+def draw(*shape: int, seed: int = 0) -> numpy.ndarray:
+    return numpy.random.default_rng((seed, *shape)).standard_normal(shape, numpy.float32)
+
+
+# ---- shown -------------------------------------------------------------------------------------
+
+
+def test_what_was_chosen_and_why() -> None:
+    options = ad.define(MATMUL).matmul.options
+    assert list(options) == ["C"]
+    assert isinstance(options["C"], Contraction)
+    assert str(options).startswith("matmul.C: contraction(rows=")
+    scan = str(ad.define(SCAN).scan.options)
+    assert "parallel=b" in scan
+    assert "y(t - 1, b, c) is read 1 turn after it is written as y(t, b, c)" in scan
+
+
+@pytest.mark.parametrize("text", (MATMUL, SOFTMAX, SCAN))
+def test_what_is_shown_can_be_given(text: str) -> None:
+    (name,) = ad.define(text)
+    shown = str(ad.define(text)[name].options)
+    again = ad.define(text, options=shown)[name].options
+    assert str(again) == shown
+
+
+# ---- given -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "contraction(rows=4, vectors=2)", "contraction(rows=1, vectors=1, unroll=1)",
+        "contraction(block_k=8, chunk_k=8)", "contraction(lanes=4)", "contraction(rows=13)",
+        "contraction(block_rows_bytes=1, block_columns_bytes=1)", "contraction(long_k=16)",
+        "contraction(chunk_tiles=2, unroll=8)",
+    ],
+)  # fmt: skip
+def test_a_tile_holds_at_all_sizes(wish: str) -> None:
+    matmul = ad.define(MATMUL, options={"matmul": wish}).matmul
+    for m, k, n in [(0, 3, 2), (1, 1, 1), (5, 0, 3), (17, 33, 65), (64, 200, 48), (3, 513, 130)]:
+        a, b = draw(m, k), draw(k, n, seed=1)
+        numpy.testing.assert_allclose(matmul(a, b), a @ b, rtol=1e-4, atol=1e-4)
+    given = wish[len("contraction(") : -1].split(", ")
+    assert all(part in str(matmul.options) for part in given)
+
+
+@pytest.mark.parametrize("wish", ("rows(lanes=4)", "rows(unroll=1)", "rows(lanes=1, unroll=1)"))
+def test_rows_of_another_width(wish: str) -> None:
+    softmax = ad.define(SOFTMAX, options=f"softmax.y: {wish}").softmax
+    for shape in ((0, 4), (3, 1), (2, 5, 33), (7, 100)):
+        x = draw(*shape)
+        e = numpy.exp(x - x.max(-1, keepdims=True, initial=-numpy.inf))
+        wanted = e / e.sum(-1, keepdims=True)
+        numpy.testing.assert_allclose(softmax(x), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "nest(lanes=1)", "nest(parallel=none)", "nest(parallel=c)", "nest(parallel=b, block=1)",
+        "nest(parallel=c, block=16, unroll=1)",
+    ],
+)
+def test_ordered_loops_another_way(wish: str) -> None:
+    scan = ad.define(SCAN, options={"scan": {"y": wish}}, threads=2).scan
+    for shape in ((0, 3, 4), (5, 0, 3), (5, 2, 33), (40, 3, 64)):
+        x = draw(*shape)
+        numpy.testing.assert_allclose(scan(x), numpy.cumsum(x, 0), rtol=1e-4, atol=1e-4)
+
+
+def test_records_and_no_fusion() -> None:
+    chosen = ad.define(SOFTMAX).softmax.options["y"]
+    softmax = ad.define(SOFTMAX, options={"softmax": {"y": replace(chosen, unroll=2)}}).softmax
+    assert softmax.options["y"] == replace(chosen, unroll=2)
+    split = ad.define(SOFTMAX, options={"softmax": {"fuse": False}}).softmax
+    assert set(split.options) == {"top", "e", "total", "y"}
+    assert isinstance(split.options["top"], Rows)
+    x = draw(4, 9)
+    numpy.testing.assert_allclose(split(x), softmax(x), rtol=1e-6)
+
+
+def test_options_beside_the_program() -> None:
+    text = f"# option matmul.C: contraction(rows=5)\n{MATMUL}"
+    assert ad.define(text).matmul.options["C"].rows == 5
+    over = ad.define(text, options={"matmul": "contraction(rows=3)"})
+    assert over.matmul.options["C"].rows == 3
+
+
+def test_another_template_that_takes_it_too() -> None:
+    matmul = ad.define(MATMUL, options={"matmul": {"C": "rows(unroll=1)"}}).matmul
+    assert isinstance(matmul.options["C"], Rows)
+    a, b = draw(5, 7), draw(7, 19)
+    numpy.testing.assert_allclose(matmul(a, b), a @ b, rtol=1e-5, atol=1e-5)
+
+
+# ---- refused -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "wish", "words"),
+    [
+        (SCAN, "nest(parallel=t)", r"t runs in order: y\(t - 1, b, c\) is read 1 turn after"),
+        (SCAN, "nest(parallel=q)", "cannot be shared by threads"),
+        (SCAN, "nest(lanes=3)", "option 'lanes' of 'nest' is 3, expected a power of two"),
+        (SCAN, "nest(block=-1)", "expected a whole number from 0"),
+        (SCAN, "nest(unroll=true)", "expected a power of two"),
+        (MATMUL, "contraction(rows=99)", "expected a whole number from 1 to 16"),
+        (MATMUL, "contraction(block_k=12)", "expected a multiple of 8"),
+        (MATMUL, "contraction(packed=true)", "follows from the computation"),
+        (MATMUL, "contraction(depth=3)", "its options are"),
+        (MATMUL, "tiles(rows=3)", "there is no schedule 'tiles'"),
+    ],
+)
+def test_what_is_refused(text: str, wish: str, words: str) -> None:
+    with pytest.raises(ad.OptionError, match=words):
+        (name,) = ad.define(text)
+        _ = ad.define(text, options={name: wish})[name].options
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"matmul": {"C": "nest(lanes=8)"}}, "'nest' does not take this computation"),
+        ({"matmul": {"D": "contraction(rows=4)"}}, "no kernel makes 'D'"),
+        ({"matmul": "rows(lanes=8)"}, "no kernel is of that kind"),
+        ({"matmull": "contraction(rows=4)"}, "did you mean 'matmul'"),
+        ({"matmul": {"fuse": 1}}, "expected true or false"),
+        (3, "a text or a mapping"),
+        ("matmul contraction(rows=4)", "line 1"),
+        ("\nmatmul.C: contraction(rows=4", "is not a schedule"),
+    ],
+)
+def test_what_speaks_of_nothing(options: object, words: str) -> None:
+    with pytest.raises(ad.OptionError, match=words):
+        _ = ad.define(MATMUL, options=options).matmul.options
+
+
+def test_texts_of_options() -> None:
+    text = "# a remark\n\nf.y: rows(lanes=4)  # why\nf: fuse=false\ng: nest(lanes=2)\n"
+    found = parse_texts(text)
+    assert found == {
+        "f": Options({"y": "rows(lanes=4)"}, fuse=False),
+        "g": Options({WHOLE: "nest(lanes=2)"}),
+    }
+    assert given_options({"f": Rows(8)}, ["f"])["f"].schedules[WHOLE].startswith("rows(lanes=8")
+
+
+def test_matmul_is_the_operators_kernel() -> None:
+    """The same object code: the kernel's name is a hash of all that it consists of."""
+    graph = ad.Builder()
+    m, k, n = (graph.dim(name) for name in "MKN")
+    a, b = graph.input("A", ad.float32, (m, k)), graph.input("B", ad.float32, (k, n))
+    graph.output("C", graph.matmul(a, b))
+    operator, own = ad.compile(graph), ad.define(MATMUL).matmul.model(draw(2, 2), draw(2, 2))
+    names = [[kernel.name for kernel in model.program.kernels] for model in (operator, own)]
+    assert names[0] == names[1]
+    assert operator.program.steps[0].sizes == own.program.steps[0].sizes
