@@ -211,10 +211,11 @@ def feed(inputs: list[str], n: int, m: int) -> dict[str, np.ndarray]:
 
 # tested beside numpy, onnxruntime or the tests of onnx: control flow, sequences, recurrences
 ELSEWHERE = {
-    "ConcatFromSequence", "GRU", "GlobalLpPool", "If", "LSTM", "Loop", "Optional",
-    "OptionalGetElement", "OptionalHasElement", "RNN", "Scan", "SequenceAt", "SequenceConstruct",
+    "Compress", "ConcatFromSequence", "GRU", "GlobalLpPool", "If", "LSTM", "Loop",
+    "NonMaxSuppression", "NonZero", "Optional", "OptionalGetElement", "OptionalHasElement", "RNN",
+    "Scan", "SequenceAt", "SequenceConstruct",
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
-    "SplitToSequence",
+    "SplitToSequence", "TopK", "Unique",
 }  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from anydim.frontends.onnx.tensors import Unsupported
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import Region
 from anydim.lang.tree import TensorType
-from anydim.sizes import Size, Truth, prove
+from anydim.sizes import Box, Size, Truth, prove
 
 __all__ = ["Body", "Call", "Result", "Scope"]
 
@@ -107,24 +107,42 @@ class Call:
     def shape(self, position: int) -> tuple[Size, ...]:
         return self.type(position).shape
 
+    def tells(self, position: int) -> bool:
+        """Whether the contents of an input are known before a run."""
+        name = self.input(position)
+        if name in self.emitter.known or not self.type(position).dtype.is_integer:
+            return name in self.emitter.known
+        if self.type(position).rank == 1 and self.shape(position)[0].constant is None:
+            return False
+        return all(isinstance(item, Size) for item in self.elements(position))
+
     def known(self, position: int) -> numpy.ndarray:
         """The contents of an input; Unsupported when only a run can tell them."""
         name = self.input(position)
-        if name not in self.emitter.known:
-            raise Unsupported(f"its input '{name}' is data; only sizes and constants can be used")
-        return self.emitter.known[name].array
+        if name in self.emitter.known:
+            return self.emitter.known[name].array
+        if self.type(position).dtype.is_integer and self.tells(position):
+            found = Known.sizes(self.sizes(position), self.type(position).dtype).array
+            return found.reshape(()) if self.type(position).rank == 0 else found
+        raise Unsupported(f"its input '{name}' is data; only sizes and constants can be used")
 
-    def sizes(self, position: int) -> tuple[Size, ...]:
+    def sizes(self, position: int, count: int | None = None) -> tuple[Size, ...]:
         """The contents of a vector (or one number) of integers, as sizes.
+
+        `count` is how many there have to be, where the vector does not say.
 
         Those that only a run can tell become dims: they are found when the node runs, and are
         errors of the call when they are below 0.
         """
-        return sizes_of(self, self.nodes, self.input(position))
+        return sizes_of(self, self.nodes, self.input(position), count)
 
     def elements(self, position: int) -> list[Size | Element]:
         """The contents of a vector (or one number) of integers, as far as they are known."""
         return elements(self.emitter, self.nodes, self.input(position))
+
+    def contents(self, name: str, count: int | None = None) -> list[Size | Element]:
+        """The contents of a value that is a vector of integers, as far as they are known."""
+        return elements(self.emitter, self.nodes, name, count)
 
     def element(self, position: int) -> Size | Element:
         """The one element of an input of integers, as far as it is known."""
@@ -174,6 +192,19 @@ class Call:
     def find(self, value: str, dims: Sequence[Size]) -> None:
         """Make the elements of an int64 value the values of new dims."""
         self.nodes.append(self.emitter.finding(value, dims, self.source))
+
+    @property
+    def box(self) -> Box:
+        """The dims of the graph so far."""
+        return self.emitter.box
+
+    def kind(self, value: str) -> TensorType:
+        """The type of a value."""
+        return self.emitter.types[value]
+
+    def constrain(self, *sizes: Size) -> None:
+        """Sizes that are never below 0."""
+        self.emitter.constrain(*sizes)
 
     def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
         """A new dim, named after the node."""

@@ -30,15 +30,21 @@ class Finds(Emits, Protocol):
         """Make the elements of an int64 value the values of new dims."""
 
 
-def elements(emitter: Emitter, nodes: Sequence[Node], name: str) -> list[Size | Element]:
+def elements(
+    emitter: Emitter, nodes: Sequence[Node], name: str, count: int | None = None
+) -> list[Size | Element]:
     """The elements of a tensor of at most one axis, each a size or where it comes from.
 
-    `nodes` are some that are not part of the graph yet. Unsupported where their number is open.
+    `nodes` are some that are not part of the graph yet; `count` is how many elements there have
+    to be. Unsupported where their number is open.
     """
     if name in emitter.known and emitter.known[name].array.ndim <= 1:
         contents = emitter.known[name].array.reshape(-1)
         if contents.dtype.kind in "iuO":
             return [as_size(size) for size in contents.tolist()]
+    open_size = emitter.types[name].rank == 1 and emitter.types[name].shape[0].constant is None
+    if count is not None and open_size and emitter.types[name].dtype.is_integer:
+        return [emitter.elements.get((name, at), (name, at)) for at in range(count)]
     count = _count(emitter, name)
     outside = {own: outer for outer, own in emitter.captured.items()}.get(name)
     if outside is not None and emitter.outer is not None:
@@ -93,23 +99,22 @@ def _traced(
 
 def element(emitter: Emitter, nodes: Sequence[Node], name: str) -> Size | Element:
     """The one element of a tensor that has to have one."""
-    kind = emitter.types[name]
-    if kind.rank == 1 and kind.shape[0].constant is None and kind.dtype.is_integer:
-        return emitter.elements.get((name, 0), (name, 0))
-    items = elements(emitter, nodes, name)
+    items = elements(emitter, nodes, name, 1)
     if len(items) != 1:
         raise Unsupported(f"its input '{name}' has {len(items)} elements, expected 1")
     return items[0]
 
 
-def sizes_of(finds: Finds, nodes: Sequence[Node], name: str, stem: str = "") -> tuple[Size, ...]:
+def sizes_of(
+    finds: Finds, nodes: Sequence[Node], name: str, count: int | None = None
+) -> tuple[Size, ...]:
     """The elements of a tensor as sizes; those that are not known become dims, from 0 up."""
     emitter = finds.emitter
-    items = elements(emitter, nodes, name)
+    items = elements(emitter, nodes, name, count)
     open_places = [place for place, item in enumerate(items) if not isinstance(item, Size)]
     if not open_places:
         return tuple(item for item in items if isinstance(item, Size))
-    dims = [finds.dim(stem) for _ in open_places]
+    dims = [finds.dim("size") for _ in open_places]
     finds.find(picked(finds, name, open_places, len(items)), dims)
     for place, dim in zip(open_places, dims):
         item = items[place]
@@ -120,9 +125,12 @@ def sizes_of(finds: Finds, nodes: Sequence[Node], name: str, stem: str = "") -> 
 
 
 def picked(emits: Emits, name: str, places: Sequence[int], count: int) -> str:
-    """Some elements of an integer vector or scalar, as an int64 vector."""
+    """Some elements of an integer vector or scalar, as an int64 vector; all where none are named.
+    """
     kind = emits.emitter.types[name]
     value = name if kind.dtype == int64 else emits.emit("cast", name, to=int64)
+    if not places:
+        return value
     if kind.rank == 0 or kind.shape[0].constant is None:
         value = emits.emit("reshape", value, shape=(count,))
     if list(places) == list(range(count)):

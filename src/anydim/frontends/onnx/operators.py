@@ -14,6 +14,7 @@ import numpy
 
 from anydim.base.dtypes import boolean, uint8
 from anydim.frontends.onnx import axis_operators as along
+from anydim.frontends.onnx import counted_operators as counting
 from anydim.frontends.onnx import loops, sequences
 from anydim.frontends.onnx import quantised_operators as quantised
 from anydim.frontends.onnx import resize_operators as resizing
@@ -263,6 +264,7 @@ OPERATORS: dict[str, Build] = {
     "CastLike": quantised.cast_like,
     "Celu": same("celu", 1, alpha="alpha"),
     "Clip": clip,
+    "Compress": counting.compressed,
     "Concat": shapes.concat,
     "ConcatFromSequence": sequences.concat_from,
     "Constant": constant,
@@ -314,6 +316,8 @@ OPERATORS: dict[str, Build] = {
     "MelWeightMatrix": signals.mel_weights,
     "Min": chain("minimum"),
     "Mod": modulo,
+    "NonMaxSuppression": counting.suppressed,
+    "NonZero": counting.non_zero,
     "OneHot": shapes.one_hot,
     "Optional": sequences.optional,
     "OptionalGetElement": sequences.get_element,
@@ -350,8 +354,10 @@ OPERATORS: dict[str, Build] = {
     "Swish": same("swish", 1, alpha="alpha"),
     "ThresholdedRelu": same("thresholded_relu", 1, alpha="alpha"),
     "Tile": shapes.tile,
+    "TopK": counting.top_k,
     "Transpose": same("transpose", 1, perm="perm"),
     "Trilu": shapes.trilu,
+    "Unique": counting.different,
     "Unsqueeze": shapes.unsqueeze,
     "Where": same("where", 3),
 }

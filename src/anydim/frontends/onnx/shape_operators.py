@@ -1,4 +1,4 @@
-"""Rows of ONNX operators about shapes; sizes come from known contents, never from data."""
+"""Rows of ONNX operators about shapes; where only data knows sizes, `computed.py` finds them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import from_numpy, int64
+from anydim.frontends.onnx import computed
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.emitting import MOST_KNOWN, Known
 from anydim.frontends.onnx.tensors import MOST_AXES, Unsupported, read_tensor
@@ -45,6 +46,8 @@ def constant_of_shape(call: Call) -> Result:
 
 
 def range_(call: Call) -> Result:
+    if not all(call.tells(position) for position in range(3)):
+        return computed.range_(call)
     arrays = [call.known(position) for position in range(3)]
     if all(array.dtype != object for array in arrays):
         start, limit, delta = (array.reshape(()).item() for array in arrays)
@@ -52,7 +55,7 @@ def range_(call: Call) -> Result:
         if 0 <= count <= MOST_KNOWN:
             return Known.of(numpy.arange(start, limit, delta, dtype=arrays[0].dtype))
     if call.type(0).dtype.is_float:
-        raise Unsupported("a range of real numbers")
+        return computed.range_(call)
     (start,), (limit,), (step,) = (call.sizes(position) for position in range(3))
     if not step.constant:
         raise Unsupported(f"a range with step {step}")
@@ -67,10 +70,14 @@ def range_(call: Call) -> Result:
 
 
 def reshape(call: Call) -> Result:
+    copies = not call.attribute("allowzero")
+    if not call.tells(1):
+        _check_rank(len(call.elements(1)))
+        return call.emit("reshape", call.input(0), shape=tuple(computed.reshape(call, copies)))
     wanted = list(call.sizes(1))
     _check_rank(len(wanted))
     own = call.shape(0)
-    if not call.attribute("allowzero"):
+    if copies:
         for axis, size in enumerate(wanted):
             if size.constant == 0:
                 if axis >= len(own):
@@ -84,6 +91,9 @@ def flatten(call: Call) -> Result:
 
 
 def expand(call: Call) -> Result:
+    if not call.tells(1):
+        _check_rank(len(call.elements(1)))
+        return computed.expand(call)
     wanted = call.sizes(1)
     _check_rank(len(wanted))
     return call.emit("expand", call.input(0), shape=wanted)
@@ -111,10 +121,25 @@ def slice_(call: Call) -> Result:
         return call.emit(
             "slice", call.input(0), starts=starts, ends=ends, axes=call.attribute("axes")
         )
-    starts, ends = call.sizes(1), call.sizes(2)
+    if call.given(3) and not call.tells(3):
+        return computed.sliced_anywhere(call)
     axes = call.integers(3) if call.given(3) else None
+    if not all(call.tells(position) for position in range(1, len(call.inputs))):
+        strides = call.input(4) if call.given(4) else None
+        return computed.sliced(call, call.input(1), call.input(2), _axes(call, axes), strides)
+    starts, ends = call.sizes(1), call.sizes(2)
     steps = call.integers(4) if call.given(4) else None
     return call.emit("slice", call.input(0), starts=starts, ends=ends, axes=axes, steps=steps)
+
+
+def _axes(call: Call, axes: Sequence[int] | None) -> list[int]:
+    """The axes that bounds are given for, counted from the front."""
+    rank, count = call.type(0).rank, len(call.elements(1))
+    given = list(range(count)) if axes is None else list(axes)
+    counts = {count, len(call.elements(2)), len(given)}
+    if len(counts) > 1 or not all(-rank <= axis < rank for axis in given):
+        raise Unsupported(f"bounds for the axes {given} of {rank}")
+    return [axis % rank for axis in given]
 
 
 def split(call: Call) -> Sequence[Result]:
@@ -126,7 +151,7 @@ def split(call: Call) -> Sequence[Result]:
     count = len(call.outputs)
     sizes: Sequence[Any] | None = call.attribute("split")
     if call.opset >= 13 and call.given(1):
-        sizes = call.sizes(1)
+        sizes = call.sizes(1, count)
     if sizes is None:
         sizes = _even_parts(call, extent, count)
     if len(sizes) != count:
@@ -168,15 +193,17 @@ def concat(call: Call) -> Result:
 
 
 def tile(call: Call) -> Result:
-    return call.emit("tile", call.input(0), repeats=call.sizes(1))
+    return call.emit("tile", call.input(0), repeats=call.sizes(1, call.type(0).rank))
 
 
 def pad(call: Call) -> Result:
     rank = call.type(0).rank
-    counts: Sequence[Any] = call.attribute("pads", ()) if call.opset < 11 else call.sizes(1)
+    counts: Sequence[Any] = call.attribute("pads", ())
     axes: Sequence[int] = range(rank)
     if call.given(3):
         axes = call.integers(3)
+    if call.opset >= 11:
+        counts = computed.signed(call, call.input(1), 2 * len(axes))
     if len(counts) != 2 * len(axes) or not all(-rank <= axis < rank for axis in axes):
         raise Unsupported(f"{len(counts)} pads for {len(axes)} of {rank} axes")
     before: list[Any] = [0] * rank
@@ -201,10 +228,7 @@ def _scalar(call: Call, position: int) -> str:
 
 
 def one_hot(call: Call) -> Result:
-    depths = call.known(1).reshape(-1)
-    if depths.size != 1:
-        raise Unsupported(f"{depths.size} depths")
-    depth = depths[0] if depths.dtype == object else int(depths[0])
+    depth = _depth(call)
     indices = call.input(0)
     if call.type(0).dtype.is_float:
         indices = call.emit("cast", indices, to=int64)
@@ -212,8 +236,18 @@ def one_hot(call: Call) -> Result:
     return call.emit("one_hot", indices, call.input(2), depth=depth, axis=axis)
 
 
+def _depth(call: Call) -> Size:
+    """A number of any type."""
+    if call.type(1).dtype.is_integer:
+        element = call.element(1)
+        return element if isinstance(element, Size) else computed.count_of(call, call.input(1))
+    if call.input(1) in call.emitter.known:
+        return as_size(int(call.known(1).reshape(-1)[0]))
+    return computed.count_of(call, call.emit("cast", call.input(1), to=int64))
+
+
 def trilu(call: Call) -> Result:
-    k = call.sizes(1)[0] if call.given(1) else as_size(0)
+    k = computed.signed(call, call.input(1), 1)[0] if call.given(1) else as_size(0)
     return call.emit("trilu", call.input(0), upper=bool(call.attribute("upper", 1)), k=k)
 
 

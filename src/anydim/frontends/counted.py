@@ -1,0 +1,109 @@
+"""Results of which only a run can tell how long they are: count first, then fill.
+
+The number becomes a dim with the bound that holds for every input; a routine fills a result of
+that size, or of the largest one, of which the front is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from anydim.base.dtypes import boolean, int64
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Size, as_size, product
+
+
+class Makes(Protocol):
+    """Whatever makes nodes and dims: a builder, or a node of a model that is imported."""
+
+    @property
+    def box(self) -> Box:
+        """The dims there are so far."""
+
+    def kind(self, value: str) -> TensorType:
+        """The type of a value."""
+
+    def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
+        """The one result of a new node."""
+
+    def emit_many(self, name: str, results: int, /, *inputs: str, **attributes: Any) -> list[str]:
+        """The results of a new node."""
+
+    def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
+        """A new dim."""
+
+    def constrain(self, *sizes: Size) -> None:
+        """Sizes that are never below 0."""
+
+    def find(self, value: str, dims: Sequence[Size]) -> None:
+        """Make the elements of an int64 value the values of new dims."""
+
+
+def nonzero(makes: Makes, x: str) -> str:
+    """The indices [axes, count] of the elements that are not zero, in row-major order."""
+    kind = makes.kind(x)
+    marks = x if kind.dtype == boolean else makes.emit("cast", x, to=boolean)
+    count = _count(makes, marks, product(kind.shape))
+    return makes.emit("nonzero_fill", x, count=count)
+
+
+def compress(makes: Makes, x: str, condition: str, axis: int | None) -> str:
+    """The slices along an axis (elements, without one) where a condition holds."""
+    kind, marks = makes.kind(x), makes.kind(condition)
+    extent = product(kind.shape) if axis is None else kind.shape[axis]
+    count = _count(makes, condition, marks.shape[0], extent)
+    return makes.emit("compress_fill", x, condition, count=count, axis=axis)
+
+
+def unique(
+    makes: Makes, x: str, axis: int | None = None, in_order: bool = True,
+    asked: Sequence[bool] = (True, True, True),
+) -> list[str]:  # fmt: skip
+    """(different elements or slices, first index, group of each, counts); what is not asked for
+    is empty."""
+    kind = makes.kind(x)
+    extent = product(kind.shape) if axis is None else kind.shape[axis]
+    indices, inverse, counts = asked
+    *results, number = makes.emit_many(
+        "unique", 5, x, axis=axis, sorted=in_order, indices=indices, inverse=inverse,
+        counts=counts,
+    )  # fmt: skip
+    count = _found(makes, number, extent)
+    along = axis or 0
+    fronts = (True, indices, False, counts)
+    axes = (along, 0, 0, 0)
+    return [
+        front(makes, value, count, a) if cut else value
+        for value, cut, a in zip(results, fronts, axes)
+    ]
+
+
+def non_max_suppression(
+    makes: Makes, boxes: str, scores: str, *scalars: str, center: bool = False
+) -> str:
+    """Rows (batch, class, box) of the boxes that overlap no better one of their class."""
+    rows, number = makes.emit_many("non_max_suppression", 2, boxes, scores, *scalars, center=center)
+    return front(makes, rows, _found(makes, number, makes.kind(rows).shape[0]), 0)
+
+
+def front(makes: Makes, value: str, count: Size, axis: int) -> str:
+    """The first slices of a tensor."""
+    return makes.emit("slice", value, starts=(as_size(0),), ends=(count,), axes=(axis,))
+
+
+def _count(makes: Makes, marks: str, *most: Size) -> Size:
+    """How many elements of a bool tensor are true, as a dim."""
+    numbers = makes.emit("cast", marks, to=int64)
+    rank = makes.kind(marks).rank
+    total = makes.emit("reduce_sum", numbers, axes=tuple(range(rank)), keepdims=False)
+    return _found(makes, total, *most)
+
+
+def _found(makes: Makes, number: str, *most: Size) -> Size:
+    highs = [makes.box.interval(size).hi for size in most]
+    high = min((high for high in highs if high is not None), default=None)
+    count = makes.dim("count", 0, high)
+    makes.constrain(*(size - count for size in most))
+    makes.find(number, (count,))
+    return count
