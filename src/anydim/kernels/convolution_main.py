@@ -38,6 +38,7 @@ from anydim.kernels.convolution_epilogue import Ending
 from anydim.kernels.convolution_form import Loop, Windows
 from anydim.kernels.convolution_library import ADDS, CAPS, FLOORS, TILE_SCALARS, prefix_of
 from anydim.kernels.convolution_pack import PACK_SCALARS, WindowPack, weights_function
+from anydim.kernels.convolution_places import LayerSizes
 from anydim.kernels.elements import Context, SizeParameters
 from anydim.kernels.launch import Machine
 from anydim.kernels.micro import LINE, Tile
@@ -94,7 +95,7 @@ class ConvolutionWriter:
         self.tile: Tile = schedule.tile
         self.prefix = prefix_of(self.tile, form.dtype)
         self.cut = cut_of(form, schedule)
-        self.sizes = SizeParameters()
+        self.sizes = LayerSizes()
         self.target = next(
             (o for o in form.outputs if o.is_product and self._fits(o.tensor)), None
         ) or next(o for o in form.outputs if self._fits(o.tensor))

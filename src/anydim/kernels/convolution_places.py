@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from anydim.kernels import ir
+from anydim.kernels.elements import SizeParameters
 from anydim.lang.affine import Affine, affine, rewrite
 from anydim.lang.ranges import running
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
 from anydim.sizes import Box, Size, Truth, as_size, prove
+
+_SMALL = 8  # strides, windows and paddings
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,18 @@ def merged_places(places: Sequence[Step], bounds: Sequence[Bound]) -> tuple[Step
         else:
             merged.append(step)
     return tuple(merged)
+
+
+class LayerSizes(SizeParameters):
+    """The sizes of a kernel that layers share: only small constants are part of its text."""
+
+    def value(self, size: Size | int) -> ir.Value:
+        size = as_size(size)
+        known = size.constant
+        if known is not None and abs(known) <= _SMALL:
+            return ir.Const(ir.INDEX, known)
+        name = self._names.setdefault(size, f"p{len(self._names)}")
+        return ir.Var(ir.INDEX, name)
 
 
 Split = tuple[tuple[Axis, ...], tuple[Size, ...], Callable[..., Expr]]

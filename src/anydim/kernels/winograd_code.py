@@ -1,4 +1,4 @@
-"""The transforms of Winograd's convolution F(4 x 4, 3 x 3): windows of 6 x 6 to 36 products and back.
+"""The transforms of Winograd's F(4 x 4, 3 x 3): windows of 6 x 6 to 36 products and back.
 
     V = B' d B     d: 6 x 6 elements of x, of which neighbouring windows share 2
     Y = A' M A     M: 36 sums of products, Y: 4 x 4 results
@@ -129,7 +129,7 @@ class Spread(_Lines):
         steps += [ir.Let("low", low), ir.Let("high", high)]
         masks = []
         for part in range(STEP + 1):
-            after = first_lanes(minus(high_at(part, self.lanes), constant(0)), self.lanes)
+            after = first_lanes(minus(variable("high"), constant(part * self.lanes)), self.lanes)
             before = first_lanes(minus(variable("low"), constant(part * self.lanes)), self.lanes)
             masks.append(self.name(steps, operate("and", after, operate("not", before))))
         rows = []
@@ -148,7 +148,8 @@ class Spread(_Lines):
             times(variable("place"), STEP),
         )
         steps.append(ir.Let("x_vector", start))
-        steps.append(loop("channel", 0, value(form.channels.extent), 1, *self._one(masks, rows, room)))
+        one = self._one(masks, rows, room)
+        steps.append(loop("channel", 0, value(form.channels.extent), 1, *one))
         return ir.Function(
             "spread",
             (
@@ -208,8 +209,11 @@ class Spread(_Lines):
         evens = [pick(loads[n], loads[n + 1], even) for n in (0, 2)]
         odds = [pick(loads[n], loads[n + 1], odd) for n in (0, 2)]
         parts: list[ir.Value] = [
-            pick(*evens, even), pick(*odds, even), pick(*evens, odd), pick(*odds, odd),
-        ]  # fmt: skip
+            pick(evens[0], evens[1], even),
+            pick(odds[0], odds[1], even),
+            pick(evens[0], evens[1], odd),
+            pick(odds[0], odds[1], odd),
+        ]
         for j in range(REACH - STEP):
             shifted = (*range(1, self.lanes), self.lanes + j)
             parts.append(pick(parts[j], loads[STEP], shifted))
@@ -229,11 +233,6 @@ class Spread(_Lines):
             self.combined(steps, [(1, c), (-2, e)]),
             self.combined(steps, [(1, d[5]), (4, d[1]), (-5, d[3])]),
         ]
-
-
-def high_at(part: int, lanes: int) -> ir.Value:
-    """How many lanes of a part lie before `high`."""
-    return minus(variable("high"), constant(part * lanes))
 
 
 class Collect(_Lines):
@@ -261,10 +260,10 @@ class Collect(_Lines):
             ir.Let("first", first),
             ir.Let("left", least(times(variable("count"), STEP), left)),
         ]
-        masks = [
-            self.name(steps, first_lanes(minus(variable("left"), constant(n * self.lanes)), self.lanes))
-            for n in range(STEP)
-        ]
+        masks = []
+        for part in range(STEP):
+            here = minus(variable("left"), constant(part * self.lanes))
+            masks.append(self.name(steps, first_lanes(here, self.lanes)))
         for i in range(STEP):
             steps += self._row(i, [half[j][i] for j in range(REACH)], masks)
         return ir.Function(
@@ -317,7 +316,7 @@ class Collect(_Lines):
         found: list[ir.Value] = []
         for outer in (0, half):
             pairs = [zipped(y[n], y[n + 2], outer) for n in (0, 1)]
-            found += [zipped(*pairs, inner) for inner in (0, half)]
+            found += [zipped(pairs[0], pairs[1], inner) for inner in (0, half)]
         return found
 
     def _transformed(self, steps: list[ir.Step], m: Sequence[ir.Value]) -> list[ir.Value]:

@@ -29,7 +29,7 @@ from anydim.kernels.convolution_epilogue import Ending
 from anydim.kernels.convolution_form import Windows
 from anydim.kernels.convolution_library import TILE_SCALARS, prefix_of
 from anydim.kernels.convolution_main import split_number
-from anydim.kernels.elements import SizeParameters
+from anydim.kernels.convolution_places import LayerSizes
 from anydim.kernels.micro import LINE, Tile
 from anydim.kernels.values import number
 from anydim.kernels.winograd_code import (
@@ -55,7 +55,7 @@ class WinogradWriter:
         self.form, self.ending, self.schedule = form, ending, schedule
         self.tile: Tile = schedule.tile
         self.prefix = prefix_of(self.tile, form.dtype)
-        self.sizes = SizeParameters()
+        self.sizes = LayerSizes()
         down, along = windows_across(form)
         self.windows = down * along
         self.panels = ceil_div(self.windows, self.tile.width)
@@ -178,7 +178,7 @@ class WinogradWriter:
         b = times(variable("product"), value(channels * self.tile.width * form.dtype.bytes))
         row = plus(times(variable("product"), self.schedule.block_rows), variable("row"))
         c = times(row, self.tile.width * form.dtype.bytes)
-        scalars = {
+        scalars: dict[str, ir.Value] = {
             "k": value(channels),
             "b_row": constant(self.tile.width),
             "c_row": constant(self.tile.width),
@@ -210,7 +210,7 @@ class WinogradWriter:
             bias = ir.Address(self.buffers[ending.bias.tensor], self._bias(ending.bias))
         if ending.more is not None:
             more = ir.Address(self.buffers[ending.more.tensor], constant(0))
-        scalars = {
+        scalars: dict[str, ir.Value] = {
             "y_at": variable("y_at"),
             "more_at": variable("y_at"),
             "column": variable("column"),
