@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+import anydim.ops  # noqa: F401  fills the registry
 from anydim.base.dtypes import DTYPES
 from anydim.graph.operator import operator
 from anydim.kernels.routine import Steps
@@ -27,7 +28,6 @@ from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.host import machine
 from anydim.targets.llvm.run import ENTRY, build
-import anydim.ops  # noqa: F401, I001  fills the registry
 
 ROUNDS = 15
 CHUNK_SECONDS = 0.02

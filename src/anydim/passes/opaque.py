@@ -20,6 +20,13 @@ from anydim.passes.options import PLAIN, Options
 from anydim.passes.schedule import Alias, Schedule, Scheduled
 
 
+def guarded(graph: Graph) -> Graph:
+    """A graph of one node with what must hold of sizes for that node."""
+    (node,) = graph.nodes
+    found = group_of(graph, node).guards
+    return graph.replace(guards=tuple(dict.fromkeys((*graph.guards, *found))))
+
+
 @dataclass(frozen=True)
 class Opaque:
     """Launches for a graph of one node that passes leave alone."""

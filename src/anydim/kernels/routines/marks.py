@@ -196,7 +196,7 @@ def _infer_compress(types: Types, attributes: Attributes, box: Box) -> tuple[Ten
 def _guards_of_compress(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
     rows, (condition,) = _compressed_rows(types, attributes), types[1].shape
     return (
-        Guard(condition, "<=", rows.length, "compress: the condition fits the axis"),
+        Guard(condition, "<=", rows.length, "compress: the condition is not longer than the axis"),
         Guard(as_size(attributes["count"]), "<=", condition, "compress: no more than there is"),
     )
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy
 
-from anydim.base.dtypes import DType, converted, float32, from_numpy
+from anydim.base.dtypes import DType, converted, float32, from_numpy, int32
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
@@ -122,12 +122,20 @@ class _Scan:
     def _vector(self, x: Buffer, y: Buffer, i: Term, where: Term | None, before: Variable) -> None:
         sums, distance = self.code.let(self._load(x, i, where, LANES)), 1
         while distance < LANES:
-            sums = self._join(self._moved(sums, distance), sums)
+            sums = self._joined(sums, distance)
             distance *= 2
         own = self._moved(sums, 1) if self.attributes["exclusive"] else sums
         y.store(i, self._join(before(), own).as_(self.dtype), where)
         last = 0 if self.reverse else LANES - 1
         before.set(self._join(before(), shuffle(sums, sums, (last,) * LANES)))
+
+    def _joined(self, sums: Term, distance: int) -> Term:
+        """Each lane with the one `distance` before it, where there is one."""
+        turn = distance if self.reverse else -distance
+        turned = tuple((lane + turn) % LANES for lane in range(LANES))
+        number = iota(LANES, int32)
+        inside = number < LANES - distance if self.reverse else number >= distance
+        return self.code.let(select(inside, self._join(shuffle(sums, sums, turned), sums), sums))
 
     def _moved(self, sums: Term, distance: int) -> Term:
         """Each lane has that of the lane `distance` before it in the order of the sum."""

@@ -56,10 +56,10 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
 def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
     boxes, scores, *scalars = types
     pairs = [
-        (boxes.shape[0], scores.shape[0], "batches of boxes and of scores"),
-        (boxes.shape[1], scores.shape[2], "boxes, and scores of a class"),
-        (boxes.shape[2], as_size(4), "numbers of a box"),
-        *((product(t.shape), as_size(1), f"elements of {n}") for t, n in zip(scalars, SCALARS)),
+        (boxes.shape[0], scores.shape[0], "boxes and scores have the same batches"),
+        (boxes.shape[1], scores.shape[2], "each class has a score for each box"),
+        (boxes.shape[2], as_size(4), "a box has 4 numbers"),
+        *((product(t.shape), as_size(1), f"{n} has one element") for t, n in zip(scalars, SCALARS)),
     ]
     found = (Guard(left, "==", right, f"{NAME}: {what}") for left, right, what in pairs)
     return *found, *fitting(NAME, boxes.shape[1], box)
