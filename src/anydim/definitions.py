@@ -115,6 +115,7 @@ class _Case:
     model: Model
     executable: Any
     names: tuple[str, ...]
+    kinds: tuple[tuple[numpy.dtype, int], ...]  # types and ranks of the arguments
     direct: bool  # results can be written where the caller wants them
 
 
@@ -130,6 +131,7 @@ class Function:
         self._wishes = options
         self._models: dict[Any, _Case] = {}
         self._last: _Case | None = None
+        self._usual: _Case | None = None  # where types and ranks alone decide: the last one called
         self._lock = threading.Lock()
         self._names = tuple(parameter.name for parameter in definition.parameters)
         self._attributes = frozenset(attribute.name for attribute in definition.attributes)
@@ -141,6 +143,9 @@ class Function:
         `out=` gives arrays for the results, `fixed=` sizes that shall be numbers in the code.
         Values of a Builder make a node of its graph.
         """
+        usual = self._usual
+        if usual is not None and not named and _alike(values, usual.kinds):
+            return self._result(usual.executable(dict(zip(usual.names, values))).values())
         out, fixed, attributes, given = self._sorted(values, named)
         for value in given:
             if isinstance(value, Value):
@@ -254,12 +259,14 @@ class Function:
         else:
             key = tuple([(array.dtype, array.ndim) for array in arrays])
         case = self._models.get(key)
-        if case is not None:
-            return case
-        with self._lock:
-            if key not in self._models:
-                self._models[key] = self._last = self._compiled(arrays, attributes, fixed)
-            return self._models[key]
+        if case is None:
+            with self._lock:
+                if key not in self._models:
+                    self._models[key] = self._last = self._compiled(arrays, attributes, fixed)
+                case = self._models[key]
+        if key == case.kinds:
+            self._usual = case
+        return case
 
     def _compiled(
         self,
@@ -275,7 +282,9 @@ class Function:
             self._wishes,
         )  # fmt: skip
         names = tuple(spec.name for spec in model.inputs)
-        return _Case(model, model.executable, names, isinstance(model.executable, Executable))
+        kinds = tuple((array.dtype, array.ndim) for array in arrays)
+        direct = isinstance(model.executable, Executable)
+        return _Case(model, model.executable, names, kinds, direct)
 
     # ---- results -------------------------------------------------------------------------------
 
@@ -317,6 +326,16 @@ def _model(
     """The model of a definition: one for all that define it alike."""
     graph = graph_of(definition, pattern, attributes, fixed)
     return compile(graph, threads=threads, options=options)
+
+
+def _alike(values: tuple[Any, ...], kinds: tuple[tuple[numpy.dtype, int], ...]) -> bool:
+    """Whether arguments are numpy arrays of these types and ranks."""
+    if len(values) != len(kinds):
+        return False
+    for value, (dtype, rank) in zip(values, kinds):
+        if type(value) is not numpy.ndarray or value.dtype is not dtype or value.ndim != rank:
+            return False
+    return True
 
 
 # ---- options -----------------------------------------------------------------------------------
