@@ -72,7 +72,7 @@ class Model:
                 arrays = given.pop(name)
                 if parts.optional:
                     arrays = [] if arrays is None else [arrays]
-                rank = specs[parts.shapes].shape[1].constant or 0
+                rank = specs[parts.shapes].shape[1].constant
                 both = pack(name, arrays, specs[parts.elements].dtype, rank)
                 given[parts.elements], given[parts.shapes] = both
         results = self.executable(given)
