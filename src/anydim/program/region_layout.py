@@ -208,7 +208,12 @@ class _Region:
         return SegmentPlace(self.words.segments - 1, base, layout, bound, sizes)
 
     def _moved(self) -> tuple[bool, ...]:
-        """Whether a result is a value that a step makes, named once: then it changes hands."""
+        """Whether a result is a value that a step makes, named for the first time.
+
+        Then it changes hands; whoever gets one that is named again holds it too.
+        """
         made = {name for step in self.region.steps for name in step.makes}
         names = [spec.name for spec in self.region.signature.outputs]
-        return tuple(name in made and names.count(name) == 1 for name in names)
+        return tuple(
+            name in made and name not in names[:number] for number, name in enumerate(names)
+        )
