@@ -148,6 +148,7 @@ ROWS = {
         node("z = ArgMin(x)", axis=1, keepdims=0, select_last_index=1)], {}),
     "Hardmax": (13, X, [node("z = Hardmax(x)", axis=1)], {}),
     "CumSum": (14, X, [node("z = CumSum(x, a)", exclusive=1)], {"a": i64(0)}),
+    "CumProd": (26, X, [node("z = CumProd(x, a)", reverse=1)], {"a": i64(-1)}),
     "DepthToSpace": (13, ["x f[n, 8, m, 2]"], [
         node("z = DepthToSpace(x)", blocksize=2, mode="CRD")], {}),
     "SpaceToDepth": (13, ["x f[n, m, 4, 2]"], [node("z = SpaceToDepth(x)", blocksize=2)], {}),

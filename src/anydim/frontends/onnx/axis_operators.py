@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from anydim.base.dtypes import int64
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.tensors import Unsupported, element_type
 from anydim.sizes import as_size, product
@@ -62,14 +63,35 @@ def local_response(call: Call) -> Result:
     )  # fmt: skip
 
 
-def cumulative_sum(call: Call) -> Result:
-    axes = call.integers(1)
-    if len(axes) != 1:
-        raise Unsupported(f"{len(axes)} axes")
-    return call.emit(
-        "cum_sum", call.input(0), axis=axes[0],
-        exclusive=bool(call.attribute("exclusive", 0)), reverse=bool(call.attribute("reverse", 0)),
-    )  # fmt: skip
+def running(name: str) -> Callable[[Call], Result]:
+    """CumSum and CumProd. An axis that only a run can tell is chosen from the results of all."""
+
+    def build(call: Call) -> Result:
+        rank = call.type(0).rank
+
+        def along(axis: int) -> str:
+            return call.emit(
+                name, call.input(0), axis=axis, exclusive=bool(call.attribute("exclusive", 0)),
+                reverse=bool(call.attribute("reverse", 0)),
+            )  # fmt: skip
+
+        if call.tells(1):
+            axes = call.integers(1)
+            if len(axes) != 1:
+                raise Unsupported(f"{len(axes)} axes")
+            return along(axes[0])
+        if rank == 0:
+            raise Unsupported("a scalar has no axis")
+        wanted = call.emit("cast", call.emit("reshape", call.input(1), shape=()), to=int64)
+        # the index is checked as any other, and counts from the end where it is negative
+        wanted = call.emit("gather", call.numbers(range(rank), int64), wanted, axis=0)
+        result = call.number(0, call.type(0).dtype)
+        for axis in range(rank):
+            this = call.emit("equal", wanted, call.number(axis, int64))
+            result = call.emit("where", this, along(axis), result)
+        return result
+
+    return build
 
 
 def depth_to_space(call: Call) -> Result:

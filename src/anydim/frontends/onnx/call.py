@@ -221,5 +221,11 @@ class Call:
         self.emitter.add_known(name, Known.of(array), self.source)
         return name
 
+    def numbers(self, values: Sequence[int], dtype: DType) -> str:
+        """A constant vector of integers."""
+        name = self.emitter.fresh(f"{self.outputs[0] or self.source}/constant")
+        self.emitter.add_known(name, Known.of(numpy.array(values, dtype.numpy)), self.source)
+        return name
+
     def proved(self, left: Size | int, relation: str, right: Size | int) -> bool:
         return prove(left, relation, right, self.emitter.box) is Truth.PROVED
