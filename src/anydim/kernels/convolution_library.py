@@ -28,11 +28,12 @@ from anydim.kernels.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.micro import Tile, multiply_add
+from anydim.kernels.micro import LINE, Tile, multiply_add
 from anydim.kernels.values import number, operate, splat
 
 TILE_SCALARS = ("k", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish")
 ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
+_AHEAD = 256  # elements of A that are asked for ahead
 NARROWEST = 6  # columns for which vectors along the rows of a tile are faster
 
 
@@ -186,6 +187,10 @@ class _Micro:
 
     def _steps(self, k: str, unroll: int) -> list[ir.Step]:
         steps: list[ir.Step] = []
+        if unroll > 1:
+            line = max(1, LINE // self.dtype.bytes)
+            for place in range(0, unroll * self.tile.rows, line):
+                steps.append(ir.Prefetch("a", plus(register("a_at"), _AHEAD + place)))
         for u in range(unroll):
             for j in range(self.vectors):
                 at = plus(register("b_at"), j * self.tile.lanes)
