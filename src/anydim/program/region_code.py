@@ -110,7 +110,7 @@ class Code:
         name = source or self.region.signature.name
         words = {dim: self.places.dims[dim] for dim in self.region.signature.box.names
                  if dim in self.known}  # fmt: skip
-        signature = replace(self.region.signature, name=name, guards=())
+        signature = replace(self.region.signature, name=name, guards=(), noun="size")
         return replace(Failure(kind, signature, words), **more)
 
     # ---- sizes ---------------------------------------------------------------------------------

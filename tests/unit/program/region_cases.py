@@ -167,7 +167,8 @@ def ragged() -> Example:
 def branch_in_loop() -> Example:
     """In turns where x is small a function doubles it, in others a constant is taken."""
     one = kind(float32)
-    twice = Graph("twice", Box(), {"a": one, "b": one}, ("a",), ("b",), {}, (node("add", "a a", "b"),))
+    twice = Graph("twice", Box(), {"a": one, "b": one}, ("a",), ("b",), {},
+                  (node("add", "a a", "b"),))  # fmt: skip
     then = Graph("then", Box(), {"x": one, "y": one}, ("x",), ("y",), {},
                  (region(CALL, "x", "y", Call(twice)),))  # fmt: skip
     other = Graph("other", Box(), {"x": one, "c": one}, ("x",), ("c",),

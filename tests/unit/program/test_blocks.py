@@ -1,4 +1,4 @@
-"""Promise: blocks of memory never overlap, hold what was written, and are bounded by what was used."""
+"""Promise: blocks never overlap, hold what was written, and take no more than was ever used."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from anydim.runtime.region import _system_functions
 from anydim.targets.target import Source
 from anydim.targets.targets import LLVM
 
-P, I = ctypes.c_void_p, ctypes.c_int64
+POINTER, WORD = ctypes.c_void_p, ctypes.c_int64
 NAMES = ("anydim_allocate", "anydim_hold", DROP, "anydim_arena", LEAVE, CLEAR, TRIM, "anydim_grow")
 TYPES: dict[str, Callable[[int], Callable[..., int]]] = {
-    "anydim_allocate": ctypes.CFUNCTYPE(P, P, I),
-    "anydim_hold": ctypes.CFUNCTYPE(None, P),
-    DROP: ctypes.CFUNCTYPE(None, P, P),
-    "anydim_arena": ctypes.CFUNCTYPE(P, P, I),
-    LEAVE: ctypes.CFUNCTYPE(P, P, P),
-    CLEAR: ctypes.CFUNCTYPE(I, P),
-    TRIM: ctypes.CFUNCTYPE(None, P, I),
-    "anydim_grow": ctypes.CFUNCTYPE(ctypes.c_bool, P, P, P, P, I, I),
+    "anydim_allocate": ctypes.CFUNCTYPE(POINTER, POINTER, WORD),
+    "anydim_hold": ctypes.CFUNCTYPE(None, POINTER),
+    DROP: ctypes.CFUNCTYPE(None, POINTER, POINTER),
+    "anydim_arena": ctypes.CFUNCTYPE(POINTER, POINTER, WORD),
+    LEAVE: ctypes.CFUNCTYPE(POINTER, POINTER, POINTER),
+    CLEAR: ctypes.CFUNCTYPE(WORD, POINTER),
+    TRIM: ctypes.CFUNCTYPE(None, POINTER, WORD),
+    "anydim_grow": ctypes.CFUNCTYPE(ctypes.c_bool, POINTER, POINTER, POINTER, POINTER, WORD, WORD),
 }
 
 
@@ -137,14 +137,14 @@ def test_what_cannot_be_had_is_null(call: Call, bytes: int) -> None:
 
 def test_when_the_system_has_nothing_left_kept_blocks_go_first(call: Call) -> None:
     left = [2]
-    malloc = ctypes.CFUNCTYPE(P, I)(_system_functions()[0])
+    malloc = ctypes.CFUNCTYPE(POINTER, WORD)(_system_functions()[0])
 
     def scarce(bytes: int) -> int | None:
         left[0] -= 1
         return malloc(bytes) if left[0] >= 0 else None
 
-    function = ctypes.CFUNCTYPE(P, I)(scarce)
-    call.words[context.MALLOC] = ctypes.cast(function, P).value or 0
+    function = ctypes.CFUNCTYPE(POINTER, WORD)(scarce)
+    call.words[context.MALLOC] = ctypes.cast(function, POINTER).value or 0
     blocks = [call("anydim_allocate", 5000) for _ in range(2)]
     assert call("anydim_allocate", 64) is None
     assert call.used[0] == 2
@@ -167,7 +167,7 @@ def test_what_leaves_is_nobody_elses(call: Call) -> None:
     block = call("anydim_allocate", 100)
     memory = call(LEAVE, block)
     assert call.used == (0, 0, 0)
-    ctypes.CFUNCTYPE(None, P)(_system_functions()[1])(memory)
+    ctypes.CFUNCTYPE(None, POINTER)(_system_functions()[1])(memory)
 
 
 @pytest.mark.parametrize("bytes", [0, 8, 1000])

@@ -1,0 +1,181 @@
+"""Promise: a graph is cut where it has to be, and nowhere else; values keep their meaning."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import anydim as ad
+from anydim.base.dtypes import float32, int64
+from anydim.graph.nodes import Graph, Node
+from anydim.graph.regions import CALL, LOOP, SIZES, Call, Loop, Sizes
+from anydim.passes.copies import without_copies
+from anydim.passes.link import Link, Linked
+from anydim.passes.segment import Cut, Held, Part, Segment, straight
+from anydim.program.region import RegionProgram, ReleaseStep
+from anydim.program.steps import Program
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Box, Dim, as_size
+from tests.unit.graph.region_graphs import kind, node, region
+from tests.unit.passes.graphs import GRAPHS
+
+N, K = Dim("n", 0, 9), Dim("k", 0, 9)
+ROW, FOUND = kind(float32, "n"), kind(float32, "k")
+
+
+def cut(graph: Graph) -> tuple[Cut, ...]:
+    return Segment(lambda one: one).run(graph)
+
+
+def shape(cuts: tuple[Cut, ...]) -> list[str]:
+    """The steps of the outermost graph: the values that each part makes, or the node."""
+    return [
+        " ".join(sorted(name for node in step.graph.nodes for name in node.outputs))
+        if isinstance(step, Part) else step.node.operator
+        for step in cuts[-1].steps
+    ]  # fmt: skip
+
+
+def found(*nodes: Node, outputs: tuple[str, ...] = ("z",)) -> Graph:
+    """A graph in which k is the number `count`."""
+    types = dict.fromkeys(("x", "a", "b", "c"), ROW) | {"count": kind(int64)}
+    types |= dict.fromkeys(("y", "z", "v"), FOUND)
+    box = Box.of(N, K, constraints=(as_size("n - k"),))
+    return Graph("found", box, types, ("x", "count"), outputs, {}, nodes)
+
+
+def first(inputs: str, outputs: str) -> Node:
+    return node("slice", inputs, outputs, starts=(0,), ends=(as_size("k"),), axes=(0,))
+
+
+FIND = region(SIZES, "count", "", Sizes(("k",)))
+
+
+def test_a_graph_of_comprehensions_is_one_part() -> None:
+    for make in GRAPHS.values():
+        graph = make()
+        cuts = cut(graph)
+        assert straight(cuts)
+        assert cuts[0].parts[0].graph.inputs == graph.inputs
+
+
+def test_what_needs_a_found_dim_comes_after_it() -> None:
+    graph = found(node("neg", "x", "a"), FIND, first("a", "y"), node("exp", "y", "z"))
+    assert shape(cut(graph)) == ["sizes", "a y z"]
+
+
+def test_what_nobody_needs_before_waits_for_its_reader() -> None:
+    """'a' could run before the sizes are known; behind them it fuses with what reads it."""
+    graph = found(
+        node("neg", "x", "a"), FIND, first("a", "y"), node("add", "y y", "z"),
+    )  # fmt: skip
+    assert shape(cut(graph)) == ["sizes", "a y z"]
+
+
+def test_what_data_decides_is_computed_first() -> None:
+    types = {"x": ROW, "m": kind(float32), "count": kind(int64), "z": FOUND}
+    nodes = (
+        node("reduce_max", "x", "m", axes=(0,), keepdims=False),
+        node("cast", "m", "count", to="int64"), FIND, first("x", "z"),
+    )  # fmt: skip
+    graph = Graph("computed", Box.of(N, K), types, ("x",), ("z",), {}, nodes)
+    assert shape(cut(graph)) == ["count m", "sizes", "z"]
+
+
+def test_a_found_dim_in_a_result_alone_is_waited_for() -> None:
+    """Nothing that goes into 'z' speaks of k; its own shape does."""
+    graph = found(FIND, node("reduce_sum", "x", "s", axes=(0,), keepdims=False),
+                  node("expand", "s", "z", shape=(as_size("k"),)))  # fmt: skip
+    graph = graph.replace(types={**graph.types, "s": kind(float32)})
+    assert shape(cut(graph)) == ["sizes", "s z"]
+
+
+def test_equal_held_graphs_are_one() -> None:
+    def body(operator: str) -> Graph:
+        return Graph("f", Box.of(Dim("f.n", 0)), {"i": kind(float32, "f.n"),
+                     "o": kind(float32, "f.n")}, ("i",), ("o",), {},
+                     (node(operator, "i", "o"),))  # fmt: skip
+
+    nodes = [region(CALL, i, o, Call(body(f))) for i, o, f in
+             (("x", "a", "neg"), ("a", "b", "neg"), ("b", "c", "exp"))]  # fmt: skip
+    graph = Graph("calls", Box.of(N), dict.fromkeys("xabc", ROW), ("x",), ("c",), {},
+                  tuple(nodes))  # fmt: skip
+    cuts = cut(graph)
+    assert len(cuts) == 3
+    steps = cuts[-1].steps
+    assert [step.regions for step in steps if isinstance(step, Held)] == [(0,), (0,), (1,)]
+
+
+def test_a_dim_of_a_grandparent_is_passed_down() -> None:
+    """The innermost graph speaks of n, the one around it does not; its own value tells nothing."""
+    one = kind(float32)
+    inner = Graph("inner", Box.of(N), {"s": one, "r": ROW, "o": one}, ("s",), ("o",), {},
+                  (node("expand", "s", "r", shape=(as_size("n"),)),
+                   node("reduce_sum", "r", "o", axes=(0,), keepdims=False)))  # fmt: skip
+    middle = Graph("middle", Box(), {"s": one, "o": one}, ("s",), ("o",), {},
+                   (region(CALL, "s", "o", Call(inner)),))  # fmt: skip
+    graph = Graph("outer", Box.of(N), {"x": ROW, "s": one, "o": one}, ("x", "s"), ("o",), {},
+                  (region(CALL, "s", "o", Call(middle)),))  # fmt: skip
+    assert [sorted(each.given) for each in cut(graph)] == [["n"], ["n"], []]
+    model = ad.compile(graph)
+    for n in (0, 1, 5):
+        assert model(x=np.zeros(n, np.float32), s=np.float32(3))["o"] == 3 * n
+
+
+def test_copies_between_steps_go() -> None:
+    """Inside a held graph wherever they are; outermost, outputs keep their names."""
+    body = Graph("body", Box.of(N), dict.fromkeys("abcd", ROW), ("a",), ("c", "d"), {},
+                 (node("identity", "a", "b"), node("identity", "b", "c"), node("neg", "b", "d")))
+    plain = without_copies(body, outermost=False)
+    assert plain.outputs == ("a", "d")
+    assert [n.operator for n in plain.nodes] == ["neg"] and plain.nodes[0].inputs == ("a",)
+    own = without_copies(body, outermost=True)
+    assert own.outputs == ("c", "d")
+    assert [(n.operator, n.inputs) for n in own.nodes] == [("identity", ("a",)), ("neg", ("a",))]
+
+
+def test_an_output_that_copies_a_result_is_made_under_its_name() -> None:
+    body = Graph("body", Box.of(N), dict.fromkeys("ab", ROW), ("a",), ("b",), {},
+                 (node("neg", "a", "b"),))  # fmt: skip
+    body = body.replace(box=body.box.also(Dim("t", 0, 3)))
+    loop = Loop(body, "t", as_size(3), False, 1)
+    graph = Graph("g", Box.of(N), dict.fromkeys(("x", "r", "y", "w"), ROW), ("x",), ("y", "w"),
+                  {}, (region(LOOP, "x", "r", loop), node("identity", "r", "y"),
+                       node("identity", "r", "w")))  # fmt: skip
+    copied = without_copies(graph, outermost=True)
+    assert [(n.operator, n.outputs) for n in copied.nodes] == [(LOOP, ("y",)), ("identity", ("w",))]
+    model = ad.compile(graph)
+    x = np.arange(4, dtype=np.float32)
+    for name in ("y", "w"):
+        np.testing.assert_array_equal(model(x=x)[name], -x)
+
+
+def test_values_are_released_behind_their_last_reader() -> None:
+    graph = found(node("neg", "x", "a"), region(CALL, "a", "b", Call(_negation())), FIND,
+                  first("b", "z"))  # fmt: skip
+    cuts = cut(graph)
+    parts = {id(part): Linked(_program(part.graph), ()) for each in cuts for part in each.parts}
+    program = Link().run(cuts, parts)
+    assert isinstance(program, RegionProgram)
+    main = program.regions[-1]
+    released = [(number, step.reads) for number, step in enumerate(main.steps)
+                if isinstance(step, ReleaseStep)]  # fmt: skip
+    readers = {name: number for number, step in enumerate(main.steps) for name in step.reads
+               if not isinstance(step, ReleaseStep)}  # fmt: skip
+    assert {name for _, names in released for name in names} == {"a", "b"}
+    for number, names in released:
+        assert all(readers[name] == number - 1 for name in names)
+
+
+def _negation() -> Graph:
+    return Graph("f", Box.of(N), {"i": ROW, "o": ROW}, ("i",), ("o",), {}, (node("neg", "i", "o"),))
+
+
+def _program(graph: Graph) -> Program:
+    """A program that does nothing, with the signature of a graph."""
+    inputs, outputs = (
+        tuple(TensorSpec(name, graph.types[name].dtype, graph.types[name].shape) for name in names)
+        for names in (graph.inputs, graph.outputs)
+    )
+    nothing = as_size(0)
+    signature = Signature(graph.name, graph.box, inputs, outputs)
+    return Program(signature, (), (), (), {}, nothing, nothing)
