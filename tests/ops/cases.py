@@ -307,3 +307,5 @@ CASES: dict[str, list[Case]] = {
                           to=lambda n, m: np.array(n + 1)),
                     sized(values=(), to=lambda n, m: np.zeros(0))],
 }  # fmt: skip
+for _name, _more in standard_cases.MORE.items():
+    CASES[_name] = [*CASES[_name], *_more]

@@ -88,6 +88,78 @@ def transformed(inverse: bool, onesided: bool, parts: int, length: Any = None) -
     return Case((f"float32[m, n, {parts}]",), reference, attributes)
 
 
+def optimiser(name: str, rows: int, results: int, renamed: dict[str, str], **given: Any) -> Case:
+    """The step with a rate, a count and `rows` tensors."""
+    domain = "ai.onnx.preview.training"
+    theirs = {renamed[key]: value for key, value in given.items() if key in renamed}
+    if "nesterov" in given or name == "Momentum":
+        theirs["mode"] = "nesterov" if given.get("nesterov") else "standard"
+    to = standard(name, opset=22, domain=domain, results=results, **theirs)
+    inputs = ("float32[]", "int64[]", *["float32[n, 3]"] * rows)
+    return Case(inputs, to, given, high=3)
+
+
+STEPS = {"epsilon": "epsilon", "norm": "norm_coefficient", "alpha": "alpha", "beta": "beta",
+         "decay": "decay_factor", "shrink": "norm_coefficient_post"}  # fmt: skip
+
+
+def philox(count: int, seed: int) -> Any:
+    """The two words of each element, by Python's integers."""
+    words = []
+    for number in range(count):
+        a, b, key = number & 0xFFFFFFFF, number >> 32, seed
+        for _ in range(10):
+            product = a * 0xD256D193
+            a, b = (product >> 32) ^ b ^ key, product & 0xFFFFFFFF
+            key = (key + 0x9E3779B9) & 0xFFFFFFFF
+        words.append((a, b))
+    return np.array(words, np.float64).reshape(count, 2)
+
+
+def uniform(low: float, high: float, seed: int) -> Any:
+    def reference(n: int, m: int) -> Any:
+        bits = np.floor(philox(n * 3, seed)[:, 0] / 256) / 2**24
+        return (low + bits * (high - low)).reshape(n, 3)
+
+    return reference
+
+
+def normal(mean: float, scale: float, seed: int) -> Any:
+    def reference(n: int, m: int) -> Any:
+        a, b = philox(n * m, seed).T
+        made = np.sqrt(-2 * np.log((a + 1) / 2**32)) * np.cos(2 * np.pi * b / 2**32)
+        return (mean + scale * made).reshape(n, m)
+
+    return reference
+
+
+def resized(mode: str, sizes: Any, inputs: tuple[str, ...] = (), **given: Any) -> Case:
+    """x[3, n + 1, 6] with its last axes at other sizes."""
+    modes = {"crop": "tf_crop_and_resize"}
+    theirs = {"mode": mode, "antialias": int(given.get("antialias", False))}
+    coordinates = given.get("coordinates", "half_pixel")
+    theirs["coordinate_transformation_mode"] = modes.get(coordinates, coordinates)
+
+    def reference(x: Any, *rest: Any, n: int, m: int) -> Any:
+        shape = [3, *(as_size(size).evaluate({"n": n, "m": m}) for size in sizes)]
+        part = rest[-1] if coordinates == "crop" else np.zeros(0, np.float32)
+        if 0 in shape:
+            return 0.0
+        return to_sized(x, part, shape)
+
+    def to_sized(x: Any, part: Any, shape: list[int]) -> Any:
+        node = helper.make_node("Resize", ["x", "p", "", "s"], ["y"], **theirs)
+        graph = helper.make_graph(
+            [node], "one", [onnx.ValueInfoProto(name=name) for name in "xps"],
+            [onnx.ValueInfoProto(name="y")],
+        )  # fmt: skip
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+        return ReferenceEvaluator(proto).run(None, {"x": x, "p": part, "s": np.int64(shape)})[0]
+
+    attributes = {"sizes": (3, *sizes), "mode": mode, **given}
+    return Case(("float32[3, n + 1, 6]", *inputs), reference, attributes)
+
+
 CASES: dict[str, list[Case]] = {
     "grid_sample": [
         sampled("linear", "zeros", False), sampled("linear", "border", True),
@@ -134,4 +206,36 @@ CASES: dict[str, list[Case]] = {
             ("HannWindow", (0.5, 0.5, 0.0)), ("BlackmanWindow", (0.42, 0.5, 0.08)))
         for periodic in (True, False)
     ],
+    "adagrad": [optimiser("Adagrad", 3, 2, STEPS, decay=0.1, epsilon=1e-3, norm=0.01)],
+    "adam": [optimiser("Adam", 4, 3, STEPS, alpha=0.8, beta=0.9, epsilon=1e-3, norm=0.01,
+                       shrink=0.02)],
+    "momentum": [
+        optimiser("Momentum", 3, 2, STEPS, alpha=0.9, beta=0.5, norm=0.01, nesterov=nesterov)
+        for nesterov in (False, True)
+    ],
+    "random_uniform": [
+        Case((), uniform(-1.0, 3.0, 7), {"shape": (N, 3), "low": -1.0, "high": 3.0, "seed": 7}),
+    ],
+    "random_normal": [
+        Case((), normal(1.0, 2.0, 9), {"shape": (N, M), "mean": 1.0, "scale": 2.0, "seed": 9}),
+    ],
+    "reverse_sequence": [
+        Case(("float32[9, n, 2]", "int64[n]"), standard("ReverseSequence"), high=10),
+        Case(("float32[n, 9]", "int64[n]"), standard("ReverseSequence", time_axis=1, batch_axis=0),
+             {"time": 1, "batch": 0}, high=10),
+    ],
+    "fold": [
+        Case(("float32[n, m, 2, 3, 4, 5]",), lambda x, n, m: standard("Col2Im", strides=[1, 2])(
+            x.reshape(n, m * 6, 20), np.int64([5, 11]), np.int64([2, 3]), n=n, m=m),
+            {"sizes": (5, 11), "strides": (1, 2)}),
+    ],
 }  # fmt: skip
+
+MORE: dict[str, list[Case]] = {
+    "resize": [
+        resized("linear", (N // 2 + 1, 4), antialias=True),
+        resized("cubic", (N + 3, 2), antialias=True),
+        resized("linear", (5, 3), ("float32[6]",), coordinates="crop", outside=0.0),
+    ],
+}
+"""Further cases of operators that have some elsewhere."""

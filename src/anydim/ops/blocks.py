@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
-from anydim.ops.writing import definition, expect_inputs, expect_rank
+from anydim.ops.writing import (
+    declared,
+    definition,
+    expect_inputs,
+    expect_rank,
+    numbered,
+    parameter,
+    ranges,
+    read,
+    target,
+)
 from anydim.sizes import Box, Guard, as_size
 
 
@@ -50,3 +60,36 @@ def _block(name: str, types: Types, attributes: Attributes) -> int:
     if block is None or block < 1:
         raise GraphError(f"operator '{name}': block {attributes['block']}, expected a number > 0")
     return block
+
+
+def fold(types: Types, attributes: Attributes, box: Box) -> Written:
+    """Sums of the windows x[n, c, k..., o...], each put back where a pool would have read it.
+
+    `sizes` are those of the result; `pads` count before and after the axes, and are left out.
+    """
+    expect_inputs("fold", types, 1, 1)
+    sizes = [as_size(size) for size in attributes["sizes"]]
+    rank = len(sizes)
+    expect_rank("fold", types[0], 2 + 2 * rank, "x")
+    strides, dilations = (attributes[key] or (1,) * rank for key in ("strides", "dilations"))
+    pads = attributes["pads"] or (0,) * (2 * rank)
+    guards = []
+    outer, steps, places, conditions = numbered("o", rank), numbered("k", rank), [], []
+    for axis, (stride, dilation) in enumerate(zip(strides, dilations)):
+        kernel, count = types[0].shape[2 + axis], types[0].shape[2 + rank + axis]
+        room = sizes[axis] + pads[axis] + pads[rank + axis] - (kernel - 1) * dilation - 1
+        guards.append(Guard(room // stride + 1, "==", count, f"windows along axis {axis}"))
+        place = f"(o{axis} + {pads[axis]} - k{axis} * {dilation})"
+        conditions += [] if stride == 1 else [f"{place} % {stride} == 0"]
+        places.append(place if stride == 1 else f"{place} // {stride}")
+    value = f"({read('x', ['n', 'c', *steps, *places])} else 0)"
+    if conditions:
+        value = f"({' && '.join(conditions)} ? {value} : 0)"
+    where = ranges([
+        ("n", "N"), ("c", "C"), *zip(outer, numbered("S", rank)), *zip(steps, numbered("K", rank)),
+    ])  # fmt: skip
+    own = parameter("x", ["N", "C", *numbered("K", rank), *numbered("O", rank)])
+    body = f"{target('y', ['n', 'c', *outer])} +=! {value}{where}"
+    text = definition("fold", [own], [body], declared(numbered("S", rank)))
+    values = {f"S{axis}": size for axis, size in enumerate(sizes)}
+    return Written(text, values, tuple(guards))

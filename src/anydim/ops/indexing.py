@@ -12,6 +12,7 @@ from anydim.ops.writing import (
     declared,
     definition,
     expect_inputs,
+    expect_rank,
     numbered,
     one_axis,
     parameter,
@@ -114,6 +115,22 @@ def trilu(types: Types, attributes: Attributes, box: Box) -> Written:
     body = f"y(...p,i,j) = j - i {relation} K ? x(...p,i,j) : {zero}"
     text = definition("trilu", ["T(...p,N,M) x"], [body], ["size K"])
     return Written(text, {"K": as_size(attributes["k"])})
+
+
+def reverse_sequence(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x with the first lengths[b] places of its axis `time` in reverse, for each b of `batch`."""
+    _expect_indices("reverse_sequence", types)
+    rank = types[0].rank
+    time, batch = (one_axis("reverse_sequence", attributes[k], rank) for k in ("time", "batch"))
+    expect_rank("reverse_sequence", types[1], 1, "the lengths")
+    indices, sizes = numbered("i", rank), numbered("N", rank)
+    length = f"cast<int64>(lengths({indices[batch]}))"
+    t = indices[time]
+    place = [*indices[:time], f"({t} < {length} ? {length} - 1 - {t} : {t})", *indices[time + 1 :]]
+    parameters = [parameter("x", sizes), parameter("lengths", [sizes[batch]], "I")]
+    where = ranges(zip(indices, sizes))
+    body = f"{target('y', indices)} = {read('x', place)}{where}"
+    return Written(definition("reverse_sequence", parameters, [body]))
 
 
 def range_(types: Types, attributes: Attributes, box: Box) -> Written:

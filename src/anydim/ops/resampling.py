@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from anydim.base.errors import GraphError
@@ -17,7 +18,7 @@ from anydim.ops.writing import (
     read,
     target,
 )
-from anydim.sizes import Box, Guard, as_size
+from anydim.sizes import Box, Guard, Size, as_size, ceil_div, maximum
 
 # Where in x a place o of the result lies; {f} is the scale, {n} and {s} the sizes.
 COORDINATES = {
@@ -26,6 +27,8 @@ COORDINATES = {
     "half_pixel_symmetric": "{n} / 2.0 * (1.0 - {s} / ({f} * {n})) + ({o} + 0.5) / {f} - 0.5",
     "pytorch_half_pixel": "{s} > 1.0 ? ({o} + 0.5) / {f} - 0.5 : 0.0",
     "align_corners": "{f} * {n} == 1.0 ? 0.0 : {o} * ({n} - 1.0) / ({f} * {n} - 1.0)",
+    "crop": "({f} * {n} == 1.0 ? 0.5 * ({a} + {b}) : {a} + {o} * ({b} - {a}) / ({f} * {n} - 1.0))"
+    " * ({n} - 1.0)",
 }
 ROUNDINGS = {
     "round_prefer_floor": "ceil({p} - 0.5)",
@@ -40,7 +43,7 @@ _WEIGHTS = {
     "cubic": (
         4, 1,
         "{d} <= 1.0 ? (({a} + 2.0) * {d} - ({a} + 3.0)) * {d} * {d} + 1.0"
-        " : (({a} * {d} - 5.0 * {a}) * {d} + 8.0 * {a}) * {d} - 4.0 * {a}",
+        " : ({d} < 2.0 ? (({a} * {d} - 5.0 * {a}) * {d} + 8.0 * {a}) * {d} - 4.0 * {a} : 0.0)",
     ),
 }  # fmt: skip
 
@@ -53,9 +56,12 @@ def weights(mode: str) -> tuple[int, int, str]:
 def resize(types: Types, attributes: Attributes, box: Box) -> Written:
     """x sampled on a grid of other sizes, by the nearest element or by linear or cubic weights.
 
-    `scales` are numbers, one per axis; without them they follow from the sizes.
+    `scales` are numbers, one per axis; without them they follow from the sizes. With `antialias`
+    a grid that gets smaller weighs all elements that fall together. Coordinates 'crop' read the
+    part of x that the last input gives, starts then ends as shares of each axis; what lies outside
+    of x is `outside`. With `scaled` the second input has the scales, one per axis.
     """
-    expect_inputs("resize", types, 1, 1)
+    expect_inputs("resize", types, 1, 3)
     rank, mode = types[0].rank, attributes["mode"]
     sizes = [as_size(size) for size in attributes["sizes"]]
     scales = attributes["scales"]
@@ -67,6 +73,14 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
                              f"{', '.join(table)}")  # fmt: skip
     if mode != "nearest" and mode not in _WEIGHTS:
         raise GraphError(f"operator 'resize': mode '{mode}' is none of nearest, linear, cubic")
+    crop = attributes["coordinates"] == "crop"
+    scaled = bool(attributes["scaled"])
+    if len(types) != 1 + crop + scaled or (crop and types[-1].shape != (2 * rank,)):
+        raise GraphError("operator 'resize': the part to crop is a vector of 2 numbers per axis")
+    if scaled and types[1].shape != (rank,):
+        raise GraphError("operator 'resize': scales are a vector of a number per axis")
+    beyond: list[str] = []
+    taps: list[tuple[str, str]] = []
     indices, places = numbered("i", rank), numbered("i", rank)
     statements: list[str] = []
     factors: list[str] = []
@@ -76,7 +90,7 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
     for axis, (own, size) in enumerate(zip(types[0].shape, sizes)):
         scale = None if scales is None else float(scales[axis])
         where.append((f"i{axis}", f"N{axis}"))
-        if own == size and (scale is None or scale == 1):
+        if own == size and (scale is None or scale == 1) and not crop and not scaled:
             continue
         where[-1] = (f"i{axis}", f"S{axis}")
         values[f"S{axis}"] = size
@@ -84,19 +98,54 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
         if scale is not None:
             values[f"F{axis}"] = scale
             kinds.append(f"float F{axis}")
-        written, places[axis], factor = _axis(axis, scale, attributes)
+        count = _count(own, size, scale, attributes)
+        if count is not None and count.constant is None:
+            values[f"C{axis}"] = count
+            kinds.append(f"size C{axis}")
+        written, places[axis], factor = _axis(axis, scale, attributes, count, rank)
         statements += written
+        if crop:
+            low, high = f"p{axis}(i{axis}) < 0.0", f"p{axis}(i{axis}) > cast<double>(N{axis} - 1)"
+            beyond.append(f"{low} || {high}")
         if factor:
             factors.append(factor)
-            where.append((f"k{axis}", str(_WEIGHTS[mode][0])))
+            taps.append((f"k{axis}", _written_count(axis, count)))
     combine = "+=!" if factors else "="
     body = " * ".join([*factors, read("x", places)])
-    statements.append(f"{target('y', indices)} {combine} {body}{ranges(where)}")
-    text = definition("resize", [parameter("x", numbered("N", rank))], statements, kinds)
-    return Written(text, values)
+    last = "z" if crop else "y"
+    statements.append(f"{target(last, indices)} {combine} {body}{ranges([*where, *taps])}")
+    if crop:
+        value = f"cast<T>({float(attributes['outside'])!r})"
+        statements.append(
+            f"{target('y', indices)} = {' || '.join(beyond)} ? {value} : {read('z', indices)}"
+            f"{ranges(where)}"
+        )
+    parameters = [parameter("x", numbered("N", rank))]
+    parameters += [parameter("factors", [str(rank)], "F")] if scaled else []
+    parameters += [parameter("part", [str(2 * rank)], "R")] if crop else []
+    return Written(definition("resize", parameters, statements, kinds), values)
 
 
-def _axis(axis: int, scale: float | None, attributes: Attributes) -> tuple[list[str], str, str]:
+def _count(own: Size, size: Size, scale: float | None, attributes: Attributes) -> Size | None:
+    """How many neighbours an element of the result is made of along an axis; None: the nearest."""
+    if attributes["mode"] == "nearest":
+        return None
+    count = as_size(_WEIGHTS[attributes["mode"]][0])
+    if not attributes["antialias"]:
+        return count
+    if scale is not None:
+        return count * math.ceil(1 / min(scale, 1.0) - 1e-9)
+    reach = count.constant // 2 if count.constant else 1
+    return maximum(ceil_div(own * reach, maximum(size, 1)), reach) * 2
+
+
+def _written_count(axis: int, count: Size | None) -> str:
+    return f"C{axis}" if count is None or count.constant is None else str(count)
+
+
+def _axis(
+    axis: int, scale: float | None, attributes: Attributes, count: Size | None, rank: int
+) -> tuple[list[str], str, str]:
     """(statements, the place to read, the weight of what is read) along a resized axis."""
     mode, coordinates, rounding = (attributes[k] for k in ("mode", "coordinates", "rounding"))
     index, size, span = f"i{axis}", f"N{axis}", f" where i{axis} in 0:S{axis}"
@@ -104,26 +153,32 @@ def _axis(axis: int, scale: float | None, attributes: Attributes) -> tuple[list[
         (coordinates, rounding) in _REPEATS
     ):  # fmt: skip
         return [], f"{index} // {int(scale)}", ""
-    factor = f"cast<double>(S{axis}) / cast<double>({size})" if scale is None else (
-        f"cast<double>(F{axis})"
-    )  # fmt: skip
+    factor = f"cast<double>(S{axis}) / cast<double>({size})"
+    if scale is not None:
+        factor = f"cast<double>(F{axis})"
+    elif attributes["scaled"]:
+        factor = f"cast<double>(factors({axis}))"
     place = COORDINATES[coordinates].format(
         o=f"cast<double>({index})", f=f"({factor})",
         n=f"cast<double>({size})", s=f"cast<double>(S{axis})",
+        a=f"cast<double>(part({axis}))", b=f"cast<double>(part({rank + axis}))",
     )  # fmt: skip
     statements = [f"p{axis}({index}) = {place}{span}"]
     p = f"p{axis}({index})"
     if mode == "nearest":
         rounded = ROUNDINGS[rounding].format(p=p)
         return statements, f"min(max(cast<int64>({rounded}), 0), {size} - 1)", ""
-    count, before, weight = _WEIGHTS[mode]
+    weight, taps = _WEIGHTS[mode][2], _written_count(axis, count)
+    before = f"({taps} // 2 - 1)"
     near = f"cast<int64>(floor({p})) + k{axis} - {before}"
     distance = f"abs({p} - floor({p}) - cast<double>(k{axis} - {before}))"
+    if attributes["antialias"]:
+        distance = f"({distance} * min({factor}, 1.0))"
     weight = weight.format(d=distance, a=f"({float(attributes['cubic'])!r})")
     name = f"w{axis}({index},k{axis})"
-    both = f"{span}, k{axis} in 0:{count}"
-    if attributes["exclude_outside"]:
-        inside = f"({near}) >= 0 && ({near}) < {size}"
+    both = f"{span}, k{axis} in 0:{taps}"
+    if attributes["exclude_outside"] or attributes["antialias"]:
+        inside = f"({near}) >= 0 && ({near}) < {size}" if attributes["exclude_outside"] else "true"
         statements += [
             f"v{axis}({index},k{axis}) = {inside} ? ({weight}) : 0.0{both}",
             f"t{axis}({index}) +=! v{axis}({index},k{axis})",

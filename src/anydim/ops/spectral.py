@@ -105,7 +105,7 @@ def short_time_transform(types: Types, attributes: Attributes, box: Box) -> Writ
         "L": length, "P": step, "R": simplify(room // step + 1, box),
         "F": length // 2 + 1 if attributes["onesided"] else length,
     }  # fmt: skip
-    guards = (Guard(as_size(0), "<=", room, "a frame fits into the signal"),)
+    guards: tuple[Guard, ...] = (Guard(as_size(0), "<=", room, "a frame fits into the signal"),)
     angle = _ANGLE.format(a="f", b="k")
     window = " * cast<double>(w(k))" if len(types) == 2 else ""
     where = " where b in 0:B, t in 0:R, f in 0:F, k in 0:L"

@@ -210,8 +210,10 @@ def feed(inputs: list[str], n: int, m: int) -> dict[str, np.ndarray]:
     return values
 
 
-# tested beside numpy, onnxruntime or the tests of onnx: control flow, sequences, recurrences
+# tested beside numpy, onnxruntime or the tests of onnx: control flow, sequences, recurrences;
+# random numbers in test_onnx_random.py
 ELSEWHERE = {
+    "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",  # test_onnx_random.py
     "Compress", "ConcatFromSequence", "GRU", "GlobalLpPool", "If", "LSTM", "Loop",
     "NonMaxSuppression", "NonZero", "Optional", "OptionalGetElement", "OptionalHasElement", "RNN",
     "Scan", "SequenceAt", "SequenceConstruct",

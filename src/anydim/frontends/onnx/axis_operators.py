@@ -7,7 +7,7 @@ from collections.abc import Callable
 from anydim.base.dtypes import int64
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.tensors import Unsupported, element_type
-from anydim.sizes import as_size, product
+from anydim.sizes import as_size, maximum, product
 
 
 def place(name: str) -> Callable[[Call], Result]:
@@ -92,6 +92,30 @@ def running(name: str) -> Callable[[Call], Result]:
         return result
 
     return build
+
+
+def reverse_sequence(call: Call) -> Result:
+    time, batch = call.attribute("time_axis"), call.attribute("batch_axis")
+    return call.emit("reverse_sequence", call.input(0), call.input(1), time=time, batch=batch)
+
+
+def columns_to_image(call: Call) -> Result:
+    """Col2Im: the columns become windows with axes of their own first."""
+    sizes, block = call.sizes(1), call.sizes(2)
+    rank, (count, rows, _) = len(sizes), call.shape(0)
+    strides = call.attribute("strides") or (1,) * rank
+    dilations = call.attribute("dilations") or (1,) * rank
+    pads = call.attribute("pads") or (0,) * (2 * rank)
+    places = [
+        (size + pads[axis] + pads[rank + axis] - (kernel - 1) * dilations[axis] - 1)
+        // strides[axis] + 1
+        for axis, (size, kernel) in enumerate(zip(sizes, block))
+    ]  # fmt: skip
+    shape = (count, rows // maximum(product(block), 1), *block, *places)
+    windows = call.emit("reshape", call.input(0), shape=shape)
+    return call.emit(
+        "fold", windows, sizes=sizes, strides=strides, dilations=dilations, pads=pads
+    )
 
 
 def depth_to_space(call: Call) -> Result:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DType, int64
 from anydim.frontends.onnx.emitting import Emitter
 from anydim.frontends.onnx.found import Element, element, elements, sizes_of
 from anydim.frontends.onnx.held import Held, Known, Result
@@ -221,10 +221,10 @@ class Call:
         self.emitter.add_known(name, Known.of(array), self.source)
         return name
 
-    def numbers(self, values: Sequence[int], dtype: DType) -> str:
-        """A constant vector of integers."""
+    def numbers(self, values: Any, dtype: DType = int64) -> str:
+        """A constant of any shape."""
         name = self.emitter.fresh(f"{self.outputs[0] or self.source}/constant")
-        self.emitter.add_known(name, Known.of(numpy.array(values, dtype.numpy)), self.source)
+        self.emitter.add_constant(name, numpy.asarray(values, dtype.numpy))
         return name
 
     def proved(self, left: Size | int, relation: str, right: Size | int) -> bool:

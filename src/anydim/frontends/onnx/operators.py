@@ -17,10 +17,12 @@ from anydim.frontends.onnx import axis_operators as along
 from anydim.frontends.onnx import counted_operators as counting
 from anydim.frontends.onnx import loops, sequences
 from anydim.frontends.onnx import quantised_operators as quantised
+from anydim.frontends.onnx import random_operators as randoms
 from anydim.frontends.onnx import resize_operators as resizing
 from anydim.frontends.onnx import sampling_operators as sampling
 from anydim.frontends.onnx import shape_operators as shapes
 from anydim.frontends.onnx import signal_operators as signals
+from anydim.frontends.onnx import training_operators as training
 from anydim.frontends.onnx import window_operators as windows
 from anydim.frontends.onnx.branches import if_
 from anydim.frontends.onnx.call import Call, Result
@@ -88,18 +90,6 @@ def clip(call: Call) -> Result:
 
 def passed_on(call: Call) -> Result:
     return call.held(0)
-
-
-def dropout(call: Call) -> Sequence[Result]:
-    """Nothing is dropped outside training; the mask is all true."""
-    if call.given(2):
-        training = call.known(2)
-        if training.dtype == object or bool(training.any()):
-            raise Unsupported("dropout in training mode")
-    if len(call.outputs) < 2:
-        return [call.input(0)]
-    mask = call.emit("fill", shape=call.shape(0), value=True, dtype=boolean)
-    return [call.input(0), mask]
 
 
 def modulo(call: Call) -> Result:
@@ -252,6 +242,14 @@ OPERATORS: dict[str, Build] = {
     **{theirs: same(ours, 1) for theirs, ours in _UNARY.items()},
     **{theirs: binary(ours) for theirs, ours in _BINARY.items()},
     **{theirs: reduction(ours, 18) for theirs, ours in _REDUCTIONS.items()},
+    "Bernoulli": randoms.bernoulli,
+    "Col2Im": along.columns_to_image,
+    "CumProd": along.running("cum_prod"),
+    "Multinomial": randoms.multinomial,
+    "RandomNormal": randoms.of_shape("random_normal"),
+    "RandomNormalLike": randoms.like("random_normal"),
+    "RandomUniform": randoms.of_shape("random_uniform"),
+    "RandomUniformLike": randoms.like("random_uniform"),
     "ReduceSum": reduction("reduce_sum", 13),
     "AffineGrid": sampling.affine_grid,
     "ArgMax": along.place("arg_max"),
@@ -278,7 +276,7 @@ OPERATORS: dict[str, Build] = {
     "DeformConv": sampling.deformable_convolution,
     "DepthToSpace": along.depth_to_space,
     "DequantizeLinear": quantised.dequantize,
-    "Dropout": dropout,
+    "Dropout": randoms.dropout,
     "Einsum": einsum,
     "Elu": same("elu", 1, alpha="alpha"),
     "Expand": shapes.expand,
@@ -331,6 +329,7 @@ OPERATORS: dict[str, Build] = {
     "Range": shapes.range_,
     "Reshape": shapes.reshape,
     "Resize": resizing.resize,
+    "ReverseSequence": along.reverse_sequence,
     "RoiAlign": sampling.roi_align,
     "STFT": signals.short_time_transform,
     "Scan": loops.scan,
@@ -360,6 +359,14 @@ OPERATORS: dict[str, Build] = {
     "Trilu": shapes.trilu,
     "Unique": counting.different,
     "Unsqueeze": shapes.unsqueeze,
+    "Upsample": resizing.resize,
     "Where": same("where", 3),
-}
-"""ONNX operator type -> how it is built."""
+    "ai.onnx.preview.training.Adagrad": training.optimiser(
+        "adagrad", 3, decay="decay_factor", epsilon="epsilon", norm="norm_coefficient"),
+    "ai.onnx.preview.training.Adam": training.optimiser(
+        "adam", 4, alpha="alpha", beta="beta", epsilon="epsilon", norm="norm_coefficient",
+        shrink="norm_coefficient_post"),
+    "ai.onnx.preview.training.Momentum": training.optimiser(
+        "momentum", 3, alpha="alpha", beta="beta", norm="norm_coefficient"),
+}  # fmt: skip
+"""ONNX operator type -> how it is built; those of other domains as domain.type."""
