@@ -39,7 +39,7 @@ from anydim.passes.options import PLAIN, Options, given_options
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
-from anydim.passes.segment import Part, Segment, straight
+from anydim.passes.segment import Part, Segment, cut_text, straight
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
@@ -165,6 +165,7 @@ def compile_source(
     code = target("llvm")
     machine = code.machine()
     cuts = work.timed("segment", lambda: Segment(Recur(machine).run).run(graph))
+    work.stages["segment"] = partial(cut_text, cuts)
     parts = [part for cut in cuts for part in cut.parts]
     fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
     for entry in PASSES:

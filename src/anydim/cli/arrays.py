@@ -103,11 +103,14 @@ def _only_input(model: Model, entry: str) -> str:
 
 
 def sizes_of(model: Model, at: Mapping[str, int]) -> dict[str, int]:
-    """The sizes with those of dims that have one size only; DimError where they do not fit."""
+    """The sizes with those of dims that have one size only; DimError where they do not fit.
+
+    Those that data decides may be missing.
+    """
     fixed = {dim.name: dim.lo for dim in model.dims.dims if dim.lo == dim.hi}
     sizes = {**fixed, **at}
     model.plan(**sizes)
-    return {name: sizes[name] for name in model.dims.names}
+    return {name: sizes[name] for name in model.dims.names if name in sizes}
 
 
 def drawn(model: Model, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:

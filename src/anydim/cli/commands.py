@@ -17,7 +17,7 @@ from anydim.report.console import Console
 from anydim.report.text import amount, duration, sizes_text, table
 from anydim.sizes import Dim
 
-STAGES = ("import", *(entry.name for entry in PASSES), "schedule", "kernels", "program", "llvm")
+STAGES = ("import", "segment", *(entry.name for entry in PASSES), "schedule", "kernels", "program", "llvm")
 
 Named = Sequence[tuple[str, tuple[int, int]]]
 
@@ -132,6 +132,7 @@ def show(model: str, dims: Sequence[Dim], threads: int, quiet: bool, stage: str)
 
     \b
     import     the graph as read, with symbolic sizes
+    segment    straight-line parts, and what stands between them
     lower      one statement of the comprehension language for each node
     simplify   after algebra: shape arithmetic and constants are gone
     units      without dimensions of size 1
@@ -209,7 +210,7 @@ def _kernel_rows(launches: Sequence[LaunchPlan]) -> list[tuple[str, ...]]:
     return [
         (
             name,
-            str(len(same)),
+            str(sum(1 if launch.times is None else launch.times for launch in same)),
             _span(launch.parallel for launch in same),
             _span(launch.parts for launch in same),
             amount(sum(launch.flops for launch in same), "").strip(),

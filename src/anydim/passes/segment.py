@@ -81,6 +81,25 @@ def straight(cuts: Sequence[Cut]) -> bool:
     return len(cuts) == 1 and len(cuts[0].steps) == 1 and bool(cuts[0].parts)
 
 
+def cut_text(cuts: Sequence[Cut]) -> str:
+    """Each graph as its steps: parts by the values they make, nodes with the graphs they run."""
+    lines = []
+    for number, cut in enumerate(cuts):
+        given = f" given {', '.join(sorted(cut.given))}" if cut.given else ""
+        lines.append(f"graph {number}: {cut.graph.name}{given}")
+        for step in cut.steps:
+            if isinstance(step, Part):
+                kind = "alone" if step.opaque else "part"
+                lines.append(f"  {kind} ({', '.join(step.graph.inputs)})")
+                made = (f"{', '.join(n.outputs)} = {n.operator}" for n in step.graph.nodes)
+                lines += [f"    {line}" for line in made]
+                continue
+            held = "".join(f" graph {region}" for region in step.regions)
+            made_by = f"{', '.join(step.node.outputs)} = {step.node.operator}".removeprefix(" = ")
+            lines.append(f"  {made_by} ({', '.join(step.node.given)}){held}")
+    return "\n".join(lines) + "\n"
+
+
 @dataclass
 class _Work:
     prepare: Callable[[Graph], Graph]
