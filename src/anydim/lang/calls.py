@@ -27,7 +27,7 @@ from anydim.lang.typing import TypeProblem, converted, typed
 from anydim.lang.walker import Walker
 from anydim.sizes import Box, Size
 
-MOST_STEPS = 5_000  # of a definition with all it calls
+MOST_STEPS = 2_000  # of a definition with all it calls
 Instantiate = Callable[["Definition", tuple[TensorType, ...], Mapping[str, Any], Box], Group]
 
 
@@ -41,13 +41,15 @@ class Calls:
     instantiate: Instantiate
     names: set[str]
     made: dict[Any, Group] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)  # given last to each stem
     count: int = 0  # steps of all calls so far
 
     def fresh(self, stem: str) -> str:
         """A name for one more tensor."""
-        number = 1
+        number = self.numbers.get(stem, 0) + 1
         while f"{stem}.{number}" in self.names:
             number += 1
+        self.numbers[stem] = number
         self.names.add(f"{stem}.{number}")
         return f"{stem}.{number}"
 

@@ -347,9 +347,10 @@ def _unknown(call: Call, names: _Names) -> LanguageError:
         )  # fmt: skip
     functions = (row.name for row in FUNCTIONS.values() if not row.internal)
     known = (*names.tensors, *functions, *COMPOSED, *TYPE_NAMES)
-    return names.error(
-        call.position, f"there is no tensor or function '{call.name}'", suggestion(call.name, known)
-    )
+    hint = suggestion(call.name, known)
+    if call.name in targets(names.definition.statements):
+        hint = "a statement assigns it, but not before this one"
+    return names.error(call.position, f"there is no tensor or function '{call.name}'", hint)
 
 
 def _check_ellipsis(name: str, position: int, names: _Names) -> None:

@@ -170,7 +170,13 @@ class Expander:
         """An integer expression in normal form, with whole numbers as sizes."""
         expr = rewrite(expr, _number_as_size)
         form = affine(expr)
-        return expr if form is None else to_expr(form)
+        if form is None:
+            return expr
+        for size in (form.constant, *(factor for _, factor in form.terms)):
+            if any(abs(coefficient) >= 1 << 63 for _, coefficient in size.monomials):
+                position = self.positions.get(expr, self.binding.definition.position)
+                raise self.binding.error(position, "a number in an index is beyond 64 bits")
+        return to_expr(form)
 
     def _dimension(self, term: Dimension) -> Expr:
         shape = self.tensors[term.tensor].shape

@@ -63,6 +63,7 @@ def _linked(
         return done[name]
     definition = called[name]
     callees: dict[str, Definition] = {}
+    heights: dict[str, int] = {}
     for item in items(definition.statements):
         if not isinstance(item, Invoke):
             continue
@@ -72,10 +73,18 @@ def _linked(
             raise definition.error(
                 item.call.position, f"'{callee}' calls itself: {way}", "write a loop instead"
             )
-        if len(within) > DEEPEST_CALLS:
-            raise definition.error(
-                item.call.position, f"calls nested more than {DEEPEST_CALLS} deep"
-            )
-        callees[callee] = _linked(callee, called, done, (*within, name))
+        if len(within) < DEEPEST_CALLS:
+            callees[callee] = _linked(callee, called, done, (*within, name))
+        if len(within) >= DEEPEST_CALLS or _height(callees[callee], heights) >= DEEPEST_CALLS:
+            problem = f"calls nested more than {DEEPEST_CALLS} deep"
+            raise definition.error(item.call.position, problem)
     done[name] = replace(definition, callees=tuple(callees.values()))
     return done[name]
+
+
+def _height(definition: Definition, known: dict[str, int]) -> int:
+    """How deeply the calls of a definition are nested."""
+    if definition.name not in known:
+        inner = (_height(callee, known) for callee in definition.callees)
+        known[definition.name] = 1 + max(inner, default=0)
+    return known[definition.name]

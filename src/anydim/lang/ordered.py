@@ -117,12 +117,13 @@ class Maker(Walker):
         work = placing.begin(item, scope, self.tensors, item is role.definer)
         placing.finish(work, role.constrains(item))
         kind = self.tensors[item.target]
+        steps = placing.steps_of(work, kind.dtype, self._copy_name)
         for axis, size in enumerate(kind.shape):
             if not is_known(size):
                 problem = f"the size of dimension {axis} of '{item.target}' does not follow"
                 hint = f"define all of it first: {item.target}(i, ...) = 0 where i in 0:..."
                 raise work.error(item.position, problem, hint)
-        return self._from(work, placing.steps_of(work, kind.dtype, self._copy_name))
+        return self._from(work, steps)
 
     def _copy_name(self, target: str) -> str:
         name = self.calls.fresh(target)

@@ -160,4 +160,7 @@ def _expected(terminals: set[str]) -> str:
 def _hint(found: str, text: str, position: int) -> str:
     if text.startswith("//", position) or text.startswith("/*", position):
         return "comments start with '#'; '//' is floor division"
+    for operator, instead in (("-=", "+= -(...)"), ("/=", "*= 1 / (...)")):
+        if found == f"'{operator}'":
+            return f"there is no '{operator}': write {instead}"
     return ""

@@ -181,8 +181,9 @@ def _swept(span: Span, turns: Range, low: Size, high: Size, box: Box) -> Span | 
 
 def merged(parts: Sequence[Part]) -> list[Part]:
     """Parts of which one begins where another ends as one part."""
-    done: list[Part] = []
-    for part in parts:
+    found: dict[str, list[Part]] = {}
+    for part in dict.fromkeys(parts):
+        done = found.setdefault(part.tensor, [])
         for place, other in enumerate(done):
             together = _joined(other, part)
             if together is not None:
@@ -190,7 +191,7 @@ def merged(parts: Sequence[Part]) -> list[Part]:
                 break
         else:
             done.append(part)
-    return done
+    return [part for done in found.values() for part in done]
 
 
 def _joined(left: Part, right: Part) -> Part | None:
@@ -212,13 +213,12 @@ def _joined(left: Part, right: Part) -> Part | None:
 
 
 def covered(wanted: Part, parts: Sequence[Part], box: Box, pieces: int = MOST_PIECES) -> bool:
-    """Whether it is proven that all of a part lies in others; sound, not complete."""
-    mine = [part for part in parts if part.tensor == wanted.tensor]
-    if any(part.spans == wanted.spans and not part.facts for part in mine):
+    """Whether it is proven that all of a part lies in others of its tensor; not complete."""
+    if any(part.spans == wanted.spans and not part.facts for part in parts):
         return True
     if any(proved(low, ">=", high, box) for low, high in wanted.spans):
         return True
-    usable = [p for p in mine if all(proved(fact, ">=", 0, box) for fact in p.facts)]
+    usable = [p for p in parts if all(proved(fact, ">=", 0, box) for fact in p.facts)]
     for number, part in enumerate(usable):
         rest = _rest(wanted, part, box)
         if rest is None:

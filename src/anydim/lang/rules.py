@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 DEEPEST = 100
 DEEPEST_BLOCK = 32
+DEEPEST_LOOPS = 8  # proofs about sizes take more time with every loop around
 Block = TypeVar("Block", Loop, Branch)
 CONSTANTS = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
 COMBINES = {"": "", "+": "add", "*": "mul", "min": "min", "max": "max"}
@@ -183,6 +184,8 @@ def _shallow(*terms: Term) -> None:
 def _shallow_blocks(item: Block) -> Block:
     deepest = 0
     level: list[Loop | Branch] = [item]
+    if _loops_within(item) > DEEPEST_LOOPS:
+        raise Problem(item.position, f"loops nested more than {DEEPEST_LOOPS} deep")
     while level:
         deepest += 1
         blocks = (inner for outer in level for block in parts(outer) for inner in block)
@@ -190,6 +193,14 @@ def _shallow_blocks(item: Block) -> Block:
     if deepest > DEEPEST_BLOCK:
         raise Problem(item.position, f"blocks nested more than {DEEPEST_BLOCK} deep")
     return item
+
+
+def _loops_within(item: Item) -> int:
+    """How deeply loops are nested, this item included."""
+    if not isinstance(item, (Loop, Branch)):
+        return 0
+    inner = max((_loops_within(i) for block in parts(item) for i in block), default=0)
+    return inner + isinstance(item, Loop)
 
 
 def _target(_: Any, name: Token, indices: tuple[Term, ...] | None) -> Any:

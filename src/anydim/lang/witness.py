@@ -23,7 +23,8 @@ MOST_COMBINED = 5  # dims of which all small sizes are tried together
 MOST_COMBINATIONS = 1024
 MOST_CORNERS = 256
 MOST_ELEMENTS = 4096  # of one tensor that is tried out
-MOST_TURNS = 2000
+MOST_TURNS = 3000  # of all runs together
+MOST_RUNS = 60
 Sizes = dict[str, int]
 
 
@@ -116,29 +117,32 @@ class _Found(Exception):
 
 def early_read(group: Group, box: Box) -> Early | None:
     """Sizes at which steps read what is not written, found by running them; None: none found."""
-    for sizes in small_sizes(box):
+    turns = [0]
+    for sizes in islice(small_sizes(box), MOST_RUNS):
         try:
             check_guards(group.guards, sizes)
             tensors = (*group.inputs, *group.outputs, *group.temporaries)
             shapes = [[s.evaluate(sizes) for s in t.type.shape] for t in tensors]
             if any(numpy.prod([max(n, 0) for n in shape]) > MOST_ELEMENTS for shape in shapes):
                 continue
-            _watch(group, sizes)
+            _watch(group, sizes, turns)
         except _Found as found:
             return found.early
+        except _TooLong:
+            break
         except AnydimError:
             continue
     return None
 
 
-def _watch(group: Group, sizes: Sizes) -> None:
+def _watch(group: Group, sizes: Sizes, turns: list[int]) -> None:
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     values = filled(types, sizes)
     masks = {name: numpy.zeros(value.shape, bool) for name, value in values.items()}
     for tensor in group.inputs:
         masks[tensor.name][...] = True
     with numpy.errstate(all="ignore"):
-        watcher = _Watcher(types, values, runner(types, values), masks, set(sizes))
+        watcher = _Watcher(types, values, runner(types, values), masks, turns)
         watcher.run(group.steps, sizes)
     if watcher.early is not None:
         raise _Found(watcher.settled())
@@ -156,13 +160,12 @@ class _TooLong(AnydimError):
 @dataclass
 class _Watcher(Turns):
     masks: dict[str, Any] = field(default_factory=dict)
-    dims: set[str] = field(default_factory=set)
+    turns: list[int] = field(default_factory=lambda: [0])  # of all runs together
     early: Early | None = None
-    turns: int = 0
 
     def run(self, steps: Sequence[Step], sizes: Mapping[str, int]) -> None:
-        self.turns += 1
-        if self.turns > MOST_TURNS:
+        self.turns[0] += 1
+        if self.turns[0] > MOST_TURNS:
             raise _TooLong
         super().run(steps, sizes)
 

@@ -29,6 +29,9 @@ from anydim.sizes import Box, Guard, Size, as_size, bounds, maximum, minimum, si
 DEEPEST_CASES = 4  # loops inside each other whose first turn is a case of its own
 
 
+Parts = dict[str, list[Part]]  # by tensor
+
+
 @dataclass(frozen=True)
 class Unwritten:
     """A read that may come before what it reads is written; at the end without a step."""
@@ -44,14 +47,15 @@ def first_unwritten(
 ) -> Unwritten | None:
     """The first read for which no proof is found; `given` tensors hold values from the start."""
     checker = _Checker(types, frozenset(given))
-    found = next(checker.steps(steps, [], box, 0), None)
+    found = next(checker.steps(steps, {}, box, 0), None)
     if found is not None:
         return found
-    parts = merged(parts_of(steps, box))
+    parts = _with({}, merged(parts_of(steps, box)))
     for name in outputs:
         shape = types[name].shape
         whole = Part(name, tuple((as_size(0), size) for size in shape))
-        if name not in checker.given and not covered(whole, parts, _running(shape, box)):
+        mine = parts.get(name, [])
+        if name not in checker.given and not covered(whole, mine, _running(shape, box)):
             return Unwritten(name)
     return None
 
@@ -74,6 +78,14 @@ def _running(extents: Iterable[Size], box: Box) -> Box:
     return with_facts(box, [extent - 1 for extent in extents])
 
 
+def _with(done: Parts, more: Iterable[Part]) -> Parts:
+    """These parts and more, in lists of their own."""
+    found = {name: list(parts) for name, parts in done.items()}
+    for part in more:
+        found.setdefault(part.tensor, []).append(part)
+    return found
+
+
 def _is_empty(box: Box) -> bool:
     """Whether constraints are seen to contradict each other."""
     return any(bounds(fact, box).high < 0 for fact in box.constraints)
@@ -85,16 +97,20 @@ class _Checker:
     given: frozenset[str]
 
     def steps(
-        self, steps: Sequence[Step], done: list[Part], box: Box, depth: int
+        self, steps: Sequence[Step], done: Parts, box: Box, depth: int
     ) -> Iterator[Unwritten]:
         """Every read that is not proven, when the `done` parts are written before."""
         if _is_empty(box):
             return
+        done = _with(done, ())
         for step in steps:
             yield from self._step(step, done, box, depth)
-            done = [*done, *parts_of((step,), box)]
+            for part in parts_of((step,), box):
+                same = done.setdefault(part.tensor, [])
+                if part not in same:
+                    same.append(part)
 
-    def _step(self, step: Step, done: list[Part], box: Box, depth: int) -> Iterator[Unwritten]:
+    def _step(self, step: Step, done: Parts, box: Box, depth: int) -> Iterator[Unwritten]:
         if isinstance(step, Branch):
             yield from self._reads(step, (step.condition,), (), done, box)
             for block, holds in ((step.then, True), (step.otherwise, False)):
@@ -111,22 +127,22 @@ class _Checker:
                 own = Read(step.target, step.place)
                 yield from self._read(step, own, step.axes, done, box)
 
-    def _loop(self, loop: Loop, done: list[Part], box: Box, depth: int) -> Iterator[Unwritten]:
+    def _loop(self, loop: Loop, done: Parts, box: Box, depth: int) -> Iterator[Unwritten]:
         turns = range_of(loop)
         inner = turns.body_box(box)
         body = merged(parts_of(loop.body, inner))
         symbol = Size.symbol(turns.variable)
         earlier = _before(body, turns, symbol, inner)
         if turns.first is None or depth >= DEEPEST_CASES:
-            yield from self.steps(loop.body, [*done, *earlier], inner, depth + 1)
+            yield from self.steps(loop.body, _with(done, earlier), inner, depth + 1)
             return
         distance = symbol - turns.first if loop.step > 0 else turns.first - symbol
         yield from self.steps(loop.body, done, with_facts(inner, [-distance]), depth + 1)
         later = with_facts(inner, [distance - 1])
-        yield from self.steps(loop.body, [*done, *earlier], later, depth + 1)
+        yield from self.steps(loop.body, _with(done, earlier), later, depth + 1)
 
     def _reads(
-        self, step: Step, exprs: tuple[Expr, ...], axes: tuple[Axis, ...], done: list[Part],
+        self, step: Step, exprs: tuple[Expr, ...], axes: tuple[Axis, ...], done: Parts,
         box: Box,
     ) -> Iterator[Unwritten]:  # fmt: skip
         for expr in exprs:
@@ -134,7 +150,7 @@ class _Checker:
                 yield from self._read(step, read, axes, done, box)
 
     def _read(
-        self, step: Step, read: Read, axes: tuple[Axis, ...], done: list[Part], box: Box
+        self, step: Step, read: Read, axes: tuple[Axis, ...], done: Parts, box: Box
     ) -> Iterator[Unwritten]:
         if read.tensor in self.given:
             return
@@ -142,7 +158,7 @@ class _Checker:
         box = _running(extents.values(), box)
         shape = self.types[read.tensor].shape
         spans = tuple(self._spans(read, shape, extents, box))
-        if not covered(Part(read.tensor, spans), done, box):
+        if not covered(Part(read.tensor, spans), done.get(read.tensor, []), box):
             yield Unwritten(read.tensor, step, read)
 
     def _spans(

@@ -1,0 +1,202 @@
+"""Promise: any text is a value or an error that says where; never another exception or a hang.
+
+500 programs with mistakes, and texts that hypothesis draws from the grammar itself.
+"""
+
+import re
+import signal
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.lark import from_lark
+
+from anydim.base.dtypes import float32, from_numpy, int64
+from anydim.base.errors import LanguageError, UserError
+from anydim.lang.evaluate import evaluate
+from anydim.lang.group_text import parse_group
+from anydim.lang.instantiate import instantiate
+from anydim.lang.parser import load_grammar, parse
+from anydim.lang.printer import print_definition, print_group
+from anydim.lang.syntax import Name, Spread
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, as_size
+from tests.fuzz.language_mutants import mutant
+
+MUTANTS = 500
+PATIENCE = 60  # seconds; a hang takes longer than any of these texts
+
+
+@contextmanager
+def no_hang():
+    """Fail when a text takes out of all proportion."""
+
+    def stop(*_):
+        raise TimeoutError(f"still not done after {PATIENCE} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(PATIENCE)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def check_printed(definitions):
+    for definition in definitions.values():
+        if not definition.callees:
+            assert parse(print_definition(definition))[definition.name] == definition
+
+
+@pytest.mark.parametrize("block", range(10))
+def test_programs_with_mistakes(block):
+    for seed in range(block, MUTANTS, 10):
+        program, text = mutant(seed)
+        with no_hang():
+            try:
+                values(program, text)
+            except UserError as error:
+                assert str(error)
+
+
+def values(program, text):
+    """The values of all definitions of a text, for the arguments of a program, at small sizes."""
+    definitions = parse(text)
+    check_printed(definitions)
+    for definition in definitions.values():
+        types = [
+            TensorType(from_numpy(np.dtype(dtype)), tuple(map(as_size, dims)))
+            for dtype, dims in program.arguments
+        ][: len(definition.parameters)]
+        group = instantiate(definition, types, {}, Box.of(*map(Dim, program.dims)))
+        assert parse_group(print_group(group)) == group
+        if re.search(r"\d{4}", text):
+            continue  # a loop of that many turns is a value, in time
+        for size in (0, 1, 2):
+            sizes = dict.fromkeys(program.dims, size)
+            names = (parameter.name for parameter in definition.parameters)
+            try:
+                evaluate(group, dict(zip(names, program.arrays(sizes))), sizes)
+            except UserError as error:
+                assert not isinstance(error, LanguageError)
+
+
+# ---- texts from the grammar ----------------------------------------------------------------------
+
+NAMES = st.sampled_from(["x", "y", "i", "j", "t", "N", "M", "float", "T", "f", "g", "min", "exp"])
+TERMINALS = {
+    "NAME": NAMES,
+    "NUMBER": st.sampled_from(["0", "1", "2", "3", "0.5", "1e3", "1e400", "9" * 39, "9" * 45]),
+    "ELLIPSIS": st.sampled_from(["...s", "...p"]),
+    "DIMENSION": st.sampled_from(["x.0", "y.1", "i.99"]),
+    "CAST": st.sampled_from(["cast<int32>(", "cast<T>("]),
+    "SIZE": st.just("size("),
+    "ASSIGN": st.sampled_from(["=", "+=", "+=!", "max=!", "min=", "*=!"]),
+    "OPERATOR": st.sampled_from(["+", "-", "*", "/", "//", "%", "<", "==", "&&", "|", ">>"]),
+}
+
+
+def texts(start, wrap):
+    """Texts of a rule of the grammar, with words between spaces, inside a definition."""
+    lark = load_grammar(("grammar.lark",), start, None)
+    drawn = from_lark(lark, explicit={k: v.map(lambda s: f" {s} ") for k, v in TERMINALS.items()})
+    return drawn.map(wrap)
+
+
+def body(text):
+    return f"def f(float(N,M) x, int64(N) at, T(...s) z) -> (y) {{ y(i) = x(i,0) {text} }}"
+
+
+QUICK = settings(
+    max_examples=30, deadline=None, derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much,
+                           HealthCheck.data_too_large],
+)  # fmt: skip
+
+
+@pytest.mark.slow
+@given(texts("start", str))
+@QUICK
+def test_whole_texts(text):
+    accept(text)
+
+
+@pytest.mark.slow
+@given(texts("block", lambda text: body(text[text.index("{") + 1 : text.rindex("}")])))
+@QUICK
+def test_blocks(text):
+    accept(text)
+
+
+@pytest.mark.slow
+@given(texts("term", lambda text: body(f"y(i) = {text}")))
+@QUICK
+def test_expressions(text):
+    accept(text)
+
+
+def accept(text):
+    with no_hang():
+        try:
+            definitions = parse(text)
+        except LanguageError as error:
+            assert str(error).startswith("<text>")
+            return
+        check_printed(definitions)
+        for definition in definitions.values():
+            try:
+                types = [argument(parameter) for parameter in definition.parameters]
+                box = Box.of(Dim("n"), Dim("m"))
+                group = instantiate(definition, types, {}, box)
+            except LanguageError:
+                continue
+            assert parse_group(print_group(group)) == group
+
+
+def argument(parameter):
+    sizes = [as_size("n" if isinstance(t, Name) and t.name == "N" else "m")
+             for t in parameter.shape if not isinstance(t, Spread)]  # fmt: skip
+    return TensorType(int64 if parameter.type.startswith("int") else float32, tuple(sizes))
+
+
+# ---- extremes ------------------------------------------------------------------------------------
+
+EXTREMES = [
+    "y = 0 " + "if N > 1 { " * 500 + "y = 1 " + "} " * 500,
+    "y = 0 " + "".join(f"for t{n} in N {{ " for n in range(40)) + "y = 1 " + "} " * 40,
+    "y = 0 " + "".join(f"for t{n} in N {{ " for n in range(8)) + "y += x(0) " + "} " * 8,
+    "y = 0 " + "if N > 1 { y = 1 } else " * 300 + "{ y = 2 }",
+    "y = 0 for t in 0:99999999999999999999 { y = 1 }",
+    "y = 0 for t in 0:N:99999999999999999999 { y = 1 }",
+    "y(i) = 0 where i in 0:9999999999999",
+    "y = 0 for t in 0:2**9 { y = 1 }",
+    "y = 0 " + "y = 1 " * 3000,
+    "y(" + "i," * 300 + "i) = 0",
+    "y(i) = x(i" + " * 1000000000" * 90 + ")",
+    "y(i) = x(i // 0)",
+    "y(i) = x(i % (N - N))",
+    "y(i) = x(" + "i // " * 80 + "2) where i in 0:N",
+    "y = 0 for t in N { y = " + " + ".join(["x(t)"] * 400) + " }",
+    "z0(i) = x(i) " + " ".join(f"z{n + 1}(i) = z{n}(i) * z{n}(i)" for n in range(200)) + " y = 1",
+    "y = 0 for t in " + "min(N, " * 60 + "N" + ")" * 60 + " { y = 1 }",
+]
+
+
+@pytest.mark.parametrize("text", EXTREMES, ids=range(len(EXTREMES)))
+def test_extremes(text):
+    accept(f"def f(float(N) x) -> (y) {{ {text} }}")
+
+
+def test_a_tower_of_calls_is_an_error():
+    text = "def f0(float(N) x) -> (y) { y(i) = 2 * x(i) }\n"
+    for n in range(40):
+        text += f"def f{n + 1}(float(N) x) -> (y) {{ z = f{n}(x) y = f{n}(z) }}\n"
+    with no_hang(), pytest.raises(LanguageError, match="calls nested more than"):
+        parse(text)
+    lower = "\n".join(text.splitlines()[:20])
+    with no_hang(), pytest.raises(LanguageError, match="more than 2000 statements"):
+        top = list(parse(lower).values())[-1]
+        instantiate(top, [TensorType(float32, (as_size("n"),))], {}, Box.of(Dim("n")))
