@@ -17,7 +17,8 @@ from anydim.report.console import Console
 from anydim.report.text import amount, duration, sizes_text, table
 from anydim.sizes import Dim
 
-STAGES = ("import", "segment", *(entry.name for entry in PASSES), "schedule", "kernels", "program", "llvm")
+PASS_STAGES = tuple(entry.name for entry in PASSES)
+STAGES = ("import", "segment", *PASS_STAGES, "schedule", "kernels", "program", "llvm")
 
 Named = Sequence[tuple[str, tuple[int, int]]]
 
@@ -125,7 +126,8 @@ def explain(model: str, dims: Sequence[Dim], threads: int, quiet: bool) -> None:
 @click.command(short_help="Print the program at a stage of the compiler.")
 @model_options
 @click.option(
-    "--stage", type=click.Choice(STAGES), required=True, help="Which stage, in this order."
+    "--stage", type=click.Choice(STAGES), required=True, metavar="STAGE",
+    help="Which stage; above they stand in order.",
 )
 def show(model: str, dims: Sequence[Dim], threads: int, quiet: bool, stage: str) -> None:
     """Print MODEL as it stands after a stage of the compiler.
