@@ -79,6 +79,10 @@ CASES: dict[str, list[Case]] = {
         case("int32[n, 3, m]", axis=0, to=lambda x: ordered(x, 0)),
         case("int64[n, m]", descending=True, to=lambda x: ordered(x, 1, True)),
     ],
+    "ngram_counts": [
+        case("int32[n, m]", "int64[0]", "int64[0]", "int64[0]", "int64[0]", count=3, longest=2,
+             to=lambda x, *tables: np.zeros((len(x), 3))),
+    ],
     "cum_prod": [
         case("float32[n, m]", axis=1, to=lambda x: x.cumprod(1)),
         case("int32[n, 2]", reverse=True, low=1, high=3, to=lambda x: x[::-1].cumprod(0)[::-1]),

@@ -6,6 +6,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator
 from anydim.kernels.routine import Routine
 from anydim.kernels.routines.marks import COMPRESS_FILL, NONZERO_FILL
+from anydim.kernels.routines.ngrams import NGRAM_COUNTS
 from anydim.kernels.routines.running import CUM_PROD, CUM_SUM
 from anydim.kernels.routines.sort import SORT
 from anydim.kernels.routines.suppression import NON_MAX_SUPPRESSION
@@ -62,5 +63,12 @@ ROUTINES = (
         "from boxes, scores, the most boxes of a class, the overlap that is too much and, where "
         "given, the score that is too low. `center`: boxes are centers and sizes, not corners.",
         center=False,
+    ),
+    _row(
+        "ngram_counts", NGRAM_COUNTS,
+        "How often each of `count` short sequences of integers occurs in each row; the sequences "
+        "are a trie in tables. `shortest`, `longest`: their lengths; `skips`: how many places may "
+        "lie between their elements.",
+        count=REQUIRED, shortest=1, longest=REQUIRED, skips=0,
     ),
 )  # fmt: skip

@@ -22,6 +22,7 @@ from anydim.frontends.onnx import resize_operators as resizing
 from anydim.frontends.onnx import sampling_operators as sampling
 from anydim.frontends.onnx import shape_operators as shapes
 from anydim.frontends.onnx import signal_operators as signals
+from anydim.frontends.onnx import table_operators as tables
 from anydim.frontends.onnx import training_operators as training
 from anydim.frontends.onnx import window_operators as windows
 from anydim.frontends.onnx.branches import if_
@@ -244,7 +245,6 @@ OPERATORS: dict[str, Build] = {
     **{theirs: reduction(ours, 18) for theirs, ours in _REDUCTIONS.items()},
     "Bernoulli": randoms.bernoulli,
     "Col2Im": along.columns_to_image,
-    "CumProd": along.running("cum_prod"),
     "Multinomial": randoms.multinomial,
     "RandomNormal": randoms.of_shape("random_normal"),
     "RandomNormalLike": randoms.like("random_normal"),
@@ -352,6 +352,7 @@ OPERATORS: dict[str, Build] = {
     "Squeeze": shapes.squeeze,
     "Sum": chain("add"),
     "Swish": same("swish", 1, alpha="alpha"),
+    "TfIdfVectorizer": tables.tf_idf,
     "ThresholdedRelu": same("thresholded_relu", 1, alpha="alpha"),
     "Tile": shapes.tile,
     "TopK": counting.top_k,

@@ -1,0 +1,143 @@
+"""Counting n-grams: how often each of a known set of short sequences occurs in a row.
+
+The sequences are a trie in arrays: node s has the keys `first[s] ... first[s + 1]`, ascending, that
+lead to the nodes `following`; `columns[s]` is the result that a sequence ending there counts for,
+-1 for none. Elements of a sequence may stand apart: 1, 2, ... `skips` + 1 places, all alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy
+
+from anydim.base.dtypes import float32, int64
+from anydim.base.errors import GraphError
+from anydim.kernels.launch import Machine
+from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
+from anydim.kernels.routines.arguments import expect_inputs
+from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.term import Term, constant, larger, select, smaller
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, as_size
+
+NAME = "ngram_counts"
+TABLES = ("first", "keys", "following", "columns")
+
+
+def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
+    """Types: integers [rows, length], then int64 vectors `TABLES`."""
+    expect_inputs(NAME, types, 5, 5)
+    x, *tables = types
+    if x.rank != 2 or not x.dtype.is_integer or x.dtype.stored:
+        raise GraphError(f"operator '{NAME}': {x} is no matrix of integers")
+    for name, kind in zip(TABLES, tables):
+        if kind.dtype != int64 or kind.rank != 1:
+            raise GraphError(f"operator '{NAME}': {name} is {kind}, expected a vector of int64")
+    return (TensorType(float32, (x.shape[0], as_size(attributes["count"]))),)
+
+
+def spacings(attributes: Attributes) -> list[tuple[int, int]]:
+    """(places from one element to the next, shortest sequence): single elements count once."""
+    shortest, longest = int(attributes["shortest"]), int(attributes["longest"])
+    found = []
+    for step in range(1, int(attributes["skips"]) + 2):
+        if shortest <= longest:
+            found.append((step, shortest))
+        shortest += shortest == 1
+    return found
+
+
+def evaluate(
+    arrays: Arrays, attributes: Attributes, sizes: Mapping[str, int]
+) -> tuple[numpy.ndarray, ...]:
+    x, first, keys, following, columns = arrays
+    children = {
+        node: dict(zip(keys[low:high].tolist(), following[low:high].tolist()))
+        for node, (low, high) in enumerate(zip(first[:-1].tolist(), first[1:].tolist()))
+    }
+    ends = dict(enumerate(columns.tolist()))
+    counts = numpy.zeros((len(x), as_size(attributes["count"]).evaluate(sizes)), numpy.float32)
+    for row, result in zip(x.tolist(), counts):
+        for step, shortest in spacings(attributes):
+            for start in range(len(row)):
+                node, length = 0, 0
+                for value in row[start :: step][: int(attributes["longest"])]:
+                    if value not in children.get(node, {}):
+                        break
+                    node, length = children[node][value], length + 1
+                    if length >= shortest and 0 <= ends.get(node, -1) < len(result):
+                        result[ends[node]] += 1
+    return (counts,)
+
+
+def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
+    code = Code(NAME, machine, box)
+    x, y = code.input("x0", types[0].dtype), code.output("y0", float32)
+    rows, length = types[0].shape
+    count = as_size(attributes["count"])
+    trie = _Trie(code, types)
+    with code.range(code.start, code.stop) as row:
+        own = x.part(code.let(row * code.size(length)))
+        result = y.part(code.let(row * code.size(count)))
+        with code.range(0, code.size(count)) as i:
+            result[i] = 0.0
+        for step, shortest in spacings(attributes):
+            with code.range(0, code.size(length)) as start:
+                trie.count(own, start, code.size(length), step, shortest,
+                           int(attributes["longest"]), result, code.size(count))  # fmt: skip
+    return Steps((code.launch(rows, rows * length, reason="sequences followed in a trie"),))
+
+
+class _Trie:
+    """The tables, whatever they hold: no index leaves them."""
+
+    def __init__(self, code: Code, types: Types) -> None:
+        self.code = code
+        self.first, self.keys, self.following, self.columns = (
+            code.input(f"x{number}", int64) for number in range(1, 5)
+        )
+        self.links = code.size(types[2].shape[0])
+        self.ends = code.size(types[3].shape[0])
+        self.nodes = code.size(types[4].shape[0])
+        self.bounds = code.size(types[1].shape[0])
+
+    def count(
+        self, x: Buffer, start: Term, length: Term, step: int, shortest: int, longest: int,
+        result: Buffer, columns: Term,
+    ) -> None:  # fmt: skip
+        """Count the sequences that begin at an element."""
+        code = self.code
+        node, at, depth = code.variable(0), code.variable(start), code.variable(0)
+
+        def further() -> Term:
+            inside = (node() >= 0) & (node() < self.nodes) & (node() + 1 < self.bounds)
+            return inside & (at() < length) & (depth() < longest)
+
+        with code.loop(further):
+            node.set(self._child(node(), x[at()].as_(int64)))
+            depth += 1
+            at += step
+            there = (node() >= 0) & (node() < self.nodes) & (depth() >= shortest)
+            column = self.columns.load(node(), where=there)
+            counts = there & (column >= 0) & (column < columns)
+            result.store(column, result.load(column, where=counts) + 1.0, counts)
+
+    def _child(self, node: Term, key: Term) -> Term:
+        """The node that a key leads to, -1 for none: by halving."""
+        code = self.code
+        most = smaller(self.links, self.ends)
+        low = code.variable(larger(self.first[node], constant(0)))
+        high = code.variable(smaller(self.first[node + 1], most))
+        end = high()
+        with code.loop(lambda: low() < high()):
+            middle = code.let((low() + high()) >> 1)
+            less = code.let(self.keys[middle] < key)
+            high.set(select(less, high(), middle))
+            low.set(select(less, middle + 1, low()))
+        inside = code.let(low() < end)
+        found = inside & self.keys.load(low(), where=inside).equals(key)
+        return code.let(select(found, self.following.load(low(), where=inside), constant(-1)))
+
+
+NGRAM_COUNTS = Routine(infer, evaluate, lower)
