@@ -90,7 +90,8 @@ def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
     else:
         problem = early.text
     hint = f"define all of it first, as in {shown_name}(...) = 0"
-    if early is not None and early.later and step is not None:
+    in_turns = early is not None and not early.sizes.keys() <= set(binding.box.names)
+    if early is not None and early.later and step is not None and in_turns:
         hint = f"let the turns run in another order, or {hint}"
     raise binding.error(position, problem, hint)
 
