@@ -15,7 +15,7 @@ from anydim.frontends.onnx.forms import known, vector
 from anydim.frontends.onnx.found import picked
 from anydim.frontends.onnx.held import Known
 from anydim.frontends.onnx.tensors import Unsupported
-from anydim.sizes import Size, as_size, bounds, product
+from anydim.sizes import Size, as_size, bounds, maximum, product
 
 
 def reshape(call: Call, copies: bool) -> list[Size]:
@@ -82,6 +82,7 @@ def sliced(call: Call, starts: str, ends: str, axes: Sequence[int], steps: str |
         extent = call.emitter.types[value].shape[axis]
         fixed = isinstance(step, Size) and step.constant
         if isinstance(start, Size) and isinstance(end, Size) and fixed:
+            start = lowest_start(start, extent, fixed)
             value = call.emit(
                 "slice", value, starts=(start,), ends=(end,), axes=(axis,), steps=(fixed,)
             )
@@ -94,6 +95,12 @@ def sliced(call: Call, starts: str, ends: str, axes: Sequence[int], steps: str |
             stride = picked(call, steps, (number,), len(axes))
             value = _strided(call, value, axis, extent, one[0], one[1], stride)
     return value
+
+
+def lowest_start(start: Size, extent: Size, step: int) -> Size:
+    """A start as the standard means it: going back from below 0 it is 0, not nowhere."""
+    far = step < 0 and start.constant is not None and start.constant < -1
+    return maximum(start, -extent) if far else start
 
 
 def sliced_anywhere(call: Call) -> str:
@@ -145,7 +152,9 @@ def _strided(
     back = call.emit("less", step, zero)
     low = call.emit("where", back, vector(call, [-1]), zero)
     high = call.emit("where", back, vector(call, [extent - 1]), size)
-    first = _clipped(call, start, extent, low, high)
+    # the standard cuts off a start at 0 whatever the step, where Python lets it pass below
+    nearest = call.emit("minimum", zero, high)
+    first = _clipped(call, start, extent, nearest, high)
     last = _clipped(call, end, extent, low, high)
     count = call.dim("length", 0, bounds(extent, call.emitter.box).hi)
     call.constrain(extent - count)

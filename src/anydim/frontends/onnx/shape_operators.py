@@ -129,6 +129,9 @@ def slice_(call: Call) -> Result:
         return computed.sliced(call, call.input(1), call.input(2), _axes(call, axes), strides)
     starts, ends = call.sizes(1), call.sizes(2)
     steps = call.integers(4) if call.given(4) else None
+    if steps is not None and len(steps) == len(starts):
+        extents = [call.shape(0)[axis] for axis in _axes(call, axes)]
+        starts = tuple(map(computed.lowest_start, starts, extents, steps))
     return call.emit("slice", call.input(0), starts=starts, ends=ends, axes=axes, steps=steps)
 
 
