@@ -53,7 +53,7 @@ def main(names: tuple[str, ...], batches: tuple[int, ...], threads: int, seconds
             x = numpy.random.default_rng(batch).standard_normal(shape, numpy.float32)
             feed = {model.inputs[0].name: x}
             calls: dict[str, Callable[[], Any]] = {
-                "anydim": lambda model=model, feed=feed: list(model(**feed).values())[0],
+                "anydim": lambda model=model, feed=feed: next(iter(model(**feed).values())),
                 "onnxruntime": lambda theirs=theirs, feed=feed: theirs.run(None, feed)[0],
             }
             found, expected = (call() for call in calls.values())

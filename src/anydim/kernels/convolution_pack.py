@@ -89,9 +89,14 @@ class WindowPack:
         return (loop("line", first, lines, 1, *steps),)
 
     def _vector(self) -> list[ir.Step]:
-        """One vector of places, for all taps."""
+        """One vector of places, for all taps; those that lanes depend on are the outer loops."""
+        lanes = {bound.tap for bound in self.form.bounds if bound.place == self.last.name}
+        taps = list(enumerate(self.form.taps))
         inner = self._channels()
-        for number, tap in reversed(list(enumerate(self.form.taps))):
+        for number, tap in reversed([t for t in taps if t[1].name not in lanes]):
+            inner = [loop(f"tap_{number}", 0, self.sizes.value(tap.extent), 1, *inner)]
+        inner = [*self._inside(), *self._masks(), *inner]
+        for number, tap in reversed([t for t in taps if t[1].name in lanes]):
             inner = [loop(f"tap_{number}", 0, self.sizes.value(tap.extent), 1, *inner)]
         return [
             ir.Let("place", minus(variable("at"), variable("row_start"))),
@@ -114,8 +119,7 @@ class WindowPack:
         target = plus(variable("vector_to"), times(k, self.row))
         return [
             ir.Let("tap_x", plus(*x)),
-            *self._inside(),
-            *self._masks(),
+            *self._wanted(),
             loop(
                 "channel", 0, variable("channels"), 1,
                 ir.Let("from", source),
@@ -127,27 +131,40 @@ class WindowPack:
     # ---- what is inside x ----------------------------------------------------------------------
 
     def _inside(self) -> list[ir.Step]:
-        """low and high: the lanes whose positions are inside."""
+        """low and high: the lanes whose positions along their own dimension are inside."""
         low: ir.Value = constant(0)
         high: ir.Value = variable("count")
         steps: list[ir.Step] = []
         for number, bound in enumerate(self.form.bounds):
-            base, extent = self._position(bound), self.sizes.value(bound.extent)
-            steps.append(ir.Let(f"base_{number}", base))
+            if bound.place != self.last.name:
+                continue
+            extent, by = self.sizes.value(bound.extent), self.sizes.value(bound.stride)
+            steps.append(ir.Let(f"base_{number}", self._position(bound)))
             at = variable(f"base_{number}")
-            if bound.place == self.last.name:
-                by = self.sizes.value(bound.stride)
-                below = quotient_up(greatest(minus(constant(0), at), 0), by)
-                above = quotient_up(greatest(minus(extent, at), 0), by)
-                low, high = greatest(low, below), least(high, above)
-            else:
-                fine = ir.Op(
-                    ir.FLAG,
-                    "and",
-                    (compare("greater_equal", at, 0), compare("less", at, extent)),
-                )
-                high = either(fine, high, constant(0))
+            below = quotient_up(greatest(minus(constant(0), at), 0), by)
+            above = quotient_up(greatest(minus(extent, at), 0), by)
+            low, high = greatest(low, below), least(high, above)
         return [*steps, ir.Let("low", low), ir.Let("high", high)]
+
+    def _wanted(self) -> list[ir.Step]:
+        """The masks of what is loaded: none of it where another dimension is left."""
+        flags = ir.Type(ir.FLAG.dtype, self.lanes)
+        steps: list[ir.Step] = []
+        fine: ir.Value | None = None
+        for number, bound in enumerate(self.form.bounds):
+            if bound.place == self.last.name:
+                continue
+            steps.append(ir.Let(f"base_{number}", self._position(bound)))
+            at, extent = variable(f"base_{number}"), self.sizes.value(bound.extent)
+            low, high = compare("greater_equal", at, 0), compare("less", at, extent)
+            inside = ir.Op(ir.FLAG, "and", (low, high))
+            fine = inside if fine is None else ir.Op(ir.FLAG, "and", (fine, inside))
+        for number in range(self._loaded):
+            mask: ir.Value = ir.Var(flags, f"mask_{number}")
+            if fine is not None:
+                mask = operate("and", mask, ir.Splat(flags, fine))
+            steps.append(ir.Let(f"wanted_{number}", mask))
+        return steps
 
     def _position(self, bound: Bound) -> ir.Value:
         """The position of lane 0 along a dimension of x."""
@@ -202,13 +219,13 @@ class WindowPack:
                 ir.Splat(wide, variable("from")),
                 operate("mul", ir.Iota(wide), ir.Const(wide, self.stride)),
             )
-            found: ir.Value = ir.Gather(self.vector, "x", offsets, ir.Var(flags, "mask_0"))
+            found: ir.Value = ir.Gather(self.vector, "x", offsets, ir.Var(flags, "wanted_0"))
             return [ir.Let("found", found)]
         parts: list[ir.Value] = []
         steps: list[ir.Step] = []
         for number in range(self.stride):
             at = plus(variable("from"), number * self.lanes)
-            load = ir.Load(self.vector, "x", at, ir.Var(flags, f"mask_{number}"))
+            load = ir.Load(self.vector, "x", at, ir.Var(flags, f"wanted_{number}"))
             steps.append(ir.Let(f"part_{number}", load))
             parts.append(ir.Var(self.vector, f"part_{number}"))
         found = parts[0]

@@ -46,7 +46,7 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     extent = form.lane.extent.constant
     while extent is not None and lanes > 4 and lanes // 2 >= extent:
         lanes //= 2
-    wanted = 2 if extent is None else -(-extent // lanes)
+    wanted = 1 if extent is None else -(-extent // lanes)
     return Slide(lanes, max(1, min(_MOST_VECTORS, wanted)))
 
 
