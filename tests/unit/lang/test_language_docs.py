@@ -8,6 +8,7 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.base.errors import InputError, LanguageError
+from anydim.lang.composed import COMPOSED
 from anydim.lang.evaluate import evaluate
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.group_text import parse_group
@@ -72,14 +73,16 @@ def test_most_programs_have_examples():
     assert sum(text.count("#>") for text, _ in PROGRAMS) >= 20
 
 
-def test_the_group_is_what_matmul_becomes():
-    (text,) = (text for kind, text in BLOCKS if kind == "group")
-    matmul = parse(next(program for program, _ in PROGRAMS if "def matmul" in program))["matmul"]
-    types = [
-        TensorType(float32, (as_size("n"), as_size(384))),
-        TensorType(float32, (as_size(384), as_size(100))),
-    ]
-    group = instantiate(matmul, types, {}, Box.of(Dim("n")))
+GROUPS = [text for kind, text in BLOCKS if kind == "group"]
+
+
+@pytest.mark.parametrize("name, text, shapes", [
+    ("matmul", GROUPS[0], [("n", 384), (384, 100)]), ("totals", GROUPS[1], [("n", "b")]),
+])  # fmt: skip
+def test_the_groups_are_what_definitions_become(name, text, shapes):
+    definition = parse(next(program for program, _ in PROGRAMS if f"def {name}" in program))[name]
+    types = [TensorType(float32, tuple(map(as_size, shape))) for shape in shapes]
+    group = instantiate(definition, types, {}, Box.of(Dim("n"), Dim("b")))
     assert print_group(group) == text.rstrip("\n")
     assert parse_group(text) == group
 
@@ -88,6 +91,7 @@ def test_all_functions_are_listed():
     listed = TEXT[TEXT.index("* Functions:") : TEXT.index("* Casts:")]
     written = [f for f in FUNCTIONS.values() if not f.internal]
     named = {f.name for f in written if not f.operator} | {"fabs", "fmax", "fmin"}
+    named |= COMPOSED.keys()
     reinterpreting = {name for name in named if name.startswith("as_")}
     assert named - reinterpreting <= set(re.findall(r"\w+", listed))
     assert "as_TYPE" in listed
