@@ -211,6 +211,6 @@ def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Foun
             place = number_of(check)
             from_end = counted_from_end(check) is not None
             indices = values.get(index_tensor(check), "")
-            known = Found(nodes[place], values[tensor], size_of(check), from_end, indices)
+            known = Found(nodes[place], values.get(tensor, ""), size_of(check), from_end, indices)
             found.setdefault(place, known)
     return tuple(found[place] for place in range(len(nodes)))
