@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from anydim.kernels.routines.trees import TABLES
 from anydim.sizes import as_size
 from tests.ops.case import Case, case, sized
 
 N, M = as_size("n"), as_size("m")
+TABLE_TYPES = [str(dtype or "float32") for dtype in TABLES.values()]
 
 
 def ordered(x: Any, axis: int, descending: bool = False) -> tuple[Any, Any]:
@@ -82,6 +84,12 @@ CASES: dict[str, list[Case]] = {
     "ngram_counts": [
         case("int32[n, m]", "int64[0]", "int64[0]", "int64[0]", "int64[0]", count=3, longest=2,
              to=lambda x, *tables: np.zeros((len(x), 3))),
+    ],
+    "tree_ensemble": [
+        case("float32[n, m]", *(f"{kind}[0]" for kind in TABLE_TYPES), count=2,
+             to=lambda x, *tables: np.zeros((len(x), 2))),
+        case("float32[n, 3]", *(f"{kind}[2]" for kind in TABLE_TYPES), count=2, join="max", low=0,
+             high=1, to=lambda x, *tables: np.full((len(x), 2), np.finfo("f").min)),
     ],
     "cum_prod": [
         case("float32[n, m]", axis=1, to=lambda x: x.cumprod(1)),

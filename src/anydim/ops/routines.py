@@ -11,6 +11,7 @@ from anydim.kernels.routines.running import CUM_PROD, CUM_SUM
 from anydim.kernels.routines.sort import SORT
 from anydim.kernels.routines.suppression import NON_MAX_SUPPRESSION
 from anydim.kernels.routines.top_k import TOP_K
+from anydim.kernels.routines.trees import TREE_ENSEMBLE
 from anydim.kernels.routines.unique import UNIQUE
 
 
@@ -70,5 +71,11 @@ ROUTINES = (
         "are a trie in tables. `shortest`, `longest`: their lengths; `skips`: how many places may "
         "lie between their elements.",
         count=REQUIRED, shortest=1, longest=REQUIRED, skips=0,
+    ),
+    _row(
+        "tree_ensemble", TREE_ENSEMBLE,
+        "`count` results of each row: what the leaves hold that it comes to in decision trees, "
+        "which are tables; the weights of a result are joined by sum, min or max.",
+        count=REQUIRED, join="sum",
     ),
 )  # fmt: skip

@@ -218,7 +218,7 @@ ELSEWHERE = {
     "NonMaxSuppression", "NonZero", "Optional", "OptionalGetElement", "OptionalHasElement", "RNN",
     "Scan", "SequenceAt", "SequenceConstruct",
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
-    "SplitToSequence", "TopK", "Unique",
+    "SplitToSequence", "TopK", "Unique", "ai.onnx.ml.TreeEnsembleRegressor",
 }  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from anydim.frontends.onnx import shape_operators as shapes
 from anydim.frontends.onnx import signal_operators as signals
 from anydim.frontends.onnx import table_operators as tables
 from anydim.frontends.onnx import training_operators as training
+from anydim.frontends.onnx import tree_operators as trees
 from anydim.frontends.onnx import window_operators as windows
 from anydim.frontends.onnx.branches import if_
 from anydim.frontends.onnx.call import Call, Result
@@ -362,6 +363,8 @@ OPERATORS: dict[str, Build] = {
     "Unsqueeze": shapes.unsqueeze,
     "Upsample": resizing.resize,
     "Where": same("where", 3),
+    "ai.onnx.ml.TreeEnsemble": trees.tree_ensemble,
+    "ai.onnx.ml.TreeEnsembleRegressor": trees.tree_regressor,
     "ai.onnx.preview.training.Adagrad": training.optimiser(
         "adagrad", 3, decay="decay_factor", epsilon="epsilon", norm="norm_coefficient"),
     "ai.onnx.preview.training.Adam": training.optimiser(
