@@ -13,7 +13,7 @@ operators work on values. Types and sizes are checked as the graph grows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -24,7 +24,9 @@ from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.text import suggestion
+from anydim.frontends import counted
 from anydim.frontends.definition import called
+from anydim.frontends.nesting import Standing, branch, loop
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS, operator
 from anydim.lang.syntax import Definition
@@ -130,28 +132,34 @@ class Builder:
 
     def __init__(self, name: str = "graph") -> None:
         self.name = name
-        self._dims: dict[str, Dim] = {}
         self._box = Box()
+        self._reserved: set[str] = set()  # names of the dims of all graphs
         self._types: dict[str, TensorType] = {}
         self._inputs: list[str] = []
         self._outputs: dict[str, str] = {}
         self._constants: dict[str, Constant] = {}
         self._nodes: list[Node] = []
         self._guards: list[Guard] = []
+        self._parent: Builder | None = None  # of the graph around a branch or body
+        self._captured: dict[str, str] = {}  # its values -> own inputs
+        self._stacks: list[str] = []
+        self._going: str | None = None
 
     def dim(self, name: str, lo: int = 0, hi: int | None = None) -> Size:
         """Declare a dim and give its size expression; the same name must keep its bounds."""
         dim = Dim(name, lo, hi)
-        if self._dims.setdefault(name, dim) != dim:
-            raise GraphError(f"dim '{name}' is declared as {self._dims[name]} and as {dim}")
-        self._box = Box(tuple(self._dims.values()))
+        if name not in self._box.names:
+            self._box = self._box.also(dim)
+            self._reserved.add(name)
+        elif self._box.dim(name) != dim:
+            raise GraphError(f"dim '{name}' is declared as {self._box.dim(name)} and as {dim}")
         return dim.size
 
     def input(self, name: str, dtype: DType, shape: Sequence[Size | int]) -> Value:
         """Declare an input of the graph."""
         sizes = tuple(as_size(size) for size in shape)
         for size in sizes:
-            for symbol in sorted(size.symbols - set(self._dims)):
+            for symbol in sorted(size.symbols - set(self._box.names)):
                 raise GraphError(
                     f"input '{name}': '{symbol}' is not a dim of '{self.name}'",
                     f"declare it: g.dim('{symbol}', 0, 128)",
@@ -174,8 +182,7 @@ class Builder:
         """Declare a result of the graph."""
         if name in self._outputs:
             raise GraphError(f"output '{name}' is declared twice")
-        self._check_own(value)
-        self._outputs[name] = value.name
+        self._outputs[name] = self._own(value).name
 
     def graph(self) -> Graph:
         """The graph as far as it was built, without what no output needs."""
@@ -218,6 +225,86 @@ class Builder:
         made = tuple(Value(self, output) for output in node.outputs)
         return made[0] if len(made) == 1 else made
 
+    # ---- sizes that data decides ----
+
+    def find(
+        self, value: Value, name: str, lo: int = 0, hi: int | None = None,
+        most: Size | int | None = None,
+    ) -> Size:  # fmt: skip
+        """The one element of an int64 value as a new dim; a call where it is not from `lo` to
+        `hi`, or is above `most`, is an InputError."""
+        if name in self._reserved:
+            raise GraphError(f"dim '{name}' is declared already")
+        made = Standing(self, "")
+        dim = made.dim(name, lo, hi)
+        if most is not None:
+            made.constrain(as_size(most) - dim)
+        made.find(self.reshape(value, shape=(1,)).name, (dim,))
+        return dim
+
+    def nonzero(self, x: Value) -> Value:
+        """The indices [axes, count] of the elements that are not zero, in row-major order."""
+        return Value(self, counted.nonzero(Standing(self, "nonzero"), self._own(x).name))
+
+    def compress(self, x: Value, condition: Value, axis: int | None = None) -> Value:
+        """The slices along an axis (elements, without one) where a bool vector holds."""
+        names = self._own(x).name, self._own(condition).name
+        return Value(self, counted.compress(Standing(self, "compress"), *names, axis))
+
+    def unique(self, x: Value, axis: int | None = None, sorted: bool = True) -> tuple[Value, ...]:
+        """(different elements or slices, first index, group of each index, counts)."""
+        made = counted.unique(Standing(self, "unique"), self._own(x).name, axis, sorted)
+        return tuple(Value(self, name) for name in made)
+
+    def non_max_suppression(
+        self, boxes: Value, scores: Value, most: Value, overlap: Value,
+        least: Value | None = None, center: bool = False,
+    ) -> Value:  # fmt: skip
+        """Rows (batch, class, box) of the boxes that overlap no better one of their class."""
+        given = [value for value in (boxes, scores, most, overlap, least) if value is not None]
+        names = [self._own(value).name for value in given]
+        standing = Standing(self, "non_max_suppression")
+        return Value(self, counted.non_max_suppression(standing, *names, center=center))
+
+    # ---- control flow ----
+
+    def branch(
+        self, condition: Value | Guard, then: Callable[[Builder], Any],
+        otherwise: Callable[[Builder], Any],
+    ) -> Any:  # fmt: skip
+        """The values that one of two functions makes, each with the builder of its branch.
+
+        The condition is a bool scalar, or a relation between sizes. Values from outside can be
+        used in a branch; sizes that differ between the branches become dims.
+        """
+        return self._made(branch(self, condition, then, otherwise))
+
+    def loop(
+        self, body: Callable[..., Any], *carried: Value, trips: Size | int | None = None,
+        condition: Value | None = None,
+    ) -> Any:  # fmt: skip
+        """The carried values after the last turn, then the stacked results.
+
+        `body(b, t, *carried)` gets the builder of its graph, the number of the turn as a size and
+        the carried values; it returns the next ones. `b.stack(value)` keeps a slice of a stacked
+        result, `b.proceed(condition)` says whether there is a next turn. `trips` is the most
+        turns, `condition` decides about the first. The body may be called several times while
+        the sizes of the carried values are found.
+        """
+        return self._made(loop(self, body, carried, trips, condition))
+
+    def stack(self, value: Value) -> None:
+        """In the body of a loop: keep a value of every turn as a slice of a result."""
+        self._stacks.append(self._own(value).name)
+
+    def proceed(self, condition: Value) -> None:
+        """In the body of a loop: whether there is a next turn."""
+        self._going = self._own(condition).name
+
+    def _made(self, names: Sequence[str]) -> Any:
+        values = tuple(Value(self, name) for name in names)
+        return values[0] if len(values) == 1 else values
+
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_") or name not in OPERATORS:
             hint = suggestion(name, OPERATORS)
@@ -237,6 +324,9 @@ class Builder:
 
     def _apply(self, name: str, inputs: Sequence[Operand], attributes: dict[str, Any]) -> Any:
         """The value, or tuple of values, that a new node makes."""
+        inner = self._innermost(inputs)
+        if inner is not self:
+            return inner._apply(name, inputs, attributes)
         values = self._values(name, inputs)
         frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
         try:
@@ -263,8 +353,7 @@ class Builder:
         values = []
         for item in inputs:
             if isinstance(item, Value):
-                self._check_own(item)
-                values.append(item)
+                values.append(self._own(item))
             elif isinstance(item, (bool, int, float)) and dtypes:
                 values.append(self.constant(numpy.array(item, dtypes[-1].numpy)))
             elif isinstance(item, (numpy.ndarray, numpy.generic)):
@@ -273,9 +362,41 @@ class Builder:
                 raise GraphError(f"operator '{name}' cannot take {type(item).__name__}")
         return values
 
-    def _check_own(self, value: Value) -> None:
-        if not isinstance(value, Value) or value.builder is not self:
+    def _value(self, name: str) -> Value:
+        return Value(self, name)
+
+    def _own(self, value: Value) -> Value:
+        """A value of this graph; one of a graph around it becomes an input or a constant."""
+        if isinstance(value, Value) and value.builder is self:
+            return value
+        if self._parent is None or not isinstance(value, Value):
             raise GraphError(f"{value!r} is no value of the graph '{self.name}'")
+        outer = self._parent._own(value)
+        if outer.name in self._captured:
+            return Value(self, self._captured[outer.name])
+        own = self._declared(outer.name, outer.type)
+        if outer.name in self._parent._constants:
+            self._constants[own] = self._parent._constants[outer.name]
+        else:
+            self._captured[outer.name] = own
+        return Value(self, own)
+
+    def _inside(self, stem: str) -> Builder:
+        """The builder of a graph that a node of this one holds."""
+        inner = Builder(f"{self.name}/{stem}")
+        inner._parent, inner._box, inner._reserved = self, self._box, self._reserved
+        return inner
+
+    def _innermost(self, values: Iterable[Any]) -> Builder:
+        """The builder of the innermost graph that these values belong to."""
+        found = self
+        for value in values:
+            around = value.builder if isinstance(value, Value) else None
+            while around is not None and around is not found:
+                around = around._parent
+            if around is found and isinstance(value, Value):
+                found = value.builder
+        return found
 
     def _claim(self, name: str) -> None:
         if name in self._types:

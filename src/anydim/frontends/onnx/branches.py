@@ -13,7 +13,7 @@ from anydim.frontends.onnx.held import Held
 from anydim.frontends.onnx.tensors import Unsupported
 from anydim.graph.regions import BRANCH, Branch
 from anydim.lang.tree import TensorType
-from anydim.sizes import Interval, Size, bounds, maximum, minimum
+from anydim.sizes import Guard, Interval, Size, bounds, maximum, minimum
 
 
 def if_(call: Call) -> Sequence[Held]:
@@ -23,6 +23,11 @@ def if_(call: Call) -> Sequence[Held]:
         branch = "then_branch" if bool(numpy.all(known.array)) else "else_branch"
         return call.scope.inline(call.attribute(branch))
     bodies = [call.scope.body(call.attribute(name)) for name in ("then_branch", "else_branch")]
+    return one_of(call, bodies, _condition(call))
+
+
+def one_of(call: Call, bodies: Sequence[Body], condition: str | Guard) -> Sequence[Held]:
+    """The results of the first body where the condition holds, of the second elsewhere."""
     results = [body.run() for body in bodies]
     if len(results[0]) != len(results[1]):
         raise Unsupported(f"branches with {len(results[0])} and {len(results[1])} results")
@@ -40,8 +45,9 @@ def if_(call: Call) -> Sequence[Held]:
     for body in bodies:
         _take(body, captures)
     graphs = [body.graph(names) for body, names in zip(bodies, tensors)]
-    region = Branch(graphs[0], graphs[1])
-    made = call.region(BRANCH, [_condition(call), *captures], kinds, region)
+    region = Branch(graphs[0], graphs[1], condition if isinstance(condition, Guard) else None)
+    given = [condition] if isinstance(condition, str) else []
+    made = call.region(BRANCH, [*given, *captures], kinds, region)
     return [rebuilt(form, made) for form in forms]
 
 

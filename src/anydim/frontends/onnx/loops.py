@@ -31,7 +31,7 @@ def loop(call: Call) -> Sequence[Held]:
         body.bind(names[0], Known.size(counter))
         body.bind(names[1], Known.of(numpy.array(True)))
 
-    turns = Turns(call, proto, trips, first, names[2:], True, bind)
+    turns = Turns(call, proto, trips, first, names[2:], lambda body: True, bind)
     return turns.run(carried, [False] * (len(proto.output) - 1 - len(carried)))
 
 
@@ -79,7 +79,7 @@ def scan(call: Call) -> Sequence[Held]:
             at = trips - 1 - counter if reverse else counter
             body.bind(name, slice_at(body, body.outside(value), axis, at))
 
-    turns = Turns(call, proto, trips, None, names[:states], False, bind)
+    turns = Turns(call, proto, trips, None, names[:states], lambda body: False, bind)
     reverse = [bool(flag) for flag in _list(call, "scan_output_directions", stacked)]
     results = turns.run(held, reverse)
     out_axes = _list(call, "scan_output_axes", stacked)
@@ -165,7 +165,7 @@ def _over_batch(
             name = name if number < states else f"scan8/{name}"
             body.bind(name, slice_at(body, body.outside(value), 0, counter))
 
-    turns = Turns(call, entry, batch, None, (), False, bind)
+    turns = Turns(call, entry, batch, None, (), lambda body: False, bind)
     return turns.run((), (False,) * len(proto.output))
 
 

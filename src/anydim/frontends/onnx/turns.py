@@ -55,7 +55,8 @@ class Turns:
     """A loop while its body is imported.
 
     `bind(body, counter)` says what the names stand for that are no carried values; these have the
-    `names`. The first result of the body is the condition when `asks`.
+    `names`. `tells` says of an imported body whether its first result is the condition for a next
+    turn.
     """
 
     call: Call
@@ -63,16 +64,18 @@ class Turns:
     trips: Size | None
     first: str | None  # the condition for the first turn, where data decides it
     names: Sequence[str]
-    asks: bool
+    tells: Callable[[Body], bool]
     bind: Callable[[Body, Size], None]
+    asks: bool = False
 
-    def run(self, carried: Sequence[Held], reverse: Sequence[bool]) -> list[Held]:
+    def run(self, carried: Sequence[Held], reverse: Sequence[bool] = ()) -> list[Held]:
         """The carried values after the last turn, then the stacked results.
 
         `reverse` says of each stacked result whether the first turn makes its last slice.
         """
         attempt, forms, axes = self.settle(carried)
         results = attempt.results[self.asks :]
+        reverse = reverse or [False] * (len(results) - len(forms))
         body, emitter = attempt.body, attempt.body.emitter
         condition = self.condition(attempt)
         made: list[str] = []
@@ -155,6 +158,7 @@ class Turns:
             body.bind(name, rebuilt(form, values))
         self.bind(body, counter)
         results = body.run()
+        self.asks = self.tells(body)
         if len(results) < len(self.names) + self.asks:
             raise Unsupported(f"a body with {len(results)} results")
         return Attempt(body, counter, taken, results)

@@ -1,0 +1,227 @@
+"""Graphs inside the graph of a builder: functions of a builder become branches and loop bodies.
+
+The types of carried values and of results are found as for ONNX models (`onnx/turns.py`,
+`onnx/branches.py`); the classes here are to a builder what `Call` and `Body` are to the importer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from anydim.base.dtypes import DType, boolean
+from anydim.base.errors import GraphError
+from anydim.base.frozen import FrozenMapping
+from anydim.frontends.onnx.branches import one_of
+from anydim.frontends.onnx.held import Held, Known
+from anydim.frontends.onnx.tensors import Unsupported
+from anydim.frontends.onnx.turns import Turns, trips_of
+from anydim.graph.nodes import Graph, Node
+from anydim.graph.regions import REGION, SIZES, Region, Sizes
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, Guard, Size, Truth, as_size, prove
+
+if TYPE_CHECKING:
+    from anydim.frontends.builder import Builder, Value
+
+Make = Callable[..., Any]
+
+
+class Standing:
+    """A node of a builder's graph while it is made; its own emitter and scope."""
+
+    def __init__(self, builder: Builder, stem: str) -> None:
+        self.builder = builder
+        self.stem = stem
+        self.source = f"{builder.name}: {stem}"
+        self.known: dict[str, Known] = {}
+
+    @property
+    def emitter(self) -> Standing:
+        return self
+
+    @property
+    def scope(self) -> Standing:
+        return self
+
+    @property
+    def types(self) -> dict[str, TensorType]:
+        return self.builder._types
+
+    @property
+    def nodes(self) -> list[Node]:
+        return self.builder._nodes
+
+    @property
+    def box(self) -> Box:
+        return self.builder._box
+
+    def kind(self, value: str) -> TensorType:
+        """The type of a value."""
+        return self.types[value]
+
+    def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
+        """The one result of a new node."""
+        return self.emit_many(name, 1, *inputs, **attributes)[0]
+
+    def emit_many(self, name: str, results: int, /, *inputs: str, **attributes: Any) -> list[str]:
+        """The results of a new node."""
+        values = [self.builder._value(value) for value in inputs]
+        made = self.builder._apply(name, values, attributes)
+        return [value.name for value in (made if isinstance(made, tuple) else (made,))]
+
+    def number(self, value: Any, dtype: DType) -> str:
+        """A constant of one number."""
+        name: str = self.builder.constant(numpy.array(value, dtype.numpy)).name
+        return name
+
+    def region(
+        self, name: str, inputs: Sequence[str], kinds: Sequence[TensorType], region: Region
+    ) -> list[str]:
+        """The results, of these types, of a new node that holds graphs."""
+        outputs = tuple(self.builder._declared(name, kind) for kind in kinds)
+        attributes: FrozenMapping[str, Any] = FrozenMapping({REGION: region})
+        self.nodes.append(Node(name, tuple(inputs), outputs, attributes, self.source))
+        return list(outputs)
+
+    def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
+        """A new dim with a name that no graph of the builder has."""
+        stem = f"{self.stem}.{stem}" if self.stem else stem
+        name, number = stem, 1
+        while name in self.builder._reserved:
+            number += 1
+            name = f"{stem}_{number}"
+        self.builder._reserved.add(name)
+        self.builder._box = self.box.also(Dim(name, low, high))
+        return Size.symbol(name)
+
+    def constrain(self, *sizes: Size) -> None:
+        """Sizes that are never below 0."""
+        self.builder._box = self.box.also(constraints=sizes)
+
+    def find(self, value: str, dims: Sequence[Size]) -> None:
+        """Make the elements of an int64 value the values of new dims."""
+        self.region(SIZES, (value,), (), Sizes(tuple(map(str, dims))))
+
+    def proved(self, left: Size | int, relation: str, right: Size | int) -> bool:
+        return prove(left, relation, right, self.box) is Truth.PROVED
+
+    # ---- graphs inside ----
+
+    def mark(self) -> set[str]:
+        """What `reset` goes back to before a body is built once more."""
+        return set(self.builder._reserved)
+
+    def reset(self, mark: set[str]) -> None:
+        self.builder._reserved.intersection_update(mark)
+
+    def body(self, make: Make) -> Inside:
+        """A graph of its own inside the node."""
+        return Inside(self.builder._inside(self.stem), self.stem, make)
+
+
+class Inside(Standing):
+    """A graph inside a node while it is built by a function of a builder."""
+
+    def __init__(self, builder: Builder, stem: str, make: Make) -> None:
+        super().__init__(builder, stem)
+        self.make = make
+        self.arguments: list[Any] = []
+
+    @property
+    def inputs(self) -> list[str]:
+        return self.builder._inputs
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """The values of the graph around that it reads, in the order of its last inputs."""
+        return tuple(self.builder._captured)
+
+    @property
+    def captured(self) -> dict[str, str]:
+        return self.builder._captured
+
+    @captured.setter
+    def captured(self, values: dict[str, str]) -> None:
+        self.builder._captured = values
+
+    def outside(self, value: str) -> str:
+        """The own name of a value of the graph around."""
+        assert self.builder._parent is not None
+        own: str = self.builder._own(self.builder._parent._value(value)).name
+        return own
+
+    def add_input(self, stem: str, kind: TensorType) -> str:
+        """A new input of the graph."""
+        name = self.builder._declared(stem, kind)
+        self.builder._inputs.append(name)
+        return name
+
+    def bind(self, name: str, held: Held | Known) -> None:
+        """Keep an argument of the function."""
+        self.arguments.append(self.builder._value(held) if isinstance(held, str) else held)
+
+    def run(self) -> list[Held]:
+        """What the function gives: a condition where it has one, its values, what it stacks."""
+        made = self.make(self.builder, *self.arguments)
+        values = list(made) if isinstance(made, (list, tuple)) else [] if made is None else [made]
+        own = [self.builder._own(value).name for value in values]
+        going = self.builder._going
+        return [*([] if going is None else [going]), *own, *self.builder._stacks]
+
+    def graph(self, outputs: Sequence[str]) -> Graph:
+        """The graph, whose outputs are values of their own."""
+        builder, made = self.builder, []
+        given = {*builder._inputs, *builder._captured.values(), *builder._constants}
+        for name in outputs:
+            made.append(self.emit("identity", name) if name in given or name in made else name)
+        inputs = (*builder._inputs, *builder._captured.values())
+        return Graph(
+            builder.name, builder._box, FrozenMapping(builder._types), inputs, tuple(made),
+            FrozenMapping(builder._constants), tuple(builder._nodes), tuple(builder._guards),
+        ).pruned()  # fmt: skip
+
+
+def branch(builder: Builder, condition: Value | Guard, then: Make, otherwise: Make) -> list[str]:
+    """The results of one of two functions; see `Builder.branch`."""
+    call: Any = Standing(builder, "branch")
+    bodies = [call.body(make) for make in (then, otherwise)]
+    choice: str | Guard
+    if isinstance(condition, Guard):
+        choice = condition
+    else:
+        if condition.type != TensorType(boolean, ()):
+            raise GraphError(f"'{builder.name}': a condition of type {condition.type}")
+        choice = builder._own(condition).name
+    return _checked(builder, lambda: one_of(call, bodies, choice))
+
+
+def loop(
+    builder: Builder, body: Make, carried: Sequence[Value], trips: Size | int | None,
+    condition: Value | None,
+) -> list[str]:  # fmt: skip
+    """The results of a loop; see `Builder.loop`."""
+    call: Any = Standing(builder, "loop")
+    names = [f"carried{number}" for number in range(len(carried))]
+    most = None if trips is None else trips_of(as_size(trips), call)
+
+    def bind(inside: Any, counter: Size) -> None:
+        inside.arguments.insert(0, counter)
+
+    first = None if condition is None else builder._own(condition).name
+    turns = Turns(call, body, most, first, names, _asks, bind)
+    held = [builder._own(value).name for value in carried]
+    return _checked(builder, lambda: turns.run(held))
+
+
+def _asks(inside: Any) -> bool:
+    return inside.builder._going is not None
+
+
+def _checked(builder: Builder, make: Callable[[], Sequence[Held]]) -> list[str]:
+    try:
+        return [str(held) for held in make()]
+    except Unsupported as reason:
+        raise GraphError(f"'{builder.name}': {reason}") from None
