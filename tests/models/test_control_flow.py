@@ -55,6 +55,36 @@ def test_branches_inside_branches_that_read_values_around_them() -> None:
     compare(model(body), {"n": ad.Dim(0, 32)}, draw)
 
 
+def test_a_loop_inside_a_loop_reads_all_counters() -> None:
+    """sum over i < rows, j < x[i] of i * j + table[j]; the inner number of turns is data."""
+    inner = graph(
+        "inner", ["j l[]", "go_in b[]", "sum_in l[]"],
+        [node("product = Mul(i, j)"), node("entry = Gather(table, j)"),
+         node("both = Add(product, entry)"), node("sum_out = Add(sum_in, both)"),
+         node("go_out = Identity(go_in)")],
+        ["go_out b[]", "sum_out l[]"],
+    )  # fmt: skip
+    outer = graph(
+        "outer", ["i l[]", "go b[]", "total l[]"],
+        [node("trips = Gather(counts, i)"),
+         node("inner_sum = Loop(trips, , zero)", body=inner),
+         node("next = Add(total, inner_sum)"), node("on = Less(next, limit)")],
+        ["on b[]", "next l[]", "inner_sum l[]"],
+    )  # fmt: skip
+    nodes = [
+        node("shape = Shape(counts)"), node("rows = Squeeze(shape, first)"),
+        node("total_out, sums = Loop(rows, yes, zero)", body=outer),
+    ]
+    held = constants(zero=0, first=[0], table=np.arange(10, dtype=I64) ** 2, limit=400)
+    held["yes"] = np.array(True)
+    body = graph("counting", ["counts l[n]"], nodes, ["total_out l[]", "sums l[m]"], held)
+
+    def draw(rng: np.random.Generator) -> dict[str, np.ndarray]:
+        return {"counts": rng.integers(0, 9, some(rng))}
+
+    compare(model(body), {"n": ad.Dim(0, 32)}, draw)
+
+
 def test_a_scan_with_axes_and_directions() -> None:
     """A running sum over columns from the right, kept column by column."""
     body = graph(
