@@ -92,7 +92,8 @@ def _bug(error: Exception, arguments: list[str]) -> int:
 def main() -> None:
     """Compile a tensor program once, run it at any size.
 
-    Each command compiles MODEL (an ONNX file) for the sizes that --dim allows, then does one
+    Each command compiles MODEL (an ONNX file, or a definition of a text in the language:
+    kernels.tc:matmul) for the sizes that --dim allows, then does one
     thing with it. Code compiled before is found again in the user's cache folder.
 
     \b
@@ -101,6 +102,7 @@ def main() -> None:
       anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
       anydim check encoder.onnx --dim batch=0..8 --dim seq=1..64 --samples 50
       anydim bench encoder.onnx --at batch=1,seq=22 --against onnxruntime
+      anydim explain kernels.tc:matmul
     """
 
 
