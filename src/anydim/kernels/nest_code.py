@@ -12,19 +12,29 @@ With blocks of 1 the loop over the range is outermost: for b: for t: h[b, t] = .
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from anydim.base.dtypes import boolean, int64
 from anydim.kernels import ir
 from anydim.kernels.loops import START, STOP, index
+from anydim.kernels.nest_carried import Carried, carried_by
 from anydim.kernels.nest_elements import NestContext, NestElements
 from anydim.kernels.nest_form import NestForm
 from anydim.kernels.nest_write import Way, WriteCode
 from anydim.kernels.values import add, operate
-from anydim.lang.dependence_accesses import written
+from anydim.lang.dependence_accesses import all_writes, written
 from anydim.lang.dependence_chunks import Chunks, Cut
-from anydim.lang.tree import Branch, Expr, Loop, Step, Write
+from anydim.lang.tree import Axis, Branch, Expr, Literal, Loop, Read, Step, Write
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A write that a loop carries, and the register that does."""
+
+    carried: Carried
+    register: str
 
 
 class NestCode:
@@ -58,16 +68,18 @@ class NestCode:
         block = ir.For(self.low.name, START, STOP, index(self.block), tuple(inside.steps))
         return (*kernel.steps, block)
 
-    def steps(self, scope: NestElements, steps: Iterable[Step]) -> None:
-        """Add what some steps do."""
-        for step in steps:
+    def steps(
+        self, scope: NestElements, steps: Iterable[Step], held: Sequence[_Held] = ()
+    ) -> None:
+        """Add what some steps do; `held` are those among them that a loop carries."""
+        for position, step in enumerate(steps):
             if isinstance(step, Loop):
                 self._loop(scope, step)
             elif isinstance(step, Branch):
                 self._branch(scope, step)
             else:
                 assert isinstance(step, Write)
-                self._write(scope, step)
+                self._write(scope, step, [h for h in held if position <= h.carried.position])
 
     # ---- one of each ---------------------------------------------------------------------------
 
@@ -77,18 +89,19 @@ class NestCode:
         start, stop = (self._bound(scope, bound) for bound in (loop.start, loop.stop))
         if cut is not None:
             start, stop = self._part(scope, cut, start, stop)
+        held = self._held(scope, loop, start)
         variable = ir.Var(ir.INDEX, self.context.fresh("r"))
         inner = scope.inner(
             {}, certain=False, written=written(loop.body), variables={loop.variable: variable}
         )
         if loop.step == 1:
-            self.steps(inner, loop.body)
+            self.steps(inner, loop.body, held)
             scope.steps.append(ir.For(variable.name, start, stop, index(1), tuple(inner.steps)))
             return
         turns = self._turns(scope, start, stop, loop.step)
         step = inner.name(operate("mul", variable, index(loop.step)))
         inner.variables[loop.variable] = inner.name(operate("add", start, step))
-        self.steps(inner, loop.body)
+        self.steps(inner, loop.body, held)
         scope.steps.append(ir.For(variable.name, index(0), turns, index(1), tuple(inner.steps)))
 
     def _bound(self, scope: NestElements, bound: Expr) -> ir.Value:
@@ -117,29 +130,76 @@ class NestCode:
             sides.append(tuple(inner.steps))
         scope.steps.append(ir.If(found[0], *sides))
 
-    def _write(self, scope: NestElements, write: Write) -> None:
-        cut = self.chunks.cuts.get(self.writes) if self.chunks is not None else None
-        way = self.ways[self.writes]
+    def _held(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
+        """Registers for what a loop carries, with what memory holds before its first turn."""
+        before_it = [len(list(all_writes(loop.body[:n]))) for n in range(len(loop.body))]
+        cuts = [self._bound_axis(self.writes + count) for count in before_it]
+        single = [frozenset() if cut is None else frozenset((cut.variable,)) for cut in cuts]
+        found = []
+        for carried in carried_by(loop, single):
+            write, cut = carried.write, cuts[carried.position]
+            dtype = self.form.types[write.target].dtype
+            before = scope.name(add(start, index(-loop.step)))
+            at = {} if cut is None else {str(cut.variable): self._position(scope, cut)}
+            first = scope.inner(at, certain=False, variables={loop.variable: before})
+            default = carried.read.default or Literal(0, dtype)
+            value = first.load(Read(write.target, write.place, False, default))
+            register = self.context.fresh("h")
+            first.steps.append(ir.Declare(register, value))
+            scope.merge(first)
+            found.append(_Held(carried, register))
+        return found
+
+    def _bound_axis(self, write: int) -> Cut | None:
+        """The axis of a write that has one value in each block."""
+        cut = self.chunks.cuts.get(write) if self.chunks is not None else None
+        return cut if cut is not None and cut.kind == "axis" and self.block == 1 else None
+
+    def _position(self, scope: NestElements, cut: Cut) -> ir.Value:
+        offset = scope.size(cut.offset)
+        return self.low if offset == index(0) else scope.name(operate("sub", self.low, offset))
+
+    def _write(self, scope: NestElements, write: Write, held: Sequence[_Held]) -> None:
+        number = self.writes
         self.writes += 1
+        cut = self.chunks.cuts.get(number) if self.chunks is not None else None
         ranges: dict[str, tuple[ir.Value, ir.Value]] = {}
         for axis in (*write.axes, *write.reduced):
             span: tuple[ir.Value, ir.Value] = (index(0), scope.size(axis.extent))
             if cut is not None and cut.kind == "axis" and cut.variable == axis.name:
                 span = self._part(scope, cut, *span)
             ranges[axis.name] = span
-        code = WriteCode(write, ranges, self.form, way, self.unroll)
+        registers = {one.carried.read: one.register for one in held}
+        into = next((h.register for h in held if h.carried.write is write), None)
+        bound = self._bound_axis(number)
+        axes = tuple(a for a in write.axes if bound is None or a.name != bound.variable)
+        code = WriteCode(write, axes, ranges, self.form, self.ways[number], self.unroll, into)
 
         def whole(here: NestElements) -> None:
-            filled = self._guarded(here, [ranges[a.name] for a in write.axes], code.full)
-            if write.reduced and write.fresh:
-                sums = _all(here, [ranges[a.name] for a in write.reduced])
-                empty = self._guarded(here, [ranges[a.name] for a in write.axes], code.empty)
-                filled = (ir.If(sums, filled, empty),)
-            elif write.reduced:
-                filled = (ir.If(_all(here, [ranges[a.name] for a in write.reduced]), filled),)
-            here.steps += filled
+            if bound is None:
+                here.steps += self._points(here, write, axes, ranges, code)
+                return
+            low, high = ranges[str(bound.variable)]
+            at = self._position(here, bound)
+            inside = here.inner({str(bound.variable): at}, certain=False)
+            steps = self._points(inside, write, axes, ranges, code)
+            fits = here.name(operate("less", low, high))
+            here.steps.append(ir.If(fits, (*inside.steps, *steps)))
 
-        scope.step(whole)
+        scope.step(whole, registers)
+
+    def _points(
+        self, here: NestElements, write: Write, axes: Sequence[Axis],
+        ranges: Mapping[str, tuple[ir.Value, ir.Value]], code: WriteCode,
+    ) -> tuple[ir.Step, ...]:  # fmt: skip
+        """The write at all its points; over nothing, a sum that starts fresh is its identity."""
+        spans = [ranges[axis.name] for axis in axes]
+        filled = self._guarded(here, spans, code.full)
+        if not write.reduced:
+            return filled
+        some = _all(here, [ranges[axis.name] for axis in write.reduced])
+        empty = self._guarded(here, spans, code.empty) if write.fresh else ()
+        return (ir.If(some, filled, empty),)
 
     def _guarded(
         self, here: NestElements, ranges: list[tuple[ir.Value, ir.Value]],

@@ -22,6 +22,8 @@ from anydim.lang.inside import Check
 from anydim.lang.tree import Apply, Cast, Expr, Read, SizeTerm
 from anydim.sizes import Size, as_size
 
+Registers = Mapping[Read, str]  # what holds the value of a read
+
 
 @dataclass(frozen=True)
 class Storage:
@@ -79,9 +81,11 @@ class NestElements(Elements):
         written: frozenset[str] = frozenset(),
         variables: Mapping[str, ir.Value] | None = None,
         own_variables: frozenset[str] = frozenset(),
+        registers: Registers | None = None,
         **options: Any,
     ) -> None:
         super().__init__(context, indices, **options)
+        self.registers = dict(registers or {})
         self.certain = certain
         self.written = written
         self.variables = dict(variables or {})
@@ -99,8 +103,12 @@ class NestElements(Elements):
         certain: bool = True,
         written: frozenset[str] = frozenset(),
         variables: Mapping[str, ir.Value] | None = None,
+        registers: Registers | None = None,
     ) -> NestElements:
-        """The inside of a further loop; `variables` gives values to loop variables."""
+        """The inside of a further loop; `variables` gives values to loop variables.
+
+        `registers` hold what some reads yield.
+        """
         if lane is None:
             lane, lanes = self.lane, self.lanes
             mask = self.mask if mask is None else mask
@@ -118,11 +126,14 @@ class NestElements(Elements):
             written=written,
             variables={**self.variables, **(variables or {})},
             own_variables=frozenset(variables or ()),
+            registers={**self.registers, **(registers or {})},
         )
 
-    def step(self, body: Callable[[NestElements], None]) -> None:
+    def step(
+        self, body: Callable[[NestElements], None], registers: Registers | None = None
+    ) -> None:
         """Add steps here; what they read they read anew."""
-        scope = self.inner({}, certain=False)
+        scope = self.inner({}, certain=False, registers=registers)
         body(scope)
         self.merge(scope)
 
@@ -215,6 +226,8 @@ class NestElements(Elements):
         return self.context.storage[tensor].address(indices, flat)
 
     def _load(self, read: Read) -> ir.Value:
+        if read in self.registers:
+            return ir.Get(ir.Type(self.dtype(read)), self.registers[read])
         shape = self.context.types[read.tensor].shape
         inside = self._inside(read, shape)
         form = self.address(read.tensor, read.indices, read.flat)

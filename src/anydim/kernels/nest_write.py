@@ -36,22 +36,29 @@ class Way:
 
 
 class WriteCode:
-    """Emits one write; `ranges` gives for every axis the values it runs over."""
+    """Emits one write over `axes`; `ranges` gives for every axis the values it runs over.
+
+    `register`, if any, gets the element that is stored.
+    """
 
     def __init__(
-        self, write: Write, ranges: Mapping[str, Range], form: NestForm, way: Way, unroll: int
-    ) -> None:
+        self, write: Write, axes: Sequence[Axis], ranges: Mapping[str, Range], form: NestForm,
+        way: Way, unroll: int, register: str | None = None,
+    ) -> None:  # fmt: skip
         self.write = write
+        self.axes = axes
+        self.register = register
         self.ranges = ranges
         self.dtype = form.types[write.target].dtype
-        self.way = way
+        single = way.lane is not None and way.lane not in (*axes, *write.reduced)
+        self.way = way = Way(None, 1) if single else way
         self.unroll = unroll if way.lanes > 1 else 1
         self.own = frozenset((write.target,))
         self._start = ""  # the variable of the sweep at hand
 
     @property
     def _outer(self) -> list[Axis]:
-        return [axis for axis in self.write.axes if axis is not self.way.lane]
+        return [axis for axis in self.axes if axis is not self.way.lane]
 
     def full(self, scope: NestElements) -> None:
         """The write where all its ranges run."""
@@ -61,7 +68,7 @@ class WriteCode:
         """The write of a reduction over nothing."""
         function, dtype = folding(self.write.combine, self.dtype)
         nothing = convert(number(dtype, identity(function, dtype)), self.dtype)
-        self._nested(scope, list(self.write.axes), lambda s: self._store(s, nothing))
+        self._nested(scope, self.axes, lambda s: self._store(s, nothing))
 
     def _nested(
         self, scope: NestElements, axes: Sequence[Axis], body: Callable[[NestElements], None]
@@ -183,6 +190,8 @@ class WriteCode:
         if inside is not None and scope.lanes == 1:
             store = ir.If(inside, (store,))
         scope.steps.append(store)
+        if self.register is not None:
+            scope.steps.append(ir.Assign(self.register, value))
 
 
 class _Sum:

@@ -441,6 +441,30 @@ HALVES = Group(
     ),
 )  # fmt: skip
 
+FIBONACCI = Group(
+    inputs=(tensor("x", T), tensor("start", 2)),
+    outputs=(tensor("y", T + 2), tensor("last")),
+    statements=(),
+    steps=(
+        write("y", ("i",), (axis("i", 2),), read("start", "i")),
+        loop(
+            t, 2, T + 2,
+            write("y", (t,), (),
+                  add(mul(number(0.6), read("y", t - 1)), mul(number(0.3), read("y", t - 2)),
+                      read("x", t - 2))),
+            write("last", (), (), read("y", t)),
+        ),
+    ),
+)  # fmt: skip
+
+
+def fibonacci(x: np.ndarray, start: np.ndarray) -> tuple[np.ndarray, float]:
+    y = [*start]
+    for value in x:
+        y.append(0.6 * y[-1] + 0.3 * y[-2] + value)
+    return np.array(y), y[-1] if len(x) else 0.0
+
+
 PERMUTED = Group(
     inputs=(tensor("x", N, dtype=int64),),
     outputs=(tensor("y", N, dtype=int64),),
@@ -465,6 +489,7 @@ CASES = (
     Case("overwritten", OVERWRITTEN, overwritten),
     Case("triangle", TRIANGLE, triangle),
     Case("halves", HALVES, lambda x: np.abs(x).sum(-1), "t", {}, 2e-3),
+    Case("fibonacci", FIBONACCI, fibonacci),
     Case("permuted", PERMUTED, lambda x: (x + np.arange(len(x))[::-1])[::-1]),
 )  # fmt: skip
 BY_NAME = {case.name: case for case in CASES}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import numpy as np
@@ -12,6 +13,7 @@ from anydim.base.errors import OptionError
 from anydim.kernels import nest
 from anydim.kernels.launch import Machine
 from anydim.kernels.nest import Nest
+from anydim.kernels.text import print_kernel
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
@@ -161,6 +163,14 @@ def test_a_tensor_that_is_filled_is_not_cleared_first() -> None:
     for name in ("every third", "ragged", "levenshtein"):
         form = nest.nest_form(BY_NAME[name].group, BOX)
         assert form is not None and len(form.steps) > len(BY_NAME[name].group.steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "registers"), [("fibonacci", 1), ("guarded", 1), ("levenshtein", 1), ("pooling", 0)]
+)
+def test_one_element_goes_from_turn_to_turn_in_a_register(name: str, registers: int) -> None:
+    text = print_kernel(prepared(name).launch.kernel)
+    assert len(set(re.findall(r"\bh\d+\b", text))) == registers
 
 
 def test_a_temporary_whose_size_data_decides_is_left_alone() -> None:

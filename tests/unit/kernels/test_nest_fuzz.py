@@ -22,7 +22,7 @@ MIDDLE, WIDE = 40, 96  # places are around the middle of a tensor that is wide e
 
 
 class Maker:
-    """Draws steps over the outputs y, z and the temporary w.
+    """Draws steps over the outputs y, z, v and the temporary w.
 
     `tame` ones go along one axis: all of a nest can be cut along it.
     """
@@ -63,7 +63,17 @@ class Maker:
         fresh = self.chance(0.5)
         return Write(target, place, (axis("i", N),), body, combine, (axis("k", 3),), fresh)
 
+    def element(self, loops: list[Size]) -> Write:
+        """A write of one element of v that reads a turn before, or after."""
+        here, back = loops[-1] + MIDDLE, int(self.rng.choice((-2, -1, 1, 1, 2)))
+        default = number(3.0, float64) if self.chance(0.3) else None
+        other = read("v", here - back, MIDDLE, default=default)
+        body = add(mul(number(0.5, float64), other), read("x", here, MIDDLE))
+        return Write("v", (expr(here), expr(MIDDLE)), (), body)
+
     def write(self, loops: list[Size]) -> Write:
+        if loops and self.chance(0.25):
+            return self.element(loops)
         if self.tame:
             return self.along(loops)
         axes = tuple(
@@ -78,13 +88,15 @@ class Maker:
             if self.chance(0.5):
                 other = self.place(loops, names)
                 if self.chance(0.5):
-                    other = (add(loops[-1], MIDDLE - 1), other[1]) if loops else other
+                    other = (expr(loops[-1] + MIDDLE - 1), other[1]) if loops else other
+                if self.chance(0.5) and not names:
+                    other = (other[0], expr(MIDDLE))
                 body = add(mul(number(0.5, float64), read(name, *other)), body)
         target = str(self.rng.choice(("y", "z", "w")))
         place = self.place(loops, names)
         if self.chance(0.6):  # a plain place: a loop and the axes as they are
-            first = add(loops[-1], MIDDLE) if loops else MIDDLE
-            place = (first, add(names[-1], MIDDLE) if names else place[1])
+            first = expr(loops[-1] + MIDDLE) if loops else expr(MIDDLE)
+            place = (first, add(names[-1], MIDDLE) if names else expr(MIDDLE))
         told = len(axes) < 2 and (not axes or self.chance(0.5))
         fresh = bool(combine) and (not axes or told) and self.chance(0.5)
         if fresh and axes:
@@ -123,7 +135,7 @@ def random_group(seed: int) -> Group:
         return tensor(name, WIDE, WIDE, dtype=float64)
 
     steps = Maker(seed, tame=seed % 2 == 0).steps([], 2)
-    return Group((wide("x"),), (wide("y"), wide("z")), (), (wide("w"),), (), steps)
+    return Group((wide("x"),), tuple(map(wide, "yzv")), (), (wide("w"),), (), steps)
 
 
 def check(made: Prepared, group: Group, sizes: dict[str, int], parts: int, compiled: bool) -> None:
@@ -131,7 +143,7 @@ def check(made: Prepared, group: Group, sizes: dict[str, int], parts: int, compi
     expected = evaluate(group, {"x": x}, sizes)
     found = made.outputs([x], sizes, parts, compiled)
     assert (made.status == FINE).all()
-    for result, name in zip(found, ("y", "z")):
+    for result, name in zip(found, "yzv"):
         np.testing.assert_allclose(result, expected[name], rtol=1e-9, atol=1e-9, err_msg=str(sizes))
 
 
@@ -145,7 +157,7 @@ def test_random_nests(seed: int) -> None:
 
 def test_tame_nests_can_be_cut() -> None:
     forms = [nest.nest_form(random_group(seed), BOX) for seed in range(0, 60, 2)]
-    assert sum(bool(form and form.chunks) for form in forms) > 20
+    assert sum(bool(form and form.chunks) for form in forms) > 8
 
 
 @pytest.mark.slow

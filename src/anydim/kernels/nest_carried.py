@@ -1,0 +1,76 @@
+"""What a turn of a loop hands to the next one in a register, not through memory.
+
+    for t in 0:T { y(t) = y(t - 1) * f(t) + x(t) }
+
+A write of one element whose place in the turn before is read in the loop, up to the write: there
+the register holds it. Storing and loading it again would cost more than computing it. That place
+is inside the tensor in all turns but the first, for it was written; in the first, the register has
+the read's default where it is outside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anydim.lang.affine import affine, reads, rewrite
+from anydim.lang.dependence_accesses import all_writes
+from anydim.lang.inside import checked
+from anydim.lang.tree import Expr, Literal, Loop, Read, SizeTerm, Step, Write
+from anydim.sizes import Size
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A write of a loop's body, by its position there, and the read that yields it a turn later."""
+
+    position: int
+    write: Write
+    read: Read
+
+
+def carried_by(
+    loop: Loop, single: Sequence[frozenset[str | int]]
+) -> tuple[Carried, ...]:
+    """The writes of one element that a loop carries.
+
+    `single` gives for each step of its body the axes that have one value there.
+    """
+    times = Counter(write.target for write in all_writes(loop.body))
+    found = []
+    for position, step in enumerate(loop.body):
+        if not isinstance(step, Write) or times[step.target] > 1:
+            continue
+        if {axis.name for axis in step.axes} - single[position] or not all(map(_plain, step.place)):
+            continue
+        before = tuple(_shifted(index, loop) for index in step.place)
+        read = _read_of(step.target, before, loop.body[: position + 1])
+        if before != step.place and read is not None:
+            found.append(Carried(position, step, read))
+    return tuple(found)
+
+
+def _plain(index: Expr) -> bool:
+    return affine(index) is not None and not checked(index)
+
+
+def _shifted(index: Expr, loop: Loop) -> Expr:
+    """An index in the turn before."""
+    earlier = {loop.variable: Size.symbol(loop.variable) - loop.step}
+
+    def change(expr: Expr) -> Expr | None:
+        return SizeTerm(expr.size.substitute(earlier)) if isinstance(expr, SizeTerm) else None
+
+    return rewrite(index, change)
+
+
+def _read_of(tensor: str, place: tuple[Expr, ...], steps: Sequence[Step]) -> Read | None:
+    """The first read of a place by writes among these steps, without a default that varies."""
+    for step in steps:
+        for expr in (step.body, *step.place) if isinstance(step, Write) else ():
+            for read in reads(expr):
+                if read.tensor == tensor and read.indices == place and not read.flat:
+                    if read.default is None or isinstance(read.default, Literal):
+                        return read
+    return None
