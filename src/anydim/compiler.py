@@ -43,6 +43,7 @@ from anydim.passes.segment import Part, Segment, cut_text, straight
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
+from anydim.passes.wider import Wider
 from anydim.program.build import Built, build, module_texts
 from anydim.program.differential import Ranges
 from anydim.program.region import RegionProgram
@@ -76,6 +77,11 @@ PASSES: tuple[Pass, ...] = (
         "integers", "before simplify, which would fold dequantised constants into floats",
         "sums of products of dequantised values are sums of integers, scaled afterwards",
         lambda m, t: Integers(),
+    ),
+    Pass(
+        "wider", "before simplify, which then converts constants once",
+        "products of 16-bit floats are added up in float32, from float32",
+        lambda m, t: Wider(),
     ),
     Pass(
         "simplify", "before views and fusion: what disappears here need not be moved or fused",

@@ -4,13 +4,14 @@
 
 in loops, then pointwise statements on C. a and b are reads of integers of at most eight bits, as
 int32; the zero points stay the same along t and k. Everything else is up to the reads: strides,
-windows, padding. n is the last axis of C, k the axis that is multiplied four at a time, t (the
-taps) what else is summed over.
+windows, padding. n are the last axes of C, as far as they lie behind one another there; b may be
+read by them one by one (`columns`; none when n will do). k is the axis that is multiplied four at
+a time, t (the taps) what else is summed over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anydim.base.dtypes import DType, int32
@@ -68,6 +69,7 @@ class BytesForm:
     loops: tuple[Walk, ...]
     m: Walk
     n: Walk
+    columns: tuple[tuple[str, Size], ...]
     taps: tuple[tuple[str, Size], ...]
     k: Size
     outputs: tuple[Output, ...]
@@ -160,10 +162,13 @@ class _Reading:
             return None
         streams, pinned = self._streams(outputs)
         own = [form for form in (self._stream(self.a), self._stream(self.b)) if form is not None]
+        used = pinned
         pinned |= self._windows()
-        m_groups, n_groups, loop_groups, outer_groups = (
-            merged(group, [*streams, *own], pinned) for group in (rows, columns, batch, alone)
+        n_groups = merged(columns, streams, used)
+        m_groups, loop_groups, outer_groups = (
+            merged(group, [*streams, *own], pinned) for group in (rows, batch, alone)
         )
+        apart = self._columns_apart(n_groups[-1], own)
         k_groups = merged(sums, own, pinned)
         inner = max(range(len(k_groups)), key=lambda i: (_worth(k_groups[i]), i))
         outside = [*outer_groups, *loop_groups, *m_groups[:-1], *n_groups[:-1]]
@@ -171,7 +176,10 @@ class _Reading:
         names["m"], names["n"] = m_groups[-1] if m_groups else (), n_groups[-1]
         taps = [axes for place, axes in enumerate(k_groups) if place != inner]
         tap_names = {f"tap{number}": axes for number, axes in enumerate(taps)}
-        renamed = _Renamed({**names, **tap_names, "k": k_groups[inner]}, self.group)
+        all_names = {**names, **tap_names, "k": k_groups[inner]}
+        renamed = _Renamed(all_names, self.group)
+        single = {f"n{place}": (axis,) for place, axis in enumerate(apart)}
+        for_b = renamed if not apart else _Renamed({**all_names, "n": (), **single}, self.group)
         target = self._target()
 
         def walk(name: str) -> Walk:
@@ -182,17 +190,25 @@ class _Reading:
         loops = [axis for axes in outside for axis in axes]
         order = (loops, names["m"], names["n"], [x for axes in taps for x in axes])
         return BytesForm(
-            a=self._moved(self.a, renamed, order, k_groups[inner], 1),
-            b=self._moved(self.b, renamed, order, k_groups[inner], 2),
+            a=self._moved(self.a, renamed, renamed, order, k_groups[inner], 1),
+            b=self._moved(self.b, for_b, renamed, order, k_groups[inner], 2),
             loops=tuple(walk(name) for name in names if name.startswith("loop")),
             m=walk("m"),
             n=walk("n"),
+            columns=tuple((name, axes[0].extent) for name, axes in single.items()),
             taps=tuple(
                 (name, product(axis.extent for axis in axes)) for name, axes in tap_names.items()
             ),
             k=product(axis.extent for axis in k_groups[inner]),
             outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
         )
+
+    def _columns_apart(self, axes: Sequence[Axis], own: Sequence[Affine]) -> Sequence[Axis]:
+        """The axes of n when b has to be read by each of them."""
+        if self.b.read.tensor in self.constants and self._address(self.b) is not None:
+            return ()
+        together = merged(axes, own, self._windows())
+        return axes if len(together) > 1 else ()
 
     def _fitting_zeros(self, rows: list[Axis], columns: list[Axis]) -> bool:
         """The zero of a must not change along the columns, nor that of b along the rows."""
@@ -238,12 +254,13 @@ class _Reading:
         return found, frozenset(pinned)
 
     def _moved(
-        self, factor: Bytes, renamed: _Renamed, order: Sequence[Sequence[Axis]],
-        inner: Sequence[Axis], own: int,
+        self, factor: Bytes, renamed: _Renamed, whole: _Renamed,
+        order: Sequence[Sequence[Axis]], inner: Sequence[Axis], own: int,
     ) -> Bytes:  # fmt: skip
-        """The factor over the new names, with its strides where it has them."""
+        """The factor over the new names, with its strides where it has them; `whole` are the names
+        of what stands outside the sum."""
         form = self._address(factor)
-        zero = None if factor.zero is None else renamed.expr(factor.zero)
+        zero = None if factor.zero is None else whole.expr(factor.zero)
         moved = replace(factor, read=renamed.read(factor.read), zero=zero)
         if form is None:
             return moved
@@ -270,7 +287,7 @@ def _without_reads(expr: Expr) -> Expr | None:
 class _Renamed:
     """Expressions over merged axes; `names` holds the axes behind each new name."""
 
-    names: dict[str, Sequence[Axis]]
+    names: Mapping[str, Sequence[Axis]]
     group: Group
 
     def read(self, read: Read) -> Read:

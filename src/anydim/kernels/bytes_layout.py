@@ -3,8 +3,10 @@
 Along k bytes stand in words of four, a tap padded with zeros to whole words. A row of a is its
 words and their sum; a panel of b has for each word one of every column, and then the columns' sums:
 
-    a   [row][tap][word]          + one int32 a row
+    a   [row][tap][word]           + one int32 a row
     b   [panel][tap][word][column] + one int32 a column
+
+The sums are multiplied by the other side's zero point already, where that is a number.
 
 One side is unsigned, the other signed, as the instruction wants it: bytes are flipped by 128 where
 they are not, which moves their zero point too. With a' = a + shift the sums are
@@ -38,6 +40,11 @@ class Side:
     def has_zero(self) -> bool:
         """Whether the other side's sums count."""
         return self.zero != Literal(0, int32)
+
+    @property
+    def factor(self) -> int:
+        """What the other side's sums are multiplied by where they are made."""
+        return int(self.zero.value) if isinstance(self.zero, Literal) else 1
 
 
 @dataclass(frozen=True)
@@ -113,10 +120,10 @@ def corrected(form: BytesForm, layout: Layout) -> tuple[Output, ...]:
         if not (isinstance(expr, Read) and expr.tensor == PRODUCT):
             return None
         value: Expr = expr
-        if a.has_zero:
-            value = Apply("sub", (value, Apply("mul", (a.zero, columns))))
-        if b.has_zero:
-            value = Apply("sub", (value, Apply("mul", (b.zero, rows))))
+        for side, sums in ((a, columns), (b, rows)):
+            if side.has_zero:
+                known = isinstance(side.zero, Literal)
+                value = Apply("sub", (value, sums if known else Apply("mul", (side.zero, sums))))
         if a.has_zero and b.has_zero:
             count = Cast(int32, SizeTerm(form.tap_count * form.k))
             value = Apply("add", (value, Apply("mul", (count, Apply("mul", (a.zero, b.zero))))))

@@ -42,14 +42,17 @@ from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 MOST_ROWS = 256  # of a block
+_FEWEST_ROWS = 64
+_SHARES = 8  # pieces of work that are enough for the threads
 
 
 @dataclass(frozen=True)
 class Cut:
-    """Rows of a block, counts of blocks and panels, pieces of work, bytes of scratch."""
+    """Rows of a block, columns of a panel, how many of both, pieces of work, bytes of scratch."""
 
     rows: Size
     row_blocks: Size
+    columns: Size
     panels: Size
     units: Size
     b_offset: Size
@@ -57,18 +60,30 @@ class Cut:
 
 
 def cut_of(form: BytesForm, layout: Layout, tile: Tile, machine: Machine) -> Cut:
-    """Blocks of even height whose rows fill part of the second cache."""
+    """Panels of even width, blocks of even height.
+
+    Rows that are packed here fill part of the second cache; others are only cut where there is
+    little else to share among threads, as every block packs its panels anew.
+    """
     row_bytes = layout.row * WORD
-    kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
-    blocks = ceil_div(form.m.extent, minimum(kept * tile.rows, MOST_ROWS))
+    panels = ceil_div(form.n.extent, layout.width)
+    columns = as_size(layout.width)
+    if not layout.b_packed:
+        columns = align_up(ceil_div(form.n.extent, maximum(panels, 1)), tile.lanes)
+    loops = product(walk.extent for walk in form.loops)
+    wanted = ceil_div(as_size(_SHARES), maximum(loops * panels, 1))
+    blocks = minimum(wanted, ceil_div(form.m.extent, _FEWEST_ROWS))
+    if not layout.a_packed:
+        kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
+        most = minimum(kept * tile.rows, MOST_ROWS)
+        blocks = maximum(blocks, ceil_div(form.m.extent, most))
     tiles = ceil_div(form.m.extent, tile.rows)
     rows = ceil_div(tiles, maximum(blocks, 1)) * tile.rows
     row_blocks = ceil_div(form.m.extent, maximum(rows, 1))
-    panels = ceil_div(form.n.extent, layout.width)
-    units = product(walk.extent for walk in form.loops) * row_blocks * panels
+    units = loops * row_blocks * panels
     a_bytes = as_size(0) if layout.a_packed else align_up(rows * row_bytes, LINE) + 2 * LINE
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
-    return Cut(rows, row_blocks, panels, units, a_bytes, a_bytes + b_bytes)
+    return Cut(rows, row_blocks, columns, panels, units, a_bytes, a_bytes + b_bytes)
 
 
 class BytesWriter:
@@ -176,8 +191,8 @@ class BytesWriter:
         steps += [
             ir.Let("block_row", times(variable("row_block"), rows)),
             ir.Let("last", least(value(form.m.extent), plus(variable("block_row"), rows))),
-            ir.Let("column0", times(variable("panel"), self.layout.width)),
-            ir.Let("columns", least(left, self.layout.width)),
+            ir.Let("column0", times(variable("panel"), value(cut.columns))),
+            ir.Let("columns", least(left, value(cut.columns))),
             ir.Let("a_at", self._a_at()),
             ir.Let("b_at", self._b_at()),
             *self._pack(),

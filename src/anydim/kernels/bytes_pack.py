@@ -14,6 +14,8 @@ from anydim.kernels import ir
 from anydim.kernels.arithmetic import (
     constant,
     first_lanes,
+    greatest,
+    least,
     loop,
     minus,
     plus,
@@ -129,7 +131,8 @@ class BytesPack:
 
         main = round_down(words, self.lanes)
         left = first_lanes(minus(words, variable("w1")), self.lanes)
-        total = ir.Reduce(ir.Type(int32), "add", ir.Get(vector, "row_sum"))
+        total: ir.Value = ir.Reduce(ir.Type(int32), "add", ir.Get(vector, "row_sum"))
+        total = operate("mul", total, number(int32, self.layout.b.factor))
         return [
             ir.Declare("row_sum", number(int32, 0, self.lanes)),
             loop("w0", 0, main, self.lanes, add("w0", None)),
@@ -142,9 +145,11 @@ class BytesPack:
     def panel(self) -> ir.Function:
         """The panel of columns `first` to `first + count`, from dst on."""
         root = self._root()
-        mask = ir.Var(ir.Type(boolean, self.lanes), "inside")
+        if self.form.columns:
+            return self._panel_by_runs(root)
+        mask = self._mask()
         main = round_down(variable("count"), self.lanes)
-        whole, cut = self._columns(root, "j0", None), self._columns(root, "j1", mask)
+        whole, cut = self._along(root, "j0", None), self._along(root, "j1", mask)
         inside = first_lanes(minus(variable("count"), variable("j1")), self.lanes)
         zero = number(int32, 0, self.lanes)
         body = (
@@ -158,10 +163,61 @@ class BytesPack:
         )  # fmt: skip
         return self._function("panel", body)
 
-    def _columns(self, root: Elements, name: str, mask: ir.Value | None) -> list[ir.Step]:
-        """All words of the columns of one vector, and their sums."""
+    def _along(self, root: Elements, name: str, mask: ir.Value | None) -> list[ir.Step]:
+        """The columns of one vector, from `first` + a variable on."""
         column = plus(variable("first"), variable(name))
         level = root.inner({"n": column}, lane="n", lanes=self.lanes, mask=mask)
+        return self._columns(level, variable(name), name, None)
+
+    def _panel_by_runs(self, root: Elements) -> ir.Function:
+        """A panel of columns that b is read by apart: run by run along the last of them.
+
+        Runs are shorter than vectors, perhaps, so what is stored is masked.
+        """
+        outer, (last, extent) = self.form.columns[:-1], self.form.columns[-1]
+        length = self.sizes.value(extent)
+        first, count = variable("first"), variable("count")
+        end = plus(first, count)
+        start = greatest(times(variable("run"), length), first)
+        stop = least(times(plus(variable("run"), 1), length), end)
+        indices: dict[str, ir.Value] = {}
+        rest: ir.Value = variable("run")
+        for name, size in reversed(outer):
+            above = quotient(rest, self.sizes.value(size))
+            indices[name] = minus(rest, times(above, self.sizes.value(size)))
+            rest = above
+        row = root.inner(indices)
+        whole, cut = self._run(row, last, "v0", None), self._run(row, last, "v1", self._mask())
+        main = round_down(minus(variable("stop"), variable("start")), self.lanes)
+        inside = first_lanes(minus(variable("stop"), variable("v1")), self.lanes)
+        zero = number(int32, 0, self.lanes)
+        runs = loop(
+            "run", quotient(first, length), quotient(plus(end, length, -1), length), 1,
+            ir.Let("start", start), ir.Let("stop", stop), *row.steps,
+            ir.Let("main", plus(variable("start"), main)),
+            loop("v0", variable("start"), variable("main"), self.lanes,
+                 ir.Assign("sum", zero), *whole),
+            loop("v1", variable("main"), variable("stop"), self.lanes,
+                 ir.Let("inside", inside), ir.Assign("sum", zero), *cut),
+        )  # fmt: skip
+        return self._function("panel", (ir.Declare("sum", zero), *root.steps, runs))
+
+    def _mask(self) -> ir.Var:
+        return ir.Var(ir.Type(boolean, self.lanes), "inside")
+
+    def _run(
+        self, row: Elements, last: str, name: str, mask: ir.Value | None
+    ) -> list[ir.Step]:
+        """The columns of one vector of a run."""
+        length = self.sizes.value(self.form.columns[-1][1])
+        column = minus(variable(name), times(variable("run"), length))
+        level = row.inner({last: column}, lane=last, lanes=self.lanes, mask=mask)
+        return self._columns(level, minus(variable(name), variable("first")), name, mask)
+
+    def _columns(
+        self, level: Elements, at: ir.Value, name: str, mask: ir.Value | None
+    ) -> list[ir.Step]:
+        """All words of the columns of one vector, and their sums, `at` columns into the panel."""
         width = self.layout.width
         vector = ir.Type(int32, self.lanes)
         k = self.sizes.value(self.form.k)
@@ -169,24 +225,28 @@ class BytesPack:
         def tap(level: Elements, number_: ir.Value) -> list[ir.Step]:
             first = times(number_, self.sizes.value(self._words()))
             whole = quotient(k, WORD)
-            steps = self._word(level, first, variable(f"g{name}"), WORD, name)
+            steps = self._word(level, first, variable(f"g{name}"), WORD, at, mask)
             main = loop(f"g{name}", 0, whole, 1, *steps)
             left = minus(k, times(whole, WORD))
             known = self.form.k.constant
             rests = range(1, WORD) if known is None else [known % WORD] if known % WORD else []
             cases = tuple(
-                (rest, tuple(self._word(level, first, whole, rest, name))) for rest in rests
+                (rest, tuple(self._word(level, first, whole, rest, at, mask))) for rest in rests
             )
             return [main, ir.Switch(left, cases)] if cases else [main]
 
         body = self._taps(level, tap)
-        end = plus(times(self.sizes.value(self.layout.words), width), variable(name))
-        sums = [ir.Store("dst", end, ir.Get(vector, "sum"))] if self.layout.a.has_zero else []
+        end = plus(times(self.sizes.value(self.layout.words), width), at)
+        by = number(int32, self.layout.a.factor, self.lanes)
+        total = operate("mul", ir.Get(vector, "sum"), by)
+        sums = [ir.Store("dst", end, total, mask)]
+        sums = sums if self.layout.a.has_zero else []
         return [*level.steps, *body, *sums]
 
     def _word(
-        self, level: Elements, first: ir.Value, group: ir.Value, bytes_: int, name: str
-    ) -> list[ir.Step]:
+        self, level: Elements, first: ir.Value, group: ir.Value, bytes_: int, column: ir.Value,
+        mask: ir.Value | None,
+    ) -> list[ir.Step]:  # fmt: skip
         """Store one word of each column, of `bytes_` steps of k; the others are 0."""
         expr = Cast(int32, Cast(uint8, self.form.b.read))
         steps: list[ir.Step] = []
@@ -206,7 +266,7 @@ class BytesPack:
         named = ir.Var(ir.Type(int32, self.lanes), self.context.fresh("word"))
         steps.append(ir.Let(named.name, word))
         row = times(plus(first, group), self.layout.width)
-        steps.append(ir.Store("dst", plus(row, variable(name)), named))
+        steps.append(ir.Store("dst", plus(row, column), named, mask))
         if self.layout.a.has_zero:
             ones: ir.Value = number(int32, _ONES, self.lanes)
             total = ir.Get(named.type, "sum")

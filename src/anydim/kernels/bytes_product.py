@@ -47,10 +47,15 @@ def match_bytes(
     group: Group, box: Box, machine: Machine, constants: frozenset[str]
 ) -> BytesProduct | None:
     """The schedule for a group, or None when it is no sum of products of bytes."""
-    if _form(group, constants) is None:
+    form = _form(group, constants)
+    if form is None:
         return None
     tile = tile_of(machine, int32)
-    return BytesProduct(tile.rows, tile.vectors, tile.lanes, 2)
+    vectors = tile.vectors
+    if form.n.extent.constant is not None:  # panels of even width
+        needed = -(-max(form.n.extent.constant, 1) // tile.lanes)
+        vectors = -(-needed // -(-needed // tile.vectors))
+    return BytesProduct(tile.rows, vectors, tile.lanes, 2)
 
 
 def lower_bytes(
@@ -107,8 +112,8 @@ def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanel
 
     batch, own, taps, k = (known(part) for part in factor.parts)
     unsigned = layout.a_unsigned == (width == 1)
-    start = _int(factor.start)
-    return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned)
+    start, by = _int(factor.start), (layout.b if width == 1 else layout.a).factor
+    return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by)
 
 
 def _int(size: Size) -> int:

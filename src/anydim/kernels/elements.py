@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from anydim.base.dtypes import DType, bfloat16, boolean, int64
+from anydim.base.dtypes import DType, bfloat16, boolean, float32, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.inference import (
@@ -46,6 +46,7 @@ from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, 
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
 
+_EXACT = 1 << 24  # float32 holds every integer up to here
 LocalRead = Callable[[Read], ir.Value | None]
 
 
@@ -274,11 +275,24 @@ class Elements:
         if isinstance(expr, Index):
             return self._index(expr.name)
         if isinstance(expr, Cast):
+            limited = _limited(expr, self.dtype(expr.argument))
+            if limited is not None:
+                return self._convert_limited(expr.dtype, *limited)
             return convert(self._at(expr.argument, self.dtype(expr.argument)), dtype)
         if isinstance(expr, Read):
             found = self.local(expr) if self.local is not None else None
             return self._load(expr) if found is None else found
         return self._apply(expr, dtype)
+
+    def _convert_limited(
+        self, dtype: DType, inner: Expr, low: Literal, high: Literal
+    ) -> ir.Value:
+        """A number between two others as an integer: no NaN is left to ask for."""
+        value = self._at(inner, float32)
+        lanes = value.type.lanes
+        for function, bound in (("fast_max", low), ("fast_min", high)):
+            value = operate(function, value, number(float32, bound.value, lanes))
+        return ir.Convert(ir.Type(dtype, lanes), value, fits=True)
 
     def _index(self, name: str) -> ir.Value:
         value = self.indices[name]
@@ -438,3 +452,21 @@ class Elements:
         found = operate("max", index, number(int64, FINE + 1))  # no index is mistaken for none
         word = ir.Const(ir.INDEX, check.number)
         self.steps.append(ir.If(some, (*then, ir.Store(STATUS.name, word, found))))
+
+
+def _limited(expr: Cast, have: DType) -> tuple[Expr, Literal, Literal] | None:
+    """x, low and high of a cast of min(max(x, low), high) to an integer type that holds both."""
+    outer = expr.argument
+    if have != float32 or not expr.dtype.is_integer or expr.dtype.stored:
+        return None
+    if not (isinstance(outer, Apply) and outer.function == "min"):
+        return None
+    inner, high = outer.arguments
+    if not (isinstance(inner, Apply) and inner.function == "max" and isinstance(high, Literal)):
+        return None
+    value, low = inner.arguments
+    least, most = expr.dtype.range
+    least, most = max(least, -_EXACT), min(most, _EXACT)
+    if not isinstance(low, Literal) or not least <= low.value <= high.value <= most:
+        return None
+    return value, low, high

@@ -73,10 +73,14 @@ class Op:
 
 @dataclass(frozen=True)
 class Convert:
-    """Lane by lane conversion to another element type (numpy's astype)."""
+    """Lane by lane conversion to another element type (numpy's astype).
+
+    A float that `fits` is no NaN and inside the range of the integer type wanted.
+    """
 
     type: Type
     argument: Value
+    fits: bool = False
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class BytesPanels:
 
     `batch`, `own` (rows or columns), `taps` and `k` give (size, stride) pairs as in `Panels`.
     `width` columns make a panel; rows are panels of one. `flipped` bytes change by 128, after
-    which they are `unsigned` or not.
+    which they are `unsigned` or not; their sums are multiplied by `factor`.
     """
 
     width: int
@@ -76,6 +76,7 @@ class BytesPanels:
     offset: int
     flipped: bool
     unsigned: bool
+    factor: int
 
 
 Packing = Panels | BytesPanels

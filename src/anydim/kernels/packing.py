@@ -45,6 +45,7 @@ def _pack_bytes(array: numpy.ndarray, panels: BytesPanels) -> numpy.ndarray:
     result[:, :, :-1] = words_of.transpose(0, 1, 3, 2, 4)
     signed = padded if panels.unsigned else padded.view(numpy.int8)
     sums = signed.sum((2, 3), dtype=numpy.int32).reshape(groups, count, panels.width, 1)
+    sums = (sums.astype(numpy.int64) * panels.factor).astype(numpy.int32)
     result[:, :, -1] = numpy.ascontiguousarray(sums).view(numpy.uint8)
     return result.reshape(groups, count, -1)
 

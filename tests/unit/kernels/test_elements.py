@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anydim.base.dtypes import boolean, float32, float64, int32, int64
+from anydim.base.dtypes import boolean, float32, float64, int8, int32, int64, uint8
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.elements import Context, Elements, SizeParameters
@@ -202,3 +202,20 @@ def test_linear_forms() -> None:
     assert form.affine.stride("r") == 1 and form.affine.constant == -2
     assert form.atoms == ((quotient, N),)
     assert free_axes(quotient) == {"c"}
+
+
+def limited(low: float, high: float, to: object = int32) -> Expr:
+    inner = op("max", X, Literal(low, float32))
+    return Cast(to, op("min", inner, Literal(high, float32)))  # type: ignore[arg-type]
+
+
+def test_a_limited_number_is_converted_without_questions() -> None:
+    for expr, fits in (
+        (limited(0.0, 255.0), True), (limited(-128.0, 127.0, int8), True),
+        (limited(0.0, 255.0, int8), False), (limited(-1.0, 7.0, uint8), False),
+        (limited(0.0, 2.0**31), False),
+    ):  # fmt: skip
+        _, _, lane = levels()
+        lane.value(expr)
+        (convert,) = lets(lane, ir.Convert)
+        assert isinstance(convert, ir.Convert) and convert.fits == fits

@@ -119,8 +119,16 @@ def _floating(v: Lanes, function: str, arguments: list[str]) -> str:
 
 def _extreme(v: Lanes, predicate: str, a: str, b: str) -> str:
     """min or max that yields NaN when either is NaN."""
+    for value, bound in ((a, b), (b, a)):
+        if _is_number(v, bound):  # then the other is taken when it is NaN
+            return v.select(v.compare(predicate, bound, value), bound, value)
     best = v.select(v.compare(predicate, a, b), a, b)  # b when either is NaN
     return v.select(v.compare("fcmp uno", a, a), a, best)
+
+
+def _is_number(v: Lanes, operand: str) -> bool:
+    """Whether an operand is a constant other than NaN."""
+    return not operand.startswith("%") and operand != v.constant(math.nan)
 
 
 def _sign(v: Lanes, a: str) -> str:

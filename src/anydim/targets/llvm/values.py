@@ -67,7 +67,10 @@ class Values:
     def _convert(self, node: ir.Convert) -> str:
         have = node.argument.type
         lanes = Lanes(self.emitter, have.dtype, have.lanes)
-        return convert(lanes, self.value(node.argument), node.type.dtype)
+        value, wanted = self.value(node.argument), node.type.dtype
+        if node.fits:
+            return lanes.cast("fptosi" if wanted.kind == "int" else "fptoui", value, wanted)
+        return convert(lanes, value, wanted)
 
     def _bitcast(self, node: ir.Bitcast) -> str:
         have = node.argument.type

@@ -1,0 +1,79 @@
+"""Products of 16-bit floats are added up in float32, from factors that are converted first.
+
+Kernels add such sums up in float32 anyway, so only the place of the conversions changes: the
+templates for products then take them, and constant factors are converted when the program is made.
+
+After: no sum of products of two reads is of a 16-bit float.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from anydim.base.dtypes import bfloat16, float16, float32
+from anydim.graph.nodes import Graph
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Index,
+    Literal,
+    Read,
+    Statement,
+    TensorType,
+)
+from anydim.passes.flow import Line, is_product, pack, unpack, unused
+
+_NARROW = (float16, bfloat16)
+
+
+@dataclass(frozen=True)
+class Wider:
+    """Convert the factors of such sums, and the sums back."""
+
+    def run(self, graph: Graph) -> Graph:
+        types = dict(graph.types)
+        known: dict[str, str] = {}
+        lines: list[Line] = []
+        for line in unpack(graph):
+            narrow = types[line.target].dtype in _NARROW and is_product(line.statement)
+            lines += _widened(line, types, known) if narrow else [line]
+        return pack(graph, lines, types)
+
+
+def _widened(line: Line, types: dict[str, TensorType], known: dict[str, str]) -> list[Line]:
+    """Conversions of the factors that are not there yet, the sum, and its conversion."""
+    statement = line.statement
+    assert isinstance(statement.body, Apply)
+    lines: list[Line] = []
+    factors: list[Expr] = []
+    for read in statement.body.arguments:
+        assert isinstance(read, Read)
+        if read.tensor not in known:
+            made = _converted(read.tensor, types)
+            known[read.tensor] = made.target
+            lines.append(Line(made, line.source))
+        default = read.default
+        if isinstance(default, Literal):
+            default = Literal(default.value, float32)
+        elif default is not None:
+            default = Cast(float32, default)
+        factors.append(replace(read, tensor=known[read.tensor], default=default))
+    total = unused(f"{line.target}/wide", types)
+    types[total] = TensorType(float32, types[line.target].shape)
+    body = Apply("mul", tuple(factors))
+    lines.append(Line(replace(statement, target=total, body=body), line.source))
+    places = tuple(Index(axis.name) for axis in statement.axes)
+    back = Cast(types[line.target].dtype, Read(total, places))
+    return [*lines, Line(Statement(line.target, statement.axes, back), line.source)]
+
+
+def _converted(name: str, types: dict[str, TensorType]) -> Statement:
+    """The statement that makes a tensor's float32."""
+    kind = types[name]
+    target = unused(f"{name}/wide", types)
+    types[target] = TensorType(float32, kind.shape)
+    axes = tuple(Axis(f"i{place}", size) for place, size in enumerate(kind.shape))
+    read = Read(name, tuple(Index(axis.name) for axis in axes))
+    return Statement(target, axes, Cast(float32, read))
