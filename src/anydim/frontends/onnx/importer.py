@@ -24,8 +24,9 @@ from anydim.frontends.onnx.forms import packed_of
 from anydim.frontends.onnx.functions import functions_of
 from anydim.frontends.onnx.held import Broken, Held, Items, Maybe
 from anydim.frontends.onnx.inputs import Inputs
+from anydim.frontends.onnx.inside import Emission
 from anydim.frontends.onnx.reading import Opened, open_model
-from anydim.frontends.onnx.scope import Emission, Model, Names
+from anydim.frontends.onnx.scope import Model, Names
 from anydim.frontends.onnx.tensors import Unsupported
 from anydim.graph.nodes import Graph, Listed
 from anydim.sizes import Box, Dim
