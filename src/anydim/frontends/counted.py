@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from anydim.base.dtypes import boolean, int64
+from anydim.base.errors import GraphError
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Size, as_size, product
 
@@ -50,8 +51,10 @@ def nonzero(makes: Makes, x: str) -> str:
 
 def compress(makes: Makes, x: str, condition: str, axis: int | None) -> str:
     """The slices along an axis (elements, without one) where a condition holds."""
-    kind, marks = makes.kind(x), makes.kind(condition)
-    extent = product(kind.shape) if axis is None else kind.shape[axis]
+    marks = makes.kind(condition)
+    if marks.rank != 1 or marks.dtype != boolean:
+        raise GraphError(f"operator 'compress': the condition is {marks}, expected a bool vector")
+    extent = _extent("compress", makes.kind(x), axis)
     count = _count(makes, condition, marks.shape[0], extent)
     return makes.emit("compress_fill", x, condition, count=count, axis=axis)
 
@@ -63,14 +66,14 @@ def unique(
     """(different elements or slices, first index, group of each, counts); what is not asked for
     is empty."""
     kind = makes.kind(x)
-    extent = product(kind.shape) if axis is None else kind.shape[axis]
+    extent = _extent("unique", kind, axis)
     indices, inverse, counts = asked
     *results, number = makes.emit_many(
         "unique", 5, x, axis=axis, sorted=in_order, indices=indices, inverse=inverse,
         counts=counts,
     )  # fmt: skip
     count = _found(makes, number, extent)
-    along = axis or 0
+    along = 0 if axis is None else axis % kind.rank
     fronts = (True, indices, False, counts)
     axes = (along, 0, 0, 0)
     return [
@@ -90,6 +93,15 @@ def non_max_suppression(
 def front(makes: Makes, value: str, count: Size, axis: int) -> str:
     """The first slices of a tensor."""
     return makes.emit("slice", value, starts=(as_size(0),), ends=(count,), axes=(axis,))
+
+
+def _extent(name: str, kind: TensorType, axis: int | None) -> Size:
+    """How many slices there are along an axis, or elements without one."""
+    if axis is None:
+        return product(kind.shape)
+    if not -kind.rank <= axis < kind.rank:
+        raise GraphError(f"operator '{name}': axis {axis} of a tensor with {kind.rank} axes")
+    return kind.shape[axis]
 
 
 def _count(makes: Makes, marks: str, *most: Size) -> Size:
