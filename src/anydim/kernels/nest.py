@@ -33,6 +33,7 @@ from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, Step, TensorType, 
 from anydim.sizes import Box, Size, align_up, as_size, maximum, product
 
 NONE = "none"
+SHORT = 32  # positions of a range that threads would rather not share
 
 
 @dataclass(frozen=True)
@@ -64,12 +65,20 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     storage, _ = _storage(form)
     ways = _ways(form, storage, machine)
     lanes = max((way.lanes for way in ways.values()), default=1)
-    chunks = next((c for c in form.chunks if c.extent != 1), None)
+    chunks = _best(form)
     if chunks is None:
         return Nest(lanes)
     turning = [i.number for i in instances(form.steps) if i.write is not None and i.loops]
     alone = not chunks.loops and turning and all(ways[n].lane is None for n in turning)
     return Nest(lanes, 2, _name(chunks), 1 if alone else 0)
+
+
+def _best(form: NestForm) -> Chunks | None:
+    """The outermost range that is not known to be short, else the longest."""
+    known = {chunks: chunks.extent.constant for chunks in form.chunks}
+    long = (c for c, extent in known.items() if extent is None or extent >= SHORT)
+    return next(long, max((c for c in known if known[c] != 1), key=lambda c: known[c] or 0,
+                          default=None))  # fmt: skip
 
 
 def _name(chunks: Chunks) -> str:

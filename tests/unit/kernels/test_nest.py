@@ -25,8 +25,10 @@ from tests.unit.kernels.nest_cases import (
     HISTOGRAM,
     STENCIL,
     Case,
+    add,
     axis,
     loop,
+    number,
     read,
     stencil,
     t,
@@ -34,6 +36,7 @@ from tests.unit.kernels.nest_cases import (
     write,
 )
 from tests.unit.kernels.nest_cases import N as SIZE
+from tests.unit.kernels.nest_cases import T as t_size
 
 SMALL = ((0, 1, 2, 0), (1, 0, 1, 1), (2, 3, 1, 4), (5, 2, 3, 7), (4, 1, 9, 0))
 LARGE = ((0, 0, 0, 0), (17, 3, 33, 16), (3, 16, 15, 31), (40, 2, 8, 64), (1, 1, 1, 1))
@@ -183,3 +186,22 @@ def test_a_temporary_whose_size_data_decides_is_left_alone() -> None:
     )
     assert nest.match(group, Box.of(), Machine(), frozenset()) is None
 
+
+
+def test_threads_share_a_range_that_is_not_known_to_be_short() -> None:
+    def pooled(rows: object, columns: object) -> str:
+        steps = (
+            loop(t, 0, t_size, write("y", (t, "b", "c"), (axis("b", rows), axis("c", columns)),
+                 add(read("x", t, "b", "c"), read("y", t - 1, "b", "c", default=number(0.0))))),
+        )  # fmt: skip
+        group = Group(
+            (tensor("x", t_size, rows, columns),), (tensor("y", t_size, rows, columns),), (), (),
+            (), steps,
+        )  # fmt: skip
+        return nest.match(group, BOX, Machine(), frozenset()).parallel
+
+    assert pooled(SIZE, 64) == "b"
+    assert pooled(2, SIZE) == "c"
+    assert pooled(1, 8) == "c"
+    assert pooled(4, 8) == "c"
+    assert pooled(1, 1) == "none"
