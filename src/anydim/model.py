@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from anydim.base.errors import OptionError
+from anydim.base.errors import InputError, OptionError
 from anydim.base.text import listed, suggestion
 from anydim.compiler import CompileReport, compile_source
 from anydim.compiler import Progress as CompileProgress
+from anydim.frontends.onnx.strings import (
+    Cut,
+    StringsInside,
+    as_strings,
+    cut,
+    is_string,
+    own_dims,
+)
 from anydim.graph.nodes import Listed
 from anydim.passes.options import PLAIN, Options
 from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
@@ -173,7 +181,66 @@ def compile(
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
     """
     quiet: CompileProgress = lambda stage, done, total: None  # noqa: E731
-    made = compile_source(source, dims, threads, progress or quiet, options, operators)
+    try:
+        made = compile_source(source, dims, threads, progress or quiet, options, operators)
+    except StringsInside as found:
+        parts = cut(found.opened)
+        given = dims if parts.core is None else own_dims(parts.core, dims)
+        core = parts.core and compile(
+            parts.core, given, threads=threads, progress=progress, options=options,
+            operators=operators,
+        )  # fmt: skip
+        return StringModel(parts, core or None)
     return Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists
     )
+
+
+class StringModel(Model):
+    """A model with strings: `core` is its native part; None where all of it is on strings.
+
+    What is asked of sizes, memory and kernels is answered for `core`.
+    """
+
+    def __init__(self, parts: Cut, core: Model | None) -> None:
+        self.parts = parts
+        self.core = core
+        self._kinds = {value.name: is_string(value.type) for value in parts.inputs}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("executable", "program", "report", "_reference", "_index_ranges"):
+            if self.core is None:
+                raise OptionError(f"{self.name} has no native part: all of it is on strings")
+            return getattr(self.core, name)
+        raise AttributeError(name)
+
+    @property
+    def name(self) -> str:
+        return self.parts.name
+
+    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
+        """Run the model: strings on the host, the rest in native code. Raises InputError."""
+        names = list(self._kinds)
+        if values:
+            named = by_name(self.name, names, values, named)
+        unknown = [name for name in named if name not in self._kinds]
+        missing = [name for name in names if name not in named]
+        if unknown or missing:
+            problem = f"has no input '{unknown[0]}'" if unknown else f"needs input '{missing[0]}'"
+            raise InputError(f"{self.name} {problem}", f"its inputs are {listed(names)}")
+        known: dict[str, Any] = {
+            name: as_strings(name, value) if self._kinds[name] else value
+            for name, value in named.items()
+        }
+        known |= self.parts.early(known)
+        if self.core is not None:
+            known |= self.core(**{spec.name: known[spec.name] for spec in self.core.inputs})
+        known |= self.parts.late(known)
+        return {value.name: known[value.name] for value in self.parts.outputs}
+
+    def release(self) -> None:
+        if self.core is not None:
+            self.core.release()
+
+    def __repr__(self) -> str:
+        return f"<anydim model {self.name} with strings>"

@@ -10,6 +10,7 @@ from anydim.base.errors import OptionError
 from anydim.frontends.builder import Builder
 from anydim.frontends.custom import operators_of
 from anydim.frontends.onnx.importer import import_model
+from anydim.frontends.onnx.reading import Opened
 from anydim.frontends.text import is_text_source, text_graph
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim
@@ -45,4 +46,5 @@ def read(
 
 
 def _is_model(source: Any) -> bool:
-    return hasattr(source, "SerializeToString") and hasattr(source, "graph")
+    is_proto = hasattr(source, "SerializeToString") and hasattr(source, "graph")
+    return is_proto or isinstance(source, Opened)

@@ -27,6 +27,7 @@ from anydim.frontends.onnx.inputs import Inputs
 from anydim.frontends.onnx.inside import Emission
 from anydim.frontends.onnx.reading import Opened, open_model
 from anydim.frontends.onnx.scope import Model, Names
+from anydim.frontends.onnx.strings import StringsInside, holds_strings
 from anydim.frontends.onnx.tensors import Unsupported
 from anydim.graph.nodes import Graph, Listed
 from anydim.sizes import Box, Dim
@@ -44,6 +45,8 @@ def import_model(
     model that cannot be read or needs what anydim lacks, OptionError for dims it does not have.
     """
     opened = open_model(source)
+    if holds_strings(opened.proto.graph):
+        raise StringsInside(opened)
     try:
         return _graph(opened, dims or {}, operators or {})
     except (UnicodeDecodeError, RecursionError) as error:

@@ -38,6 +38,8 @@ class Opened:
 
 def open_model(source: Any) -> Opened:
     """Decode a model; ModelError for what is no ONNX model or one of an opset out of reach."""
+    if isinstance(source, Opened):
+        return source
     if isinstance(source, (str, os.PathLike)):
         return _open_file(Path(source))
     if isinstance(source, (bytes, bytearray, memoryview)):
