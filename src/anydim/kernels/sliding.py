@@ -92,4 +92,4 @@ def _grain(group: Group, form: Sliding) -> int:
     each = sum(cost(s.body) + 1 for s in group.statements) * len(form.bodies)
     for axis in (*form.loops, form.lane):
         each *= max(1, axis.extent.constant or TYPICAL_ROW)
-    return max(1, round(PART_WORK / each))
+    return max(1, round(PART_WORK / max(1, each)))

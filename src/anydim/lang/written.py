@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from anydim.lang import ranges
 from anydim.lang.affine import reads
-from anydim.lang.inside import is_inside
 from anydim.lang.parts import Part, Range, Span, bare, covered, merged, over, parts_of, range_of
 from anydim.lang.scope import facts_of, with_facts
 from anydim.lang.tree import (
@@ -123,9 +122,6 @@ class _Checker:
             place = step.place if isinstance(step, Write) else ()
             axes = (*step.axes, *step.reduced)
             yield from self._reads(step, (step.body, *place), axes, done, box)
-            if isinstance(step, Write) and step.combine and not step.fresh:
-                own = Read(step.target, step.place)
-                yield from self._read(step, own, step.axes, done, box)
 
     def _loop(self, loop: Loop, done: Parts, box: Box, depth: int) -> Iterator[Unwritten]:
         turns = range_of(loop)
@@ -142,39 +138,47 @@ class _Checker:
         yield from self.steps(loop.body, _with(done, earlier), later, depth + 1)
 
     def _reads(
-        self, step: Step, exprs: tuple[Expr, ...], axes: tuple[Axis, ...], done: Parts,
-        box: Box,
-    ) -> Iterator[Unwritten]:  # fmt: skip
-        for expr in exprs:
-            for read in dict.fromkeys(reads(expr)):
-                yield from self._read(step, read, axes, done, box)
-
-    def _read(
-        self, step: Step, read: Read, axes: tuple[Axis, ...], done: Parts, box: Box
+        self, step: Step, exprs: tuple[Expr, ...], axes: tuple[Axis, ...], done: Parts, box: Box
     ) -> Iterator[Unwritten]:
-        if read.tensor in self.given:
-            return
+        found = dict.fromkeys(read for expr in exprs for read in reads(expr))
+        if isinstance(step, Write) and step.combine and not step.fresh:
+            found[Read(step.target, step.place)] = None
         extents = {axis.name: axis.extent for axis in axes}
-        box = _running(extents.values(), box)
-        shape = self.types[read.tensor].shape
-        spans = tuple(self._spans(read, shape, extents, box))
-        if not covered(Part(read.tensor, spans), done.get(read.tensor, []), box):
-            yield Unwritten(read.tensor, step, read)
+        running: Box | None = None
+        for read in found:
+            parts = done.get(read.tensor, [])
+            if read.tensor in self.given or self._is_just(read, extents, parts, box):
+                continue
+            running = running or _running(extents.values(), box)
+            if not covered(self._part(read, extents, running), parts, running):
+                yield Unwritten(read.tensor, step, read)
 
-    def _spans(
-        self, read: Read, shape: tuple[Size, ...], extents: Mapping[str, Size], box: Box
-    ) -> Iterator[Span]:
-        for axis, size in enumerate(shape):
-            span = None
-            if not read.flat:
-                span = ranges.expression_range(bare(read.indices[axis]), extents, box)
-            if span is None:
-                yield as_size(0), size
-            elif read.default is None and not is_inside(read.indices[axis]):
-                yield span[0], span[1] + 1
-            else:
-                low, high = maximum(0, span[0]), minimum(size, span[1] + 1)
-                yield simplify(low, box), simplify(high, box)
+    def _is_just(
+        self, read: Read, extents: Mapping[str, Size], parts: list[Part], box: Box
+    ) -> bool:
+        """Whether a read is plainly all of a part: what most reads are."""
+        spans = [] if read.flat or read.default is not None else self._spans(read, extents, box)
+        plain = tuple(span for span in spans if span is not None)
+        return any(part.spans == plain and not part.facts for part in parts)
+
+    def _spans(self, read: Read, extents: Mapping[str, Size], box: Box) -> list[Span | None]:
+        found = (ranges.expression_range(bare(index), extents, box) for index in read.indices)
+        return [None if span is None else (span[0], span[1] + 1) for span in found]
+
+    def _part(self, read: Read, extents: Mapping[str, Size], box: Box) -> Part:
+        """What a read may reach: positions are inside, as is proven or checked elsewhere."""
+        shape = self.types[read.tensor].shape
+        whole = tuple((as_size(0), size) for size in shape)
+        if read.flat:
+            return Part(read.tensor, whole)
+        spans = []
+        for span, all_of_it in zip(self._spans(read, extents, box), whole):
+            low, high = span or all_of_it
+            if span is not None:
+                low = simplify(maximum(0, low), box)
+                high = simplify(minimum(all_of_it[1], high), box)
+            spans.append((low, high))
+        return Part(read.tensor, tuple(spans))
 
 
 def _before(body: list[Part], turns: Range, symbol: Size, box: Box) -> list[Part]:
