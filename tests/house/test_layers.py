@@ -11,8 +11,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
 LAYERS = (
     "base", "sizes", "runtime", "lang", "kernels", "targets", "program", "graph", "ops",
-    "frontends", "passes", "compiler", "model", "definitions", "report", "__init__", "cli",
-    "__main__",
+    "frontends", "passes", "compiler", "model", "backend", "definitions", "report", "__init__",
+    "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}
 FILES = sorted(ROOT.rglob("*.py"))

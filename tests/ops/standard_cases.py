@@ -224,6 +224,15 @@ CASES: dict[str, list[Case]] = {
         Case(("float32[n, 9]", "int64[n]"), standard("ReverseSequence", time_axis=1, batch_axis=0),
              {"time": 1, "batch": 0}, high=10),
     ],
+    "rotary_embedding": [
+        Case(("float32[n, 2, m, 6]", "float32[n, m, 3]", "float32[n, m, 3]"),
+             standard("RotaryEmbedding", opset=23, interleaved=int(interleaved)),
+             {"interleaved": interleaved})
+        for interleaved in (False, True)
+    ] + [
+        Case(("float32[n, 2, m, 7]", "float32[n, m, 2]", "float32[n, m, 2]"), standard(
+            "RotaryEmbedding", opset=23, rotary_embedding_dim=4), {"width": 4}),
+    ],
     "fold": [
         Case(("float32[n, m, 2, 3, 4, 5]",), lambda x, n, m: standard("Col2Im", strides=[1, 2])(
             x.reshape(n, m * 6, 20), np.int64([5, 11]), np.int64([2, 3]), n=n, m=m),

@@ -16,6 +16,7 @@ from anydim.ops import (
     recurrent,
     reductions,
     resampling,
+    rotary,
     sampling,
     selecting,
     shapes,
@@ -71,6 +72,8 @@ RECORDS = (
     _row("layer_norm", "normalise", reductions.layer_norm,
          {"axis": -1, "epsilon": 1e-5, "statistics": False}),
     _row("hardmax", "normalise", selecting.hardmax, {"axis": -1}),
+    _row("rotary_embedding", "elementwise", rotary.rotary_embedding,
+         {"interleaved": False, "width": None}),
     # contractions
     _row("matmul", "contraction", contractions.matmul),
     _row("gemm", "contraction", contractions.gemm,
