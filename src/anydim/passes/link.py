@@ -87,7 +87,7 @@ def _constants(graph: Graph, steps: Sequence[Step]) -> dict[str, numpy.ndarray]:
     """The constants that steps other than segments take, and those that are results."""
     read = [n for step in steps if not isinstance(step, SegmentStep) for n in step.reads]
     names = dict.fromkeys(name for name in (*read, *graph.outputs) if name in graph.constants)
-    return {name: numpy.ascontiguousarray(graph.constants[name].array) for name in names}
+    return {name: numpy.require(graph.constants[name].array, None, ("C", "A")) for name in names}
 
 
 def _with_releases(steps: Sequence[Step], outputs: Sequence[str]) -> Iterator[Step]:
