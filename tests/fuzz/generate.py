@@ -131,7 +131,7 @@ def anchor(m: Maker) -> None:
         str(size)
         for name in m.domains
         for size in m.builder._types[name].shape
-        if str(size) in m.builder._dims
+        if str(size) in m.builder._box.names
     }
     missing = [dim for dim in m.dims if str(dim) not in shown]
     if missing:

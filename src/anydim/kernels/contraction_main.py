@@ -73,7 +73,7 @@ class MainWriter:
         self.operands = operands_of(group, form, schedule.packed)
         self.scratch = scratch_of(form, tile, blocks, schedule.packed, self.operands.target is None)
         target = self.operands.target
-        self.finished = target is not None and all(o.is_product for o in form.outputs)
+        self.finished = target is not None and [o.is_product for o in form.outputs] == [True]
 
     # ---- functions -----------------------------------------------------------------------------
 

@@ -99,7 +99,7 @@ class ConvolutionWriter:
         self.target = next(
             (o for o in form.outputs if o.is_product and self._fits(o.tensor)), None
         ) or next(o for o in form.outputs if self._fits(o.tensor))
-        self.finished = ending is not None or all(o.is_product for o in form.outputs)
+        self.finished = ending is not None or [o.is_product for o in form.outputs] == [True]
         self.roles = self._roles()
         self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
         if not schedule.packed:

@@ -83,9 +83,25 @@ def number_that_is_a_size() -> Graph:
     return g.graph()
 
 
+def result_twice() -> Graph:
+    """Matrix products and convolutions that are two results each."""
+    g = ad.Builder("result_twice")
+    n = g.dim("n")
+    x = g.input("x", ad.float32, (n, 16))
+    image = g.input("image", ad.float32, (2, 3, n, 5))
+    weights = numpy.linspace(-1, 1, 4 * 3 * 9, dtype=numpy.float32).reshape(4, 3, 3, 3)
+    product = x @ g.transpose(x, perm=(1, 0))
+    windows = g.conv(image, g.constant(weights), pads=(1, 1, 1, 1))
+    for name, value in (("product", product), ("windows", windows)):
+        g.output(f"{name}_a", value)
+        g.output(f"{name}_b", g.identity(value))
+        g.output(f"{name}_c", g.identity(value))
+    return g.graph()
+
+
 GRAPHS: tuple[Callable[[], Graph], ...] = (
     start_of_a_fresh_value, nothing_left, size_that_no_proof_reaches,
-    names_of_other_values, border_of_a_number, number_that_is_a_size,
+    names_of_other_values, border_of_a_number, number_that_is_a_size, result_twice,
 )  # fmt: skip
 
 
