@@ -43,7 +43,8 @@ class Constant:
     def digest(self) -> str:
         """A hash of type and content, 16 hex digits."""
         content = hashlib.sha256(f"{self.array.dtype} {self.array.shape} ".encode())
-        content.update(numpy.ascontiguousarray(self.array).data)
+        flat = numpy.ascontiguousarray(self.array).reshape(-1)
+        content.update(flat.view(numpy.uint8).data)  # narrow types have no buffers of their own
         return content.hexdigest()[:16]
 
     def __repr__(self) -> str:

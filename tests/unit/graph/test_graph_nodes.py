@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anydim.base.dtypes import boolean, float32, float64, int64
+from anydim.base.dtypes import bfloat16, boolean, float32, float64, int64
 from anydim.base.errors import DimError, GraphError, InputError
 from anydim.base.frozen import FrozenMapping
 from anydim.frontends.builder import Builder
@@ -168,3 +168,10 @@ def test_verify_names_the_fault(changes, problem):
 
 def test_integers_are_hashable_attributes():
     assert hash(Node("f", (), (), {"a": int64, "b": as_size("n")})) is not None
+
+
+def test_constants_of_narrow_types_have_a_digest():
+    one, other = (Constant(np.arange(6).astype(bfloat16.numpy).reshape(s)) for s in ((2, 3), (6,)))
+    assert one.digest != other.digest
+    assert one.digest == Constant(one.array.copy()).digest
+    assert Constant(np.zeros((0, 2), bfloat16.numpy)).digest
