@@ -97,7 +97,7 @@ def edited(edit) -> onnx.ModelProto:
 
 FRAMES = {
     "no opset": (lambda m: m.ClearField("opset_import"), "which opset"),
-    "an old opset": (lambda m: setattr(m.opset_import[0], "version", 6), "opset 6; opsets 7 to"),
+    "an old opset": (lambda m: setattr(m.opset_import[0], "version", 0), "opset 0; opsets 1 to"),
     "a future opset": (lambda m: setattr(m.opset_import[0], "version", 9999), "opset 9999"),
     "no outputs": (lambda m: m.graph.ClearField("output"), "has no outputs"),
     "an output nobody makes": (lambda m: setattr(m.graph.output[0], "name", "q"), "never computed"),
@@ -300,8 +300,9 @@ NODES = {
     "matrices that do not fit": ([node("y = MatMul(x, w)")], {"w": np.ones((4, 2), "f")}, "matmul"),
     "types that do not meet": ([node("y = Add(x, w)")], {"w": np.ones(3)}, "float64"),
     "which axes to squeeze": ([node("y = Squeeze(x)")], {}, "name the axes"),
-    "training": ([node("y, a, b = BatchNormalization(x, c, c, c, c)", training_mode=1)],
-                 {"c": np.ones(3, np.float32)}, "training"),
+    "samples by data": ([node("y = RoiAlign(c, r, i)")], {
+        "c": np.ones((1, 1, 2, 2), "f"), "r": np.ones((1, 4), "f"), "i": np.int64([0])},
+        "sampling_ratio 0"),
 }  # fmt: skip
 
 

@@ -241,6 +241,14 @@ CASES: dict[str, list[Case]] = {
 }  # fmt: skip
 
 MORE: dict[str, list[Case]] = {
+    "max_pool": [
+        Case(("float32[2, n + 1, m + 5, 6]",), standard(
+            "MaxPool", results=2, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 0, 1],
+            storage_order=int(columns)),
+            {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 0, 1), "indices": True,
+             "columns_first": columns})
+        for columns in (False, True)
+    ],
     "resize": [
         resized("linear", (N // 2 + 1, 4), antialias=True),
         resized("cubic", (N + 3, 2), antialias=True),

@@ -107,7 +107,8 @@ RECORDS = (
           "largest": False}),
     _row("deform_conv", "window", sampling.deformable_convolution,
          {**_WINDOW, "groups": 1, "offset_groups": 1, "biased": False, "masked": False}),
-    _row("max_pool", "window", windows.max_pool, _POOL),
+    _row("max_pool", "window", windows.max_pool,
+         {**_POOL, "indices": False, "columns_first": False}),
     _row("average_pool", "window", windows.average_pool, {**_POOL, "count_padding": False}),
     _row("lp_pool", "window", windows.lp_pool, {**_POOL, "p": 2}),
     # recurrent layers

@@ -252,12 +252,42 @@ def _pool(
 
 
 def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The largest element in each window; padding never wins."""
+    """The largest element in each window; padding never wins.
+
+    With `indices` a second result has the place of the first of them in the whole of x, counted in
+    row-major order, or with the first axis of a window moving fastest with `columns_first`.
+    """
     made, result, value, where, own = _pool("max_pool", types, attributes, box)
     lowest = _lowest(types[0].dtype)
-    statement = f"{target('y', result)} max=! {_padded(value, made, lowest)}{where}"
+    padded = _padded(value, made, lowest)
+    statements = [f"{target('y', result)} max=! {padded}{where}"]
     values = _values(made)
-    return Written(definition("max_pool", [own], [statement], declared(values)), values)
+    if not attributes["indices"]:
+        return Written(definition("max_pool", [own], statements, declared(values)), values)
+    rank = len(made)
+    sizes = numbered("H", rank)
+    inside = [
+        f"({place}) >= 0 && ({place}) < {size}" for place, size in zip(_places(made), sizes)
+    ]
+    place = "0"
+    for index, size in zip(_places(made), sizes):
+        place = f"({place}) * {size} + ({index})"
+    none = " * ".join(sizes)
+    taken = f"{' && '.join(inside)} && {padded} == {read('y', result)}"
+    spatial = rest = read("q", result)
+    statements.append(f"{target('q', result)} min=! {taken} ? {place} : {none}{where}")
+    if attributes["columns_first"]:
+        parts: list[str] = []
+        for size in reversed(sizes):
+            parts.append(f"({rest}) % {size}")
+            rest = f"({rest}) // {size}"
+        spatial = "0"
+        for part, size in zip(parts, reversed(sizes)):
+            spatial = f"({spatial}) * {size} + {part}"
+    outer = ranges([("n", "N"), ("c", "C"), *zip(result[2:], numbered("S", rank))])
+    statements.append(f"{target('places', result)} = (n * C + c) * {none} + {spatial}{outer}")
+    text = definition("max_pool", [own], statements, declared(values), ["y", "places"])
+    return Written(text, values)
 
 
 def _lowest(dtype: DType) -> str:

@@ -62,6 +62,14 @@ def binary(name: str) -> Build:
     return build
 
 
+def prelu(call: Call) -> Result:
+    """Before opset 7 a slope of one axis is one per channel."""
+    slope = call.input(1)
+    if call.opset < 7 and call.type(1).rank == 1 and call.type(0).rank > 2:
+        slope = call.emit("unsqueeze", slope, axes=tuple(range(1, call.type(0).rank - 1)))
+    return call.emit("prelu", call.input(0), slope)
+
+
 def chain(name: str) -> Build:
     """Any number of inputs, combined two by two from the left."""
 
@@ -187,12 +195,29 @@ def layer_norm(call: Call) -> Sequence[Result]:
     )  # fmt: skip
 
 
-def batch_norm(call: Call) -> Result:
+def batch_norm(call: Call) -> Result | Sequence[Result]:
+    """While training the statistics are those of x, and the running ones move towards them."""
     training = not call.attribute("is_test") if call.opset < 7 else call.attribute("training_mode")
-    if training or any(call.outputs[1:]):
-        raise Unsupported("batch normalisation in training mode")
-    inputs = (call.input(position) for position in range(5))
-    return call.emit("batch_norm", *inputs, epsilon=call.attribute("epsilon"))
+    epsilon = call.attribute("epsilon")
+    if not training and not any(call.outputs[1:]):
+        return call.emit("batch_norm", *(call.input(n) for n in range(5)), epsilon=epsilon)
+    if call.opset < 14:
+        raise Unsupported("batch normalisation in training mode before opset 14")
+    axes = (0, *range(2, call.type(0).rank))
+    mean = call.emit("reduce_mean", call.input(0), axes=axes)
+    wide = call.emit("reduce_mean", call.input(0), axes=axes, keepdims=True)
+    apart = call.emit("sub", call.input(0), wide)
+    variance = call.emit("reduce_mean", call.emit("mul", apart, apart), axes=axes)
+    inputs = (call.input(0), call.input(1), call.input(2), mean, variance)
+    results = [call.emit("batch_norm", *inputs, epsilon=epsilon)]
+    for position, found in ((3, mean), (4, variance)):
+        dtype, momentum = call.type(position).dtype, call.attribute("momentum")
+        if call.emitter.types[found].dtype != dtype:
+            found = call.emit("cast", found, to=dtype)
+        kept = call.emit("mul", call.input(position), call.number(momentum, dtype))
+        moved = call.emit("mul", found, call.number(1 - momentum, dtype))
+        results.append(call.emit("add", kept, moved))
+    return results
 
 
 # ---- contractions ------------------------------------------------------------------------------
@@ -231,7 +256,7 @@ _BINARY = {
     "Add": "add", "And": "logical_and", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or",
     "BitwiseXor": "bit_xor", "Div": "div", "Equal": "equal", "Greater": "greater",
     "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
-    "MatMul": "matmul", "Mul": "mul", "Or": "logical_or", "PRelu": "prelu", "Pow": "pow",
+    "MatMul": "matmul", "Mul": "mul", "Or": "logical_or", "Pow": "pow",
     "Sub": "sub", "Xor": "logical_xor",
 }  # fmt: skip
 _REDUCTIONS = {
@@ -309,7 +334,7 @@ OPERATORS: dict[str, Build] = {
     "LpPool": windows.pool("lp_pool", p="p"),
     "MatMulInteger": quantised.matmul_integer,
     "Max": chain("maximum"),
-    "MaxPool": windows.pool("max_pool"),
+    "MaxPool": windows.max_pool,
     "Mean": mean,
     "MelWeightMatrix": signals.mel_weights,
     "Min": chain("minimum"),
@@ -321,6 +346,7 @@ OPERATORS: dict[str, Build] = {
     "Optional": sequences.optional,
     "OptionalGetElement": sequences.get_element,
     "OptionalHasElement": sequences.has_element,
+    "PRelu": prelu,
     "Pad": shapes.pad,
     "QLinearConv": quantised.qlinear_conv,
     "QLinearMatMul": quantised.qlinear_matmul,
@@ -369,6 +395,8 @@ OPERATORS: dict[str, Build] = {
     "Where": same("where", 3),
     "ai.onnx.ml.TreeEnsemble": trees.tree_ensemble,
     "ai.onnx.ml.TreeEnsembleRegressor": trees.tree_regressor,
+    "ai.onnx.ml.ArrayFeatureExtractor": along.features,
+    "ai.onnx.ml.Binarizer": along.binarizer,
     "ai.onnx.preview.training.Adagrad": training.optimiser(
         "adagrad", 3, decay="decay_factor", epsilon="epsilon", norm="norm_coefficient"),
     "ai.onnx.preview.training.Adam": training.optimiser(

@@ -83,6 +83,8 @@ def multinomial(call: Call) -> Result:
 def dropout(call: Call) -> Sequence[Result]:
     """Elements are kept with probability 1 - ratio and scaled by its inverse, while training."""
     value, dtype = call.input(0), call.type(0).dtype
+    if call.opset < 7 and not call.attribute("is_test"):
+        raise Unsupported("dropout in training mode before opset 7")
     training = call.given(2)
     if training and call.input(2) in call.emitter.known:
         training = bool(call.known(2).any())

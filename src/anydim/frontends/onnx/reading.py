@@ -14,7 +14,7 @@ import numpy
 from anydim.base.errors import InputError, ModelError
 from anydim.frontends.onnx.wire import Span, without_weights
 
-OLDEST_OPSET = 6
+OLDEST_OPSET = 1
 _READ_AT_ONCE = 1 << 30
 
 Read = Callable[[Span], numpy.ndarray]

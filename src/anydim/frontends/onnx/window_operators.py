@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from anydim.frontends.onnx.call import Call, Result
@@ -59,6 +59,16 @@ def pool(name: str, **renamed: str) -> Callable[[Call], Result]:
         )  # fmt: skip
 
     return build
+
+
+def max_pool(call: Call) -> Sequence[Result]:
+    """The largest elements and, where asked for, their row-major places in the whole of x."""
+    indices = any(call.outputs[1:])
+    return call.emit_many(
+        "max_pool", 1 + indices, call.input(0), kernel=call.attribute("kernel_shape"),
+        ceil=bool(call.attribute("ceil_mode", 0)), indices=indices,
+        columns_first=bool(call.attribute("storage_order", 0)), **window_attributes(call),
+    )  # fmt: skip
 
 
 def global_pool(name: str) -> Callable[[Call], Result]:
