@@ -388,14 +388,14 @@ FREE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { for t in 1:N { y(t) = x(t) } }",
-        """<text>:1:43: f: with n = 1, y(0) is never written
+        """<text>:1:43: f: with n = 1, y(0) is never written; 'y' has the sizes (n)
     def f(float(N) x) -> (y) { for t in 1:N { y(t) = x(t) } }
                                               ^
   define all of it first, as in y(...) = 0""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in 0:N:2 { y(t) = x(t) } }",
-        """<text>:1:45: f: with n = 2, y(1) is never written
+        """<text>:1:45: f: with n = 3, y(1) is never written; 'y' has the sizes (max(2*((n + 1)//2) - 1, 0))
     def f(float(N) x) -> (y) { for t in 0:N:2 { y(t) = x(t) } }
                                                 ^
   define all of it first, as in y(...) = 0""",
@@ -409,7 +409,7 @@ FREE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { y(i,i) = x(i) }",
-        """<text>:1:28: f: with n = 2, y(0, 1) is never written
+        """<text>:1:28: f: with n = 2, y(0, 1) is never written; 'y' has the sizes (n, n)
     def f(float(N) x) -> (y) { y(i,i) = x(i) }
                                ^
   define all of it first, as in y(...) = 0""",

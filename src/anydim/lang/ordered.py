@@ -88,7 +88,8 @@ def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
     elif step is not None and early.later:
         problem = f"the order contradicts this read: {early.text}"
     else:
-        problem = early.text
+        sizes = ", ".join(map(str, types[name].shape))
+        problem = f"{early.text}; '{shown_name}' has the sizes ({sizes})" if sizes else early.text
     hint = f"define all of it first, as in {shown_name}(...) = 0"
     in_turns = early is not None and not early.sizes.keys() <= set(binding.box.names)
     if early is not None and early.later and step is not None and in_turns:

@@ -21,6 +21,21 @@ class Turn:
     variable: str
     low: Size
     high: Size | None
+    step: int = 1
+
+    @property
+    def least(self) -> Size:
+        """The least value in any turn."""
+        if self.step >= -1 or self.high is None:
+            return self.low
+        return self.high - 1 + self.step * ((self.high - 1 - self.low) // -self.step)
+
+    @property
+    def greatest(self) -> Size | None:
+        """The greatest value in any turn; None when data decides."""
+        if self.step <= 1 or self.high is None:
+            return None if self.high is None else self.high - 1
+        return self.low + self.step * ((self.high - 1 - self.low) // self.step)
 
 
 @dataclass(frozen=True)
@@ -44,7 +59,9 @@ class Scope:
         """The same scope with a record of names of its own."""
         return replace(self, taken=set(self.taken))
 
-    def entered(self, name: str, low: Size, high: Size | None) -> tuple[Scope, str, Size]:
+    def entered(
+        self, name: str, low: Size, high: Size | None, step: int
+    ) -> tuple[Scope, str, Size]:
         """The scope of a loop's body, the loop's variable, and what it counts from.
 
         The variable starts at 0 where `low` may be below it: then `name` is variable + low.
@@ -61,7 +78,7 @@ class Scope:
         box = _extended(self.box, Dim(variable, least), facts)
         sizes = {**self.binding.sizes, name: symbol + base}
         binding = replace(self.binding, box=box, sizes=sizes)
-        turns = (*self.turns, Turn(variable, low, high))
+        turns = (*self.turns, Turn(variable, low, high, step))
         return replace(self, binding=binding, turns=turns), variable, base
 
     def within(self, condition: Expr, holds: bool) -> Scope:
@@ -171,9 +188,9 @@ def hoisted(size: Size, turns: Sequence[Turn], box: Box, greatest: bool) -> Size
             at_top = not greatest
         else:
             return None
-        if at_top and turn.high is None:
+        end = turn.greatest if at_top else turn.least
+        if end is None:
             return None
-        end = turn.low if not at_top or turn.high is None else turn.high - 1
         size = split[1] + coefficient * end
     return size
 

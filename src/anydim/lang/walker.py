@@ -11,7 +11,6 @@ from anydim.base.dtypes import boolean
 from anydim.lang.expand import Expander
 from anydim.lang.extents import Work
 from anydim.lang.inbounds import check_reads
-from anydim.lang.inside import inside
 from anydim.lang.ranges import is_known, proved
 from anydim.lang.roles import Role
 from anydim.lang.scope import Scope
@@ -29,13 +28,11 @@ from anydim.lang.syntax import (
     Term,
     walk,
 )
+from anydim.lang.tree import Apply, Expr, Literal, SizeTerm, Step, TensorType
 from anydim.lang.tree import Branch as BranchStep
-from anydim.lang.tree import Expr, Literal, SizeTerm, Step, TensorType
 from anydim.lang.tree import Loop as LoopStep
 from anydim.lang.typing import TypeProblem, as_index, converted
 from anydim.sizes import Size, as_size
-
-LATEST_START = as_size(1 << 31)  # what a loop may start from when data says so
 
 
 @dataclass
@@ -89,13 +86,10 @@ class Walker(ABC):
         low, high = ends if step > 0 else (_next(ends[1]), _next(ends[0]))
         if low is None:
             low = as_size(0)
-            if step > 0:
-                start = inside(start, LATEST_START)
-            else:
-                stop = inside(stop, LATEST_START)
+            start, stop = _not_below_zero(start, stop, step)
         if high is not None and proved(high, "<=", low, scope.box) and not self.walks_all:
             return []
-        inner, variable, base = scope.entered(loop.variable, low, high)
+        inner, variable, base = scope.entered(loop.variable, low, high, step)
         body = self.block(loop.body, inner)
         start, stop = (_less(end, base) for end in (start, stop))
         return [LoopStep(variable, start, stop, step, body)] if body else []
@@ -142,6 +136,15 @@ def by_sizes(branch: Branch, scope: Scope) -> bool:
     return bool(names - scope.binding.attributes.keys()) or any(
         isinstance(part, (Dimension, Count, Call)) for part in inner
     )
+
+
+def _not_below_zero(start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr]:
+    """The ends of a loop that data decides, without the turns below 0."""
+    zero = SizeTerm(as_size(0))
+    if step < 0:
+        return start, Apply("max", (stop, SizeTerm(as_size(-1))))
+    first = Apply("mod", (start, SizeTerm(as_size(step))))
+    return Apply("select", (Apply("less", (start, zero)), first, start)), stop
 
 
 def _next(size: Size | None) -> Size | None:

@@ -128,6 +128,59 @@ def test_a_ragged_loop_that_leaves_its_tensor_is_an_error_of_the_call():
         run(text, random(2, 4), np.array([1, 5]))
 
 
+@pytest.mark.parametrize("n", [-5, -2, 0, 2, 9])
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_loop_that_data_starts_has_no_turns_below_0(n, step):
+    text = f"""{head("int64(N) x", "int64 n")} {{
+      y(i) = x(i)
+      for t in n:N:{step} {{ y(t) = -1 }}
+    }}"""
+    expected = np.arange(7)
+    expected[[t for t in range(n, 7, step) if t >= 0]] = -1
+    check(text, expected, np.arange(7), np.int64(n))
+
+
+@pytest.mark.parametrize("n", [-5, -1, 0, 3, 9])
+def test_a_loop_that_data_ends_downwards(n):
+    text = f"""{head("int64(N) x", "int64 n")} {{
+      y(i) = x(i)
+      for t in N - 1:n:-1 {{ y(t) = -1 }}
+    }}"""
+    expected = np.arange(7)
+    expected[[t for t in range(6, n, -1) if t >= 0]] = -1
+    check(text, expected, np.arange(7), np.int64(n))
+
+
+@pytest.mark.parametrize("n", [0, 1, 6, 7])
+def test_a_loop_with_a_step_reaches_its_last_turn_only(n):
+    text = f"""{head("float(N) x")} {{
+      y(i) = x(i)
+      for t in 0:N - 1:2 {{ y(t) = x(t + 1) y(t + 1) = x(t) }}
+    }}"""
+    expected = random(n).copy()
+    for t in range(0, n - 1, 2):
+        expected[[t, t + 1]] = expected[[t + 1, t]]
+    check(text, expected, random(n))
+
+
+def test_an_ellipsis_in_a_loop():
+    text = """def f(T(N,...s) x) -> (y) {
+      for t in N { y(t,...s) = x(t,...s) + (y(t-1,...s) else 0) }
+    }"""
+    check(text, random(4, 3).cumsum(0), random(4, 3))
+    text = "def f(T(...s) a, T(...s) b) -> (y) { y(...s) = a(...s) y(...s) += 2 * b(...s) }"
+    check(text, random(4, 3) + 2 * random(3), random(4, 3), random(3))
+
+
+def test_the_place_of_the_greatest():
+    text = f"""{head("float(N) x", results="at")} {{
+      best = -inf
+      at = 0
+      for t in N {{ if x(t) > best {{ best = x(t) at = t }} }}
+    }}"""
+    check(text, random(9).argmax(), random(9))
+
+
 def test_sizes_that_a_loop_needs_are_guarded():
     text = f"{head('float(N) x', 'float(M) z')} {{ for t in N {{ y(t) = x(t) + z(t) }} }}"
     check(text, 2 * random(3), random(3), random(3))

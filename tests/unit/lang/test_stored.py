@@ -25,12 +25,22 @@ def f(T(...b,M) x, float(N) y; float scale = -0.5, bool flag = true, size S, typ
 """
 
 
+ORDERED = """
+def f(float(N) x, int64(N) at; int k = 2) -> (y) {
+  y(i) = x(i)
+  for t in N-1:-1:-k {
+    if t == 0 || x(t) > 0 { y(at(t)) += 1 } else if t > 3 { y(t) *= 2 } else { y(0) max= x(t) }
+  }
+}
+"""
+
+
 def wholly(definition: object) -> str:
     """Everything in a definition, positions included, as text (nan equals nan there)."""
     return repr(astuple(definition))  # type: ignore[call-overload]
 
 
-@pytest.mark.parametrize("text", [*TEXTS, EVERY_KIND])
+@pytest.mark.parametrize("text", [*TEXTS, EVERY_KIND, ORDERED])
 def test_json_gives_back_the_definition(text: str) -> None:
     definition = parse_definition(text, "here.tc")
     again = from_json(to_json(definition))
