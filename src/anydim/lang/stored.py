@@ -11,6 +11,7 @@ from typing import Any
 
 from anydim.base.cache import code_version, key_of, user_cache
 from anydim.lang import syntax
+from anydim.lang.linking import link
 from anydim.lang.parser import parse, parse_definition
 from anydim.lang.syntax import Definition
 
@@ -54,17 +55,11 @@ def stored_definitions(text: str, file: str) -> dict[str, Definition]:
     data = cache.get(key)
     if data is None:
         found = parse(text, file)
-        bare = [_listed(_from(definition, "", "")) for definition in found.values()]
-        cache.put(key, json.dumps(bare).encode())
+        alone = (replace(d, text="", file="", callees=()) for d in found.values())
+        cache.put(key, json.dumps([_listed(definition) for definition in alone]).encode())
         return found
-    made = [_from(_made(part), text, file) for part in json.loads(data)]
-    return {definition.name: definition for definition in made}
-
-
-def _from(definition: Definition, text: str, file: str) -> Definition:
-    """A definition, and those that it calls, from another text."""
-    callees = tuple(_from(callee, text, file) for callee in definition.callees)
-    return replace(definition, text=text, file=file, callees=callees)
+    made = [replace(_made(part), text=text, file=file) for part in json.loads(data)]
+    return {definition.name: definition for definition in link(made)}
 
 
 def to_json(definition: Definition) -> bytes:

@@ -75,3 +75,22 @@ def test_bad_texts_are_not_kept(tmp_path: Path) -> None:
             with pytest.raises(LanguageError, match="bad"):
                 stored_definition("def f(", "bad.tc")
     assert not any(tmp_path.rglob("*"))
+
+
+def test_a_text_of_many_definitions_comes_back_linked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "def f0(float(N) x) -> (y) { y(i) = 2 * x(i) }\n"
+    text += "def g0(float(N) x) -> (y) { y = f0(x) }\n"
+    for n in range(1, 15):  # twice as many ways down with every level
+        for name in "fg":
+            head = f"def {name}{n}(float(N) x) -> (y)"
+            text += f"{head} {{ a = f{n - 1}(x) b = g{n - 1}(x) y(i) = a(i) + b(i) }}\n"
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        first = stored.stored_definitions(text, "first.tc")
+        monkeypatch.setattr(stored, "parse", lambda *_: pytest.fail("parsed again"))
+        again = stored.stored_definitions(text, "again.tc")
+    assert list(again) == list(first)
+    assert again["f1"] == first["f1"]
+    assert [callee.file for callee in again["g9"].callees] == ["again.tc", "again.tc"]
+    assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) < 50_000
