@@ -1,0 +1,95 @@
+"""The tests that come with onnx pass with every size free, and with the sizes they declare.
+
+What is known to fail stands in backend_failures.txt; anything else that fails is news.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from anydim.backend import Backend, freed
+from anydim.base.errors import ModelError, OptionError
+from tests.conformance import onnx_backend
+from tests.unit.frontends.models import model, node
+
+SHARDS = 8
+
+
+def check(chosen, dims):
+    """What is known to fail is not run: `python -m tests.conformance.onnx_backend` does that."""
+    known = onnx_backend.known_failures()
+    run = [case for case in chosen if (dims, case.name) not in known]
+    outcomes = [onnx_backend.run(case, dims) for case in run]
+    failed = [f"{o.case}: {o.reason}" for o in outcomes if o.state == "failed"]
+    assert not failed, "\n".join([onnx_backend.summary(outcomes), *failed])
+    assert any(outcome.state == "passed" for outcome in outcomes)
+
+
+@pytest.mark.parametrize("dims", onnx_backend.PASSES)
+def test_a_part_of_the_tests(dims):
+    check(onnx_backend.quick(), dims)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shard", range(SHARDS))
+@pytest.mark.parametrize("dims", onnx_backend.PASSES)
+def test_all_of_the_tests(dims, shard):
+    check(onnx_backend.cases()[shard::SHARDS], dims)
+
+
+def test_known_failures_are_tests():
+    names = {case.name for case in onnx_backend.cases()}
+    strange = {name for _, name in onnx_backend.known_failures()} - names
+    assert not strange
+
+
+# ---- the interface -----------------------------------------------------------------------------
+
+
+def test_run_model_and_run_node():
+    x = np.float32([[1, -2], [3, -4]])
+    made = model([node("y = Relu(x)")], ["x f[2, 2]"], ["y"])
+    for inputs in (x, [x], {"x": x}):
+        np.testing.assert_array_equal(Backend.run_model(made, inputs)[0], np.maximum(x, 0))
+    np.testing.assert_array_equal(
+        Backend.run_node(node("y = Add(a, b)"), [x, x])[0], x + x
+    )
+    assert Backend.supports_device("CPU") and not Backend.supports_device("CUDA")
+    assert Backend.is_compatible(made)
+
+
+def test_one_prepared_model_runs_at_every_size():
+    made = model([node("y = MatMul(x, w)")], ["x f[2, 3]", "w f[3, 4]"], ["y"])
+    prepared = Backend.prepare(made, dims="free")
+    assert not prepared.fixed
+    for rows, inner, columns in ((0, 1, 1), (1, 0, 3), (5, 7, 2)):
+        x = np.ones((rows, inner), np.float32)
+        w = np.ones((inner, columns), np.float32)
+        np.testing.assert_array_equal(prepared.run([x, w])[0], x @ w)
+
+
+def test_axes_that_keep_their_size_are_named_with_the_reason():
+    made = model([node("y = GatherND(x, i)")], ["x f[4, 5]", "i l[3, 1]"], ["y"])
+    copy, fixed = freed(made)
+    assert set(fixed) == {("i", 1)}
+    assert "constant size" in fixed["i", 1] or "does not index" in fixed["i", 1]
+    kept = copy.graph.input[1].type.tensor_type.shape.dim[1]
+    assert kept.dim_value == 1
+
+
+def test_what_cannot_be_prepared_says_why():
+    made = model([node("y = Relu(x)")], ["x f[2]"], ["y"])
+    with pytest.raises(OptionError, match="device"):
+        Backend.prepare(made, device="CUDA")
+    with pytest.raises(OptionError, match="dims"):
+        Backend.prepare(made, dims="some")
+    value = helper.make_tensor_value_info("x", TensorProto.STRING, [2])
+    result = onnx.ValueInfoProto(name="y")
+    graph = helper.make_graph([node("y = Identity(x)")], "g", [value], [result])
+    strings = helper.make_model(graph)
+    assert not Backend.is_compatible(strings)
+    with pytest.raises(ModelError, match="string"):
+        Backend.prepare(strings, dims="free")
