@@ -18,6 +18,9 @@ from anydim.passes.spaces import loop_names, rename_axes
 from anydim.passes.views import is_view
 
 
+MOST_STATEMENTS = 48  # of one kernel: longer ones gain nothing, and take long to judge
+
+
 @dataclass
 class Clusters:
     """The grouping under construction. Clusters are numbered by their first statement."""
@@ -95,6 +98,8 @@ class Clusters:
         made = [self.writer[name] for name in inputs_of(statement) if name in self.writer]
         for cluster in sorted({self.owner[writer] for writer in made}, reverse=True):
             joined = [*self.members[cluster], number]
+            if len(joined) > MOST_STATEMENTS:
+                continue
             if self._is_copy(cluster) or self._cyclic(joined):
                 continue
             if self.template(joined) is not None:
@@ -108,6 +113,8 @@ class Clusters:
             own, members = self.members[self.owner[number]], self.members[cluster]
             joined = sorted({*own, *members})
             if cluster == self.owner[number] or self._is_copy(cluster):
+                continue
+            if len(joined) > MOST_STATEMENTS:
                 continue
             if any(self.lines[n].statement.reduced for n in joined):
                 continue

@@ -99,9 +99,20 @@ def result_twice() -> Graph:
     return g.graph()
 
 
+def long_chain() -> Graph:
+    """More element work in a row than one kernel should take."""
+    g = ad.Builder("long_chain")
+    y = g.input("x", ad.float32, (g.dim("n"), 4))
+    for number in range(250):
+        y = g.tanh(y) * 0.9 + number / 250
+    g.output("y", y)
+    return g.graph()
+
+
 GRAPHS: tuple[Callable[[], Graph], ...] = (
     start_of_a_fresh_value, nothing_left, size_that_no_proof_reaches,
     names_of_other_values, border_of_a_number, number_that_is_a_size, result_twice,
+    long_chain,
 )  # fmt: skip
 
 
