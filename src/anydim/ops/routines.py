@@ -76,6 +76,6 @@ ROUTINES = (
         "tree_ensemble", TREE_ENSEMBLE,
         "`count` results of each row: what the leaves hold that it comes to in decision trees, "
         "which are tables; the weights of a result are joined by sum, min or max.",
-        count=REQUIRED, join="sum",
+        count=REQUIRED, join="sum", mode=None,
     ),
 )  # fmt: skip

@@ -9,6 +9,9 @@ import numpy as np
 from anydim.base.dtypes import DTYPES
 
 ORDERED = [dtype for dtype in DTYPES.values() if not dtype.stored]
+# every type, and both directions of some whose keys are made in different ways
+DIRECTIONS = [(dtype, number % 2 == 0) for number, dtype in enumerate(ORDERED)]
+DIRECTIONS += [(dtype, not up) for dtype, up in DIRECTIONS if dtype.bits in (1, 16)]
 
 
 def data(random: np.random.Generator, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:

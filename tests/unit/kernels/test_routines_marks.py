@@ -91,7 +91,7 @@ def test_compress(shape, axis, cut):
 
 
 def test_compress_of_every_type():
-    for dtype in DTYPES.values():
+    for dtype in (DTYPES[name] for name in ("float64", "int16", "bool", "bfloat16", "float8_e5m2")):
         types = [kind(dtype, "n"), kind(boolean, "c")]
         running = Running(COMPRESS_FILL, types, BOX, MACHINE, count=as_size("k"), axis=0)
         x = np.arange(7).astype(dtype.numpy)

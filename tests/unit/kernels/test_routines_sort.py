@@ -11,7 +11,7 @@ from anydim.kernels.routines import parallel_sort
 from anydim.kernels.routines.sort import SORT
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from tests.unit.kernels.routine_data import ORDERED, data
+from tests.unit.kernels.routine_data import DIRECTIONS, data
 from tests.unit.kernels.routine_running import Running, same
 
 BOX = Box.of(Dim("r", 0, 64), Dim("n", 0, 4096))
@@ -23,8 +23,7 @@ def sorting(dtype, shape: str, box: Box = BOX, **attributes) -> Running:
     return Running(SORT, [TensorType(dtype, sizes)], box, MACHINE, **attributes)
 
 
-@pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("dtype", ORDERED, ids=str)
+@pytest.mark.parametrize(("dtype", "descending"), DIRECTIONS, ids=str)
 def test_every_type(dtype, descending):
     running = sorting(dtype, "r n", axis=1, descending=descending)
     for seed, (r, n) in enumerate([(3, 0), (0, 3), (2, 1), (2, 33), (3, 70), (1, 300)]):
@@ -48,8 +47,9 @@ def test_every_axis(shape, axis):
         same(running([x], sizes, parts=3, compiled=True), expected)
 
 
-@pytest.mark.parametrize("descending", [False, True])
-@pytest.mark.parametrize("dtype", [float32, int64, DTYPES["uint8"]], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "descending"), [(float32, True), (int64, False), (DTYPES["uint8"], True)], ids=str
+)
 def test_long_rows_are_cut(dtype, descending, monkeypatch):
     monkeypatch.setattr(parallel_sort, "LONG", 40)
     monkeypatch.setattr(parallel_sort, "PART", 16)
@@ -58,7 +58,7 @@ def test_long_rows_are_cut(dtype, descending, monkeypatch):
         x = data(np.random.default_rng(seed), (r, n), dtype.numpy)
         expected = running.expected([x], {"r": r, "n": n})
         same(running([x], {"r": r, "n": n}, parts=3, compiled=True), expected)
-        if r * n < 150:
+        if r * n < 150 and dtype != int64:  # eight passes take long in the evaluator
             same(running([x], {"r": r, "n": n}), expected)
 
 

@@ -13,7 +13,7 @@ from anydim.kernels.routines import top_k
 from anydim.kernels.routines.top_k import TOP_K
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from tests.unit.kernels.routine_data import ORDERED, data
+from tests.unit.kernels.routine_data import DIRECTIONS, data
 from tests.unit.kernels.routine_running import Running, same
 
 BOX = Box.of(Dim("r", 0, 64), Dim("n", 0, 4096), Dim("k", 0, 4096))
@@ -26,8 +26,7 @@ def best(dtype, shape: str, k="k", **attributes) -> Running:
     return Running(TOP_K, [TensorType(dtype, sizes)], BOX, MACHINE, k=as_size(k), **attributes)
 
 
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize("dtype", ORDERED, ids=str)
+@pytest.mark.parametrize(("dtype", "largest"), DIRECTIONS, ids=str)
 def test_every_type(dtype, largest):
     running = best(dtype, "r n", largest=largest)
     for seed, (r, n, k) in enumerate(
@@ -79,8 +78,9 @@ def test_every_axis(shape, axis):
         same(running([x], env, parts=3, compiled=True), expected)
 
 
-@pytest.mark.parametrize("largest", [False, True])
-@pytest.mark.parametrize("dtype", [float32, int64, DTYPES["uint8"]], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "largest"), [(float32, True), (int64, False), (DTYPES["uint8"], True)], ids=str
+)
 def test_long_rows_are_cut(dtype, largest, monkeypatch):
     monkeypatch.setattr(top_k, "PART", 40)
     running = best(dtype, "r n", largest=largest)

@@ -17,10 +17,11 @@ MACHINE = Machine(vector_bytes=64, registers=32)
 BOX = Box.of(*(Dim(name, 0, 4096) for name in ("n", "f", *TABLES)))
 
 
-def ensemble(dtype=float32, join="sum", count=3) -> Running:
+def ensemble(dtype=float32, join="sum", count=3, mode=None) -> Running:
     types = [TensorType(dtype, (as_size("n"), as_size("f")))]
     types += [TensorType(kind or dtype, (as_size(name),)) for name, kind in TABLES.items()]
-    return Running(TREE_ENSEMBLE, types, BOX, MACHINE, join=join, count=as_size(count))
+    return Running(TREE_ENSEMBLE, types, BOX, MACHINE, join=join, count=as_size(count),
+                   mode=mode)  # fmt: skip
 
 
 def forest(random, dtype, trees: int, features: int, depth: int = 3) -> list[np.ndarray]:
@@ -72,6 +73,17 @@ def test_a_tree_by_hand():
     x = np.array([[1.5, 1], [2, 1], [2, 0], [np.nan, 5]], np.float32)
     (found,) = ensemble()([x, *tables], environment(x, tables), compiled=True)
     assert found.tolist() == [[10, 0, 0], [0, 20, 0], [0, 0, 30], [0, 20, 0]]
+
+
+@pytest.mark.parametrize("mode", range(MEMBER + 1))
+def test_one_mode_for_all(mode):
+    random = np.random.default_rng(mode)
+    tables = forest(random, float32, 3, 4)
+    x = random.integers(-3, 4, (6, 4)).astype(np.float32)
+    (found,) = ensemble(mode=mode)([x, *tables], environment(x, tables), compiled=True)
+    tables[2][:] = mode
+    (right,) = ensemble()([x, *tables], environment(x, tables), compiled=True)
+    np.testing.assert_array_equal(found, right)
 
 
 def test_wrong_tables_stay_inside():

@@ -142,7 +142,7 @@ def _by_tree(call: Call, splits: Sequence[float], weights: Sequence[float]) -> T
     return {
         "roots": [-1 - order[root] if root in order else root for root in roots],
         "features": call.attribute("nodes_featureids"),
-        "modes": [_MODES.get(mode, 0) for mode in modes],
+        "modes": _numbers(modes),
         "splits": splits,
         "yes": sides[0],
         "no": sides[1],
@@ -153,6 +153,12 @@ def _by_tree(call: Call, splits: Sequence[float], weights: Sequence[float]) -> T
         "targets": [target for target, _ in held],
         "weights": [weight for _, weight in held],
     }
+
+
+def _numbers(modes: Sequence[str]) -> list[int]:
+    """Modes of nodes by number; a leaf has that of some other node."""
+    known = [_MODES[mode] for mode in modes if mode != "LEAF"]
+    return [_MODES.get(mode, known[0] if known else 0) for mode in modes]
 
 
 _TYPES: dict[str, DType] = {"splits": float32, "members": float32, "weights": float32,
@@ -176,7 +182,9 @@ def _summed(call: Call, tables: Tables, join: str, count: int, dtype: DType) -> 
         for name, column in tables.items()
         for wanted in [_TYPES.get(name, int64)]
     ]
-    result = call.emit("tree_ensemble", x, *values, count=count, join=_JOINS[join])
+    modes = set(tables["modes"])
+    mode = modes.pop() if len(modes) == 1 else None
+    result = call.emit("tree_ensemble", x, *values, count=count, join=_JOINS[join], mode=mode)
     if join == "AVERAGE":
         trees = call.number(max(1, len(tables["roots"])), dtype)
         result = call.emit("div", result, trees)

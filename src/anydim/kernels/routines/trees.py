@@ -3,7 +3,8 @@
 Nodes are tables. Node k compares element `features[k]` of the row with `splits[k]` as `modes[k]`
 says and goes on to `yes[k]` or `no[k]`; a number below 0 is a leaf, -1 the first. NaN goes to `yes`
 where `missing[k]`. Mode MEMBER asks for one of `members[member_first[k]:member_first[k + 1]]`.
-A leaf holds weights `leaf_first[l]:leaf_first[l + 1]`, each for the result in `targets`.
+With the attribute `mode` all nodes have that one. A leaf holds the weights
+`leaf_first[l]:leaf_first[l + 1]`, each for the result in `targets`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, float32, float64, int64
+from anydim.base.dtypes import DType, boolean, float32, float64, int64, uint64
 from anydim.base.errors import GraphError
 from anydim.kernels.launch import Machine
 from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
@@ -66,6 +67,8 @@ def evaluate(
     join = JOINS[attributes["join"]][1]
     first = _first(attributes["join"], float64 if x.dtype == numpy.float64 else float32)
     result = numpy.full((len(x), count), first, x.dtype)
+    if attributes["mode"] is not None:
+        tables["modes"] = numpy.full_like(tables["modes"], attributes["mode"])
     for row, own in zip(x, result):
         for root in tables["roots"].tolist():
             leaf = -1 - _leaf(row, root, tables)
@@ -109,7 +112,7 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     x, y = code.input("x0", dtype), code.output("y0", dtype)
     rows, features = types[0].shape
     count, join = as_size(attributes["count"]), attributes["join"]
-    trees = _Trees(code, types, features)
+    trees = _Trees(code, types, features, attributes["mode"])
     with code.range(code.start, code.stop) as row:
         own = x.part(code.let(row * code.size(features)))
         result = y.part(code.let(row * code.size(count)))
@@ -125,8 +128,9 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
 class _Trees:
     """The tables, whatever they hold: no index leaves them, no walk is endless."""
 
-    def __init__(self, code: Code, types: Types, features: Size) -> None:
+    def __init__(self, code: Code, types: Types, features: Size, mode: int | None) -> None:
         self.code = code
+        self.mode = mode
         self.features = code.size(features)
         self.tables = {
             name: code.input(f"x{number}", kind.dtype)
@@ -136,34 +140,36 @@ class _Trees:
         nodes = self.length["features"]
         for name in ("modes", "splits", "yes", "no", "missing"):
             nodes = smaller(nodes, self.length[name])
-        self.nodes = code.let(smaller(nodes, self.length["member_first"] - 1))
+        nodes = smaller(nodes, self.length["member_first"] - 1)
+        self.nodes = code.let(larger(nodes, constant(0)))
 
     def walk(self, row: Buffer, root: Term) -> Term:
         """The leaf that a row comes to, as a node below 0."""
         code = self.code
-        node, steps = code.variable(root), code.variable(0)
-
-        def inside() -> Term:
-            return (node() >= 0) & (node() < self.nodes) & (steps() < self.nodes)
-
-        with code.loop(inside):
+        node, steps = code.variable(root), code.variable(self.nodes)
+        with code.loop(lambda: _inside(node(), self.nodes) & (steps() > 0)):
             k = node()
             feature = self.tables["features"][k]
-            there = (feature >= 0) & (feature < self.features)
-            value = row.load(feature, where=there)
+            value = row.load(feature, where=_inside(feature, self.features))
             missing = self.tables["missing"][k] & apply("isnan", value)
             holds = self._holds(k, value) | missing
-            node.set(select(holds, self.tables["yes"][k], self.tables["no"][k]))
-            steps += 1
+            with code.when(holds):  # a branch: the processor goes on before it knows
+                node.set(self.tables["yes"][k])
+            with code.otherwise():
+                node.set(self.tables["no"][k])
+            steps.set(steps() - 1)
         return node()
 
     def _holds(self, k: Term, value: Term) -> Term:
-        code, split, mode = self.code, self.tables["splits"][k], self.tables["modes"][k]
-        found = code.variable(False)
+        code, split = self.code, self.tables["splits"][k]
         relations = {
             LE: value <= split, LT: value < split, GE: value >= split, GT: value > split,
             EQ: value.equals(split), NE: value.differs(split),
         }  # fmt: skip
+        if self.mode in relations:
+            return relations[self.mode]
+        mode = self.tables["modes"][k] if self.mode is None else constant(self.mode)
+        found = code.variable(False)
         for number, holds in relations.items():
             with code.when(mode.equals(number)):
                 found.set(holds)
@@ -189,6 +195,11 @@ class _Trees:
                 target = self.tables["targets"][i]
                 with code.when((target >= 0) & (target < count)):
                     result[target] = apply(join, result[target], self.tables["weights"][i])
+
+
+def _inside(index: Term, length: Term) -> Term:
+    """Whether 0 <= index < length, by one comparison: below 0 is far above as unsigned."""
+    return index.bits(uint64) < length.bits(uint64)
 
 
 TREE_ENSEMBLE = Routine(infer, evaluate, lower)
