@@ -3,30 +3,46 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from anydim.graph.evaluate import group_of
-from anydim.graph.nodes import Graph
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.operator import operator
 from anydim.sizes import Dim, product
 
 INTERESTING = (
     0, 1, 2, 3, 4, 5, 7, 8, 13, 15, 16, 17, 23, 31, 32, 33, 47, 64, 65, 97, 130, 257, 400, 513,
 )  # fmt: skip
+TURNS = 4  # how often a routine or a loop touches an element, for estimates
+FOUND = 40  # elements along an axis of which only data says how long it is, for estimates
 MOST_WORK = (300_000, 600_000, 600_000, 600_000, 4_000_000)  # elements of all statements
 Sizes = dict[str, int]
 
 
+def shown(graph: Graph) -> list[Dim]:
+    """The dims that inputs have; only data says what the others are."""
+    names = {n for i in graph.inputs for size in graph.types[i].shape for n in size.symbols}
+    return [dim for dim in graph.box.dims if dim.name in names]
+
+
+def whole(node: Node) -> bool:
+    """Whether a node is no comprehension: a routine, or one that holds graphs."""
+    return node.region is not None or (
+        node.operator != FUSED and operator(node.operator).routine is not None
+    )
+
+
 def random_points(chance: random.Random, graph: Graph) -> tuple[Sizes, ...]:
     """A sequence of size assignments, some more than once."""
-    most = chance.choice(MOST_WORK)
+    most, dims = chance.choice(MOST_WORK), shown(graph)
     points = [
-        affordable(graph, most, {dim.name: random_size(chance, dim) for dim in graph.box.dims})
+        affordable(graph, most, {dim.name: random_size(chance, dim) for dim in dims})
         for _ in range(chance.randint(4, 7))
     ]
-    points.append({dim.name: max(dim.lo, 1) for dim in graph.box.dims})
-    points.append({**chance.choice(points), **least(chance, graph)})
+    points.append({dim.name: max(dim.lo, 1) for dim in dims})
+    points.append({**chance.choice(points), **least(chance, dims)})
     alike = chance.choice(INTERESTING[:12])
-    points.append({dim.name: alike if alike in dim else dim.lo for dim in graph.box.dims})
+    points.append({dim.name: alike if alike in dim else dim.lo for dim in dims})
     points.append(chance.choice(points))
     chance.shuffle(points)
     return tuple(points)
@@ -39,15 +55,15 @@ def random_size(chance: random.Random, dim: Dim) -> int:
     return chance.choice(fitting) if fitting else dim.lo
 
 
-def least(chance: random.Random, graph: Graph) -> Sizes:
-    dim = chance.choice(graph.box.dims)
+def least(chance: random.Random, dims: Sequence[Dim]) -> Sizes:
+    dim = chance.choice(dims)
     return {dim.name: dim.lo}
 
 
 def affordable(graph: Graph, most: int, sizes: Sizes) -> Sizes:
     """The sizes, or smaller ones at which the graph is not much work."""
     while work(graph, sizes) > most:
-        largest = max(graph.box.dims, key=lambda dim: sizes[dim.name] - dim.lo)
+        largest = max(shown(graph), key=lambda dim: sizes[dim.name] - dim.lo)
         if sizes[largest.name] == largest.lo:
             break
         half = largest.lo + (sizes[largest.name] - largest.lo) // 2
@@ -57,9 +73,16 @@ def affordable(graph: Graph, most: int, sizes: Sizes) -> Sizes:
 
 def work(graph: Graph, sizes: Mapping[str, int]) -> int:
     """Elements of the inputs and those that the statements of a graph run over."""
+    known = {**{dim.name: FOUND for dim in graph.box.dims}, **sizes}
     inputs = sum(product(graph.types[name].shape).evaluate(sizes) for name in graph.inputs)
-    return inputs + sum(
+    return inputs + sum(_work(graph, node, known) for node in graph.nodes)
+
+
+def _work(graph: Graph, node: Node, sizes: Mapping[str, int]) -> int:
+    if whole(node):
+        names = (*node.given, *node.outputs)
+        return sum(TURNS * product(graph.types[n].shape).evaluate(sizes) for n in names)
+    return sum(
         product(axis.extent for axis in (*s.axes, *s.reduced)).evaluate(sizes)
-        for node in graph.nodes
         for s in group_of(graph, node).statements
     )

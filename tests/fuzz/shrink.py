@@ -11,6 +11,7 @@ from anydim.graph.verify import verify
 from tests.fuzz.case import Case
 from tests.fuzz.judge import Failure
 from tests.fuzz.maker import Domain
+from tests.fuzz.points import shown
 
 Judge = Callable[[Case], Failure | None]
 
@@ -56,7 +57,7 @@ def candidates(case: Case) -> Iterator[Case]:
 
 def lower(case: Case) -> Iterator[dict[str, int]]:
     point = case.points[0]
-    for dim in case.graph.box.dims:
+    for dim in shown(case.graph):
         value = point[dim.name]
         for less in (dim.lo, 1, 2, value // 2, value - 1):
             if dim.lo <= less < value:
@@ -90,8 +91,7 @@ def graphs(graph: Graph) -> Iterator[Graph]:
     for name in graph.inputs:
         if name not in graph.consumers and name not in graph.outputs and len(graph.inputs) > 1:
             yield graph.replace(inputs=tuple(n for n in graph.inputs if n != name)).pruned()
-    shown = {s for name in graph.inputs for size in graph.types[name].shape for s in size.symbols}
-    unused = [dim for dim in graph.box.dims if dim.name not in shown]
+    unused = [dim for dim in graph.box.dims if dim not in shown(graph)]
     if unused and not graph.box.constraints:
         dims = tuple(dim for dim in graph.box.dims if dim not in unused)
         yield graph.replace(box=replace(graph.box, dims=dims))
