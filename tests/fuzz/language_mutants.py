@@ -9,10 +9,10 @@ from tests.unit.lang.catalogue import PROGRAMS, Program
 
 _WORD = re.compile(r"[A-Za-z_]\w*|[0-9.]+|\s+|=!|[-+*/<>=!&|:]+|.", re.S)
 _JUNK = (
-    "{", "}", "(", ")", ",", ";", ":", "=", "+=", "+=!", "max=!", "for", "if", "else", "where", "in",
-    "exists", "-1", "0", "1", "2", "0.5", "t", "i", "N", "...s", "?", "%", "//", "-", "\x00", "é",
-    '"', "x.0", "size(", "cast<", "def", "99999999999999999999", "\n", "#", "==", "inf", "true",
-    "int32", "bool", "1e400",
+    "{", "}", "(", ")", ",", ";", ":", "=", "+=", "+=!", "max=!", "for", "if", "else", "where",
+    "in", "exists", "-1", "0", "1", "2", "0.5", "t", "i", "N", "...s", "?", "%", "//", "-",
+    "\x00", "é", '"', "x.0", "size(", "cast<", "def", "99999999999999999999", "\n", "#", "==",
+    "inf", "true", "int32", "bool", "1e400",
 )  # fmt: skip
 _CLASSES = (
     re.compile(r"[A-Za-z_]\w*"), re.compile(r"[0-9]+"), re.compile(r"[-+*/%<>]|==|<=|>="),

@@ -200,3 +200,18 @@ def test_a_tower_of_calls_is_an_error():
     with no_hang(), pytest.raises(LanguageError, match="more than 2000 statements"):
         top = list(parse(lower).values())[-1]
         instantiate(top, [TensorType(float32, (as_size("n"),))], {}, Box.of(Dim("n")))
+
+
+def test_many_ways_down_to_one_definition():
+    text = "def f0(float(N) x) -> (y) { y(i) = 2 * x(i) }\n"
+    text += "def g0(float(N) x) -> (y) { y = f0(x) }\n"
+    for n in range(1, 30):
+        for name in "fg":
+            head = f"def {name}{n}(float(N) x) -> (y)"
+            text += f"{head} {{ a = f{n - 1}(x) b = g{n - 1}(x) y(i) = a(i) + b(i) }}\n"
+    with no_hang():
+        definitions = parse(text)
+        assert len({*definitions.values()}) == 60
+        with pytest.raises(LanguageError, match="more than 2000 statements"):
+            types = [TensorType(float32, (as_size("n"),))]
+            instantiate(definitions["g29"], types, {}, Box.of(Dim("n")))

@@ -33,14 +33,14 @@ Instantiate = Callable[["Definition", tuple[TensorType, ...], Mapping[str, Any],
 
 @dataclass
 class Calls:
-    """Groups of callees, each made once for arguments of the same types.
+    """Groups of callees, each made once for arguments of the same types and kept in `made`.
 
     `names` are those of the caller's tensors.
     """
 
     instantiate: Instantiate
     names: set[str]
-    made: dict[Any, Group] = field(default_factory=dict)
+    made: dict[Any, Group]
     numbers: dict[str, int] = field(default_factory=dict)  # given last to each stem
     count: int = 0  # steps of all calls so far
 

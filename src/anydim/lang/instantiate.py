@@ -9,6 +9,7 @@ that no proof reaches, is checked (`inside.py`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from anydim.lang.binding import Binding, bind
@@ -32,10 +33,21 @@ def instantiate(
     `attributes` gives values to declared attributes, and to "...p" the rank of an ellipsis.
     Raises LanguageError where arguments do not fit or a read is out of bounds.
     """
-    binding = bind(definition, types, attributes or {}, box or Box.of())
+    return _instantiate({}, definition, types, attributes or {}, box or Box.of())
+
+
+def _instantiate(
+    made: dict[Any, Group],
+    definition: Definition,
+    types: Sequence[TensorType],
+    attributes: Mapping[str, Any],
+    box: Box,
+) -> Group:
+    """As `instantiate`; `made` keeps the groups of callees, however often they are called."""
+    binding = bind(definition, types, attributes, box)
     broadcast(binding)
     if needs_order(definition, binding):
-        return ordered(binding, tuple(types), instantiate)
+        return ordered(binding, tuple(types), partial(_instantiate, made), made)
     return _unordered(binding, types)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from anydim.lang import placing
 from anydim.lang.binding import Binding
@@ -28,13 +29,19 @@ from anydim.lang.witness import early_read
 from anydim.lang.written import assumed, first_unwritten
 
 
-def ordered(binding: Binding, types: tuple[TensorType, ...], instantiate: Instantiate) -> Group:
-    """The group of a bound definition that needs order; LanguageError where it makes no sense."""
+def ordered(
+    binding: Binding, types: tuple[TensorType, ...], instantiate: Instantiate,
+    made: dict[Any, Group],
+) -> Group:  # fmt: skip
+    """The group of a bound definition that needs order; LanguageError where it makes no sense.
+
+    `instantiate` makes the groups of callees, which `made` keeps.
+    """
     definition = binding.definition
     roles = roles_of(definition, binding)
     _check_definers(binding, roles)
     scope = Scope(binding, binding.box, taken=set(binding.box.names))
-    calls = Calls(instantiate, {*binding.tensors, *roles})
+    calls = Calls(instantiate, {*binding.tensors, *roles}, made)
     tensors = shapes_of(definition.statements, scope, roles, calls)
     maker = Maker(roles, tensors, calls)
     steps = maker.block(definition.statements, scope)

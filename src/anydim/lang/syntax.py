@@ -252,6 +252,14 @@ class Definition:
     text: str = field(default="", compare=False, repr=False)
     file: str = field(default="<text>", compare=False, repr=False)
 
+    def __hash__(self) -> int:
+        """Computed once: a callee may be reached on very many ways."""
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            parts = (self.name, self.parameters, self.attributes, self.statements, self.callees)
+            known = self.__dict__["_hash"] = hash(parts)
+        return known
+
     @property
     def line(self) -> int:
         """The 1-based line it starts on."""
