@@ -20,6 +20,7 @@ from onnx.backend import base
 
 from anydim.base.errors import OptionError, UserError
 from anydim.frontends.onnx import import_model
+from anydim.frontends.onnx.strings import StringsInside
 from anydim.model import Model, compile
 
 Axis = tuple[str, int]  # an input's name and an axis of it
@@ -47,11 +48,7 @@ class Backend(base.Backend):
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
         """Whether the model can be imported."""
-        try:
-            import_model(model)
-        except UserError:
-            return False
-        return cls.supports_device(device)
+        return cls.supports_device(device) and not _problem(model)
 
     @classmethod
     def prepare(
@@ -144,6 +141,17 @@ def _problem(model: onnx.ModelProto) -> str:
     """Why the model cannot be imported; nothing when it can."""
     try:
         import_model(model)
+    except StringsInside:
+        return _problem_of_parts(model)
+    except UserError as error:
+        return error.problem
+    return ""
+
+
+def _problem_of_parts(model: onnx.ModelProto) -> str:
+    """The same for a model with strings, whose parts only a compilation imports."""
+    try:
+        compile(model)
     except UserError as error:
         return error.problem
     return ""

@@ -132,9 +132,8 @@ def _stored(folder: Path, kind: str, declared: Sequence[Any]) -> Iterator[Any]:
 
 def run(case: Case, dims: str, bind: bool = False) -> Outcome:
     """Compile a case and compare what it gives; `bind` makes constants of all integer inputs."""
-    excluded = _fitting(EXCLUDED, case.name)
-    if excluded:
-        return Outcome(case.name, dims, "excluded", excluded)
+    if excluded(case):
+        return Outcome(case.name, dims, "excluded", excluded(case))
     fixed: list[str] = []
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -147,6 +146,16 @@ def run(case: Case, dims: str, bind: bool = False) -> Outcome:
     except Exception as error:
         return Outcome(case.name, dims, "failed", _reason(error), tuple(fixed))
     return Outcome(case.name, dims, "passed", "", tuple(fixed))
+
+
+def excluded(case: Case) -> str:
+    """Why a case is not run; nothing when it is."""
+    return _fitting(EXCLUDED, case.name)
+
+
+def bound(case: Case) -> tuple[onnx.ModelProto, list[Any]]:
+    """The model of a case with the contents of its attributes, and its other inputs."""
+    return _bound(case.model, list(case.data[0][0]), False)
 
 
 def _bound(
