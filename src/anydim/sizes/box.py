@@ -141,6 +141,11 @@ class Box:
         """Answers about the values of sizes over the box; it remembers them."""
         return Enclosure({dim.name: dim.range for dim in self.dims}, self.constraints)
 
+    @cached_property
+    def simplified(self) -> dict[str, Size]:
+        """What compound atoms were simplified to over this box; `simplify` fills it."""
+        return {}
+
     def interval(self, size: Size) -> Interval:
         """Where the values of a size lie over the box; sound, often tight. Memoised."""
         return self.enclosure.of(size)

@@ -79,9 +79,16 @@ def simplify(size: Size, box: Box) -> Size:
     bounds settle them; a factor that is never 0 cancels.
     """
 
+    known = box.simplified
+
     def simpler(atom: str) -> Size:
         if not isinstance(atom, Atom):
             return Size({(atom,): 1})
+        if atom not in known:
+            known[atom] = simplified(atom)
+        return known[atom]
+
+    def simplified(atom: Atom) -> Size:
         arguments = tuple(simplify(argument, box) for argument in atom.arguments)
         if atom.function in ("floordiv", "mod") and arguments[1] == 0:
             return Size({(atom,): 1})  # defined nowhere in the box; evaluating it says so
