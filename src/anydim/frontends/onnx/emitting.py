@@ -23,6 +23,7 @@ from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, Guard, Size, as_size
 
 MOST_KNOWN = 256
+UNFOLDED = frozenset(("dequantize",))  # constants that are worth more as they are
 __all__ = ["MOST_KNOWN", "Emitter", "Known"]
 
 
@@ -184,6 +185,8 @@ class Emitter:
         found = dict(self.known)
         made: dict[str, Known] = {}
         for node in nodes:
+            if node.operator in UNFOLDED:
+                return None
             if node.region is not None:
                 return None
             if any(_count(self.types[name]) > MOST_KNOWN for name in node.outputs):
