@@ -199,7 +199,7 @@ def _unique(random: np.random.Generator) -> Iterator[Workload]:
         }
         flags = dict.fromkeys(("indices", "inverse", "counts"), asked)
         name = f"unique {length} below {most}{' with places' if asked else ''}"
-        yield Workload(name, "unique", (x,), ("n",), flags, peers)
+        yield Workload(name, "unique_fill", (x,), ("n",), flags, peers)
 
 
 def _marks(random: np.random.Generator) -> Iterator[Workload]:
@@ -234,7 +234,7 @@ def _boxes(random: np.random.Generator) -> Iterator[Workload]:
         peers = {"onnxruntime": session("NonMaxSuppression", arrays, 1)}
         name = f"boxes {classes}x{count}, {most} kept"
         shapes = ("b n 4", "b c n", "1", "1", "1")
-        yield Workload(name, "non_max_suppression", arrays, shapes, {}, peers)
+        yield Workload(name, "non_max_suppression_fill", arrays, shapes, {}, peers)
 
 
 # ---- measuring ---------------------------------------------------------------------------------

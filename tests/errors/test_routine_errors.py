@@ -51,7 +51,7 @@ def test_a_condition_longer_than_its_axis():
 
 def test_boxes_and_scores_of_different_numbers():
     inputs = "float32[1, n, 4]", "float32[1, 2, k]", "int64[]", "float32[1]"
-    model = ad.compile(graph_of("non_max_suppression", *inputs))
+    model = ad.compile(graph_of("non_max_suppression_fill", *inputs))
     given = {
         "x0": np.zeros((1, 3, 4), np.float32), "x1": np.zeros((1, 2, 4), np.float32),
         "x2": np.array(1), "x3": np.zeros(1, np.float32),
@@ -70,14 +70,17 @@ def test_boxes_and_scores_of_different_numbers():
         ("top_k", ("float32[3]",), {"k": 4}, "4 <= 3 does not hold"),
         ("top_k", ("float32[3]",), {"k": -1}, "0 <= -1 does not hold"),
         ("top_k", ("float32[3]",), {}, "needs its attribute 'k'"),
-        ("unique", ("float32[n]",), {"axis": -2}, "axis -2"),
+        ("unique_fill", ("float32[n]",), {"axis": -2}, "axis -2"),
         ("nonzero_fill", ("bool[]",), {"count": 1}, "a scalar has no positions"),
         ("compress_fill", ("float32[n]", "bool[n, n]"), {"count": 1}, "not a vector"),
         ("cum_sum", ("float32[n]",), {"axis": 3}, "axis 3"),
         ("cum_prod", ("int4[n]",), {}, "type int4"),
-        ("non_max_suppression", ("float32[n, 4]",) * 2 + ("int64[]", "float32[]"), {}, "expected"),
         (
-            "non_max_suppression",
+            "non_max_suppression_fill",
+            ("float32[n, 4]", "float32[n, 4]", "int64[]", "float32[]"), {}, "expected boxes",
+        ),
+        (
+            "non_max_suppression_fill",
             ("float32[1, n, 5]", "float32[1, 1, n]", "int64[]", "float32[]"), {},
             "a box has 4 numbers: 5 == 4",
         ),

@@ -103,7 +103,7 @@ CASES: dict[str, list[Case]] = {
               to=lambda x, n, m: best(x, 0, n, False)),
         sized("int32[n, m]", k=M // 2, to=lambda x, n, m: best(x, 1, m // 2)),
     ],
-    "unique": [
+    "unique_fill": [
         case("int32[n, m]", to=unique),
         case("int64[2, m]", axis=1, indices=False, inverse=False, counts=False, high=2,
              to=unique_columns),
@@ -118,7 +118,7 @@ CASES: dict[str, list[Case]] = {
         sized("float32[n, 4]", "bool[n]", axis=0, count=N // 9,
               to=lambda x, c, n, m: x[padded(np.flatnonzero(c), n // 9)]),
     ],
-    "non_max_suppression": [
+    "non_max_suppression_fill": [
         case("float32[1, n, 4]", "float32[1, 2, n]", "int64[]", "float32[1]", "float32[1]",
              center=center, to=kept_boxes(center))
         for center in (False, True)

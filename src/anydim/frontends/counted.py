@@ -69,7 +69,7 @@ def unique(
     extent = _extent("unique", kind, axis)
     indices, inverse, counts = asked
     *results, number = makes.emit_many(
-        "unique", 5, x, axis=axis, sorted=in_order, indices=indices, inverse=inverse,
+        "unique_fill", 5, x, axis=axis, sorted=in_order, indices=indices, inverse=inverse,
         counts=counts,
     )  # fmt: skip
     count = _found(makes, number, extent)
@@ -86,7 +86,9 @@ def non_max_suppression(
     makes: Makes, boxes: str, scores: str, *scalars: str, center: bool = False
 ) -> str:
     """Rows (batch, class, box) of the boxes that overlap no better one of their class."""
-    rows, number = makes.emit_many("non_max_suppression", 2, boxes, scores, *scalars, center=center)
+    rows, number = makes.emit_many(
+        "non_max_suppression_fill", 2, boxes, scores, *scalars, center=center
+    )
     return front(makes, rows, _found(makes, number, makes.kind(rows).shape[0]), 0)
 
 

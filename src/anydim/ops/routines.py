@@ -41,7 +41,7 @@ ROUTINES = (
         k=REQUIRED, axis=-1, largest=True, sorted=True,
     ),
     _row(
-        "unique", UNIQUE,
+        "unique_fill", UNIQUE,
         "(different elements, or slices along an axis; first index of each; which one each index "
         "holds; how often each occurs; how many there are): sorted, or as they come. What lies "
         "beyond that number means nothing; what is not asked for is empty.",
@@ -59,7 +59,7 @@ ROUTINES = (
         count=REQUIRED, axis=None,
     ),
     _row(
-        "non_max_suppression", NON_MAX_SUPPRESSION,
+        "non_max_suppression_fill", NON_MAX_SUPPRESSION,
         "(rows batch, class, box; how many there are) of the boxes that overlap no better one: "
         "from boxes, scores, the most boxes of a class, the overlap that is too much and, where "
         "given, the score that is too low. `center`: boxes are centers and sizes, not corners.",
