@@ -10,7 +10,13 @@ import numpy as np
 
 from anydim.base.dtypes import boolean, float32, int32, int64
 from anydim.sizes import as_size
-from tests.ops import quantisation_cases, recurrent_cases, standard_cases, window_cases
+from tests.ops import (
+    quantisation_cases,
+    recurrent_cases,
+    scatter_cases,
+    standard_cases,
+    window_cases,
+)
 from tests.ops.case import Case, case, sized
 from tests.ops.routine_cases import CASES as ROUTINE_CASES
 
@@ -204,6 +210,7 @@ CASES: dict[str, list[Case]] = {
         ("i,j,k->kij", "float32[n]", "float32[m]", "float32[2]"), ("Aa->aA", "float32[n, 2]"))],
     **quantisation_cases.CASES,
     **recurrent_cases.CASES,
+    **scatter_cases.CASES,
     **window_cases.CASES,
     **standard_cases.CASES,
     **ROUTINE_CASES,

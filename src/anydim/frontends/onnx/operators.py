@@ -31,6 +31,7 @@ from anydim.frontends.onnx.branches import if_
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.held import Known
 from anydim.frontends.onnx.recurrent_operators import recurrent
+from anydim.frontends.onnx.scatter_operators import scatter, tensor_scatter
 from anydim.frontends.onnx.tensors import Unsupported, read_tensor
 
 Build: TypeAlias = "Callable[[Call], Result | Sequence[Result] | None]"
@@ -364,6 +365,9 @@ OPERATORS: dict[str, Build] = {
     "RotaryEmbedding": attention.rotary_embedding,
     "STFT": signals.short_time_transform,
     "Scan": loops.scan,
+    "Scatter": scatter("scatter_elements"),
+    "ScatterElements": scatter("scatter_elements"),
+    "ScatterND": scatter("scatter_nd"),
     "Selu": same("selu", 1, alpha="alpha", gamma="gamma"),
     "SequenceAt": sequences.at,
     "SequenceConstruct": sequences.construct,
@@ -384,6 +388,7 @@ OPERATORS: dict[str, Build] = {
     "Sum": chain("add"),
     "Swish": same("swish", 1, alpha="alpha"),
     "TfIdfVectorizer": tables.tf_idf,
+    "TensorScatter": tensor_scatter,
     "ThresholdedRelu": same("thresholded_relu", 1, alpha="alpha"),
     "Tile": shapes.tile,
     "TopK": counting.top_k,
