@@ -84,8 +84,9 @@ class Windows:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is a matrix product: rows of B are as they lie in x."""
-        return len(self.places) == 1 and self.places[0].x == 1 and not self.taps
+        """Whether it is a matrix product: rows of B are as they lie in x, with no zeros around."""
+        alone = len(self.places) == 1 and self.places[0].x == 1
+        return alone and not self.taps and not self.bounds
 
 
 def windows_of(group: Group, box: Box, constants: frozenset[str]) -> Windows | None:

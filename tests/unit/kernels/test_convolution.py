@@ -49,6 +49,8 @@ CASES = {
     "float64": Case("n 5 h v", "9 5 3 3", square(3, 1, 2), True, dtype=float64),
     "int32": Case("n 5 h v", "9 5 3 3", square(3, 1), dtype=int32),
     "line": Case("n 5 v", "9 5 3", {"pads": (1, 1)}),
+    "line of single taps, zeros behind": Case("n 5 v", "9 5 1", {"pads": (0, 2)}),
+    "line of single taps, zeros before": Case("n 5 v", "9 5 1", {"pads": (3, 0)}),
     "line, dilated": Case("n 5 v", "9 5 3", {"pads": (4, 4), "dilations": (4,)}),
     "cube": Case("n 3 d h v", "9 3 3 2 3", {"pads": (1, 0, 1, 1, 1, 1)}),
     "cube, strided": Case("n 3 d h v", "9 3 2 3 3", {"strides": (1, 2, 2), "pads": (1,) * 6}),
