@@ -103,7 +103,7 @@ def long_chain() -> Graph:
     """More element work in a row than one kernel should take."""
     g = ad.Builder("long_chain")
     y = g.input("x", ad.float32, (g.dim("n"), 4))
-    for number in range(120):
+    for _ in range(120):
         y = g.tanh(y) * 0.9 + 0.125
     g.output("y", y)
     return g.graph()
