@@ -103,3 +103,14 @@ def test_strings_between_numeric_parts_are_not_supported():
     )  # fmt: skip
     with pytest.raises(ad.ModelError, match=r"squares: Mul \(opset 20\): reads what operators"):
         ad.compile(made)
+
+
+def test_operators_on_strings_that_the_opset_lacks_are_listed():
+    made = model(
+        [helper.make_node("StringSplit", ["s"], ["a", "n"], name="split"),
+         helper.make_node("StringJoin", ["a"], ["b"], name="join")],
+        [helper.make_tensor_value_info("s", TensorProto.STRING, ["N"])],
+        [helper.make_tensor_value_info("b", TensorProto.STRING, ["N"])],
+    )  # fmt: skip
+    with pytest.raises(ad.ModelError, match=r"1 nodes .*\n  join: StringJoin \(opset 20\)"):
+        ad.compile(made)

@@ -142,6 +142,7 @@ class _Cutting:
     def run(self) -> Cut:
         early, core, late = self._sorted()
         asked = [value.name for value in self.graph.output]
+        self._refuse_unknown([*early, *late])
         self._refuse_between(core, late)
         early_made = _made(early)
         core_outputs = [name for name in _made(core) if name in {*_read(late), *asked}]
@@ -181,6 +182,21 @@ class _Cutting:
             nodes[:0] = [self.fixed[name] for name in dict.fromkeys(_read(nodes))
                          if name in self.fixed]  # fmt: skip
         return parts
+
+    def _refuse_unknown(self, nodes: Iterable[Any]) -> None:
+        own = {(function.domain, function.name) for function in self.opened.proto.functions}
+        versions = {entry.domain: entry.version for entry in self.opened.proto.opset_import}
+        lines = [
+            f"{node.name or node.output[0]}: {node.op_type} (opset {self.opened.opset}): "
+            "not an operator of this opset"
+            for node in nodes
+            if (node.domain, node.op_type) not in own and not _known(node, versions)
+        ]
+        if lines:
+            listing = "\n  ".join(lines)
+            raise ModelError(
+                f"{self.opened.name} has {len(lines)} nodes that are not supported:\n  {listing}"
+            )
 
     def _refuse_between(self, core: Sequence[Any], late: Sequence[Any]) -> None:
         stuck = set(_made(late)) & set(_read(core))
@@ -257,6 +273,19 @@ def _types(proto: Any) -> dict[str, Any]:
         graph = proto.graph
     values = (*graph.value_info, *graph.output, *graph.input)
     return {value.name: value.type for value in values if value.HasField("type")}
+
+
+def _known(node: Any, versions: Mapping[str, int]) -> bool:
+    """Whether the standard has the operator of a node in the model's version of its domain."""
+    import onnx
+
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = versions.get(node.domain, versions.get(domain, 1))
+    try:
+        onnx.defs.get_schema(node.op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return False
+    return True
 
 
 def _made(nodes: Iterable[Any]) -> list[str]:
