@@ -50,11 +50,16 @@ def test_the_python_of_the_readme_runs(
         "mask": numpy.ones((2, 5), numpy.int64),
         "q": q, "k": k, "v": v,
         "weights": random.standard_normal((4, 8), numpy.float32),
+        "x": random.standard_normal((3, 2, 4), numpy.float32),
+        "h0": random.standard_normal((2, 5), numpy.float32),
+        "i2h": random.standard_normal((4, 5), numpy.float32),
+        "h2h": random.standard_normal((5, 5), numpy.float32),
     }  # fmt: skip
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
     assert names["out"].shape == (2, 5, 64)
+    assert names["hidden"].shape == (3, 2, 5)
     printed = capsys.readouterr().out
     assert "bytes" in printed
     assert "agree" in printed
