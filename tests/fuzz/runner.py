@@ -35,35 +35,45 @@ class Outcome:
 
 def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
     """The outcomes of the cases of these seeds, in order."""
+    return run_each(seeds, small, _one, _crashed)
+
+
+def run_each(
+    seeds: range,
+    small: bool,
+    one: Callable[[int, bool], Iterator[Outcome]],
+    crashed: Callable[[int, str, bool], Outcome],
+) -> Iterator[Outcome]:
+    """The outcomes of `one` for these seeds; `crashed` tells of one that stopped its process."""
     pending = list(seeds)
     while pending:
         end = ""
-        for outcome in _child(lambda: (_one(seed, small) for seed in pending)):
+        for outcome in _child(lambda: (one(seed, small) for seed in pending)):
             if outcome.failure == END:
                 end = outcome.text
             elif outcome.failure != BEGIN:
                 pending.remove(outcome.seed)
                 yield outcome
         if pending:
-            yield _crashed(pending.pop(0), end, small)
+            yield crashed(pending.pop(0), end, small)
 
 
 def _one(seed: int, small: bool) -> Iterator[Outcome]:
     yield Outcome(seed, BEGIN)
-    _stop_after(SECONDS)
+    stop_after(SECONDS)
     case = random_case(seed)
     found = judge(case)
     if found is None:
-        _stop_after(0)
+        stop_after(0)
         yield Outcome(seed)
         return
-    _stop_after(SECONDS * 10)
+    stop_after(SECONDS * 10)
     if small:
         case, found = shrink(case, found, judge)
     yield Outcome(seed, str(found), f"{case.text()}\n{blame(case, found)}")
 
 
-def _stop_after(seconds: int) -> None:
+def stop_after(seconds: int) -> None:
     """Stop this process after some seconds, with a word on where it was; 0: never."""
     signal.alarm(seconds)
     faulthandler.cancel_dump_traceback_later()
@@ -85,7 +95,7 @@ def in_child(case: Case) -> Failure | None:
     """The judgement of a case by a process of its own."""
 
     def work() -> Iterator[Iterator[Outcome]]:
-        _stop_after(SECONDS)
+        stop_after(SECONDS)
         found = judge(case)
         yield iter([Outcome(case.seed, *((found.kind, found.reason) if found else ()))])
 

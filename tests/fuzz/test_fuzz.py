@@ -5,14 +5,18 @@ A failure prints the smallest graph found that fails alike. `python -m tests.fuz
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 
-from tests.fuzz.runner import run
+from tests.fuzz import onnx_peers
+from tests.fuzz.runner import Outcome, run
 
 QUICK, MANY = 60, 500
+QUICK_MODELS, MANY_MODELS = 8, 150
 
 
-def failures(seeds: range) -> str:
+def failures(seeds: range, run: Callable[[range], Iterator[Outcome]] = run) -> str:
     return "\n\n".join(
         f"seed {outcome.seed}: {outcome.failure}\n{outcome.text}"
         for outcome in run(seeds)
@@ -28,4 +32,15 @@ def test_a_few_random_graphs() -> None:
 @pytest.mark.slow
 def test_many_random_graphs() -> None:
     found = failures(range(10_000, 10_000 + MANY))
+    assert not found, found
+
+
+def test_a_few_random_onnx_models() -> None:
+    found = failures(range(QUICK_MODELS), onnx_peers.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_many_random_onnx_models() -> None:
+    found = failures(range(10_000, 10_000 + MANY_MODELS), onnx_peers.run)
     assert not found, found
