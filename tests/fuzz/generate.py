@@ -9,7 +9,7 @@ from typing import Any
 from anydim.base.errors import UserError
 from anydim.frontends.builder import Value
 from anydim.graph.nodes import Graph
-from tests.fuzz import combining, elementwise, patterns, positions, shapes, windows
+from tests.fuzz import combining, elementwise, patterns, positions, routines, shapes, windows
 from tests.fuzz.case import Case
 from tests.fuzz.maker import MOST_RANK, NAMES, Maker
 from tests.fuzz.points import random_points
@@ -54,6 +54,7 @@ FAMILIES: dict[str, Weighted] = {
         (0.7, patterns.projected), (0.7, patterns.gelu), (0.2, patterns.rotary),
         (0.3, patterns.embedding),
     ),
+    "routines": routines.FAMILY,
 }  # fmt: skip
 FAVOUR = 5.0  # how much more of its favourite family a graph has
 _MOST_TRIES = 80

@@ -16,6 +16,7 @@ import numpy
 
 import anydim as ad
 from anydim.base.dtypes import DType, boolean
+from anydim.base.errors import GraphError
 from anydim.frontends.builder import Value
 from anydim.sizes import Size, as_size
 
@@ -143,6 +144,9 @@ class Maker:
         )  # fmt: skip
         dtype = dtype or self.random.choice(kinds)
         shape = self.shape(0 if self.chance(0.1) else 1) if shape is None else shape
+        own = {str(dim) for dim in self.dims}
+        if any(not size.symbols <= own for size in shape):
+            raise GraphError("inputs have no sizes that data decides")
         value = self.builder.input(self.input_name(), dtype, shape)
         if domain is None:
             whole = "any" if self.chance(0.1) else "small"

@@ -43,7 +43,10 @@ def candidates(case: Case) -> Iterator[Case]:
         yield replace(case, specials=False)
     if len(case.points) > 1:
         yield from (replace(case, points=(point,)) for point in case.points)
+    given = shown(case.graph)
     for graph in graphs(case.graph):
+        if any(dim not in given for dim in shown(graph)):
+            continue  # a size that data decided would be an input's
         try:
             yield replace(case, graph=verify(graph), domains=domains(case, graph))
         except UserError:
@@ -81,12 +84,13 @@ def graphs(graph: Graph) -> Iterator[Graph]:
         for name in graph.outputs:
             rest = tuple(n for n in graph.outputs if n != name)
             yield pruned(graph.replace(outputs=rest))
-    for node in graph.nodes[: len(graph.nodes) - 1]:
+    making = [node for node in graph.nodes if node.outputs]
+    for node in making[:-1]:
         if len(graph.outputs) == 1:
             yield pruned(graph.replace(outputs=node.outputs[:1]))
-    for node in graph.nodes:
+    for node in making:
         yield cut(graph, node)
-    for node in graph.nodes:
+    for node in making:
         yield from bypassed(graph, node)
     for name in graph.inputs:
         if name not in graph.consumers and name not in graph.outputs and len(graph.inputs) > 1:
