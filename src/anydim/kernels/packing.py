@@ -24,7 +24,7 @@ def pack(array: numpy.ndarray, packing: Packing) -> numpy.ndarray:
     if isinstance(packing, BytesPanels):
         return _pack_bytes(array, packing)
     if isinstance(packing, ProductPanels):
-        array, packing = _products(array, packing)
+        return _pack_products(array, packing)
     return _pack(array, packing)
 
 
@@ -85,21 +85,25 @@ def _pack(array: numpy.ndarray, panels: Panels) -> numpy.ndarray:
     return result
 
 
-def _products(
-    array: numpy.ndarray, panels: ProductPanels
-) -> tuple[numpy.ndarray, Panels]:
-    """matrix x taps x matrix' for every k and n, computed in float64, and how to pack that."""
+def _pack_products(array: numpy.ndarray, panels: ProductPanels) -> numpy.ndarray:
+    """[groups, pairs, ceil(n / width), k, width]: matrix x taps x matrix', computed in float64."""
     flat = numpy.ascontiguousarray(array).reshape(-1)[panels.offset :]
-    parts = (panels.batch, panels.taps, panels.k, panels.n)
-    groups, taps, k, n = (prod(size for size, _ in part) for part in parts)
+    parts = (panels.batch, panels.n, panels.k, panels.taps)
+    groups, n, k, taps = (prod(size for size, _ in part) for part in parts)
     shape = tuple(size for part in parts for size, _ in part)
     strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
-    source = as_strided(flat, shape, strides, writeable=False).reshape(groups, taps, k * n)
+    source = as_strided(flat, shape, strides, writeable=False).reshape(groups, n, k, taps)
     matrix = numpy.array(panels.matrix)
-    made = numpy.kron(matrix, matrix) @ source.astype(numpy.float64)
-    pairs = groups * len(panels.matrix) ** 2
-    plain = Panels(panels.width, ((pairs, k * n),), ((k, n),), ((n, 1),))
-    return made.astype(array.dtype), plain
+    pairs, width = numpy.kron(matrix, matrix).T, panels.width
+    count = -(-n // width)
+    result = _aligned((groups, pairs.shape[1], count, k, width), array.dtype)
+    for group in range(groups):
+        for tile in range(count):
+            block = source[group, tile * width : (tile + 1) * width].astype(numpy.float64)
+            made = result[group, :, tile]
+            made[..., len(block) :] = 0
+            made[..., : len(block)] = (block @ pairs).transpose(2, 1, 0)
+    return result
 
 
 def _parts(panels: Panels) -> tuple[tuple[tuple[int, int], ...], ...]:
