@@ -9,7 +9,7 @@ import numpy
 from anydim.base.dtypes import boolean
 from anydim.frontends.onnx.call import Body, Call
 from anydim.frontends.onnx.forms import elements_of, form_of, joined, rebuilt, tensors_of
-from anydim.frontends.onnx.held import Held
+from anydim.frontends.onnx.held import Broken, Held
 from anydim.frontends.onnx.tensors import Unsupported
 from anydim.graph.regions import BRANCH, Branch
 from anydim.lang.tree import TensorType
@@ -31,6 +31,8 @@ def one_of(call: Call, bodies: Sequence[Body], condition: str | Guard) -> Sequen
     results = [body.run() for body in bodies]
     if len(results[0]) != len(results[1]):
         raise Unsupported(f"branches with {len(results[0])} and {len(results[1])} results")
+    if any(isinstance(held, Broken) for result in results for held in result):
+        return [Broken() for _ in results[0]]  # what is missing inside is noted there
     forms = []
     tensors: list[list[str]] = [[], []]
     for left, right in zip(*results):
