@@ -32,7 +32,8 @@ def check(chosen, dims):
 
 @pytest.mark.parametrize("dims", onnx_backend.PASSES)
 def test_a_part_of_the_tests(dims):
-    check(onnx_backend.quick(), dims)
+    """The first test of each operator with free sizes, of every third one as declared."""
+    check(onnx_backend.quick()[:: 1 if dims == "free" else 3], dims)
 
 
 @pytest.mark.slow
