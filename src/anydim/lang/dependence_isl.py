@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 from anydim.lang.affine import rewrite
@@ -17,11 +18,15 @@ from anydim.lang.dependence_accesses import Access, Instance, LoopAt, unchecked
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.sizes import Atom, Box, Size
 
-islpy: Any
-try:
-    import islpy
-except ImportError:
-    islpy = None
+
+def _isl() -> Any:
+    try:
+        return import_module("islpy")
+    except ImportError:
+        return None
+
+
+islpy = _isl()
 
 _RELATIONS = {
     "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
