@@ -55,13 +55,15 @@ PARSE_ERRORS = [
         "def f(float(N) x) -> (y) { y(i) = max(x(i)) }",
         """demo.tc:1:35: f: 'max' takes 2 arguments, not 1
     def f(float(N) x) -> (y) { y(i) = max(x(i)) }
-                                      ^""",
+                                      ^
+  over an index it is a statement: y max=! x(i)""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = x(i,i) }",
-        """demo.tc:1:35: f: tensor 'x' has 1 dimensions, not 2
+        """demo.tc:1:35: f: tensor 'x' has 1 dimension, not 2
     def f(float(N) x) -> (y) { y(i) = x(i,i) }
-                                      ^""",
+                                      ^
+  write x(i)""",
     ),
     (
         "def f(float(N,M) x) -> (y) { y(i) = x(i,j) }",
@@ -74,13 +76,15 @@ PARSE_ERRORS = [
         "def f(float(N) x) -> (z) { y(i) = x(i) }",
         """demo.tc:1:5: f: no statement assigns result 'z'
     def f(float(N) x) -> (z) { y(i) = x(i) }
-        ^""",
+        ^
+  add a statement: z(...) = ...""",
     ),
     (
         "def f(float(N) x) -> (y) { y(...i) = x(...i) }",
         """demo.tc:1:30: f: no parameter has '...i'
     def f(float(N) x) -> (y) { y(...i) = x(...i) }
-                                 ^""",
+                                 ^
+  declare it: float(...i) x""",
     ),
     (
         "def f(float(N) x; real a = 1) -> (y) { y(i) = x(i) }",
@@ -93,13 +97,15 @@ PARSE_ERRORS = [
         "def f(float s) -> (y) { y = s }\n\ndef f(float s) -> (y) { y = s }",
         """demo.tc:3:5: 'f' is defined twice
     def f(float s) -> (y) { y = s }
-        ^""",
+        ^
+  give one of them another name""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = x }",
         """demo.tc:1:35: f: tensor 'x' needs indices
     def f(float(N) x) -> (y) { y(i) = x }
-                                      ^""",
+                                      ^
+  write x(i)""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = x(i) else x(0) else 1 where j in 0:2, }",
@@ -117,7 +123,8 @@ PARSE_ERRORS = [
         "def f(float(N) x) -> (y) { for t = 0:N { y(t) = x(t) } }",
         """demo.tc:1:34: expected 'in', found '='
     def f(float(N) x) -> (y) { for t = 0:N { y(t) = x(t) } }
-                                     ^""",
+                                     ^
+  write a loop as: for t in 0:N { ... }""",
     ),
     (
         "def f(float(N) x) -> (y) { if N > 0 y = 1 }",
@@ -174,7 +181,8 @@ PARSE_ERRORS = [
         "def f(float(N) x) -> (y) { for t in N { t = 1 } y = 0 }",
         """demo.tc:1:28: f: 't' counts turns, and a statement assigns it
     def f(float(N) x) -> (y) { for t in N { t = 1 } y = 0 }
-                               ^""",
+                               ^
+  count in another name""",
     ),
     (
         "def f(float(N) x) -> (y) { if i > 0 { y = 1 } else { y = 0 } }",
@@ -185,21 +193,24 @@ PARSE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { y(t) = x(t) y(t,u) = 0 }",
-        """demo.tc:1:40: f: 'y' has 1 dimensions, and 2 here
+        """demo.tc:1:40: f: 'y' has 1 dimension, and 2 here
     def f(float(N) x) -> (y) { y(t) = x(t) y(t,u) = 0 }
-                                           ^""",
+                                           ^
+  write y(i), or another tensor""",
     ),
     (
         "def f(float(N) x) -> (y) { N = 3 y = 0 }",
         """demo.tc:1:28: f: 'N' cannot be assigned
     def f(float(N) x) -> (y) { N = 3 y = 0 }
-                               ^""",
+                               ^
+  it is the name of a size: give the tensor another name""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = g(x) }",
         """demo.tc:1:35: f: there is no tensor or function 'g'
     def f(float(N) x) -> (y) { y(i) = g(x) }
-                                      ^""",
+                                      ^
+  the tensors here are 'x', 'y'""",
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = z(i) z(i) = x(i) }",
@@ -212,7 +223,8 @@ PARSE_ERRORS = [
         "def f(float(N) x) -> (y) { y = x(0) for t in N { y(t) = 1 } }",
         """demo.tc:1:50: f: 'y' has 0 dimensions, and 1 here
     def f(float(N) x) -> (y) { y = x(0) for t in N { y(t) = 1 } }
-                                                     ^""",
+                                                     ^
+  write y, or another tensor""",
     ),
     (
         "def f(float(N) x) -> (x) { y(i) = x(i) }",
@@ -226,7 +238,8 @@ PARSE_ERRORS = [
         "def f(float(N) x) -> (y) { y = g(x) }",
         """demo.tc:2:28: f: 'g' has 2 results (y, z), and 1 are assigned
     def f(float(N) x) -> (y) { y = g(x) }
-                               ^""",
+                               ^
+  write: y, z = g(...)""",
     ),
     (
         "def g(float(N) x) -> (y) { y(i) = x(i) }\ndef f(float(N) x) -> (y) { y(i) = 2 * g(x) }",
@@ -310,7 +323,8 @@ INSTANTIATE_ERRORS = [
         "def f(float(N) x; int k) -> (y) { y(i) = x(i) * k }",
         """<text>:1:23: f: attribute 'k' is not given
     def f(float(N) x; int k) -> (y) { y(i) = x(i) * k }
-                          ^""",
+                          ^
+  give it by name, k=..., or a default: int k = ...""",
     ),
 ]
 
@@ -423,9 +437,9 @@ FREE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { y(x(i)) = 3 }",
-        """<text>:1:28: f: an index is an integer, not float32
+        """<text>:1:30: f: an index is an integer, not float32
     def f(float(N) x) -> (y) { y(x(i)) = 3 }
-                               ^
+                                 ^
   write int64(...)""",
     ),
     (
@@ -446,7 +460,8 @@ FREE_ERRORS = [
         "def f(float(N) x) -> (y) { for t in 0:N:0 { y(t) = 0 } }",
         """<text>:1:41: f: the step of a loop is a number that is known, and not 0
     def f(float(N) x) -> (y) { for t in 0:N:0 { y(t) = 0 } }
-                                            ^""",
+                                            ^
+  such as 2 or -1; without one it is 1""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in 0:x(0) { y(t) = 0 } }",
@@ -464,9 +479,9 @@ FREE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { y(i) = x(i) y(y(i)) = 0 }",
-        """<text>:1:40: f: an index is an integer, not float32
+        """<text>:1:42: f: an index is an integer, not float32
     def f(float(N) x) -> (y) { y(i) = x(i) y(y(i)) = 0 }
-                                           ^
+                                             ^
   write int64(...)""",
     ),
     (
@@ -486,7 +501,8 @@ FREE_ERRORS = [
         "def f(float(N) x) -> (y) { y(i) = x(i) & 3 }",
         """<text>:1:40: f: 'bit_and' takes integers, not float32
     def f(float(N) x) -> (y) { y(i) = x(i) & 3 }
-                                           ^""",
+                                           ^
+  write int32(...)""",
     ),
     (
         "def g(float(N) x) -> (y) { y(i) = x(i) }\ndef f(float(N) x) -> (y) { y = g(x, x) }",
@@ -500,7 +516,8 @@ FREE_ERRORS = [
     def g(int32(N) x) -> (y) { y(i) = x(i) }
           ^
     def f(float(N) x) -> (y) { y = g(x) }
-                                   ^""",
+                                   ^
+  give an array of int32, or declare a type variable: T(...) x""",
     ),
     (
         "def g(float(N) x; float a) -> (y) { y(i) = a * x(i) }\n"

@@ -30,3 +30,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def listed(names: Iterable[str], none: str = "none") -> str:
     """'a', 'b', 'c' for a message; `none` when there are no names."""
     return ", ".join(f"'{name}'" for name in names) or none
+
+
+def counted(number: int, thing: str) -> str:
+    """ "1 dimension", "2 dimensions", for a thing whose plural ends in s."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

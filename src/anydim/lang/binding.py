@@ -108,7 +108,11 @@ def _bind_attributes(binding: Binding, given: Mapping[str, Any]) -> None:
     for attribute in definition.attributes:
         value = given.get(attribute.name, attribute.default)
         if value is None:
-            raise binding.error(attribute.position, f"attribute '{attribute.name}' is not given")
+            raise binding.error(
+                attribute.position, f"attribute '{attribute.name}' is not given",
+                f"give it by name, {attribute.name}=..., or a default: "
+                f"{attribute.kind} {attribute.name} = ...",
+            )  # fmt: skip
         if attribute.kind == "type":
             binding.dtypes[attribute.name] = _type_value(binding, attribute, value)
         else:
@@ -150,6 +154,7 @@ def _bind_dtype(binding: Binding, parameter: Parameter, dtype: DType) -> None:
         raise binding.error(
             parameter.position,
             f"'{parameter.name}' is {expected}{why}, and the argument is {dtype}",
+            f"give an array of {expected}, or declare a type variable: T(...) {parameter.name}",
         )
 
 

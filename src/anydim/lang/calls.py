@@ -10,7 +10,6 @@ from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError
 from anydim.lang.renaming import renamed, variables_of
 from anydim.lang.scope import Scope, new_name
-from anydim.lang.statement import type_error
 from anydim.lang.syntax import TYPE_NAMES, Definition, Invoke, Name, Parameter, Setting, Term
 from anydim.lang.tree import (
     Axis,
@@ -145,7 +144,7 @@ def _scalar(
         dtype: DType = DTYPES[wanted] if wanted else typed(work.body, walker.tensors)[1]
         return TensorType(dtype, ()), converted(work.body, walker.tensors, dtype)
     except TypeProblem as problem:
-        raise type_error(work, problem) from None
+        raise work.type_error(problem) from None
 
 
 def _copied(source: str, target: str, kind: TensorType) -> Statement:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError, UserError
+from anydim.base.text import counted
 from anydim.lang.affine import affine, rewrite, to_expr
 from anydim.lang.binding import Binding, fold_sizes, spread_axes
 from anydim.lang.composed import COMPOSED
@@ -145,9 +146,11 @@ class Expander:
             else:
                 indices.append(self.index(argument))
         if len(indices) != len(shape):
+            have = counted(len(shape), "dimension")
             raise self.error(
-                term, f"'{term.name}' has {len(shape)} dimensions here, not {len(indices)}"
-            )
+                term, f"'{term.name}' has {have} here, not {len(indices)}",
+                "give an index for each, or '...s' for those of an ellipsis",
+            )  # fmt: skip
         default = None if term.default is None else self.expand(term.default)
         return self._checked(Read(term.name, tuple(indices), False, default), term)
 
@@ -155,7 +158,9 @@ class Expander:
         """The read, when it has as many indices as its tensor has dimensions."""
         shape = self.tensors[read.tensor].shape
         if not read.flat and len(read.indices) != len(shape):
-            raise self.error(term, f"'{read.tensor}' has {len(shape)} dimensions and needs indices")
+            have = counted(len(shape), "dimension")
+            hint = f"write {read.tensor}(i, ...)"
+            raise self.error(term, f"'{read.tensor}' has {have} and needs indices", hint)
         return read
 
     def _flat(self, term: Flat) -> Expr:
@@ -164,7 +169,9 @@ class Expander:
 
     def index(self, term: Term) -> Expr:
         """An index expression in normal form; whole numbers are sizes."""
-        return self.whole_sizes(self.expand(term))
+        index = self.whole_sizes(self.expand(term))
+        self.positions.setdefault(index, term.position)
+        return index
 
     def whole_sizes(self, expr: Expr) -> Expr:
         """An integer expression in normal form, with whole numbers as sizes."""
@@ -181,7 +188,8 @@ class Expander:
     def _dimension(self, term: Dimension) -> Expr:
         shape = self.tensors[term.tensor].shape
         if term.axis >= len(shape):
-            raise self.error(term, f"'{term.tensor}' has {len(shape)} dimensions here, from 0")
+            have = counted(len(shape), "dimension")
+            raise self.error(term, f"'{term.tensor}' has {have} here, from 0")
         return SizeTerm(shape[term.axis])
 
     # ---- ellipses ------------------------------------------------------------------------------

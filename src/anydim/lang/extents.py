@@ -15,7 +15,7 @@ from anydim.lang.ranges import Constraint, RangeProblem
 from anydim.lang.scope import Scope
 from anydim.lang.syntax import Assignment, Call, Exists, Range
 from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, TensorType
-from anydim.lang.typing import typed
+from anydim.lang.typing import TypeProblem, typed
 from anydim.sizes import Size, product, simplify
 
 Clause = tuple[Range, Expr, Expr]  # a range and its ends
@@ -51,6 +51,13 @@ class Work:
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         """An error at a place in the text."""
         return self.binding.error(position, problem, hint)
+
+    def type_error(self, problem: TypeProblem) -> LanguageError:
+        """The error of an expression that has no type, at its place."""
+        position = self.assignment.position
+        if problem.expr is not None:
+            position = self.expander.positions.get(problem.expr, position)
+        return self.error(position, problem.text, problem.hint)
 
     def change(self, change: ranges.Change) -> None:
         """Rewrite the body, the places and the ends of ranges."""
@@ -165,7 +172,14 @@ def solve(work: Work) -> tuple[set[Constraint], RangeProblem | None]:
 
 
 def range_error(work: Work, problem: RangeProblem) -> LanguageError:
-    """The error of an index that has no range, where it is first used."""
+    """The error of an index that has no range, where it is first used.
+
+    A read at a place that is no integer says nothing of ranges: it is the error then.
+    """
+    try:
+        typed(work.body, work.tensors)
+    except TypeProblem as wrong:
+        return work.type_error(wrong)
     name = next((n for n in work.expander.indices if f"'{n}'" in problem.text), "")
     position = work.expander.indices.get(name, work.assignment.position)
     return work.error(position, problem.text, problem.hint)

@@ -11,7 +11,7 @@ from anydim.lang.extents import Work, read_places
 from anydim.lang.inside import inside
 from anydim.lang.ranges import Constraint
 from anydim.lang.scope import Turn, hoisted, trips
-from anydim.lang.tree import Expr, Literal, Read
+from anydim.lang.tree import Expr, Literal, Read, SizeTerm
 from anydim.lang.witness import escape
 from anydim.sizes import Box, Size, simplify
 
@@ -106,10 +106,9 @@ def _leaves(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
     where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
     found = escape(at.index, at.size, work.extents, work.binding.box)
     witness = f": with {found[0]} at {found[1]}" if found is not None and found[0] else ""
-    return work.error(
-        at.where,
-        f"{where}, whose size is {at.size}{witness}",
-        "give the read a default: x(...) else 0, or the index a range: where i in lo:hi"
-        if at.verb == "read"
-        else "give the index a range: where i in lo:hi",
-    )
+    hint = "give the index a range: where i in lo:hi"
+    if isinstance(at.index, SizeTerm) and at.index.size == at.size and at.size.constant is None:
+        hint = f"'{at.size}' is that size, and no index: count in another name"
+    elif at.verb == "read":
+        hint = f"give the read a default: x(...) else 0, or {hint.removeprefix('give ')}"
+    return work.error(at.where, f"{where}, whose size is {at.size}{witness}", hint)

@@ -15,6 +15,7 @@ from re import compile as pattern
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import LanguageError
+from anydim.lang.hints import mistake
 from anydim.lang.linking import link
 from anydim.lang.rules import builder
 from anydim.lang.syntax import Definition, Problem, error_at
@@ -75,8 +76,9 @@ def _parsed(text: str, file: str) -> tuple[Definition, ...]:
     for definition in definitions:
         if definition.name in names:
             raise error_at(
-                text, file, definition.position, f"'{definition.name}' is defined twice"
-            )
+                text, file, definition.position, f"'{definition.name}' is defined twice",
+                "give one of them another name",
+            )  # fmt: skip
         names.add(definition.name)
     located = [replace(definition, text=text, file=file) for definition in definitions]
     return link(located)
@@ -103,14 +105,15 @@ def run_grammar(lark: Lark, text: str, file: str) -> Any:
 def _located(error: UnexpectedInput, text: str) -> Problem:
     """What the parser could not take, in words."""
     expected = getattr(error, "accepts", None) or getattr(error, "expected", None)
-    words = _expected(set(expected or getattr(error, "allowed", None) or ()))
+    terminals = set(expected or getattr(error, "allowed", None) or ())
+    words = _expected(terminals)
     token = getattr(error, "token", None)
     position = error.pos_in_stream
     if position is None or (token is not None and token.type == "$END"):
         return Problem(len(text.rstrip()), f"the text ends early; expected {words}")
-    found = f"'{_piece(text, position, str(token or ''))}'"
-    hint = _hint(found, text, position)
-    return Problem(position, f"expected {words}, found {found}", hint)
+    found = _piece(text, position, str(token or ""))
+    hint = mistake(text, position, terminals)
+    return Problem(position, f"expected {words}, found '{found}'", hint)
 
 
 @cache
@@ -155,12 +158,3 @@ def _expected(terminals: set[str]) -> str:
         terminals = terminals - {"QMARK", "ELSE", "WHERE", "LPAR", "LSQB"}
     words = sorted({_WORDS.get(name, name.lower()) for name in terminals} - {""})
     return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or "the end"
-
-
-def _hint(found: str, text: str, position: int) -> str:
-    if text.startswith("//", position) or text.startswith("/*", position):
-        return "comments start with '#'; '//' is floor division"
-    for operator, instead in (("-=", "+= -(...)"), ("/=", "*= 1 / (...)")):
-        if found == f"'{operator}'":
-            return f"there is no '{operator}': write {instead}"
-    return ""

@@ -17,7 +17,7 @@ from anydim.lang.extents import Work, axes_of, masked, range_error, solve, where
 from anydim.lang.inbounds import Position, check_reads, settle
 from anydim.lang.ranges import Constraint, RangeProblem
 from anydim.lang.scope import Scope
-from anydim.lang.statement import check_reduction, type_error
+from anydim.lang.statement import check_reduction
 from anydim.lang.syntax import Assignment, Spread
 from anydim.lang.tree import (
     Axis,
@@ -122,7 +122,7 @@ def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list
         outside = _outside(work, places, dtype)
         body = masked(work, body, outside)
     except TypeProblem as problem:
-        raise type_error(work, problem) from None
+        raise work.type_error(problem) from None
     check_reduction(work, combine if work.right or not assignment.initial else "", dtype)
     body, before = _keep_what_was(work, body, places, fresh_name)
     axes, reduced = axes_of(work, work.left), axes_of(work, work.right)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from anydim.base.dtypes import DType, boolean
-from anydim.base.errors import LanguageError
 from anydim.lang.binding import Binding
 from anydim.lang.expand import Expander
 from anydim.lang.extents import Work, axes_of, infer, masked, where_ranges
@@ -48,7 +47,7 @@ def _finish(work: Work) -> tuple[Statement, DType]:
         if work.masks:
             body = masked(work, body, identity(assignment.combine or "add", dtype))
     except TypeProblem as problem:
-        raise type_error(work, problem) from None
+        raise work.type_error(problem) from None
     right = work.right
     combine = assignment.combine if right else ""
     check_reduction(work, combine, dtype)
@@ -56,14 +55,6 @@ def _finish(work: Work) -> tuple[Statement, DType]:
         assignment.target, axes_of(work, work.left), body, combine, axes_of(work, right)
     )
     return statement, dtype
-
-
-def type_error(work: Work, problem: TypeProblem) -> LanguageError:
-    """The error of an expression that has no type, at its place."""
-    position = work.assignment.position
-    if problem.expr is not None:
-        position = work.expander.positions.get(problem.expr, position)
-    return work.error(position, problem.text, problem.hint)
 
 
 def check_reduction(work: Work, combine: str, dtype: DType) -> None:

@@ -121,7 +121,9 @@ def as_index(expr: Expr, types: Mapping[str, TensorType]) -> Expr:
     """A typed index expression; raises TypeProblem when it is not an integer."""
     result, dtype = typed(expr, types)
     if not dtype.is_integer:
-        raise TypeProblem(f"an index is an integer, not {dtype}", "write int64(...)")
+        problem = TypeProblem(f"an index is an integer, not {dtype}", "write int64(...)")
+        problem.expr = expr
+        raise problem
     return result
 
 
@@ -233,9 +235,9 @@ def _refuse(function: str, dtype: DType) -> None:
     if function in ARITHMETIC and dtype == boolean:
         raise TypeProblem(f"'{function}' takes numbers, not bool", "write int32(...)")
     if function in BITS and dtype.is_float:
-        raise TypeProblem(f"'{function}' takes integers, not {dtype}")
+        raise TypeProblem(f"'{function}' takes integers, not {dtype}", "write int32(...)")
     if function.startswith("shift") and dtype == boolean:
-        raise TypeProblem(f"'{function}' takes integers, not bool")
+        raise TypeProblem(f"'{function}' takes integers, not bool", "write int32(...)")
 
 
 def _truth(part: _Typed) -> Expr:

@@ -14,7 +14,6 @@ from anydim.lang.inbounds import check_reads
 from anydim.lang.ranges import is_known, proved
 from anydim.lang.roles import Role
 from anydim.lang.scope import Scope
-from anydim.lang.statement import type_error
 from anydim.lang.syntax import (
     Assignment,
     Branch,
@@ -101,15 +100,16 @@ class Walker(ABC):
             return as_index(expr, self.tensors)
         except TypeProblem as problem:
             problem.text = problem.text.replace("an index", "the end of a loop")
-            raise type_error(work, problem) from None
+            raise work.type_error(problem) from None
 
     def _step(self, loop: Loop, scope: Scope) -> int:
         expr = self._end(loop.step, scope)
         number = expr.size.constant if isinstance(expr, SizeTerm) else None
         if not number:
             raise scope.binding.error(
-                loop.step.position, "the step of a loop is a number that is known, and not 0"
-            )
+                loop.step.position, "the step of a loop is a number that is known, and not 0",
+                "such as 2 or -1; without one it is 1",
+            )  # fmt: skip
         return number
 
     # ---- branches ------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Walker(ABC):
         try:
             condition = converted(plain, self.tensors, boolean)
         except TypeProblem as problem:
-            raise type_error(work, problem) from None
+            raise work.type_error(problem) from None
         if isinstance(condition, Literal) and not (self.walks_all and by_sizes(branch, scope)):
             taken = branch.then if condition.value else branch.otherwise
             return list(self.block(taken, scope))
@@ -154,5 +154,6 @@ def _next(size: Size | None) -> Size | None:
 def _less(end: Expr, base: Size) -> Expr:
     if base.constant == 0:
         return end
-    assert isinstance(end, SizeTerm)
-    return SizeTerm(end.size - base)
+    if isinstance(end, SizeTerm):
+        return SizeTerm(end.size - base)
+    return Apply("sub", (end, SizeTerm(base)))

@@ -53,6 +53,20 @@ def test_a_loop_counts_as_pythons_range_does(start, stop, step, n):
     check(text, expected, np.arange(n))
 
 
+@pytest.mark.parametrize("first", [-4, -3, -2, 0, 3])
+@pytest.mark.parametrize("span", ["s : -3 : -1", "-2 : s : 2"])
+def test_a_loop_that_data_bounds_reaches_below_0(span, first):
+    text = f"""{head("int64(N) x", "int64 s")} {{
+      y(i) = 0 where exists x(i)
+      for t in {span} {{ y(t + 2) = x(t + 2) + t }}
+    }}"""
+    expected = np.zeros(6, np.int64)
+    turns = range(first, -3, -1) if span.startswith("s") else range(-2, first, 2)
+    for t in turns:
+        expected[t + 2] = 10 + t
+    check(text, expected, np.full(6, 10), np.int64(first))
+
+
 @pytest.mark.parametrize("distance", [1, 2, 3])
 @pytest.mark.parametrize("n", [0, *SIZES])
 def test_a_turn_reads_earlier_ones_at_a_distance(distance, n):

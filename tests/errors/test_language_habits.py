@@ -1,0 +1,174 @@
+"""Habits from other notations: the error stands at the place and says what to write instead."""
+
+import pytest
+
+from anydim.base.dtypes import float32
+from anydim.base.errors import LanguageError
+from anydim.lang.hints import MISTAKES, OVER_INDICES
+from anydim.lang.instantiate import instantiate
+from anydim.lang.parser import parse
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, as_size
+
+SLICE = "there are no slices: give each dimension an index, as in x(i,j)"
+DECLARED = "nothing is declared: write y(i) = ..., sizes and type follow"
+CONVERSION = "a conversion is written float(x(i))"
+LOGIC = "in conditions write '&&', '||' and '!'"
+LOOP = "write a loop as: for t in 0:N { ... }"
+HEAD = "results follow the parameters: -> (y) { ... }"
+ANEW = "there are '=', '+=', '*=', 'min=' and 'max='; with '!' they start anew"
+COMMENT = "comments start with '#'; '//' is floor division"
+NAMES = "names are made of letters a-z, A-Z, digits and '_'"
+DEF = "a definition starts with 'def': def f(float(N) x) -> (y) { ... }"
+
+# What stands in the braces of `def f(float(N) x, float(N,M) m) -> (y) { ... }`; the place that the
+# caret points at is marked by a '¦'.
+STATEMENTS = [
+    ("¦// add\n y(i) = x(i)", COMMENT),
+    ("y(i) = x(i) /¦* add */", COMMENT),
+    ("y(i) ¦-= x(i)", "there is no '-=': write += -(...)"),
+    ("y(i) ¦/= x(i)", "there is no '/=': write *= 1 / (...)"),
+    ("y(i) ¦:= x(i)", "write '='"),
+    ("y(i) = x(i) ¦× 2", "write '*'"),
+    ("y(i) = x(i) ¦÷ 2", "write '/'"),
+    ("y(i) = x(i) ¦− 2", "write '-'"),
+    ("y(i) = x(i) ¦≤ 2", "write '<=', '>=' or '!='"),
+    ("gr¦öße(i) = x(i)", NAMES),
+    ("y(i) = ¦\"a\"", "there are no texts in the language"),
+    ("y(i) = x(i) *¦* 2", "a power is pow(x, 2)"),
+    ("y = m ¦@ m", "a matrix product is a sum: C(m,n) +=! A(m,k) * B(k,n)"),
+    ("y¦[i] = x(i)", "indices stand in parentheses: y(i)"),
+    ("y(i) = m[i¦,0]", "x[...] takes the row-major offset alone; "
+     "with an index for each dimension: x(i,j)"),
+    ("y(i) = m(i,¦:)", SLICE),
+    ("y(i) = x(0¦:2)", SLICE),
+    ("y(i) = x[0¦:2]", SLICE),
+    ("y(i) = m(i)¦(0)", "one pair of parentheses holds all indices: x(i,j)"),
+    ("y(i) = x¦.shape[0]", "the size of dimension 0 of a tensor x is x.0"),
+    ("for ¦(int i = 0; i < N; i++) { y(i) = x(i) }", LOOP),
+    ("for t ¦= 0:N { y(t) = x(t) }", LOOP),
+    ("y(i) = x(i) where i in 0.¦.N", "a range is written low:high"),
+    ("y(i) = x(i) where i in N ¦}", "a range has two ends: where i in 0:N"),
+    ("y(i) = x(i) where i ¦> 0", "'where' gives ranges, i in low:high; a condition is chosen by: "
+     "condition ? a : b"),
+    ("y(i) = x(i) for i in 0:N ¦}", "a loop stands before what it repeats: for t in 0:N { ... }; "
+     "the range of an index is: where i in 0:N"),
+    ("y(i) = x(i) if N > 0 ¦else 0", "a choice in an expression is: condition ? a : b"),
+    ("if N > 2 { y = 1 } elif ¦N > 1 { y = 2 }", "write 'else if'"),
+    ("while ¦N > 0 { y = 1 }", "there is no 'while': a loop has a range, which a tensor may limit: "
+     "0:count(b)"),
+    ("y(i) = x(i) return ¦y", "results are named in the head: def f(...) -> (y)"),
+    ("let ¦y(i) = x(i)", DECLARED),
+    ("float ¦y(i) = x(i)", DECLARED),
+    ("y(i) = float x(i) ¦}", CONVERSION),
+    ("y(i) = (float) x(i) ¦}", CONVERSION),
+    ("y(i) = x(i) > 0 and ¦x(i) < 1", LOGIC),
+    ("y(i) = 0.5f ¦* x(i)", "a number has no suffix: its type follows"),
+    ("y(i) = max¦!(m(i,j))", "over an index it is a statement: y(i) max=! x(i,j)"),
+    ("y(i) ¦sum=! m(i,j)", ANEW),
+    ("# for and while\n y(i) = x(i) +¦}", ""),
+]  # fmt: skip
+
+WHOLE = [
+    ("¦float f(float(N) x) -> (y) { y(i) = x(i) }", DEF),
+    ("def f(float¦[N] x) -> (y) { y(i) = x(i) }", "dimensions stand in parentheses: float(N) x"),
+    ("def f(x¦: float(N)) -> (y) { y(i) = x(i) }",
+     "the type stands before the name: float(N) x"),
+    ("def f(float x¦(N)) -> (y) { y(i) = x(i) }", "dimensions stand at the type: float(N) x"),
+    ("def f(float(N) x; alpha ¦= 1.0) -> (y) { y(i) = x(i) }",
+     "an attribute has a kind and a name; kinds: int, float, bool, size, type"),
+    ("def f(float(N) x)¦: return x", HEAD),
+    ("def f(float(N) x) ¦{ y(i) = x(i) }", HEAD),
+    ("def f(float(N) x) ¦=> (y) { y(i) = x(i) }", HEAD),
+    ("def f(float(N) x) -> (y) ¦( y(i) = x(i) )", "statements stand in braces: { y(i) = x(i) }"),
+    ("def f(float(¦...) x) -> (y) { y(...) = x(...) }", "an ellipsis has a name: ...s"),
+]  # fmt: skip
+
+# Programs that parse: names, ranks and indices that are wrong.
+MEANING = [
+    ("y(i) = 1 where i in 0:N, ¦j in 0:3", "take 'j' out of the 'where', or add it on the left"),
+    ("for t in N { y(t) = 1 where ¦j in 0:3 }",
+     "take 'j' out of the 'where', or add it on the left"),
+    ("y(i) = 1 where exists m(i,¦j)", "take 'j' out of the 'where', or add it on the left"),
+    ("y(i) = x(i) where ¦N in 0:3", "it is a size; a range is for an index of the statement"),
+    ("y = ¦x + 1", "write x(i)"),
+    ("y = exp(¦m)", "write m(i,j)"),
+    ("y(i) = ¦x(i,i)", "write x(i)"),
+    ("total +=! x(i) y(i) = x(i) / ¦total(i)", "write total"),
+    ("y(i) = x(i) ¦y(i,j) = 0", "write y(i), or another tensor"),
+    ("y(i) = ¦N(i)", "it is a size, without indices"),
+    ("y(i) = ¦mystery(i)", "the tensors here are 'x', 'm', 'y'"),
+    ("¦N = 3", "it is the name of a size: give the tensor another name"),
+    ("¦size(i) = x(i)", "it is a word of the language: give the tensor another name"),
+    ("y(i) = ¦m.2 + x(i)", "write m.0 to m.1"),
+    ("y(i) = ¦exp(x(i), 2)", "write exp(a)"),
+    ("¦z(i) = x(i)", "add a statement: y(...) = ..."),
+]  # fmt: skip
+
+# Programs that are wrong for arguments of sizes n and n x m.
+TYPED = [
+    ("y(i) = x(i ¦+ 0.5)", "write int64(...)"),
+    ("y(0) = x(¦0.5)", "write int64(...)"),
+    ("y(i) = x(i) ¦& 1", "write int32(...)"),
+    ("y(i) = ¦x(N) where i in 0:3", "'n' is that size, and no index: count in another name"),
+]
+
+
+def around(statements):
+    return f"def f(float(N) x, float(N,M) m) -> (y) {{ {statements} }}"
+
+
+def checked(marked, call, hint):
+    text, position = marked.replace("¦", ""), marked.index("¦")
+    line = text.count("\n", 0, position)
+    column = position - text.rfind("\n", 0, position)
+    with pytest.raises(LanguageError) as caught:
+        call(text)
+    where, source, caret, *rest = str(caught.value).split("\n")
+    assert source.strip() == text.split("\n")[line].strip()
+    assert caret == " " * (4 + column - 1) + "^"
+    assert where.startswith(f"demo.tc:{line + 1}:{column}: ")
+    assert rest == ([f"  {hint}"] if hint else [])
+
+
+def read(text):
+    return parse(text, "demo.tc")
+
+
+@pytest.mark.parametrize("marked, hint", [(around(s), h) for s, h in STATEMENTS] + WHOLE)
+def test_habits(marked, hint):
+    checked(marked, read, hint)
+
+
+def test_every_known_habit_has_a_program():
+    told = {hint for _, hint in STATEMENTS + WHOLE}
+    assert {row.advice for row in MISTAKES} <= told
+
+
+@pytest.mark.parametrize("marked, hint", MEANING)
+def test_meaning(marked, hint):
+    if "add a statement" in hint:  # this one points at the definition
+        marked = around(marked.replace("¦", "")).replace("f(", "¦f(", 1)
+    else:
+        marked = around(marked)
+    checked(marked, read, hint)
+
+
+@pytest.mark.parametrize("word", OVER_INDICES)
+def test_functions_of_whole_tensors(word):
+    checked(around(f"y(i) = ¦{word}(x(i))"), read, OVER_INDICES[word])
+
+
+@pytest.mark.parametrize("marked, hint", TYPED)
+def test_types(marked, hint):
+    def made(text):
+        n, m = as_size("n"), as_size("m")
+        types = [TensorType(float32, (n,)), TensorType(float32, (n, m))]
+        return instantiate(read(text)["f"], types, {}, Box.of(Dim("n"), Dim("m")))
+
+    checked(around(marked), made, hint)
+
+
+def test_a_definition_is_not_called_as_a_word_of_the_language():
+    hint = "give the definition another name"
+    checked("def ¦for(float(N) x) -> (y) { y(i) = x(i) }", read, hint)
