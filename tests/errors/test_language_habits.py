@@ -167,8 +167,3 @@ def test_types(marked, hint):
         return instantiate(read(text)["f"], types, {}, Box.of(Dim("n"), Dim("m")))
 
     checked(around(marked), made, hint)
-
-
-def test_a_definition_is_not_called_as_a_word_of_the_language():
-    hint = "give the definition another name"
-    checked("def ¦for(float(N) x) -> (y) { y(i) = x(i) }", read, hint)

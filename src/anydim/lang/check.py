@@ -75,9 +75,6 @@ def check(definition: Definition, others: Mapping[str, Definition] | None = None
     `others` are the definitions beside it, which it may call.
     """
     names = _Names(definition, others or {})
-    if definition.name in RESERVED:
-        problem = f"'{definition.name}' is a word of the language"
-        raise names.error(definition.position, problem, "give the definition another name")
     _check_head(names)
     _check_block(definition.statements, names)
     written = set(targets(definition.statements))
