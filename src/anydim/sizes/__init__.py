@@ -12,6 +12,7 @@ from anydim.sizes.expression import (
 )
 from anydim.sizes.guard import Guard
 from anydim.sizes.interval import Interval
+from anydim.sizes.meeting import met
 from anydim.sizes.parsing import as_size, parse
 from anydim.sizes.proofs import Truth, bounds, prove, simplify
 
@@ -28,6 +29,7 @@ __all__ = [
     "bounds",
     "ceil_div",
     "maximum",
+    "met",
     "minimum",
     "parse",
     "product",

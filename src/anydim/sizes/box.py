@@ -14,6 +14,7 @@ from anydim.base.text import listed, suggestion
 from anydim.sizes.enclosure import Enclosure
 from anydim.sizes.expression import Size
 from anydim.sizes.interval import Interval
+from anydim.sizes.points import Points
 
 _UNBOUNDED_SPAN = 64  # how far above `lo` samples go where a dim has no upper bound
 _MOST_CORNER_DIMS = 10
@@ -145,6 +146,16 @@ class Box:
     def simplified(self) -> dict[str, Size]:
         """What compound atoms were simplified to over this box; `simplify` fills it."""
         return {}
+
+    @cached_property
+    def open_questions(self) -> dict[tuple[Size, str], bool]:
+        """(size, relation to 0) -> whether points of the box disagree; `prove` fills it."""
+        return {}
+
+    @cached_property
+    def points(self) -> Points:
+        """Some points inside the box, the same ones in every run."""
+        return Points(self)
 
     def interval(self, size: Size) -> Interval:
         """Where the values of a size lie over the box; sound, often tight. Memoised."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from math import gcd
+from operator import eq, le, lt
 
-from anydim.base.errors import InternalError
+from anydim.base.errors import DimError, InternalError
 from anydim.sizes.box import Box
 from anydim.sizes.expression import Atom, Size, apply, as_constant
 from anydim.sizes.interval import Interval
@@ -39,7 +41,7 @@ def prove(left: Size | int, relation: str, right: Size | int, box: Box) -> Truth
         raise InternalError(f"prove does not know the relation {relation!r}")
     difference = left - right
     truth = _against_zero(difference, relation, box)
-    if truth is Truth.UNKNOWN:
+    if truth is Truth.UNKNOWN and not _open(difference, relation, box):
         simpler = simplify(difference, box)
         if simpler != difference:
             truth = _against_zero(simpler, relation, box)
@@ -47,6 +49,8 @@ def prove(left: Size | int, relation: str, right: Size | int, box: Box) -> Truth
 
 
 def _against_zero(size: Size, relation: str, box: Box) -> Truth:
+    if _open(size, relation, box):
+        return Truth.UNKNOWN
     where = box.interval(size)
     if relation == "==":
         if where.value == 0:
@@ -58,6 +62,33 @@ def _against_zero(size: Size, relation: str, box: Box) -> Truth:
     return Truth.REFUTED if where.low > limit else Truth.UNKNOWN
 
 
+def _open(size: Size, relation: str, box: Box) -> bool:
+    """Whether a relation to 0 holds at one point of the box and fails at another.
+
+    Not looked for where bounds are told at once: of sums of few symbols.
+    """
+    monomials = size.monomials
+    compound = any(isinstance(atom, Atom) for monomial, _ in monomials for atom in monomial)
+    if not compound and (len(monomials) <= _FEW or not box.dims):
+        return False
+    known = box.open_questions
+    if (size, relation) not in known:
+        known[size, relation] = _differs(size, _RELATIONS[relation], box)
+    return known[size, relation]
+
+
+def _differs(size: Size, holds: Callable[[int, int], bool], box: Box) -> bool:
+    seen = set()
+    for point in box.points:
+        try:
+            seen.add(holds(size.evaluate(point), 0))
+        except DimError:  # not defined there, or it speaks of what is no dim of the box
+            continue
+        if len(seen) > 1:
+            return True
+    return False
+
+
 def _may_vanish(size: Size) -> bool:
     """False for sizes such as 2*n + 1, where a common divisor leaves out the constant."""
     common = gcd(*(coefficient for monomial, coefficient in size.monomials if monomial))
@@ -65,6 +96,8 @@ def _may_vanish(size: Size) -> bool:
     return low % common == 0 if common else low == 0
 
 
+_FEW = 4
+_RELATIONS: dict[str, Callable[[int, int], bool]] = {"==": eq, "<": lt, "<=": le}
 _OPPOSITE = {
     Truth.PROVED: Truth.REFUTED,
     Truth.REFUTED: Truth.PROVED,

@@ -1,7 +1,8 @@
 """Loops: a graph turn after turn, with carried values whose sizes may change on the way.
 
 The sizes of carried values are found by trying. At first every carried value keeps the sizes it
-starts with. Where a turn adds the same amount every time, the size in turn t is start + amount * t.
+starts with. Where a turn adds (or takes away) the same amount every time, the size in turn t is
+start + amount * t; what may grow or shrink, such as the size of a broadcast, is no such amount.
 Where it does neither, the axis has a dim of its own, which every turn finds anew.
 """
 
@@ -210,7 +211,8 @@ class Turns:
             return axis
         amount = simplify(size - axis.start, box)
         outside = amount.symbols <= set(self.call.emitter.box.names)
-        return Axis(axis.start, amount if axis.amount == 0 and outside else None)
+        steady = any(self.call.proved(amount, relation, 0) for relation in (">=", "<="))
+        return Axis(axis.start, amount if axis.amount == 0 and outside and steady else None)
 
     # ---- results ----
 
