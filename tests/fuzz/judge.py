@@ -6,9 +6,9 @@ it is evaluated again with every value shaken by a few units in the last place o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
@@ -22,7 +22,7 @@ from anydim.graph import evaluate as evaluation
 from anydim.graph.evaluate import bind, check_guards, evaluate, group_of
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.reader import read_graph
-from anydim.graph.text import print_graph
+from anydim.graph.text import constants_of, print_graph
 from anydim.kernels.templates import TEMPLATES
 from anydim.lang.evaluate import _Evaluator
 from anydim.lang.evaluate import evaluate as evaluate_group
@@ -65,14 +65,24 @@ def judge(case: Case) -> Failure | None:
         model = compiled(case)
     except Exception as error:
         return Failure("compile", _said(error))
-    if not case.graph.has_regions and (  # constants of held graphs are not handed over
-        read_graph(print_graph(case.graph), case.graph.constants) != case.graph
-    ):
+    if read_graph(print_graph(case.graph), constants_of(case.graph)) != case.graph:
         return Failure("text", "the text of the graph reads as another graph")
-    calls = [Call.of(case, sizes, bool(n % 2)) for n, sizes in enumerate(case.points)]
+    calls = list(_calls(case))
     with watched(), ThreadPoolExecutor(3 if case.crowd else 1) as crowd:
-        found = crowd.map(lambda call: call.made(model), [call for call in calls if call])
+        found = crowd.map(lambda call: call.made(model), calls)
         return next((failure for failure in found if failure is not None), None)
+
+
+def _calls(case: Case) -> Iterator[Call]:
+    """The calls of a case; what sizes give is computed once, however often they come."""
+    known: dict[tuple[tuple[str, int], ...], Call | None] = {}
+    for number, sizes in enumerate(case.points):
+        key = tuple(sizes.items())
+        if key not in known:
+            known[key] = Call.of(case, sizes)
+        call = known[key]
+        if call is not None:
+            yield replace(call, low=bool(number % 2))
 
 
 def compiled(case: Case) -> ad.Model:
@@ -94,10 +104,10 @@ class Call:
     sizes: Mapping[str, int]
     inputs: Arrays
     expected: Expected | Failure | None  # None: the sizes are refused
-    low: bool
+    low: bool = False  # whether fences stand before the arrays, not behind
 
     @staticmethod
-    def of(case: Case, sizes: Mapping[str, int], low: bool) -> Call | None:
+    def of(case: Case, sizes: Mapping[str, int]) -> Call | None:
         """None where there are no inputs of these sizes."""
         inputs = case.inputs(sizes)
         if inputs is None:
@@ -109,7 +119,7 @@ class Call:
             expected = None
         except Exception as error:
             expected = Failure("reference", _said(error), sizes)
-        return Call(sizes, inputs, expected, low)
+        return Call(sizes, inputs, expected)
 
     def made(self, model: ad.Model) -> Failure | None:
         """Call the model; what is wrong with what it does."""

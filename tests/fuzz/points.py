@@ -37,7 +37,7 @@ def random_points(chance: random.Random, graph: Graph) -> tuple[Sizes, ...]:
     most, dims = chance.choice(MOST_WORK), shown(graph)
     points = [
         affordable(graph, most, {dim.name: random_size(chance, dim) for dim in dims})
-        for _ in range(chance.randint(4, 7))
+        for _ in range(chance.randint(2, 4))
     ]
     points.append({dim.name: max(dim.lo, 1) for dim in dims})
     points.append({**chance.choice(points), **least(chance, dims)})

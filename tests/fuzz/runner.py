@@ -1,7 +1,9 @@
 """Runs cases one after another in a child process, so that one that stops it is only a failure.
 
 The child says which case it begins; when it dies, that case is the failure and another child
-goes on behind it. A case that stops its process shrinks in a process for each trial.
+goes on behind it. A case that stops its process shrinks in a process for each trial. A child takes
+a limited number of cases, and compiled code is kept for these alone: random kernels are of no use
+to others, and a folder of all of them would be searched for old ones after each case.
 """
 
 from __future__ import annotations
@@ -10,17 +12,20 @@ import faulthandler
 import json
 import os
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NoReturn
 
+from anydim.base import settings
 from tests.fuzz.case import Case
 from tests.fuzz.generate import random_case
 from tests.fuzz.judge import Failure, blame, judge
 from tests.fuzz.shrink import shrink
 
 SECONDS = 120  # that one case may take
+CASES = 100  # that one child takes
 BEGIN, END = "begin", "end"  # messages that are no failures
 
 
@@ -45,7 +50,17 @@ def run_each(
     crashed: Callable[[int, str, bool], Outcome],
 ) -> Iterator[Outcome]:
     """The outcomes of `one` for these seeds; `crashed` tells of one that stopped its process."""
-    pending = list(seeds)
+    for start in range(0, len(seeds), CASES):
+        yield from _run_some(list(seeds[start : start + CASES]), small, one, crashed)
+
+
+def _run_some(
+    pending: list[int],
+    small: bool,
+    one: Callable[[int, bool], Iterator[Outcome]],
+    crashed: Callable[[int, str, bool], Outcome],
+) -> Iterator[Outcome]:
+    """The outcomes of the seeds that are pending, by one child where none stops it."""
     while pending:
         end = ""
         for outcome in _child(lambda: (one(seed, small) for seed in pending)):
@@ -108,15 +123,17 @@ def in_child(case: Case) -> Failure | None:
 def _child(work: Callable[[], Iterator[Iterator[Outcome]]]) -> Iterator[Outcome]:
     """What a forked process tells before it ends, and how it ends."""
     reading, writing = os.pipe()
-    process = os.fork()
-    if not process:
-        os.close(reading)
-        _tell(work(), writing)
-    os.close(writing)
-    with os.fdopen(reading, encoding="utf-8") as pipe:
-        for line in pipe:
-            yield Outcome(*json.loads(line))
-    _, status = os.waitpid(process, 0)
+    with tempfile.TemporaryDirectory() as folder:
+        process = os.fork()
+        if not process:
+            os.close(reading)
+            with settings.override(cache_dir=folder):
+                _tell(work(), writing)
+        os.close(writing)
+        with os.fdopen(reading, encoding="utf-8") as pipe:
+            for line in pipe:
+                yield Outcome(*json.loads(line))
+        _, status = os.waitpid(process, 0)
     code = os.waitstatus_to_exitcode(status)
     how = f"stopped by {signal.Signals(-code).name}" if code < 0 else f"ended with {code}"
     yield Outcome(0, END, how)
