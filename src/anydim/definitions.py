@@ -33,13 +33,14 @@ from anydim.frontends.definition import Pattern, broadcasts, graph_of, pattern_o
 from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
 from anydim.kernels.schedule import parse_schedule
+from anydim.lang.ranks import ellipses_of
 from anydim.lang.stored import stored_definitions
 from anydim.lang.syntax import TYPE_NAMES, Definition, Parameter, Spread
 from anydim.model import Model, compile
 from anydim.passes.options import PLAIN, Options, given_options
-from anydim.runtime.arrays import wrapper
+from anydim.runtime.arrays import Wrap, shared_array, wrapper
 from anydim.runtime.executable import Executable, wrong_shape
-from anydim.runtime.given import apart, results_given
+from anydim.runtime.given import apart, fill, results_given
 
 Shape = tuple[int, ...]
 
@@ -134,11 +135,11 @@ class Function:
         self._usual: _Case | None = None  # where types and ranks alone decide: the last one called
         self._lock = threading.Lock()
         self._names = tuple(parameter.name for parameter in definition.parameters)
-        self._attributes = frozenset(attribute.name for attribute in definition.attributes)
+        self._attributes = _keywords(definition)
         self._broadcasts = broadcasts(definition)
 
     def __call__(self, *values: Any, **named: Any) -> Any:
-        """Call with arrays by position or name; attributes by name.
+        """Call with arrays by position or name; attributes, and ranks of ellipses, by name.
 
         `out=` gives arrays for the results, `fixed=` sizes that shall be numbers in the code.
         Values of a Builder make a node of its graph.
@@ -153,14 +154,14 @@ class Function:
         arrays = self._arrays(given)
         case = self._case(arrays, attributes, fixed)
         feeds = dict(zip(case.names, arrays))
-        if out is not None:
-            return self._into(case, feeds, out)
-        results = case.executable(feeds)
         wrap = None
         for value, array in zip(given, arrays):
             if value is not array:
                 wrap = wrapper(given)
                 break
+        if out is not None:
+            return self._into(case, feeds, out, wrap)
+        results = case.executable(feeds)
         made = results.values() if wrap is None else map(wrap, results.values())
         return self._result(made)
 
@@ -178,7 +179,7 @@ class Function:
         _, fixed, attributes, given = self._sorted(values, named)
         arrays = [_shaped(value, p) for value, p in zip(given, self.definition.parameters)]
         frozen = freeze_value(attributes)
-        pattern = pattern_of(self.definition, arrays)
+        pattern = pattern_of(self.definition, arrays, attributes)
         graph = graph_of(self.definition, pattern, frozen, self._fixing(fixed))
         sizes = bind(graph, dict(zip(graph.inputs, arrays)))
         check_guards(graph, sizes)
@@ -191,9 +192,20 @@ class Function:
     def options(self) -> Schedules:
         """The schedules of the kernels that the last new kind of arguments got, and why."""
         if self._last is None:
-            self._case([_shaped(_any_shape(p), p) for p in self.definition.parameters], {}, None)
+            self._case(*self._usual_arguments(), None)
         assert self._last is not None
         return Schedules(self.definition.name, self._last.model.report.chosen)
+
+    def _usual_arguments(self) -> tuple[list[numpy.ndarray], dict[str, Any]]:
+        """Arguments and attributes of the plainest kind: one axis for each ellipsis."""
+        needed = [a.name for a in self.definition.attributes if a.default is None]
+        if needed:
+            raise OptionError(
+                f"the kernels of {self.definition.name} depend on attribute {listed(needed)}",
+                "call it first, or its model(...): the options are those of the last new kind",
+            )
+        arrays = [_shaped(_any_shape(p), p) for p in self.definition.parameters]
+        return arrays, {f"...{name}": 1 for name in ellipses_of(self.definition)}
 
     # ---- arguments -----------------------------------------------------------------------------
 
@@ -205,10 +217,12 @@ class Function:
             if len(values) == len(self._names):
                 return None, None, {}, values
             return None, None, {}, self._arguments(values, named)
-        own = self._attributes.union(self._names)
+        own = self._attributes.keys() | set(self._names)
         out = None if "out" in own else named.pop("out", None)
         fixed = None if "fixed" in own else named.pop("fixed", None)
-        attributes = {name: named.pop(name) for name in self._attributes if name in named}
+        attributes = {
+            key: _constant(named.pop(n)) for n, key in self._attributes.items() if n in named
+        }
         return out, fixed, attributes, self._arguments(values, named)
 
     def _arguments(self, values: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
@@ -220,7 +234,8 @@ class Function:
         for name, value in named.items():
             if name not in names:
                 hint = suggestion(name, [*names, *sorted(self._attributes)])
-                raise InputError(f"{takes}, not '{name}'", hint or "")
+                attributes = f"its attributes are {listed(self._attributes)}"
+                raise InputError(f"{takes}, not '{name}'", hint or attributes)
             if name in found:
                 raise InputError(f"{takes}; '{name}' came twice")
             found[name] = value
@@ -233,12 +248,14 @@ class Function:
         if all(type(value) is numpy.ndarray for value in given):
             return list(given)
         shared: dict[str, numpy.dtype] = {}
-        parameters = self.definition.parameters
-        for value, parameter in zip(given, parameters):
-            dtype = getattr(value, "dtype", None)
-            if parameter.type not in TYPE_NAMES and isinstance(dtype, numpy.dtype):
-                shared.setdefault(parameter.type, dtype)
-        return [_array(value, p, shared) for value, p in zip(given, parameters)]
+        taken = []
+        for value, parameter in zip(given, self.definition.parameters):
+            if hasattr(value, "__dlpack__") and not isinstance(value, numpy.ndarray):
+                value = shared_array(value, f"argument '{parameter.name}'")
+            if isinstance(value, (numpy.ndarray, numpy.generic)):
+                shared.setdefault(parameter.type, value.dtype)
+            taken.append(value)
+        return [_array(v, p, shared) for v, p in zip(taken, self.definition.parameters)]
 
     # ---- compiled ------------------------------------------------------------------------------
 
@@ -254,7 +271,7 @@ class Function:
         key: Any
         if self._broadcasts or attributes or fixed:
             frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
-            pattern = pattern_of(self.definition, arrays)
+            pattern = pattern_of(self.definition, arrays, attributes)
             key = (pattern, frozen, self._fixing(fixed))
         else:
             key = tuple([(array.dtype, array.ndim) for array in arrays])
@@ -275,7 +292,7 @@ class Function:
         fixed: Mapping[str, int] | None,
     ) -> _Case:
         frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
-        pattern = pattern_of(self.definition, arrays)
+        pattern = pattern_of(self.definition, arrays, attributes)
         origin = (self.definition.text, self.definition.file)
         model = _model(
             self.definition, origin, pattern, frozen, self._fixing(fixed), self._threads,
@@ -288,7 +305,9 @@ class Function:
 
     # ---- results -------------------------------------------------------------------------------
 
-    def _into(self, case: _Case, feeds: dict[str, numpy.ndarray], out: Any) -> Any:
+    def _into(
+        self, case: _Case, feeds: dict[str, numpy.ndarray], out: Any, wrap: Wrap | None
+    ) -> Any:
         """The results in arrays of the caller; those that share memory with an input by a copy."""
         name = self.definition.name
         arrays, given = results_given(out, case.model.outputs, name)
@@ -298,8 +317,11 @@ class Function:
             if key not in direct:
                 if array.shape != results[key].shape:
                     raise wrong_shape(name, key, array.shape, results[key].shape)
-                array[...] = results[key]
-        return self._result(given.get(key, result) for key, result in results.items())
+                fill(array, results[key])
+        fresh = {key: result for key, result in results.items() if key not in given}
+        if wrap is not None:
+            fresh = {key: wrap(result) for key, result in fresh.items()}
+        return self._result({**given, **fresh}[key] for key in results)
 
     @cached_property
     def _tuple(self) -> Callable[..., Any]:
@@ -374,6 +396,18 @@ class Schedules(Mapping[str, Any]):
 # ---- arguments of one parameter ----------------------------------------------------------------
 
 
+def _keywords(definition: Definition) -> dict[str, str]:
+    """Attributes by the keyword of a call: the rank of `...p` is `p` where that is no other name,
+    or `**{"...p": 1}`."""
+    found = {attribute.name: attribute.name for attribute in definition.attributes}
+    taken = found.keys() | {parameter.name for parameter in definition.parameters}
+    for name in ellipses_of(definition):
+        found[f"...{name}"] = f"...{name}"
+        if name not in taken:
+            found[name] = f"...{name}"
+    return found
+
+
 def sizes_of(definition: Definition) -> set[str]:
     """The names of the sizes in the shapes of a definition's parameters."""
     terms = [term for parameter in definition.parameters for term in parameter.shape]
@@ -386,6 +420,19 @@ def _own_sizes(definition: Definition, fixed: Mapping[str, int]) -> dict[str, in
     return {name: value for name, value in fixed.items() if name in own}
 
 
+def _constant(value: Any) -> Any:
+    """An attribute's value, without the types that numpy has for numbers and for types."""
+    if isinstance(value, numpy.generic):
+        return value.item()
+    if isinstance(value, numpy.dtype) or _is_scalar_type(value):
+        return numpy.dtype(value).name
+    return value
+
+
+def _is_scalar_type(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, numpy.generic)
+
+
 def _array(
     value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]
 ) -> numpy.ndarray:
@@ -395,8 +442,6 @@ def _array(
     """
     if isinstance(value, numpy.ndarray):
         return value
-    if hasattr(value, "__dlpack__"):
-        return numpy.from_dlpack(value)
     kind = TYPE_NAMES.get(parameter.type)
     wanted = shared.get(parameter.type) if kind is None else DTYPES[kind].numpy
     if wanted is None and isinstance(value, float):
@@ -410,7 +455,8 @@ def _array(
 def _shaped(value: Any, parameter: Parameter) -> numpy.ndarray:
     """An array of a shape, of which only one element exists."""
     if isinstance(value, numpy.ndarray) or hasattr(value, "__dlpack__"):
-        array = value if isinstance(value, numpy.ndarray) else numpy.from_dlpack(value)
+        where = f"argument '{parameter.name}'"
+        array = value if isinstance(value, numpy.ndarray) else shared_array(value, where)
         return numpy.broadcast_to(numpy.zeros((), array.dtype), array.shape)
     shape = value if isinstance(value, (tuple, list)) else ()
     kind = TYPE_NAMES.get(parameter.type, "float32")

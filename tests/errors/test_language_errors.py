@@ -309,9 +309,10 @@ INSTANTIATE_ERRORS = [
     ),
     (
         "def f(float(N,M) x) -> (y) { y(i) = x(i,0) }",
-        """<text>:1:7: f: 'x' has 2 dimensions, and the argument has 1: float32[4]
+        """<text>:1:7: f: 'x' has 2 dimensions, and the argument has 1
     def f(float(N,M) x) -> (y) { y(i) = x(i,0) }
-          ^""",
+          ^
+  give an array of that rank, or declare an ellipsis such as '...b'""",
     ),
     (
         "def f(float(N) x, float s) -> (y) { y(i) = x(i) * s }",
@@ -506,9 +507,10 @@ FREE_ERRORS = [
     ),
     (
         "def g(float(N) x) -> (y) { y(i) = x(i) }\ndef f(float(N) x) -> (y) { y = g(x, x) }",
-        """<text>:2:32: f: 'g' takes 1 tensors (x), not 2
+        """<text>:2:32: f: 'g' takes 1 tensor (x), not 2
     def f(float(N) x) -> (y) { y = g(x, x) }
-                                   ^""",
+                                   ^
+  write g(x) with tensors of yours""",
     ),
     (
         "def g(int32(N) x) -> (y) { y(i) = x(i) }\ndef f(float(N) x) -> (y) { y = g(x) }",
@@ -560,7 +562,7 @@ def test_attributes_are_checked():
     text = "def f(float(N) x; int count = 1, bool on = true) -> (y) { y(i) = x(i) * count }"
     with pytest.raises(LanguageError, match=r"there is no attribute 'cuont'\n.*\n.*\n.*did you"):
         group_of(text, random(4), cuont=2)
-    with pytest.raises(LanguageError, match=r"attribute 'count' is a int, and 1.5 is not"):
+    with pytest.raises(LanguageError, match=r"attribute 'count' is an int, and 1.5 is not"):
         group_of(text, random(4), count=1.5)
 
 

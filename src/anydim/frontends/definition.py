@@ -19,6 +19,7 @@ from anydim.base.text import listed, suggestion
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.lang.affine import rewrite
 from anydim.lang.instantiate import instantiate
+from anydim.lang.ranks import ellipses_of, ranks_of
 from anydim.lang.renaming import renamed
 from anydim.lang.syntax import Definition, Name, Number, Parameter, Spread, walk
 from anydim.lang.tree import Expr, Group, Read, Tensor, TensorType
@@ -27,13 +28,16 @@ from anydim.sizes import Box, Dim, Size, as_size
 Pattern = tuple[tuple[str, tuple[bool, ...]], ...]
 
 
-def pattern_of(definition: Definition, arrays: Sequence[numpy.ndarray]) -> Pattern:
+def pattern_of(
+    definition: Definition, arrays: Sequence[numpy.ndarray], attributes: Mapping[str, Any]
+) -> Pattern:
     """What of the arguments decides their graph: dtypes, ranks, and which sizes broadcast.
 
-    A dimension under an ellipsis broadcasts when it is 1 and meets one that is not.
+    A dimension under an ellipsis broadcasts when it is 1 and meets one that is not. Raises
+    LanguageError for arguments whose ranks do not fit.
     """
     meeting: dict[tuple[str, int], set[int]] = {}
-    places = [_places(p, array.ndim) for p, array in zip(definition.parameters, arrays)]
+    places = _places(definition, [array.ndim for array in arrays], attributes)
     for array, row in zip(arrays, places):
         for size, place in zip(array.shape, row):
             if isinstance(place, tuple):
@@ -52,7 +56,7 @@ def pattern_of(definition: Definition, arrays: Sequence[numpy.ndarray]) -> Patte
 
 def broadcasts(definition: Definition) -> bool:
     """Whether sizes of 1 decide the graph, because an ellipsis may broadcast."""
-    return any(isinstance(t, Spread) for p in definition.parameters for t in p.shape)
+    return bool(ellipses_of(definition))
 
 
 def graph_of(
@@ -65,9 +69,10 @@ def graph_of(
 
     Sizes in `fixed` are numbers in it, not dims.
     """
+    places = _places(definition, [len(ones) for _, ones in pattern], attributes)
     types = [
-        _type(definition, parameter, dtype, ones)
-        for parameter, (dtype, ones) in zip(definition.parameters, pattern)
+        _type(definition, parameter, row, dtype, ones)
+        for parameter, row, (dtype, ones) in zip(definition.parameters, places, pattern)
     ]
     names = sorted({name for kind in types for size in kind.shape for name in size.symbols})
     types = [_with_sizes(kind, _sizes(definition, fixed or {}, names)) for kind in types]
@@ -163,28 +168,29 @@ def _renamed(group: Group, names: Mapping[str, str]) -> Group:
 # ---- argument types ----------------------------------------------------------------------------
 
 
-def _places(parameter: Parameter, rank: int) -> list[Any]:
-    """For each axis its shape term, or (ellipsis, position counted from its right end)."""
-    spread = rank - sum(not isinstance(term, Spread) for term in parameter.shape)
-    places: list[Any] = []
-    for term in parameter.shape:
-        if isinstance(term, Spread):
-            places += [(term.name, spread - number) for number in range(max(spread, 0))]
-        else:
-            places.append(term)
-    return places
+def _places(
+    definition: Definition, ranks: Sequence[int], attributes: Mapping[str, Any]
+) -> list[list[Any]]:
+    """For each axis of each argument its shape term, or (ellipsis, place from its right end)."""
+    names = [parameter.name for parameter in definition.parameters]
+    own = ranks_of(definition, dict(zip(names, ranks)), attributes).own
+    rows = []
+    for parameter in definition.parameters:
+        row: list[Any] = []
+        for term in parameter.shape:
+            if isinstance(term, Spread):
+                rank = own[parameter.name, term.name]
+                row += [(term.name, rank - number) for number in range(rank)]
+            else:
+                row.append(term)
+        rows.append(row)
+    return rows
 
 
 def _type(
-    definition: Definition, parameter: Parameter, dtype: str, ones: tuple[bool, ...]
-) -> TensorType:
-    places = _places(parameter, len(ones))
-    if len(places) != len(ones):
-        raise definition.error(
-            parameter.position,
-            f"argument '{parameter.name}' has {len(parameter.shape)} axes here, {len(ones)} came",
-            "give an array of that rank, or declare an ellipsis such as '...b'",
-        )
+    definition: Definition, parameter: Parameter, places: list[Any], dtype: str,
+    ones: tuple[bool, ...],
+) -> TensorType:  # fmt: skip
     shape = tuple(
         as_size(1) if one else _size(definition, parameter, place, number)
         for number, (place, one) in enumerate(zip(places, ones))

@@ -11,7 +11,8 @@ from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError, UserError
-from anydim.base.text import suggestion
+from anydim.base.text import counted, listed, suggestion
+from anydim.lang.ranks import ellipses_of, ranks_of
 from anydim.lang.syntax import (
     FUNCTION_ALIASES,
     TYPE_NAMES,
@@ -70,7 +71,8 @@ def bind(
     if len(types) != len(parameters):
         names = ", ".join(p.name for p in parameters)
         raise binding.error(
-            definition.position, f"takes {len(parameters)} tensors ({names}), not {len(types)}"
+            definition.position,
+            f"takes {counted(len(parameters), 'tensor')} ({names}), not {len(types)}",
         )
     _bind_attributes(binding, attributes)
     for parameter, kind in zip(parameters, types):
@@ -99,11 +101,11 @@ def bind(
 def _bind_attributes(binding: Binding, given: Mapping[str, Any]) -> None:
     definition = binding.definition
     known = {attribute.name for attribute in definition.attributes}
-    shapes = [term for parameter in definition.parameters for term in parameter.shape]
-    ellipses = {f"...{term.name}" for term in shapes if isinstance(term, Spread)}
+    ellipses = {f"...{name}" for name in ellipses_of(definition)}
     for name in given:
         if name not in known | ellipses:
-            hint = suggestion(name, known | ellipses)
+            there = sorted(known) + sorted(ellipses)
+            hint = suggestion(name, there) or f"its attributes are {listed(there)}"
             raise binding.error(definition.position, f"there is no attribute '{name}'", hint)
     for attribute in definition.attributes:
         value = given.get(attribute.name, attribute.default)
@@ -139,9 +141,17 @@ def _value(binding: Binding, attribute: Attribute, value: Any) -> Expr:
         return Literal(float(value))
     if kind in ("int", "size") and number and value == int(value):
         return Literal(int(value))
+    article = "an" if kind == "int" else "a"
     raise binding.error(
-        attribute.position, f"attribute '{attribute.name}' is a {kind}, and {value!r} is not"
-    )
+        attribute.position,
+        f"attribute '{attribute.name}' is {article} {kind}, and {value!r} is not", _EXAMPLES[kind],
+    )  # fmt: skip
+
+
+_EXAMPLES = {
+    "int": "give a whole number", "size": "give a whole number", "float": "give a number",
+    "bool": "give True or False",
+}  # fmt: skip
 
 
 def _bind_dtype(binding: Binding, parameter: Parameter, dtype: DType) -> None:
@@ -163,72 +173,15 @@ def _bind_dtype(binding: Binding, parameter: Parameter, dtype: DType) -> None:
 Layout = list[tuple[Term, int]]  # the terms of a shape that are one dimension, with its position
 
 
-def _is_spread(term: Term) -> bool:
-    return isinstance(term, Spread)
-
-
 def _bind_ranks(binding: Binding, given: Mapping[str, Any]) -> list[Layout]:
     """Give every ellipsis its rank in each parameter, and every dimension its place."""
-    ranks: dict[str, int] = {
-        name[3:]: int(value) for name, value in given.items() if name.startswith("...")
+    arguments = {name: kind.rank for name, kind in binding.tensors.items()}
+    ranks = ranks_of(binding.definition, arguments, given)
+    binding.spreads = ranks.own
+    binding.ellipses = {
+        name: _ellipsis_axes(binding, name, rank) for name, rank in ranks.whole.items()
     }
-    parameters = binding.definition.parameters
-    for parameter in parameters:
-        found = [t for t in parameter.shape if isinstance(t, Spread)]
-        if len(found) == 1:
-            own = _free_rank(binding, parameter, [])
-            binding.spreads[parameter.name, found[0].name] = own
-            if f"...{found[0].name}" not in given:
-                ranks[found[0].name] = max(own, ranks.get(found[0].name, 0))
-    for parameter in parameters:
-        found = [t for t in parameter.shape if isinstance(t, Spread)]
-        if len(found) > 1:
-            _split_rank(binding, parameter, found, ranks)
-        elif not found:
-            _free_rank(binding, parameter, [], exact=True)
-    for (tensor, ellipsis), own in binding.spreads.items():
-        if own > ranks[ellipsis]:
-            raise binding.error(
-                binding.definition.position,
-                f"'{tensor}' has {own} dimensions for '...{ellipsis}', which has {ranks[ellipsis]}",
-            )
-    binding.ellipses = {name: _ellipsis_axes(binding, name, rank) for name, rank in ranks.items()}
-    return [_layout(binding, parameter) for parameter in parameters]
-
-
-def _free_rank(
-    binding: Binding, parameter: Parameter, taken: list[int], exact: bool = False
-) -> int:
-    """The dimensions of an argument that plain terms and `taken` leave to an ellipsis."""
-    plain = sum(not _is_spread(t) for t in parameter.shape)
-    actual = binding.tensors[parameter.name].rank
-    free = actual - plain - sum(taken)
-    if free < 0 or (exact and free):
-        least = "" if exact else "at least "
-        raise binding.error(
-            parameter.position,
-            f"'{parameter.name}' has {least}{plain + sum(taken)} dimensions, "
-            f"and the argument has {actual}: {binding.tensors[parameter.name]}",
-        )
-    return free
-
-
-def _split_rank(
-    binding: Binding, parameter: Parameter, found: list[Spread], ranks: dict[str, int]
-) -> None:
-    unknown = [t for t in found if t.name not in ranks]
-    taken = [ranks[t.name] for t in found if t.name in ranks]
-    if len(unknown) > 1:
-        raise binding.error(
-            parameter.position,
-            f"how the dimensions of '{parameter.name}' are shared is not known",
-            f"give attribute '...{unknown[0].name}', the number of dimensions it stands for",
-        )
-    free = _free_rank(binding, parameter, taken, exact=not unknown)
-    if unknown:
-        ranks[unknown[0].name] = free
-    for term in found:
-        binding.spreads[parameter.name, term.name] = ranks[term.name]
+    return [_layout(binding, parameter) for parameter in binding.definition.parameters]
 
 
 def _ellipsis_axes(binding: Binding, name: str, rank: int) -> tuple[Axis, ...]:

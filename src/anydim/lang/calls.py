@@ -8,6 +8,7 @@ from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError
+from anydim.base.text import counted
 from anydim.lang.renaming import renamed, variables_of
 from anydim.lang.scope import Scope, new_name
 from anydim.lang.syntax import TYPE_NAMES, Definition, Invoke, Name, Parameter, Setting, Term
@@ -98,10 +99,9 @@ class Calls:
         given, wanted = item.call.arguments, callee.parameters
         if len(given) != len(wanted):
             names = ", ".join(parameter.name for parameter in wanted)
-            raise scope.binding.error(
-                item.call.position,
-                f"'{callee.name}' takes {len(wanted)} tensors ({names}), not {len(given)}",
-            )
+            takes = f"'{callee.name}' takes {counted(len(wanted), 'tensor')} ({names})"
+            hint = f"write {callee.name}({names}) with tensors of yours"
+            raise scope.binding.error(item.call.position, f"{takes}, not {len(given)}", hint)
         return list(zip(given, wanted))
 
     def _limit(self, item: Invoke, scope: Scope, group: Group) -> None:

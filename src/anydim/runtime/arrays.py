@@ -69,24 +69,29 @@ def _native_order(
 def _foreign(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
     """A numpy array over the memory of a DLPack array, or of a number or nested lists."""
     if hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__"):
-        if int(value.__dlpack_device__()[0]) != _CPU:
-            raise InputError(
-                f"{_where(spec, name)}: the array is on another device than the CPU",
-                "move it to the CPU first",
-            )
-        try:
-            return taken(value)
-        except (BufferError, RuntimeError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{_where(spec, name)}: the array cannot be shared: {error}",
-                "an array that records gradients has to be detached first",
-            ) from None
+        return shared_array(value, _where(spec, name))
     try:
         return numpy.asarray(value)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"{_where(spec, name)}: {type(value).__name__} is no array: {error}",
             f"expected {spec}",
+        ) from None
+
+
+def shared_array(value: Any, where: str) -> numpy.ndarray:
+    """A numpy array over the memory of a DLPack array; `where` begins the InputError that is raised
+    for one on another device, or one that its library does not share."""
+    try:
+        if int(value.__dlpack_device__()[0]) != _CPU:
+            raise InputError(
+                f"{where}: the array is on another device than the CPU", "move it to the CPU first"
+            )
+        return taken(value)
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{where}: the array cannot be shared: {error}",
+            "give an array on the CPU; one that records gradients has to be detached first",
         ) from None
 
 

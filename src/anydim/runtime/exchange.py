@@ -25,6 +25,8 @@ _TYPE_AT = 20  # of code, bits and lanes in a DLTensor: after data, device and t
 _VERSIONED_AT = 32  # of the DLTensor in a DLManagedTensorVersioned: after version, context,
 # deleter and flags
 
+_SAYS_READ_ONLY = numpy.lib.NumpyVersion(numpy.__version__) >= "2.1.0"
+
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer.restype, _pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 _name = ctypes.pythonapi.PyCapsule_GetName
@@ -55,9 +57,30 @@ class _Handed:
         return self.device
 
 
+def _capsule(value: Any) -> Any:
+    """A capsule of an array: one that says whether it may be written, where both sides know of it.
+
+    Without that numpy takes the memory as read-only.
+    """
+    if _SAYS_READ_ONLY:
+        try:
+            return value.__dlpack__(max_version=(1, 0))
+        except TypeError:
+            pass
+    return value.__dlpack__()
+
+
+def is_read_only(value: Any, array: numpy.ndarray) -> bool:
+    """Whether the library of a DLPack array says that nobody may write it; `array` is its memory.
+
+    One that says nothing of it gives leave by handing the array over.
+    """
+    return not array.flags.writeable and _name(_capsule(value)) == b"dltensor_versioned"
+
+
 def taken(value: Any) -> numpy.ndarray:
     """A numpy array over the memory of a DLPack array; raises what numpy.from_dlpack raises."""
-    capsule = value.__dlpack__()
+    capsule = _capsule(value)
     element = _element(capsule)
     name = _NAMES.get(element.code)
     if name is None or element.lanes != 1 or DTYPES[name].bits != element.bits:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy
 
 from anydim.base.errors import InputError
 from anydim.base.text import listed, suggestion
-from anydim.runtime.exchange import taken
+from anydim.runtime.arrays import shared_array
+from anydim.runtime.exchange import is_read_only
 from anydim.runtime.signature import TensorSpec
 
 _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
@@ -66,7 +68,9 @@ def _array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
         if not array.flags.writeable:
             raise InputError(f"{where} cannot be written", "give one that is not read-only")
     elif hasattr(value, "__dlpack__"):
-        array = taken(value)
+        array = shared_array(value, where)
+        if is_read_only(value, array):
+            raise InputError(f"{where} cannot be written", "give one that is not read-only")
     else:
         raise InputError(f"{where} is a {type(value).__name__}, expected an array")
     if array.dtype != spec.dtype.numpy:
@@ -79,6 +83,18 @@ def _array(value: Any, spec: TensorSpec, name: str) -> numpy.ndarray:
             f"{where} is not contiguous", "give a contiguous array, and copy from it afterwards"
         )
     return array
+
+
+def fill(array: numpy.ndarray, result: numpy.ndarray) -> None:
+    """Write a result over an array that was given for it, of the same shape and type.
+
+    Memory whose library does not say that it may be written looks read-only to numpy.
+    """
+    if array.flags.writeable:
+        array[...] = result
+    else:
+        source = numpy.ascontiguousarray(result)
+        ctypes.memmove(array.ctypes.data, source.ctypes.data, source.nbytes)
 
 
 def apart(

@@ -77,7 +77,7 @@ def test_the_rank_of_an_ellipsis_can_be_given():
     x = random(2, 3, 4)
     check(text, x.sum(1), x, **{"...p": 1})
     check(text, x.sum(2), x, **{"...p": 2})
-    with pytest.raises(LanguageError, match=r"give attribute '\.\.\.p'"):
+    with pytest.raises(LanguageError, match=r"give '\.\.\.p' or '\.\.\.q'"):
         run(text, x)
     with pytest.raises(LanguageError, match="at least 4 dimensions"):
         run(text, x, **{"...p": 3})
