@@ -47,8 +47,6 @@ from anydim.sizes import Size, align_up, as_size
 if TYPE_CHECKING:
     from anydim.kernels.contraction import Contraction
 
-_AHEAD = 4096  # bytes that a single row tile prefetches ahead
-
 
 class MainWriter:
     """Writes the functions of one kernel, and collects the sizes it needs."""
@@ -208,13 +206,12 @@ class MainWriter:
         chunked = compare("less", variable("chunk"), self.sizes.value(self.form.k.extent))
         part = times(variable("chunk"), self.tile.width)
         block = self.sizes.value(self.form.k.extent * self.blocks.columns)
-        distance = constant(_AHEAD // self.form.dtype.bytes)
         window = constant(self.tile.width * self.tile.unroll)
         return [
             ir.Let("part", part),
             ir.Let("next", either(chunked, variable("part"), block)),
             ir.Let("step", quotient(window, variable("tiles"))),
-            ir.Let("ahead0", either(single, distance, variable("next"))),
+            ir.Let("ahead0", either(single, constant(0), variable("next"))),
             ir.Let("share", quotient(variable("part"), variable("tiles"))),
         ]
 

@@ -9,8 +9,9 @@ elements along k of A and along j of C and init are neighbours. A stride of 0 re
 
 B is a panel: rows of the full tile's width, one behind the other, padded to whole vectors. (With
 a run-time stride LLVM spilled accumulators.) Fewer columns are masked in the last vector of C.
-Every unrolled step also prefetches as much of B as it reads: the first from `ahead` elements
-behind b on, each further one from `step` elements later.
+Every unrolled step of a tile of many rows also prefetches as much of B as it reads: the first from
+`ahead` elements behind b on, each further one from `step` elements later. Smaller tiles read B as
+fast as it comes, and processors see one stream coming by themselves.
 """
 
 from __future__ import annotations
@@ -102,6 +103,11 @@ class _Micro:
         return ir.Type(self.dtype, self.tile.lanes)
 
     @property
+    def prefetches(self) -> bool:
+        """Whether there is time to ask for what other tiles will read."""
+        return 2 * self.rows >= self.tile.rows and self.vectors == self.tile.vectors
+
+    @property
     def unroll(self) -> int:
         """Steps of k at a time: those of the tile, more where every set of sums has its own."""
         return max(self.tile.unroll, accumulator_sets(self.rows, self.vectors))
@@ -115,7 +121,7 @@ class _Micro:
             ir.Let("whole", whole),
             *(ir.Let(f"a{i}", times(variable("a_row"), i)) for i in range(self.rows)),
             ir.Declare("b_at", plus(0)),
-            ir.Declare("ahead_at", variable("ahead")),
+            *([ir.Declare("ahead_at", variable("ahead"))] if self.prefetches else []),
             *self._start(),
             main,
             *self._join(),
@@ -165,13 +171,13 @@ class _Micro:
         sets = accumulator_sets(self.rows, self.vectors)
         width, line = self.tile.width, max(1, LINE // self.dtype.bytes)
         for u in range(unroll):
-            if unroll > 1:
+            if unroll > 1 and self.prefetches:
                 places = range(-(-u * width // line) * line, (u + 1) * width, line)
                 ahead = [plus(register("ahead_at"), place) for place in places]
                 steps += [ir.Prefetch("b", at) for at in ahead]
             steps += self._step(k, u, u % sets)
         steps.append(ir.Assign("b_at", plus(register("b_at"), unroll * width)))
-        if unroll > 1:
+        if unroll > 1 and self.prefetches:
             step = times(variable("step"), unroll // self.tile.unroll)
             steps.append(ir.Assign("ahead_at", plus(register("ahead_at"), step)))
         return steps
