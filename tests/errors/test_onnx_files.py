@@ -299,7 +299,6 @@ NODES = {
     "elements that do not fit": ([node("y = Reshape(x, s)")], {"s": np.int64([4, 3])}, ""),
     "matrices that do not fit": ([node("y = MatMul(x, w)")], {"w": np.ones((4, 2), "f")}, "matmul"),
     "types that do not meet": ([node("y = Add(x, w)")], {"w": np.ones(3)}, "float64"),
-    "which axes to squeeze": ([node("y = Squeeze(x)")], {}, "name the axes"),
     "samples by data": ([node("y = RoiAlign(c, r, i)")], {
         "c": np.ones((1, 1, 2, 2), "f"), "r": np.ones((1, 4), "f"), "i": np.int64([0])},
         "sampling_ratio 0"),

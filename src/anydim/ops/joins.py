@@ -10,6 +10,7 @@ from anydim.ops.writing import (
     expect_inputs,
     numbered,
     one_axis,
+    or_nothing,
     parameter,
     ranges,
     read,
@@ -61,17 +62,18 @@ def split(types: Types, attributes: Attributes, box: Box) -> Written:
     axis = one_axis("split", attributes["axis"], rank)
     parts = [as_size(size) for size in attributes["sizes"]]
     indices, names = numbered("i", rank), numbered("S", len(parts))
+    extents = numbered("N", rank)
     statements = []
     for number, name in enumerate(names):
         place = " + ".join([*names[:number], indices[axis]])
-        part = read("x", [*indices[:axis], place, *indices[axis + 1 :]])
-        where = ranges([(indices[axis], name)])
+        part = or_nothing(read("x", [*indices[:axis], place, *indices[axis + 1 :]]), types[0])
+        where = ranges(zip(indices, [*extents[:axis], name, *extents[axis + 1 :]]))
         statements.append(f"{target(f'y{number}', indices)} = {part}{where}")
     message = f"the parts of a split add up to axis {axis}"
     total = sum(parts, as_size(0))
     guard = Guard(total, "==", types[0].shape[axis], message)
     results = [f"y{number}" for number in range(len(parts))]
-    parameters = [parameter("x", numbered("N", rank))]
+    parameters = [parameter("x", extents)]
     text = definition("split", parameters, statements, declared(names), results)
     return Written(text, sizes_as_attributes("S", parts), (guard,))
 

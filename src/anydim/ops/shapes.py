@@ -14,6 +14,7 @@ from anydim.ops.writing import (
     expect_inputs,
     numbered,
     one_axis,
+    or_nothing,
     parameter,
     ranges,
     read,
@@ -76,7 +77,8 @@ def _row_major(
     offset = indices[0] if indices else "0"
     for index, size in zip(indices[1:], sizes[1:]):
         offset = f"({offset})*{size} + {index}"
-    body = f"{target('y', indices)} = x[{offset}]{ranges(zip(indices, sizes))}"
+    source = or_nothing(f"x[{offset}]", types[0])
+    body = f"{target('y', indices)} = {source}{ranges(zip(indices, sizes))}"
     parameters = [parameter("x", numbered("N", types[0].rank) or ["1"])]
     if not types[0].rank:
         body = f"{target('y', indices)} = x{ranges(zip(indices, sizes))}"

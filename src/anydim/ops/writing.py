@@ -29,6 +29,16 @@ def read(name: str, indices: Sequence[str]) -> str:
     return f"{name}({','.join(indices)})" if indices else name
 
 
+def or_nothing(text: str, kind: TensorType) -> str:
+    """A read of a tensor; a default stands for it where the tensor is always empty.
+
+    Results whose sizes data decides are then empty too, which a guard says; no proof could.
+    """
+    if not any(size.constant == 0 for size in kind.shape):
+        return text
+    return f"({text} else {'false' if kind.dtype.kind == 'bool' else '0'})"
+
+
 def target(name: str, indices: Sequence[str]) -> str:
     """`y(i0,i1)`; a scalar result is written `y()`."""
     return f"{name}({','.join(indices)})" if indices else name

@@ -36,16 +36,16 @@ LIMITS: dict[str, str] = {
     "Conv": "in groups the number of output channels is constant",
     "DFT": "costs length * length products; the axis is constant",
     "DeformConv": "two axes; the kernel is of constant size",
-    "Det": "not supported",
     "Dropout": "in training the numbers are the same in every call; another seed gives others",
     "GatherND": "the last axis of the indices is of constant size",
     "GridSample": "the number of coordinates is constant",
     "ImageDecoder": "not supported: image files are no tensors",
+    "MaxUnpool": "with output_shape, places count in the shape that the attributes give",
     "OneHot": "the values are a vector of two",
     "Resize": "antialias weighs by the size of the box: all taps are visited",
     "RoiAlign": "sampling_ratio 0 (as many samples as the data say) is refused",
     "STFT": "costs frame * frame products per frame",
-    "Squeeze": "axes are named, or sizes are constant",
+    "Squeeze": "without axes those of open size stay, and are refused at 1",
 }
 
 

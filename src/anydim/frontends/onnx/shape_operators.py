@@ -12,7 +12,7 @@ from anydim.frontends.onnx import computed
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.emitting import MOST_KNOWN, Known
 from anydim.frontends.onnx.tensors import MOST_AXES, Unsupported, read_tensor
-from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product, simplify
+from anydim.sizes import Guard, Size, as_size, ceil_div, maximum, minimum, product, simplify
 
 _WIDEST_CONCAT = 16
 
@@ -103,10 +103,24 @@ def squeeze(call: Call) -> Result:
     axes = call.attribute("axes")
     if call.opset >= 13:
         axes = call.integers(1) if call.given(1) else None
-    if axes is None and any(size.constant is None for size in call.shape(0)):
-        open_sizes = ", ".join(map(str, call.shape(0)))
-        raise Unsupported(f"which axes of [{open_sizes}] go depends on their sizes; name the axes")
+    if axes is None:
+        axes = _always_one(call)
     return call.emit("squeeze", call.input(0), axes=axes)
+
+
+def _always_one(call: Call) -> list[int]:
+    """The axes whose size is 1 at every size; the others are guarded never to become 1."""
+    axes = []
+    for axis, size in enumerate(call.shape(0)):
+        if call.proved(size, "==", 1):
+            axes.append(axis)
+        elif not call.proved(size, "!=", 1):
+            message = (
+                f"{call.source}: a Squeeze that names no axes keeps axis {axis}, which has to have "
+                "another size than 1; name the axes"
+            )
+            call.emitter.guards.append(Guard(size, "!=", as_size(1), message))
+    return axes
 
 
 def unsqueeze(call: Call) -> Result:

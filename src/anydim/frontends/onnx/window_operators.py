@@ -7,7 +7,7 @@ from typing import Any
 
 from anydim.frontends.onnx.call import Call, Result
 from anydim.frontends.onnx.tensors import Unsupported
-from anydim.sizes import as_size
+from anydim.sizes import Guard, as_size, maximum, product, simplify
 
 _PADDINGS = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
@@ -79,3 +79,38 @@ def global_pool(name: str) -> Callable[[Call], Result]:
         return call.emit(name, call.input(0), axes=axes, keepdims=True)
 
     return build
+
+
+def max_unpool(call: Call) -> Result:
+    """Elements at row-major places of what the pool read; 0 elsewhere.
+
+    The places count in the shape that the attributes give, also where `output_shape` is larger:
+    then there are zeros behind it (so the standard's reference has it).
+    """
+    shape, kernel = call.shape(0), call.attribute("kernel_shape")
+    rank = len(kernel)
+    if call.type(1).rank != len(shape) or len(shape) != rank + 2:
+        raise Unsupported(f"{call.type(0)} and {call.type(1)} for a window of {rank} axes")
+    strides = call.attribute("strides") or (1,) * rank
+    pads = call.attribute("pads") or (0,) * (2 * rank)
+    if len(strides) != rank or len(pads) != 2 * rank:
+        raise Unsupported(f"{len(strides)} strides and {len(pads)} pads for {rank} axes")
+    sizes = [
+        maximum((size - 1) * step - before - after + width, 0)
+        for size, step, before, after, width in zip(
+            shape[2:], strides, pads[:rank], pads[rank:], kernel
+        )
+    ]
+    whole = [*shape[:2], *(simplify(size, call.box) for size in sizes)]
+    nothing = call.emit("fill", shape=(product(whole),), value=0, dtype=call.type(0).dtype)
+    values = [
+        call.emit("reshape", call.input(position), shape=(product(call.shape(position)),))
+        for position in (1, 0)
+    ]
+    made = call.emit("reshape", call.emit("scatter_elements", nothing, *values), shape=whole)
+    if not call.given(2):
+        return made
+    after = [wanted - own for wanted, own in zip(call.sizes(2, len(whole)), whole)]
+    message = f"{call.source}: 'output_shape' is not smaller than what the attributes give"
+    call.emitter.guards += [Guard(as_size(0), "<=", size, message) for size in after]
+    return call.emit("pad", made, before=(0,) * len(whole), after=after)
