@@ -29,7 +29,13 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.text import listed, suggestion
 from anydim.compiler import Chosen
 from anydim.frontends.builder import Value
-from anydim.frontends.definition import Pattern, broadcasts, graph_of, pattern_of
+from anydim.frontends.definition import (
+    Pattern,
+    broadcasts,
+    graph_of,
+    keywords,
+    pattern_of,
+)
 from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
 from anydim.kernels.schedule import parse_schedule
@@ -135,7 +141,7 @@ class Function:
         self._usual: _Case | None = None  # where types and ranks alone decide: the last one called
         self._lock = threading.Lock()
         self._names = tuple(parameter.name for parameter in definition.parameters)
-        self._attributes = _keywords(definition)
+        self._attributes = keywords(definition)
         self._broadcasts = broadcasts(definition)
 
     def __call__(self, *values: Any, **named: Any) -> Any:
@@ -394,18 +400,6 @@ class Schedules(Mapping[str, Any]):
 
 
 # ---- arguments of one parameter ----------------------------------------------------------------
-
-
-def _keywords(definition: Definition) -> dict[str, str]:
-    """Attributes by the keyword of a call: the rank of `...p` is `p` where that is no other name,
-    or `**{"...p": 1}`."""
-    found = {attribute.name: attribute.name for attribute in definition.attributes}
-    taken = found.keys() | {parameter.name for parameter in definition.parameters}
-    for name in ellipses_of(definition):
-        found[f"...{name}"] = f"...{name}"
-        if name not in taken:
-            found[name] = f"...{name}"
-    return found
 
 
 def sizes_of(definition: Definition) -> set[str]:

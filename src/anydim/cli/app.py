@@ -92,9 +92,9 @@ def _bug(error: Exception, arguments: list[str]) -> int:
 def main() -> None:
     """Compile a tensor program once, run it at any size.
 
-    Each command compiles MODEL (an ONNX file, or a definition of a text in the language:
-    kernels.tc:matmul) for the sizes that --dim allows, then does one
-    thing with it. Code compiled before is found again in the user's cache folder.
+    Each command compiles MODEL for the sizes that --dim allows, then does one thing with it.
+    MODEL is an ONNX file, or a definition of a text in the language of anydim: kernels.tc:norm.
+    Code compiled before is found again in the user's cache folder.
 
     \b
     Examples:
@@ -102,7 +102,19 @@ def main() -> None:
       anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
       anydim check encoder.onnx --dim batch=0..8 --dim seq=1..64 --samples 50
       anydim bench encoder.onnx --at batch=1,seq=22 --against onnxruntime
-      anydim explain kernels.tc:matmul
+
+    \b
+    A definition, with kernels.tc holding
+      def norm(T(...b,C) x; float eps = 1e-5) -> (y) {
+        square(...b) +=! x(...b,c) * x(...b,c)
+        y(...b,c) = x(...b,c) * rsqrt(square(...b) / T(C) + eps)
+      }
+    is run, planned, explained and checked in the same way. Each size variable (C) and
+    each axis of an ellipsis (b.1, b.2, ... from the right) is a dim:
+      anydim run kernels.tc:norm --input x=x.npy --output out.npz
+      anydim run kernels.tc:norm --at b.1=4,C=100 --attribute eps=1e-3
+      anydim check kernels.tc:norm --type T=float64 --attribute b=2 --dim C=0..40
+      anydim explain kernels.tc:norm
     """
 
 

@@ -20,17 +20,22 @@ from anydim.base.text import listed, suggestion
 from anydim.model import Model
 from anydim.program.differential import Ranges, draw
 from anydim.report.text import table
+from anydim.sizes import Size
 
 Arrays = dict[str, numpy.ndarray]
 
 
 @dataclass(frozen=True)
 class Read:
-    """An array from a file; `name` is empty when neither file nor option says which input it is."""
+    """An array from a file; `name` is empty when neither file nor option says which input it is.
+
+    A number is written on the command line itself, and takes the type of its input.
+    """
 
     entry: str
     name: str
     array: numpy.ndarray
+    is_number: bool = False
 
 
 def read(entries: Sequence[str]) -> list[Read]:
@@ -53,8 +58,10 @@ def _narrowed(model: Model, name: str, item: Read) -> numpy.ndarray:
     """The array as the input's type, where numpy's files have no name for it."""
     array = item.array
     dtype = next((spec.dtype for spec in model.inputs if spec.name == name), None)
-    if dtype is None or dtype.is_native:
+    if dtype is None or (dtype.is_native and not item.is_number):
         return array
+    if dtype.is_native:
+        return array.astype(dtype.numpy)
     if array.dtype.kind == "V" and array.dtype.itemsize == dtype.bytes:
         return array.view(dtype.numpy)
     if array.dtype.kind not in "fiu":
@@ -73,6 +80,9 @@ def _read(entry: str) -> list[Read]:
     name, equals, path = entry.partition("=")
     if not equals or Path(entry).exists():
         name, path = "", entry
+    number = _number(path) if name and not Path(path).exists() else None
+    if number is not None:
+        return [Read(entry, name, numpy.asarray(number), True)]
     try:
         loaded = numpy.load(path, allow_pickle=False)
         if isinstance(loaded, numpy.ndarray):
@@ -90,6 +100,18 @@ def _read(entry: str) -> list[Read]:
     if name not in arrays:
         raise InputError(f"--input {entry}: {path} holds {listed(arrays)}, not '{name}'")
     return [Read(entry, name, arrays[name])]
+
+
+def _number(text: str) -> int | float | bool | None:
+    """The number that a text says; None for what is none."""
+    if text in ("true", "false"):
+        return text == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
 
 
 def _only_input(model: Model, entry: str) -> str:
@@ -111,6 +133,17 @@ def sizes_of(model: Model, at: Mapping[str, int]) -> dict[str, int]:
     sizes = {**fixed, **at}
     model.plan(**sizes)
     return {name: sizes[name] for name in model.dims.names if name in sizes}
+
+
+def sizes_in(model: Model, found: Mapping[str, numpy.ndarray]) -> dict[str, int]:
+    """The sizes that inputs have, of the dims that are the size of an axis."""
+    sizes: dict[str, int] = {}
+    for spec in model.inputs:
+        if spec.name in found:
+            for size, actual in zip(spec.shape, found[spec.name].shape):
+                if size in map(Size.symbol, size.symbols):
+                    sizes[str(size)] = actual
+    return sizes
 
 
 def drawn(model: Model, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:

@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 import numpy
 
+from anydim.base.text import counted
 from anydim.cli import arrays
 from anydim.cli.compiling import compiled
-from anydim.cli.options import at_option, integers_option, model_options
+from anydim.cli.options import Asked, at_option, integers_option, model_options
 from anydim.report.console import Console
 from anydim.report.measure import Timings, interleaved, largest_difference
 from anydim.report.peers import PEERS, Arrays, Engine
 from anydim.report.text import duration, sizes_text, table
-from anydim.sizes import Dim
 
 OURS = "anydim"
 
@@ -38,9 +38,8 @@ OURS = "anydim"
     metavar="S", help="About how long each size is measured.",
 )  # fmt: skip
 def bench(
-    model: str, dims: Sequence[Dim], threads: int, quiet: bool, at: Sequence[dict[str, int]],
-    against: Sequence[str], seed: int, integers: Sequence[tuple[str, tuple[int, int]]],
-    rounds: int, seconds: float,
+    asked: Asked, at: Sequence[dict[str, int]], against: Sequence[str], seed: int,
+    integers: Sequence[tuple[str, tuple[int, int]]], rounds: int, seconds: float,
 ) -> None:  # fmt: skip
     """Time MODEL at given sizes, beside other engines with the same number of threads.
 
@@ -53,12 +52,12 @@ def bench(
       anydim bench encoder.onnx --at batch=1,seq=22 --at batch=8,seq=128 \\
         --against onnxruntime --threads 2
     """
-    console = Console(quiet)
-    made = compiled(console, model, dims, threads)
+    console = Console(asked.quiet)
+    made = compiled(console, asked)
     engines: dict[str, Engine] = {OURS: lambda inputs: made(**inputs)}
     for peer in against:
-        with console.task(f"loading {Path(model).name} with {peer}"):
-            engines[peer] = PEERS[peer](model, threads)
+        with console.task(f"loading {Path(asked.model).name} with {peer}"):
+            engines[peer] = PEERS[peer](asked.model, asked.threads)
     feeds = [arrays.drawn(made, sizes, seed, dict(integers)) for sizes in at]
     rows = []
     with console.task("measuring") as advance:
@@ -68,7 +67,7 @@ def bench(
             rows.append(_row(where, engines, inputs, rounds, seconds))
     console.table(_table(list(engines), rows))
     console.note(
-        f"{threads} thread{'s' if threads > 1 else ''}, {rounds} rounds at each size;"
+        f"{counted(asked.threads, 'thread')}, {rounds} rounds at each size;"
         " ratio is anydim's time for 1 of the other's"
     )
 

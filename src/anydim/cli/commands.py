@@ -10,25 +10,30 @@ import click
 from anydim.base.errors import OptionError
 from anydim.cli import arrays
 from anydim.cli.compiling import compiled
-from anydim.cli.options import at_option, integers_option, model_options
+from anydim.cli.options import (
+    Asked,
+    at_option,
+    input_option,
+    integers_option,
+    model_options,
+)
 from anydim.compiler import PASSES
 from anydim.program.plan import LaunchPlan, Plan
 from anydim.report.console import Console
 from anydim.report.text import amount, duration, sizes_text, table
-from anydim.sizes import Dim
 
 PASS_STAGES = tuple(entry.name for entry in PASSES)
 STAGES = ("import", "segment", *PASS_STAGES, "schedule", "kernels", "program", "llvm")
 
 Named = Sequence[tuple[str, tuple[int, int]]]
+like_option = input_option("Inputs whose types and ranks a definition is compiled for.")
 
 
 @click.command(short_help="Run a model on inputs from files, or on random ones.")
 @model_options
-@click.option(
-    "--input", "inputs", multiple=True, metavar="FILE",
-    help="An .npz file that holds the inputs by name, or NAME=FILE.npy for one input.",
-)  # fmt: skip
+@input_option(
+    "An .npz file that holds the inputs by name, NAME=FILE.npy for one input, or NAME=0.5."
+)
 @at_option(False, False, "Draw random inputs at these sizes instead.")
 @click.option(
     "--random", "seed", type=int, default=0, show_default=True, metavar="SEED",
@@ -37,8 +42,8 @@ Named = Sequence[tuple[str, tuple[int, int]]]
 @integers_option
 @click.option("--output", metavar="FILE.npz", help="Write the outputs there, by name.")
 def run(
-    model: str, dims: Sequence[Dim], threads: int, quiet: bool, inputs: Sequence[str],
-    at: dict[str, int] | None, seed: int, integers: Named, output: str | None,
+    asked: Asked, inputs: Sequence[str], at: dict[str, int] | None, seed: int, integers: Named,
+    output: str | None,
 ) -> None:  # fmt: skip
     """Run MODEL once and show its outputs.
 
@@ -50,6 +55,7 @@ def run(
       anydim run encoder.onnx --dim seq=1..512 --input ids.npz --output out.npz
       anydim run encoder.onnx --input input_ids=ids.npy --input attention_mask=m.npy
       anydim run encoder.onnx --at batch=2,seq=16 --integers attention_mask=1..1
+      anydim run kernels.tc:scale --input x=x.npy --input by=0.5
     """
     if inputs and at is not None:
         raise OptionError("--input and --at exclude each other", "files bring their own sizes")
@@ -61,8 +67,8 @@ def run(
     if output:
         arrays.check_output(output)
     found = arrays.read(inputs)
-    console = Console(quiet)
-    made = compiled(console, model, dims, threads)
+    console = Console(asked.quiet)
+    made = compiled(console, asked, found)
     if at is None:
         feeds, origin = arrays.named(made, found), "inputs from files"
     else:
@@ -73,7 +79,7 @@ def run(
     seconds = perf_counter() - start
     console.title(str(made.name))
     console.result(f"  {origin}")
-    console.result(f"  {duration(seconds)} on {_cores(threads)}, the first call")
+    console.result(f"  {duration(seconds)} on {_cores(asked.threads)}, the first call")
     console.result()
     console.table(arrays.summary(results))
     if output:
@@ -83,12 +89,12 @@ def run(
 
 @click.command(short_help="What a call at given sizes will do: memory, kernels, work.")
 @model_options
-@at_option(True, True, "The sizes; repeat it for several plans.")
+@at_option(True, False, "The sizes; repeat it for several plans.")
+@input_option("Take the sizes, and types and ranks of a definition, from these files.")
 @click.option("--launches", is_flag=True, help="One line for each launch, in order.")
 def plan(
-    model: str, dims: Sequence[Dim], threads: int, quiet: bool,
-    at: Sequence[dict[str, int]], launches: bool,
-) -> None:  # fmt: skip
+    asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool
+) -> None:
     """Say what a call of MODEL at given sizes will do, without running it.
 
     The bytes of the arena are what a call takes for intermediate values, exactly.
@@ -97,10 +103,15 @@ def plan(
     Examples:
       anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
       anydim plan encoder.onnx --at batch=1,seq=22 --launches
+      anydim plan kernels.tc:matmul --input in.npz
     """
-    console = Console(quiet)
-    made = compiled(console, model, dims, threads)
-    for number, sizes in enumerate(at):
+    if not inputs and not at:
+        raise OptionError("there are no sizes", "give --at NAME=SIZE,..., or --input FILE.npz")
+    found = arrays.read(inputs)
+    console = Console(asked.quiet)
+    made = compiled(console, asked, found)
+    of_inputs = [arrays.sizes_in(made, arrays.named(made, found))] if inputs else []
+    for number, sizes in enumerate([*at, *of_inputs]):
         planned = made.plan(**arrays.sizes_of(made, sizes))
         if number:
             console.result()
@@ -112,15 +123,17 @@ def plan(
 
 @click.command(short_help="What was fused, which kernels serve it, and why.")
 @model_options
-def explain(model: str, dims: Sequence[Dim], threads: int, quiet: bool) -> None:
+@like_option
+def explain(asked: Asked, inputs: Sequence[str]) -> None:
     """Say how MODEL was compiled: kernels with schedule and reason, memory as a formula, fusion.
 
     \b
-    Example:
+    Examples:
       anydim explain encoder.onnx --dim batch=0..64 --dim seq=1..512 | less
+      anydim explain kernels.tc:norm --type T=float64
     """
-    console = Console(quiet)
-    console.prose(compiled(console, model, dims, threads).explain())
+    console = Console(asked.quiet)
+    console.prose(compiled(console, asked, arrays.read(inputs)).explain())
 
 
 @click.command(short_help="Print the program at a stage of the compiler.")
@@ -129,7 +142,8 @@ def explain(model: str, dims: Sequence[Dim], threads: int, quiet: bool) -> None:
     "--stage", type=click.Choice(STAGES), required=True, metavar="STAGE",
     help="Which stage; above they stand in order.",
 )
-def show(model: str, dims: Sequence[Dim], threads: int, quiet: bool, stage: str) -> None:
+@like_option
+def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
     """Print MODEL as it stands after a stage of the compiler.
 
     \b
@@ -149,8 +163,8 @@ def show(model: str, dims: Sequence[Dim], threads: int, quiet: bool, stage: str)
     Example:
       anydim show encoder.onnx --dim seq=1..512 --stage kernels
     """
-    console = Console(quiet)
-    console.result(compiled(console, model, dims, threads).show(stage))
+    console = Console(asked.quiet)
+    console.result(compiled(console, asked, arrays.read(inputs)).show(stage))
 
 
 @click.command(short_help="Compare with the numpy reference at random sizes.")
@@ -161,10 +175,11 @@ def show(model: str, dims: Sequence[Dim], threads: int, quiet: bool, stage: str)
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed for sizes and inputs.")
 @integers_option
+@like_option
 @click.pass_context
 def check(
-    context: click.Context, model: str, dims: Sequence[Dim], threads: int, quiet: bool,
-    samples: int, seed: int, integers: Named,
+    context: click.Context, asked: Asked, samples: int, seed: int, integers: Named,
+    inputs: Sequence[str],
 ) -> None:  # fmt: skip
     """Run MODEL and its numpy reference at random sizes inside the bounds and compare.
 
@@ -175,8 +190,8 @@ def check(
       anydim check encoder.onnx --dim batch=0..64 --dim seq=1..512 \\
         --samples 50 --seed 1 --integers attention_mask=1..1
     """
-    console = Console(quiet)
-    made = compiled(console, model, dims, threads)
+    console = Console(asked.quiet)
+    made = compiled(console, asked, arrays.read(inputs))
     arrays.check_integers(made, dict(integers))
     with console.task(f"checking {made.name}") as advance:
         report = made.check(samples, seed, advance, dict(integers))

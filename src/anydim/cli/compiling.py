@@ -3,27 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 
-from anydim.cli.options import dims_by_name
+import numpy
+
+from anydim.base.errors import OptionError
+from anydim.base.frozen import FrozenMapping
+from anydim.cli.arrays import Read
+from anydim.cli.options import Asked, dims_by_name
+from anydim.frontends.text import TextSource, definition_of, text_source
 from anydim.model import Model, compile
 from anydim.report.console import Console
 from anydim.report.text import duration
-from anydim.sizes import Dim
 
 
-def compiled(console: Console, path: str, dims: Sequence[Dim], threads: int) -> Model:
-    """Compile the file at `path`; raises UserError kinds for what cannot be compiled."""
-    named, name = dims_by_name(dims), Path(path).name
+def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Model:
+    """Compile what a command is about; raises UserError kinds for what cannot be compiled.
+
+    `inputs` are those of a call, where they are known: they decide types and ranks of a definition.
+    """
+    named, name = dims_by_name(asked.dims), Path(asked.model).name
+    source = _source(asked, inputs)
     start = perf_counter()
     with console.task(f"compiling {name}") as advance:
         model = compile(
-            path,
+            source,
             named or None,
-            threads=threads,
+            threads=asked.threads,
             progress=lambda stage, done, total: advance(done, total, stage),
         )
     box = f" for {model.dims}" if model.dims.dims else ""
     console.note(f"compiled {name}{box} in {duration(perf_counter() - start)}")
     return model
+
+
+def _source(asked: Asked, inputs: Sequence[Read]) -> str | TextSource:
+    source = text_source(asked.model)
+    if source is not None:
+        return replace(
+            source,
+            attributes=FrozenMapping(asked.attributes),
+            types=FrozenMapping(asked.types),
+            arrays=FrozenMapping(_arguments(source, inputs)),
+        )
+    for option, given in (("--attribute", asked.attributes), ("--type", asked.types)):
+        if given:
+            raise OptionError(
+                f"{option} is for a definition of a text, and {Path(asked.model).name} is a model",
+                "give a text and a name: kernels.tc:matmul",
+            )
+    return asked.model
+
+
+def _arguments(source: TextSource, inputs: Sequence[Read]) -> dict[str, numpy.ndarray]:
+    """The arrays that are arguments of the definition; numbers have no type of their own."""
+    names = [parameter.name for parameter in definition_of(source).parameters] if inputs else []
+    arrays = [item for item in inputs if not item.is_number]
+    only = names[0] if len(names) == 1 else ""
+    found = {item.name or only: item.array for item in arrays}
+    return {name: array for name, array in found.items() if name in names}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import click
@@ -83,8 +85,61 @@ def dims_by_name(dims: Sequence[Dim]) -> dict[str, Dim]:
     return named
 
 
+@dataclass(frozen=True)
+class Asked:
+    """What every command is told: the model, and how it is compiled.
+
+    `attributes` and `types` are those of a definition in a text.
+    """
+
+    model: str
+    dims: Sequence[Dim]
+    threads: int
+    quiet: bool
+    attributes: Mapping[str, str]
+    types: Mapping[str, str]
+
+
+class NamedType(click.ParamType):
+    """NAME=VALUE, for an option of which every name may be given once"""
+
+    name = "named"
+
+    def __init__(self, option: str, example: str) -> None:
+        self.option, self.example = option, example
+
+    def convert(self, value: Any, param: Any, context: Any) -> tuple[str, str]:
+        """Raises OptionError for another form."""
+        name, equals, given = str(value).partition("=")
+        if not (name.strip() and equals and given.strip()):
+            problem = f"{self.option} {value}: expected NAME=VALUE"
+            raise OptionError(problem, f"such as {self.option} {self.example}")
+        return name.strip(), given.strip()
+
+
+def once(option: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Raises OptionError for a name that is given twice."""
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise OptionError(f"{option} {twice} is given twice", "give each name one value")
+    return named
+
+
 def model_options(command: Command) -> Command:
-    """The model and how it is compiled: what every command takes."""
+    """The model and how it is compiled: what every command takes, as its argument `asked`."""
+
+    @wraps(command)
+    def asking(
+        *rest: Any, model: str, dims: Sequence[Dim], threads: int, quiet: bool,
+        attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]], **options: Any,
+    ) -> Any:  # fmt: skip
+        asked = Asked(
+            model, dims, threads, quiet, once("--attribute", attributes), once("--type", types)
+        )
+        return command(*rest, asked=asked, **options)
+
     for decorate in (
         click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
         click.option(
@@ -95,10 +150,25 @@ def model_options(command: Command) -> Command:
             help="Bounds of a dim: seq=1..512, seq=1.. (no upper bound), seq=128 (one size). "
             "A dim left out runs from 0 with no upper bound. Repeat it for each dim.",
         ),
+        click.option(
+            "--type", "types", type=NamedType("--type", "T=float64"), multiple=True,
+            metavar="T=TYPE", help="What a type variable of a definition stands for: T=float64. "
+            "Without it, the type of the inputs, or float32.",
+        ),
+        click.option(
+            "--attribute", "attributes", type=NamedType("--attribute", "eps=1e-5"), multiple=True,
+            metavar="NAME=VALUE", help="An attribute of a definition: eps=1e-5. For an ellipsis "
+            "...b, b=2 says how many axes it stands for; without it, those of the inputs, or 1.",
+        ),
         click.argument("model", metavar="MODEL"),
     ):  # fmt: skip
-        command = decorate(command)
-    return command
+        asking = decorate(asking)
+    return asking
+
+
+def input_option(help: str) -> Callable[[Command], Command]:
+    """Files of inputs."""
+    return click.option("--input", "inputs", multiple=True, metavar="FILE", help=help)
 
 
 def integers_option(command: Command) -> Command:

@@ -54,6 +54,18 @@ def pattern_of(
     )
 
 
+def keywords(definition: Definition) -> dict[str, str]:
+    """Attributes by the keyword of a call: the rank of `...p` is `p` where that is no other name,
+    or `**{"...p": 1}`."""
+    found = {attribute.name: attribute.name for attribute in definition.attributes}
+    taken = found.keys() | {parameter.name for parameter in definition.parameters}
+    for name in ellipses_of(definition):
+        found[f"...{name}"] = f"...{name}"
+        if name not in taken:
+            found[name] = f"...{name}"
+    return found
+
+
 def broadcasts(definition: Definition) -> bool:
     """Whether sizes of 1 decide the graph, because an ellipsis may broadcast."""
     return bool(ellipses_of(definition))

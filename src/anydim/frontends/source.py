@@ -11,7 +11,7 @@ from anydim.frontends.builder import Builder
 from anydim.frontends.custom import operators_of
 from anydim.frontends.onnx.importer import import_model
 from anydim.frontends.onnx.reading import Opened
-from anydim.frontends.text import is_text_source, text_graph
+from anydim.frontends.text import text_graph, text_source
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim
 
@@ -25,8 +25,9 @@ def read(
     text (`kernels.tc:matmul`); a Builder and a Graph bring their own. `operators` are definitions
     for operators of an ONNX model (`custom.py`).
     """
-    if is_text_source(source):
-        return text_graph(source, dims)
+    text = text_source(source)
+    if text is not None:
+        return text_graph(text, dims)
     if isinstance(source, Builder):
         source = source.graph()
     if isinstance(source, Graph):

@@ -1,69 +1,195 @@
 """A definition in a file as a program: `kernels.tc:matmul`.
 
-Every size variable is a dim. A type variable is float32, an ellipsis one axis.
+Every size variable is a dim. What else decides the graph (attributes, the types of type variables,
+the ranks of ellipses) has defaults, and is given by a `TextSource` or by arrays like those of a
+call.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy
+
+from anydim.base.dtypes import DTYPES
 from anydim.base.errors import OptionError
-from anydim.base.text import listed, suggestion
+from anydim.base.frozen import FrozenMapping
+from anydim.base.text import counted, listed, suggestion
 from anydim.frontends.custom import read_text
-from anydim.frontends.definition import graph_of
+from anydim.frontends.definition import Pattern, graph_of, keywords, pattern_of
 from anydim.frontends.pragmas import options_of
 from anydim.graph.nodes import Graph
+from anydim.lang.printer import print_head
+from anydim.lang.ranks import ellipses_of, spreads_of
 from anydim.lang.stored import stored_definitions
-from anydim.lang.syntax import TYPE_NAMES, Definition, Parameter
+from anydim.lang.syntax import TYPE_NAMES, Attribute, Definition, Parameter, Spread
 from anydim.sizes import Box, Dim
 
 _SOURCE = re.compile(r"(?P<path>.+\.tc)(?::(?P<name>[A-Za-z_]\w*))?", re.DOTALL)
 
 
-def is_text_source(source: Any) -> bool:
-    """Whether a source names a file of definitions."""
-    return isinstance(source, str) and _SOURCE.fullmatch(source) is not None
+@dataclass(frozen=True)
+class TextSource:
+    """A definition of a file (the name may be left out where there is one), and what it is for.
 
-
-def text_graph(source: str, dims: Mapping[str, Dim] | None) -> Graph:
-    """The graph of `path.tc:name`; the name may be left out where there is one definition.
-
-    Raises OptionError for a file or a name that is not there, LanguageError for a bad text.
+    `attributes` are texts by keyword, the ranks of ellipses among them; `types` are names of
+    element types by type variable. `arrays` are some of a call's arguments: types and ranks that
+    are not given are theirs, or else float32 and one axis.
     """
-    definition, _, _ = _definition(source)
-    pattern = tuple(
-        (TYPE_NAMES.get(p.type, "float32"), (False,) * _rank(p)) for p in definition.parameters
-    )
-    graph = graph_of(definition, pattern, {})
+
+    path: str
+    name: str = ""
+    attributes: Mapping[str, str] = field(default_factory=FrozenMapping)
+    types: Mapping[str, str] = field(default_factory=FrozenMapping)
+    arrays: Mapping[str, numpy.ndarray] = field(default_factory=FrozenMapping)
+
+
+def text_source(source: Any) -> TextSource | None:
+    """The definition that a source names; None for a source that is no text."""
+    if isinstance(source, TextSource):
+        return source
+    found = _SOURCE.fullmatch(source) if isinstance(source, str) else None
+    return None if found is None else TextSource(found["path"], found["name"] or "")
+
+
+def text_graph(source: TextSource, dims: Mapping[str, Dim] | None) -> Graph:
+    """The graph of a definition of a file.
+
+    Raises OptionError for a file, a name or a keyword that is not there, LanguageError for a bad
+    text.
+    """
+    definition = definition_of(source)
+    attributes = _attributes(source, definition)
+    graph = graph_of(definition, _pattern(source, definition, attributes), attributes)
     return graph.replace(box=_bounded(graph.box, dims or {}, definition.name))
 
 
 def text_options(source: Any) -> tuple[str, tuple[str, ...], str]:
     """The options that the file of a source asks for, its definitions, and the one it names."""
-    if not is_text_source(source):
+    wanted = text_source(source)
+    if wanted is None:
         return "", (), ""
-    definition, known, text = _definition(source)
-    return options_of(text), tuple(known), definition.name
-
-
-def _definition(source: str) -> tuple[Definition, dict[str, Definition], str]:
-    found = _SOURCE.fullmatch(source)
-    assert found is not None
-    text, file = read_text(found["path"])
+    text, file = read_text(wanted.path)
     known = stored_definitions(text, file)
-    if found["name"] is None and len(known) == 1:
-        return next(iter(known.values())), known, text
-    if found["name"] not in known:
-        hint = suggestion(found["name"] or "", known) or f"it defines {listed(known)}"
-        what = f"'{found['name']}'" if found["name"] else "one definition"
-        raise OptionError(f"{file} does not have {what}", f"{hint}: {file}:NAME")
-    return known[found["name"]], known, text
+    return options_of(text), tuple(known), definition_of(wanted).name
 
 
-def _rank(parameter: Parameter) -> int:
-    return len(parameter.shape)
+def definition_of(source: TextSource) -> Definition:
+    """The definition that a source means; OptionError where the file has it not."""
+    text, file = read_text(source.path)
+    known = stored_definitions(text, file)
+    if source.name in known:
+        return known[source.name]
+    if not source.name and len(known) == 1:
+        return next(iter(known.values()))
+    if not known:
+        raise OptionError(
+            f"{file} has no definition", "write one: def f(float(N) x) -> (y) { y(i) = 2 * x(i) }"
+        )
+    problem = f"{file} has {counted(len(known), 'definition')}: which one is meant?"
+    if source.name:
+        problem = f"{file} has no definition '{source.name}'"
+    near = suggestion(source.name, known)
+    heads = [f"{source.path}:{print_head(definition)}" for definition in known.values()]
+    raise OptionError(problem, "\n".join([*([near] if near else []), "there is", *heads]))
+
+
+# ---- what decides the graph --------------------------------------------------------------------
+
+
+def _attributes(source: TextSource, definition: Definition) -> dict[str, Any]:
+    words = keywords(definition)
+    kinds = {attribute.name: attribute for attribute in definition.attributes}
+    found = {}
+    for word, text in source.attributes.items():
+        if word not in words:
+            hint = suggestion(word, words) or f"its attributes are {listed(words)}"
+            raise OptionError(f"{definition.name} has no attribute '{word}'", hint)
+        key = words[word]
+        found[key] = _value(kinds.get(key, Attribute(key, "int")), text, definition.name)
+    missing = [a for a in definition.attributes if a.default is None and a.name not in found]
+    if missing:
+        raise OptionError(
+            f"{definition.name} needs attribute '{missing[0].name}' ({missing[0].kind})",
+            f"give it: --attribute {missing[0].name}={_EXAMPLES[missing[0].kind]}; in Python, "
+            f"ad.define(text).{definition.name}(..., {missing[0].name}=...)",
+        )
+    return found
+
+
+_EXAMPLES = {"int": "2", "size": "2", "float": "0.5", "bool": "true", "type": "float64"}
+_READERS: Mapping[str, Any] = {
+    "int": int, "size": int, "float": float, "type": str,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+}  # fmt: skip
+
+
+def _value(attribute: Attribute, text: str, name: str) -> Any:
+    try:
+        return _READERS[attribute.kind](text)
+    except (KeyError, ValueError):
+        kind = attribute.kind
+        raise OptionError(
+            f"attribute '{attribute.name}' of {name} is of kind {kind}, and '{text}' is not",
+            f"such as --attribute {attribute.name}={_EXAMPLES[kind]}",
+        ) from None
+
+
+def _pattern(
+    source: TextSource, definition: Definition, attributes: dict[str, Any]
+) -> Pattern:
+    """What arguments like the given ones decide; `attributes` gets the ranks that are not given.
+    """
+    types = _types(source, definition)
+    whole = all(p.name in source.arrays for p in definition.parameters)
+    for name, rank in () if whole else _ranks(source, definition):
+        attributes.setdefault(f"...{name}", rank)
+    arrays = [
+        source.arrays.get(p.name, numpy.broadcast_to(numpy.float32(0), _shape(p, attributes)))
+        for p in definition.parameters
+    ]
+    pattern = pattern_of(definition, arrays, attributes)
+    named = zip(definition.parameters, pattern)
+    return tuple((types[parameter.type], ones) for parameter, (_, ones) in named)
+
+
+def _ranks(source: TextSource, definition: Definition) -> Iterator[tuple[str, int]]:
+    """The rank of each ellipsis: what the arrays have for it alone, or else 1."""
+    for name in ellipses_of(definition):
+        found = [
+            source.arrays[p.name].ndim - len(p.shape) + 1
+            for p in definition.parameters
+            if p.name in source.arrays and [t.name for t in spreads_of(p)] == [name]
+        ]
+        yield name, max(found, default=1)
+
+
+def _shape(parameter: Parameter, attributes: Mapping[str, Any]) -> tuple[int, ...]:
+    """A shape of a parameter's rank."""
+    ranks = (attributes.get(f"...{t.name}", 1) if isinstance(t, Spread) else 1
+             for t in parameter.shape)  # fmt: skip
+    return (2,) * sum(ranks)
+
+
+def _types(source: TextSource, definition: Definition) -> dict[str, str]:
+    """The element type that each type of a parameter stands for."""
+    variables = {p.type for p in definition.parameters} - TYPE_NAMES.keys()
+    for variable, name in source.types.items():
+        if variable not in variables:
+            hint = suggestion(variable, variables)
+            there = f"its type variables are {listed(sorted(variables))}"
+            raise OptionError(f"{definition.name} has no type variable '{variable}'", hint or there)
+        if TYPE_NAMES.get(name) not in DTYPES:
+            hint = suggestion(name, TYPE_NAMES) or f"the types are {listed(TYPE_NAMES)}"
+            raise OptionError(f"there is no element type '{name}'", hint)
+    found = {variable: TYPE_NAMES[name] for variable, name in source.types.items()}
+    for parameter in definition.parameters:
+        if parameter.name in source.arrays:
+            found.setdefault(parameter.type, source.arrays[parameter.name].dtype.name)
+    return {**dict.fromkeys(variables, "float32"), **found, **TYPE_NAMES}
 
 
 def _bounded(box: Box, dims: Mapping[str, Dim], name: str) -> Box:

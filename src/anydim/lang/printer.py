@@ -68,12 +68,17 @@ def _guarded(read: str, default: _Printed | None) -> _Printed:
 
 def print_definition(definition: syntax.Definition) -> str:
     """The text of a definition, one statement per line."""
+    head = f"def {print_head(definition)} {{"
+    return "\n".join([head, *_block(definition.statements, "  "), "}"])
+
+
+def print_head(definition: syntax.Definition) -> str:
+    """What a definition takes and gives: `f(float(N) x; float a = 0.5) -> (y)`."""
     parameters = ", ".join(map(_parameter, definition.parameters))
     if definition.attributes:
         attributes = ", ".join(map(_attribute, definition.attributes))
         parameters = f"{parameters}; {attributes}"
-    lines = [f"def {definition.name}({parameters}) -> ({', '.join(definition.results)}) {{"]
-    return "\n".join([*lines, *_block(definition.statements, "  "), "}"])
+    return f"{definition.name}({parameters}) -> ({', '.join(definition.results)})"
 
 
 def _block(block: tuple[syntax.Item, ...], margin: str) -> list[str]:

@@ -10,7 +10,11 @@ from click.testing import CliRunner, Result
 
 from anydim.cli import main
 
-TEXT = """def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
+TEXT = """def norm(T(...b,C) x, T by; float eps, bool on = true) -> (y) {
+  square(...b) +=! x(...b,c) * x(...b,c)
+  y(...b,c) = on ? by * x(...b,c) * rsqrt(square(...b) / T(C) + eps) : x(...b,c)
+}
+def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }
 def scan(float(T,C) x) -> (y) { for t in 0:T { y(t,c) = x(t,c) + (y(t-1,c) else 0) } }
 """
 
@@ -22,6 +26,8 @@ def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "wrong.tc").write_text("def f(float(N) x) -> (y) { y(i) = x(i) + }")
     a = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
     numpy.savez(tmp_path / "in.npz", A=a, B=a.T)
+    numpy.save(tmp_path / "x.npy", numpy.arange(24.0).reshape(2, 3, 4))
+    (tmp_path / "empty.tc").write_text("# nothing yet")
 
     def run(line: str, code: int = 0) -> Result:
         result = CliRunner().invoke(main, line.split(), prog_name="anydim")
@@ -47,10 +53,49 @@ def test_plan_explain_show_check(call) -> None:
     assert "10 samples: agree" in checked
 
 
+def test_types_ranks_and_numbers_come_from_the_inputs(call, tmp_path: Path) -> None:
+    call("run kernels.tc:norm --input x=x.npy --input by=2 --attribute eps=0.5 --output out.npz")
+    x = numpy.load(tmp_path / "x.npy")
+    wanted = 2 * x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 0.5)
+    found = numpy.load(tmp_path / "out.npz")["y"]
+    assert found.dtype == numpy.float64
+    numpy.testing.assert_allclose(found, wanted, rtol=1e-12)
+    call("run kernels.tc:norm --input x=x.npy --input by=2 --attribute eps=1 --attribute on=false "
+         "--output out.npz")  # fmt: skip
+    numpy.testing.assert_array_equal(numpy.load(tmp_path / "out.npz")["y"], x)
+    said = call("explain kernels.tc:norm --input x=x.npy --attribute eps=1").stdout
+    assert "x: float64[b.2, b.1, C]" in said
+    assert "work" in call("plan kernels.tc:matmul --input in.npz").stdout
+    assert "matmul at K=4, M=3, N=3" in call("plan kernels.tc:matmul --input in.npz").stdout
+
+
+def test_types_and_ranks_are_given(call) -> None:
+    said = call("explain kernels.tc:norm --type T=half --attribute b=0 --attribute eps=1").stdout
+    assert "x: float16[C]" in said
+    checked = call(
+        "check kernels.tc:norm --type T=double --attribute b=2 --attribute eps=0.5 --samples 6 "
+        "--dim C=0..9 --dim b.1=0..3 --dim b.2=0..3"
+    )
+    assert "6 samples: agree" in checked.stdout
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("run kernels.tc --at M=1", "does not have one definition"),
+        ("run kernels.tc --at M=1", "kernels.tc has 3 definitions: which one is meant?"),
+        ("run kernels.tc --at M=1", "kernels.tc:scan(float(T, C) x) -> (y)"),
+        ("run nothing.tc --at M=1", "cannot read 'nothing.tc'"),
+        ("run empty.tc --at M=1", "empty.tc has no definition write one: def f("),
+        ("explain kernels.tc:norm", "norm needs attribute 'eps' (float)"),
+        ("explain kernels.tc:norm --attribute eps=x", "is of kind float, and 'x' is not"),
+        ("explain kernels.tc:norm --attribute esp=1", "did you mean 'eps'?"),
+        ("explain kernels.tc:norm --attribute eps", "such as --attribute eps=1e-5"),
+        ("explain kernels.tc:norm --attribute eps=1 --attribute eps=2", "eps is given twice"),
+        ("explain kernels.tc:norm --attribute eps=1 --type U=half", "no type variable 'U'"),
+        ("explain kernels.tc:norm --attribute eps=1 --type T=haff", "did you mean 'half'?"),
+        ("explain model.onnx --type T=half", "--type is for a definition of a text"),
+        ("plan kernels.tc:matmul", "give --at NAME=SIZE,..., or --input FILE.npz"),
+        ("run kernels.tc:norm --attribute eps=1 --input x=half --input by=2", "half cannot be read"),
         ("plan kernels.tc:matmull --at M=1", "did you mean 'matmul'?"),
         ("explain nothing.tc:f", "cannot read 'nothing.tc'"),
         ("explain wrong.tc:f", "wrong.tc:1:"),
