@@ -95,7 +95,7 @@ def test_types_and_ranks_are_given(call) -> None:
         ("explain kernels.tc:norm --attribute eps=1 --type T=haff", "did you mean 'half'?"),
         ("explain model.onnx --type T=half", "--type is for a definition of a text"),
         ("plan kernels.tc:matmul", "give --at NAME=SIZE,..., or --input FILE.npz"),
-        ("run kernels.tc:norm --attribute eps=1 --input x=half --input by=2", "half cannot be read"),
+        ("run kernels.tc:norm --attribute eps=1 --input x=half", "half cannot be read"),
         ("plan kernels.tc:matmull --at M=1", "did you mean 'matmul'?"),
         ("explain nothing.tc:f", "cannot read 'nothing.tc'"),
         ("explain wrong.tc:f", "wrong.tc:1:"),
