@@ -276,7 +276,9 @@ class _Reading:
 def _worth(axes: Sequence[Axis]) -> float:
     """How well axes fill groups of four; sizes that are not known are taken for long."""
     extent = product(axis.extent for axis in axes).constant
-    return 1.0 if extent is None else extent / (-(-extent // 4) * 4) + min(extent, 64) / 256
+    if not extent:
+        return 1.0 if extent is None else 0.0
+    return extent / (-(-extent // 4) * 4) + min(extent, 64) / 256
 
 
 def _without_reads(expr: Expr) -> Expr | None:

@@ -187,17 +187,17 @@ class BytesPack:
             indices[name] = minus(rest, times(above, self.sizes.value(size)))
             rest = above
         row = root.inner(indices)
-        whole, cut = self._run(row, last, "v0", None), self._run(row, last, "v1", self._mask())
+        whole, cut = self._run(row, last, "run0", None), self._run(row, last, "run1", self._mask())
         main = round_down(minus(variable("stop"), variable("start")), self.lanes)
-        inside = first_lanes(minus(variable("stop"), variable("v1")), self.lanes)
+        inside = first_lanes(minus(variable("stop"), variable("run1")), self.lanes)
         zero = number(int32, 0, self.lanes)
         runs = loop(
             "run", quotient(first, length), quotient(plus(end, length, -1), length), 1,
             ir.Let("start", start), ir.Let("stop", stop), *row.steps,
             ir.Let("main", plus(variable("start"), main)),
-            loop("v0", variable("start"), variable("main"), self.lanes,
+            loop("run0", variable("start"), variable("main"), self.lanes,
                  ir.Assign("sum", zero), *whole),
-            loop("v1", variable("main"), variable("stop"), self.lanes,
+            loop("run1", variable("main"), variable("stop"), self.lanes,
                  ir.Let("inside", inside), ir.Assign("sum", zero), *cut),
         )  # fmt: skip
         return self._function("panel", (ir.Declare("sum", zero), *root.steps, runs))

@@ -51,10 +51,12 @@ def product(A(3,K,5) a, B(K,N) b, B zero) -> (c) {
   c(i,n) +=! int(a(i,k,t)) * (int((b(k, n * 2 + t - 1) else zero)) - int(zero))
     where n in 0:N, i in 0:3, k in 0:K, t in 0:5
 }"""
+RUNS = "def product(A(2) a, B(K,N) b) -> (c) { c(i,n) +=! int(a(t)) * int(b(i,n + t)) }"
 SIGNS = list(itertools.product((uint8, int8), repeat=2))
 TEXTS = {
     "plain": PLAIN, "zeros": MATMUL, "zeros of rows": ROWS, "transposed": TRANSPOSED,
     "batch": BATCH, "scaled": SCALED, "windows": WINDOWS,
+    "runs": RUNS,
 }  # fmt: skip
 
 
@@ -134,6 +136,20 @@ def test_constants(text: str, a: DType, b: DType, constants: set[str]) -> None:
         group = group_of(TEXTS[text], a, b, known)
         prepared = Prepared(group, [TEMPLATE], BOX, HOST, frozenset(constants))
         check(prepared, group, {})
+
+
+def test_sums_over_nothing() -> None:
+    for constants in (frozenset(), frozenset("b")):
+        group = group_of(PLAIN, uint8, int8, {"k": 0, "n": 5})
+        check(Prepared(group, [TEMPLATE], BOX, HOST, constants), group, {"m": 3})
+
+
+@pytest.mark.parametrize(("a", "b"), SIGNS)
+def test_runs_of_columns_beside_a_constant(a: DType, b: DType) -> None:
+    group = group_of(RUNS, a, b)
+    prepared = Prepared(group, [TEMPLATE], BOX, HOST, frozenset("a"))
+    for k, n in ((0, 3), (1, 2), (5, 18), (3, 34)):
+        check(prepared, group, {"k": k, "n": n})
 
 
 def test_narrower_types() -> None:
