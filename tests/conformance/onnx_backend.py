@@ -3,6 +3,7 @@
     python -m tests.conformance.onnx_backend                        # everything, a summary
     python -m tests.conformance.onnx_backend --operator Resize --list-failures
     python -m tests.conformance.onnx_backend --write                # note what fails now
+    python -m tests.conformance.onnx_backend --write --part 2/8     # of every eighth test
 
 In the pass 'free' every axis of every input is a dim of its own before compiling, as far as the
 operators allow it; in the pass 'static' the sizes are those that the models declare.
@@ -14,7 +15,7 @@ import argparse
 import re
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -43,6 +44,7 @@ FAILURES = Path(__file__).with_name("backend_failures.txt")
 class Case:
     """A test of onnx: a model and pairs of inputs and results."""
 
+    kind: str  # of KINDS
     name: str
     model: onnx.ModelProto
     data: Sequence[tuple[Sequence[Any], Sequence[Any]]]
@@ -59,6 +61,7 @@ class Case:
 class Outcome:
     """How a case went in a pass: 'passed', 'failed' or 'excluded', with the reason."""
 
+    kind: str
     case: str
     run: str
     state: str
@@ -73,23 +76,39 @@ def cases() -> tuple[Case, ...]:
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         for kind in KINDS:
-            made = [_case(test) for test in load_model_tests(kind=kind)]
+            made = [_case(kind, test) for test in load_model_tests(kind=kind)]
             found += sorted(made, key=lambda case: case.name)
     return tuple(found)
 
 
-def quick() -> tuple[Case, ...]:
-    """The first test of each operator."""
-    first: dict[str, Case] = {}
+def quick(dims: str) -> tuple[Case, ...]:
+    """One test of each operator, and one of those whose model is written in other operators.
+
+    Which one differs from operator to operator, and from pass to pass.
+    """
+    groups = _groups().values()
+    start = PASSES.index(dims)
+    return tuple(
+        group[(number + start * (len(group) + 1) // 2) % len(group)]
+        for number, group in enumerate(groups)
+    )
+
+
+def _groups() -> Mapping[tuple[str, bool], Sequence[Case]]:
+    """The tests by (operator, whether the model has the operator's function in its place)."""
+    operators = {case.name: case.operator for case in cases()}
+    found: dict[tuple[str, bool], list[Case]] = {}
     for case in cases():
-        first.setdefault(case.operator, case)
-    return tuple(first.values())
+        whole = re.sub("_expanded.*", "", case.name)
+        expanded = whole != case.name and whole in operators
+        found.setdefault((operators[whole if expanded else case.name], expanded), []).append(case)
+    return found
 
 
-def _case(test: Any) -> Case:
+def _case(kind: str, test: Any) -> Case:
     if test.model is not None:
         data = [tuple(map(_arrays, pair)) for pair in test.data_sets]
-        return Case(test.name, test.model, data, test.rtol, test.atol)
+        return Case(kind, test.name, test.model, data, test.rtol, test.atol)
     folder = Path(test.model_dir)
     model = onnx.load(str(folder / "model.onnx"))
     data = [
@@ -99,7 +118,7 @@ def _case(test: Any) -> Case:
         )
         for part in sorted(folder.glob("test_data_set*"))
     ]
-    return Case(test.name, model, data, test.rtol, test.atol)
+    return Case(kind, test.name, model, data, test.rtol, test.atol)
 
 
 def _arrays(values: Iterable[Any]) -> list[Any]:
@@ -133,7 +152,7 @@ def _stored(folder: Path, kind: str, declared: Sequence[Any]) -> Iterator[Any]:
 def run(case: Case, dims: str, bind: bool = False) -> Outcome:
     """Compile a case and compare what it gives; `bind` makes constants of all integer inputs."""
     if excluded(case):
-        return Outcome(case.name, dims, "excluded", excluded(case))
+        return Outcome(case.kind, case.name, dims, "excluded", excluded(case))
     fixed: list[str] = []
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
@@ -144,8 +163,8 @@ def run(case: Case, dims: str, bind: bool = False) -> Outcome:
                 fixed += [f"{name}[{axis}]: {why}" for (name, axis), why in prepared.fixed.items()]
                 _compare(case, prepared.run(rest), expected)
     except Exception as error:
-        return Outcome(case.name, dims, "failed", _reason(error), tuple(fixed))
-    return Outcome(case.name, dims, "passed", "", tuple(fixed))
+        return Outcome(case.kind, case.name, dims, "failed", _reason(error), tuple(fixed))
+    return Outcome(case.kind, case.name, dims, "passed", "", tuple(fixed))
 
 
 def excluded(case: Case) -> str:
@@ -208,31 +227,55 @@ def _reason(error: Exception) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Counts per pass."""
+    """Counts per pass, and in it per kind of test."""
     lines = []
     for dims in PASSES:
         mine = [outcome for outcome in outcomes if outcome.run == dims]
         if mine:
-            counts = Counter(outcome.state for outcome in mine)
             partly = sum(bool(o.fixed) and o.state == "passed" for o in mine)
-            states = ", ".join(f"{counts[s]} {s}" for s in ("passed", "failed", "excluded"))
-            lines.append(f"{dims}: {states} of {len(mine)}"
+            lines.append(_counts(dims, mine)
                          + (f"; {partly} passed with axes that keep their size" if partly else ""))
+            for kind in KINDS:
+                own = [outcome for outcome in mine if outcome.kind == kind]
+                lines += [f"  {_counts(kind, own)}"] * bool(own)
     return "\n".join(lines)
 
 
-def known_failures() -> set[tuple[str, str]]:
-    """(pass, test) for each line of the list of what is known to fail."""
-    lines = FAILURES.read_text("utf-8").splitlines()
-    pairs = (line.split("#")[0].split() for line in lines)
-    return {(pair[0], pair[1]) for pair in pairs if pair}
+def _counts(label: str, outcomes: Sequence[Outcome]) -> str:
+    counts = Counter(outcome.state for outcome in outcomes)
+    states = ", ".join(f"{counts[state]} {state}" for state in ("passed", "failed", "excluded"))
+    return f"{label}: {states} of {len(outcomes)}"
+
+
+def known_failures() -> dict[tuple[str, str], str]:
+    """(pass, test) -> reason for each line of the list of what is known to fail."""
+    found = {}
+    for line in FAILURES.read_text("utf-8").splitlines():
+        left, _, reason = line.partition("#")
+        if left.strip():
+            dims, name = left.split()
+            found[dims, name] = reason.strip()
+    return found
 
 
 def _write(outcomes: Sequence[Outcome]) -> None:
-    failed = [outcome for outcome in outcomes if outcome.state == "failed"]
-    lines = [f"{o.run} {o.case}  # {o.reason}" for o in failed]
+    """Note what fails; what was not run keeps its line."""
+    run = {(outcome.run, outcome.case) for outcome in outcomes}
+    lines = {key: reason for key, reason in known_failures().items() if key not in run}
+    lines |= {(o.run, o.case): o.reason for o in outcomes if o.state == "failed"}
+    order = [(dims, case.name) for dims in PASSES for case in cases()]
     head = "# What fails; made by: python -m tests.conformance.onnx_backend --write"
-    FAILURES.write_text("\n".join([head, *lines]) + "\n", "utf-8")
+    body = [f"{dims} {name}  # {lines[dims, name]}" for dims, name in order
+            if (dims, name) in lines]
+    FAILURES.write_text("\n".join([head, *body]) + "\n", "utf-8")
+
+
+def _part(text: str) -> tuple[int, int]:
+    """'2/8' as (which part, of how many)."""
+    number, _, count = text.partition("/")
+    if not 1 <= int(number) <= int(count):
+        raise ValueError(text)
+    return int(number), int(count)
 
 
 def main() -> None:
@@ -240,6 +283,7 @@ def main() -> None:
     parser.add_argument("--operator", help="only tests whose model has this operator")
     parser.add_argument("--match", default="", help="only tests whose name contains this")
     parser.add_argument("--dims", choices=PASSES, help="only this pass")
+    parser.add_argument("--part", type=_part, default=(1, 1), help="2/8: every 8th, from the 2nd")
     parser.add_argument("--list-failures", action="store_true", help="each failure, its reason")
     parser.add_argument("--list-fixed", action="store_true", help="each axis that keeps its size")
     parser.add_argument("--bind", action="store_true", help="integer inputs become constants")
@@ -252,6 +296,8 @@ def main() -> None:
         and (not options.operator
              or any(node.op_type == options.operator for node in case.model.graph.node))
     ]  # fmt: skip
+    number, count = options.part
+    chosen = chosen[number - 1 :: count]
     passes = [options.dims] if options.dims else PASSES
     outcomes = [run(case, dims, options.bind) for case in chosen for dims in passes]
     for outcome in outcomes:

@@ -5,10 +5,13 @@ What is known to fail stands in backend_failures.txt; anything else that fails i
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from onnx.backend.test.loader import DATA_DIR, load_model_tests
 
 from anydim.backend import Backend, freed
 from anydim.base.errors import ModelError, OptionError
@@ -18,6 +21,10 @@ from tests.conformance import onnx_backend
 from tests.unit.frontends.models import model, node
 
 SHARDS = 8
+KINDS_ELSEWHERE = {
+    "light": "architectures without weights: test_light_architectures.py",
+    "real": "models that would have to be downloaded",
+}
 
 
 def check(chosen, dims):
@@ -31,9 +38,8 @@ def check(chosen, dims):
 
 
 @pytest.mark.parametrize("dims", onnx_backend.PASSES)
-def test_a_part_of_the_tests(dims):
-    """The first test of each operator with free sizes, of every third one as declared."""
-    check(onnx_backend.quick()[:: 1 if dims == "free" else 3], dims)
+def test_one_test_of_each_operator(dims):
+    check(onnx_backend.quick(dims), dims)
 
 
 @pytest.mark.slow
@@ -43,17 +49,34 @@ def test_all_of_the_tests(dims, shard):
     check(onnx_backend.cases()[shard::SHARDS], dims)
 
 
-def test_known_failures_are_tests():
-    names = {case.name for case in onnx_backend.cases()}
-    strange = {name for _, name in onnx_backend.known_failures()} - names
-    assert not strange
+def test_every_test_is_run_or_has_a_reason():
+    """Of what onnx has, each test is run here, or named with what keeps it from passing."""
+    assert set(os.listdir(DATA_DIR)) <= {*onnx_backend.KINDS, *KINDS_ELSEWHERE}
+    run = [case for shard in range(SHARDS) for case in onnx_backend.cases()[shard::SHARDS]]
+    names = [test.name for kind in onnx_backend.KINDS for test in load_model_tests(kind=kind)]
+    assert sorted(names) == sorted(case.name for case in run)
+    for case in run:
+        reason = onnx_backend.excluded(case)
+        assert not reason or len(reason.split()) > 3
+    known = onnx_backend.known_failures()
+    assert {name for _, name in known} <= set(names)
+    assert {dims for dims, _ in known} <= set(onnx_backend.PASSES)
+    assert all(known.values())
+
+
+def test_a_test_of_each_operator_is_quick():
+    operators = {case.operator for case in onnx_backend.cases()}
+    for dims in onnx_backend.PASSES:
+        assert {case.operator for case in onnx_backend.quick(dims)} == operators
+    free, static = ({case.name for case in onnx_backend.quick(d)} for d in onnx_backend.PASSES)
+    assert len(free & static) < len(free) // 4  # only where an operator has few tests
 
 
 def test_no_dim_is_fixed_without_a_word():
     """Every axis of every input stays a dim from 0 up, or is named with the reason."""
     known = onnx_backend.known_failures()
     seen = 0
-    for case in onnx_backend.quick():
+    for case in onnx_backend.quick("free"):
         if ("free", case.name) in known or onnx_backend.excluded(case):
             continue
         model, _ = onnx_backend.bound(case)
