@@ -111,13 +111,39 @@ def averaged(count_padding: bool) -> list[Case]:
     ]  # fmt: skip
 
 
-def spread(x: Any, w: Any, b: Any = 0, stride: int = 1, before: int = 0, size: int = 0) -> Any:
-    """A transposed convolution along one axis."""
-    wide = np.zeros((len(x), w.shape[1], before + size + stride * x.shape[2] + w.shape[2]))
-    for i in range(x.shape[2]):
-        for k in range(w.shape[2]):
-            wide[:, :, i * stride + k] += x[:, :, i] @ w[:, :, k]
-    return wide[:, :, before : before + size] + np.reshape(b, (-1, 1))
+def spread(
+    x: Any, w: Any, b: Any = 0, *, sizes: Any, before: Any, strides: Any = None,
+    dilations: Any = None, groups: int = 1,
+) -> Any:  # fmt: skip
+    """A transposed convolution: every place of x adds to all places its window reaches."""
+    rank = x.ndim - 2
+    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    x, w = (np.split(part, groups, axis) for part, axis in ((x, 1), (w, 0)))
+    reach = [
+        a + size + step * count + d * k
+        for a, size, step, d, count, k in zip(
+            before, sizes, strides, dilations, x[0].shape[2:], w[0].shape[2:]
+        )
+    ]
+    wide = np.zeros((len(x[0]), groups * w[0].shape[1], *reach))
+    for place in np.ndindex(*x[0].shape[2:]):
+        for tap in np.ndindex(*w[0].shape[2:]):
+            at = tuple(i * s + k * d for i, s, k, d in zip(place, strides, tap, dilations))
+            every = slice(None), slice(None)
+            parts = [a[(*every, *place)] @ c[(*every, *tap)] for a, c in zip(x, w)]
+            wide[(*every, *at)] += np.concatenate(parts, 1)
+    kept = tuple(slice(a, a + size) for a, size in zip(before, sizes))
+    return wide[(slice(None), slice(None), *kept)] + np.reshape(b, (-1, *[1] * rank))
+
+
+def conv_transpose(*kinds: str, sizes: Any, before: Any, **how: Any) -> Case:
+    """`sizes` of the result for n and m."""
+
+    def reference(*arrays: Any, n: int, m: int) -> Any:
+        first = [as_size(part).evaluate({"n": n, "m": m}) for part in before]
+        return spread(*arrays, sizes=sizes(n, m), before=first, **how)
+
+    return sized(*kinds, to=reference, sizes=sizes(N, M), before=before, **how)
 
 
 def lines(x: Any, places: Any) -> Any:
@@ -140,11 +166,24 @@ CASES: dict[str, list[Case]] = {
         conv("float32[1, m, n]", "float32[2, m, 3]", pads=(1, 1)),
     ],
     "conv_transpose": [
-        sized("float32[n, 2, m]", "float32[2, 3, 2]", "float32[3]", strides=(2,), before=(1,),
-              sizes=(M * 2,), to=lambda x, w, b, n, m: spread(x, w, b, 2, 1, 2 * m)),
-        sized("float32[n, 4, m]", "float32[4, 1, 3]", before=(0,), sizes=(M + 2,), groups=2,
-              to=lambda x, w, n, m: np.concatenate([
-                  spread(x[:, :2], w[:2], size=m + 2), spread(x[:, 2:], w[2:], size=m + 2)], 1)),
+        conv_transpose("float32[n, 2, m]", "float32[2, 3, 2]", "float32[3]", strides=(2,),
+                       before=(1,), sizes=lambda n, m: (2 * m,)),
+        conv_transpose("float32[n, 4, m]", "float32[4, 1, 3]", before=(0,), groups=2,
+                       sizes=lambda n, m: (m + 2,)),
+        conv_transpose("float32[2, 3, n, m]", "float32[3, 2, 4, 3]", "float32[2]", strides=(2, 2),
+                       before=(1, 0), sizes=lambda n, m: (2 * n, 2 * m + 1)),
+        conv_transpose("float32[1, 4, n, m]", "float32[4, 2, 2, 3]", strides=(1, 3), groups=2,
+                       dilations=(3, 2), before=(2, 1), sizes=lambda n, m: (n + 1, 3 * m + 2)),
+        conv_transpose("float32[n, 2, m]", "float32[2, 3, 16]", strides=(8,), before=(4,),
+                       sizes=lambda n, m: (8 * m,)),
+        conv_transpose("float32[n, 1, m]", "float32[1, 2, 2]", strides=(4,), dilations=(2,),
+                       before=(0,), sizes=lambda n, m: (4 * m,)),
+        conv_transpose("float32[1, 2, n, m, 3]", "float32[2, 1, 2, 3, 2]", strides=(2, 2, 2),
+                       before=(0, 1, 0), sizes=lambda n, m: (2 * n, 2 * m + 1, 6)),
+        conv_transpose("float32[2, 2, m]", "float32[2, 3, n]", strides=(3,), before=(1,),
+                       sizes=lambda n, m: (3 * m,)),
+        conv_transpose("float32[2, 2, m]", "float32[2, 3, 3]", strides=(2,), before=(N,),
+                       sizes=lambda n, m: (m,)),
     ],
     "resize": [
         sized("float32[n, 2, 3]", sizes=(N, 2, 6), scales=(1.0, 1.0, 2.0),

@@ -37,6 +37,7 @@ from anydim.kernels.inference import (
     value_arguments,
     weak_dtype,
 )
+from anydim.kernels.lanes import Runs, load_runs, repeated_rest, runs_of, start_of
 from anydim.kernels.launch import STATUS, Machine
 from anydim.kernels.values import add, convert, number, operate, splat
 from anydim.lang.affine import Affine, reads, to_expr
@@ -78,7 +79,8 @@ class Context:
     """What all Elements of one function share. `buffers` maps tensors to buffer names.
 
     `running` says that every loop runs at least once wherever this code runs: then any read may
-    move out of the loops it does not depend on.
+    move out of the loops it does not depend on. `aligned` says that vectors begin at multiples of
+    their lanes.
     """
 
     types: Mapping[str, TensorType]
@@ -86,6 +88,7 @@ class Context:
     machine: Machine
     buffers: Mapping[str, str] = field(default_factory=dict)
     running: bool = False
+    aligned: bool = False
     _used: dict[str, int] = field(default_factory=dict)
     _homes: dict[str, Elements] = field(default_factory=dict)
 
@@ -316,6 +319,10 @@ class Elements:
             )
         else:
             common = dtype
+        if self.lane is not None and self.context.aligned:
+            repeated = repeated_rest(expr, self.lane, self.lanes)
+            if repeated is not None:
+                return repeated
         fused = self._fused(expr, common)
         if fused is not None:
             return fused
@@ -386,8 +393,25 @@ class Elements:
             rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
             offset = self._start(self._at(linear_expr(rest), int64))
             return ir.Load(vector, self._buffer(read), offset, mask)
+        found = runs_of(form, self.lane, self.lanes) if self.context.aligned else None
+        if found is not None:
+            return self._load_runs(read, form, found, mask)
         offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
         return ir.Gather(vector, self._buffer(read), offsets, mask)
+
+    def _load_runs(self, read: Read, form: Linear, found: Runs, mask: ir.Value | None) -> ir.Value:
+        """Lanes out of a few runs of neighbours."""
+        assert self.lane is not None
+        rest = {name: by for name, by in form.affine.terms if name != self.lane}
+        atoms = tuple((atom, by) for atom, by in form.atoms if not self._varies(atom))
+        outside = Linear(Affine.of(form.affine.constant, rest), atoms)
+        at = add(
+            self._at(linear_expr(outside), int64),
+            start_of(found, self.indices[self.lane], self.context.sizes.value),
+        )
+        vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
+        size, buffer = self.context.sizes.value, self._buffer(read)
+        return load_runs(vector, buffer, self.name(at), found, mask, size, self.name)
 
     def _both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
         if left is None or right is None:

@@ -207,7 +207,8 @@ def row_launch(
     buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     sizes = SizeParameters()
-    setting = Setting(form, Context(types, sizes, machine, buffers), lanes, unroll)
+    context = Context(types, sizes, machine, buffers, aligned=not form.whole)
+    setting = Setting(form, context, lanes, unroll)
     program = RowProgram(setting)
     rows = product(axis.extent for axis in form.row)
     body = program.body(never_empty=prove(rows, ">=", 1, box) is Truth.PROVED)

@@ -22,6 +22,7 @@ from anydim.ops import (
     selecting,
     shapes,
     spectral,
+    transposed,
     windows,
 )
 from anydim.ops.reductions import Reduction, Softmax
@@ -94,7 +95,7 @@ RECORDS = (
     # windows
     _row("conv_integer", "window", quantisation.conv_integer, {**_WINDOW, "groups": 1}),
     _row("conv", "window", windows.convolution, {**_WINDOW, "groups": 1}),
-    _row("conv_transpose", "window", resampling.transposed_convolution,
+    _row("conv_transpose", "window", transposed.transposed_convolution,
          {"strides": None, "dilations": None, "before": REQUIRED, "sizes": REQUIRED, "groups": 1}),
     _row("resize", "window", resampling.resize,
          {"sizes": REQUIRED, "scales": None, "mode": "nearest", "coordinates": "half_pixel",

@@ -1,4 +1,4 @@
-"""Texts of the operators that make grids of other sizes: resize and transposed convolution."""
+"""The text of resize: grids of other sizes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Any
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
-    declared,
     definition,
     expect_inputs,
-    expect_rank,
     numbered,
     parameter,
     ranges,
     read,
     target,
 )
-from anydim.sizes import Box, Guard, Size, as_size, ceil_div, maximum
+from anydim.sizes import Box, Size, as_size, ceil_div, maximum
 
 # Where in x a place o of the result lies; {f} is the scale, {n} and {s} the sizes.
 COORDINATES = {
@@ -195,58 +193,3 @@ _REPEATS = {
     ("half_pixel", "round_prefer_floor"),
     ("half_pixel", "round_prefer_ceil"),
 }
-
-
-def transposed_convolution(types: Types, attributes: Attributes, box: Box) -> Written:
-    """The transpose of a convolution: x[n, c, ...] spread by w[c, m/groups, ...], plus a bias.
-
-    `before` is what the result leaves out at the start of each axis, `sizes` how long it is.
-    """
-    name = "conv_transpose"
-    expect_inputs(name, types, 2, 3)
-    rank, groups = types[0].rank - 2, attributes["groups"]
-    if rank < 1:
-        raise GraphError(f"operator '{name}': x is {types[0]}, expected at least 3 axes")
-    expect_rank(name, types[1], rank + 2, "w")
-    per_axis = [attributes[key] or (1,) * rank for key in ("strides", "dilations")]
-    before, sizes = attributes["before"], attributes["sizes"]
-    if not all(len(row) == rank for row in (*per_axis, before, sizes)):
-        raise GraphError(f"operator '{name}': its attributes are not those of {rank} axes")
-    channels, share = types[0].shape[1], types[1].shape[1]
-    inner = channels.divide_exactly(groups)
-    if inner is None:  # the guard refuses what is not whole groups
-        inner = channels // groups
-    outer, steps, places, conditions = numbered("o", rank), numbered("k", rank), [], []
-    for axis, (stride, dilation) in enumerate(zip(*per_axis)):
-        place = f"(o{axis} + B{axis} - k{axis} * {dilation})"
-        conditions += [] if stride == 1 else [f"{place} % {stride} == 0"]
-        places.append(place if stride == 1 else f"{place} // {stride}")
-    channel, own = ("c", "m") if groups == 1 else ("(m // M) * D + c", "m % M")
-    value = f"({read('x', ['n', channel, *places])} else 0)"
-    if conditions:
-        value = f"({' && '.join(conditions)} ? {value} : 0)"
-    where = ranges([
-        ("n", "N"), ("m", f"M * {groups}"), *zip(outer, numbered("S", rank)), ("c", "D"),
-        *zip(steps, numbered("W", rank)),
-    ])  # fmt: skip
-    result = ["n", "m", *outer]
-    last = "t" if len(types) == 3 else "y"
-    statements = [
-        f"{target(last, result)} +=! {value} * {read('w', [channel, own, *steps])}{where}"
-    ]
-    parameters = [
-        parameter("x", ["N", "C", *numbered("H", rank)]),
-        parameter("w", ["C", "M", *numbered("W", rank)]),
-    ]
-    if len(types) == 3:
-        parameters.append("T(O) b")
-        statements.append(f"{target('y', result)} = {read('t', result)} + b(m)")
-    values = {f"S{axis}": as_size(size) for axis, size in enumerate(sizes)}
-    values |= {f"B{axis}": as_size(size) for axis, size in enumerate(before)}
-    values["D"] = inner
-    guards = [Guard(channels, "==", inner * groups, f"channels in {groups} groups")]
-    guards += [
-        Guard(kind.shape[0], "==", share * groups, "a bias per channel") for kind in types[2:]
-    ]
-    text = definition(name, parameters, statements, declared(values))
-    return Written(text, values, tuple(guards))

@@ -1,0 +1,293 @@
+"""Texts of transposed convolution, as plain convolutions of its phases.
+
+Along an axis of stride s the places of the result that leave the same remainder, a phase, see the
+same taps: with o = q * s + phase,
+
+    y[o] = sum of w[k] * x[i]  over  k * dilation + i * stride = o + before
+         = sum over u of w[first + step * u] * x[q + shift - spread * u]
+
+Neighbouring phases with as many taps and the same shift are one convolution whose result has more
+channels; no product with a zero is computed. The result is read together from theirs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anydim.base.errors import GraphError
+from anydim.graph.operator import Attributes, Types, Written
+from anydim.ops.writing import (
+    declared,
+    definition,
+    expect_inputs,
+    expect_rank,
+    numbered,
+    parameter,
+    ranges,
+    read,
+    target,
+)
+from anydim.sizes import Box, Guard, Size, as_size, ceil_div
+
+NAME = "conv_transpose"
+_MOST_PARTS = 32  # more convolutions than this are one sum over all taps instead
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Phases start..start+count-1 of an axis: `taps` products each, `first` that of `start`.
+
+    The tap u of a phase is k = its first + step * u, and reads x at q + shift - spread * u.
+    """
+
+    start: int
+    count: int
+    taps: str
+    first: int
+    step: int
+    shift: str
+    spread: int
+
+    def within(self, axis: int, stride: int) -> str:
+        """Which of these phases a place of the result has; some one of them elsewhere."""
+        phase = f"o{axis} % {stride}"
+        if self.start + self.count < stride:
+            phase = f"min({phase}, {self.start + self.count - 1})"
+        return f"(max({phase}, {self.start}) - {self.start})" if self.start else phase
+
+    def place(self, axis: int) -> str:
+        """Where in x the tap u, counted from the last one, reads."""
+        text = f"o{axis} + u{axis} * {self.spread}"
+        return f"{text} + {self.shift} - ({self.taps} - 1) * {self.spread}"
+
+    def tap(self, axis: int, phase: str) -> str:
+        """The k of the tap u, counted from the last one."""
+        return f"{self.first} + {phase} + {self.step} * ({self.taps} - 1 - u{axis})"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """What a transposed convolution works on: sizes as the text names them."""
+
+    rank: int
+    groups: int
+    biased: bool
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    before: tuple[Size, ...]
+    kernel: tuple[Size, ...]
+    sizes: tuple[Size, ...]
+
+    @property
+    def sums(self) -> str:
+        """The tensor of sums without bias."""
+        return "t" if self.biased else "y"
+
+    @property
+    def places(self) -> list[tuple[str, str]]:
+        """The ranges of the result."""
+        outer = zip(numbered("o", self.rank), numbered("S", self.rank))
+        return [("n", "N"), ("m", f"M * {self.groups}"), *outer]
+
+    @property
+    def result(self) -> list[str]:
+        return [index for index, _ in self.places]
+
+    def weight(self, m: str) -> list[str]:
+        """The first two indices of w for output channel m and channel c of its group."""
+        return ["c", m] if self.groups == 1 else [f"({m}) // M * D + c", f"({m}) % M"]
+
+    def channel(self, m: str) -> str:
+        """The channel of x for output channel m and channel c of its group."""
+        return "c" if self.groups == 1 else f"({m}) * D + c"
+
+
+def transposed_convolution(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The transpose of a convolution: x[n, c, ...] spread by w[c, m/groups, ...], plus a bias.
+
+    `before` is what the result leaves out at the start of each axis, `sizes` how long it is.
+    """
+    spread = _spread(types, attributes)
+    channels, groups = types[0].shape[1], spread.groups
+    inner = channels.divide_exactly(groups)
+    if inner is None:  # the guard refuses what is not whole groups
+        inner = channels // groups
+    values = {f"S{axis}": size for axis, size in enumerate(spread.sizes)}
+    values |= {f"B{axis}": size for axis, size in enumerate(spread.before)}
+    values["D"] = inner
+    parts = _parts(spread, types[1].shape[1])
+    if parts is None:
+        statements = [_whole(spread)]
+    else:
+        values |= {
+            f"Q{axis}": ceil_div(size, stride)
+            for axis, (size, stride) in enumerate(zip(spread.sizes, spread.strides))
+        }
+        statements = _together(spread, parts)
+    parameters = [
+        parameter("x", ["N", "C", *numbered("H", spread.rank)]),
+        parameter("w", ["C", "M", *numbered("W", spread.rank)]),
+    ]
+    if spread.biased:
+        parameters.append("T(O) b")
+        sums = read(spread.sums, spread.result)
+        statements.append(f"{target('y', spread.result)} = {sums} + b(m)")
+    guards = [Guard(channels, "==", inner * groups, f"channels in {groups} groups")]
+    guards += [
+        Guard(kind.shape[0], "==", types[1].shape[1] * groups, "a bias per channel")
+        for kind in types[2:]
+    ]
+    text = definition(NAME, parameters, statements, declared(values))
+    return Written(text, values, tuple(guards))
+
+
+def _spread(types: Types, attributes: Attributes) -> Spread:
+    """The operands and attributes; GraphError where they do not fit."""
+    expect_inputs(NAME, types, 2, 3)
+    rank = types[0].rank - 2
+    if rank < 1:
+        raise GraphError(f"operator '{NAME}': x is {types[0]}, expected at least 3 axes")
+    expect_rank(NAME, types[1], rank + 2, "w")
+    strides, dilations = (
+        tuple(attributes[key] or (1,) * rank) for key in ("strides", "dilations")
+    )
+    before, sizes = (tuple(map(as_size, attributes[key])) for key in ("before", "sizes"))
+    if not all(len(row) == rank for row in (strides, dilations, before, sizes)):
+        raise GraphError(f"operator '{NAME}': its attributes are not those of {rank} axes")
+    kernel = types[1].shape[2:]
+    biased = len(types) == 3
+    return Spread(
+        rank, attributes["groups"], biased, strides, dilations, before, kernel, sizes
+    )
+
+
+# ---- as convolutions of phases -----------------------------------------------------------------
+
+
+def _parts(spread: Spread, share: Size) -> list[list[Phases]] | None:
+    """The phases of each axis; None where they depend on sizes, or are too many."""
+    if spread.groups > 1 and share.constant is None:
+        return None
+    found = []
+    for axis in range(spread.rank):
+        phases = _phases(spread, axis)
+        if phases is None:
+            return None
+        found.append(phases)
+    return found if math.prod(map(len, found)) <= _MOST_PARTS else None
+
+
+def _phases(spread: Spread, axis: int) -> list[Phases] | None:
+    """The phases of an axis, neighbours of one kind together."""
+    stride, dilation = spread.strides[axis], spread.dilations[axis]
+    if stride == 1:
+        return [Phases(0, 1, f"W{axis}", 0, 1, f"B{axis}", dilation)]
+    before, kernel = spread.before[axis].constant, spread.kernel[axis].constant
+    if before is None or kernel is None:
+        return None
+    common = math.gcd(stride, dilation)
+    step, far = stride // common, dilation // common
+    found: list[Phases] = []
+    for phase in range(stride):
+        place = phase + before
+        first = next((k for k in range(min(step, kernel)) if (place - k * dilation) % stride == 0),
+                     None)  # fmt: skip
+        if first is None:
+            made = Phases(phase, 1, "0", 0, step, "0", far)
+        else:
+            taps, shift = -(-(kernel - first) // step), (place - first * dilation) // stride
+            made = Phases(phase, 1, str(taps), first, step, str(shift), far)
+        last = found[-1] if found else None
+        if last is not None and (last.taps, last.shift) == (made.taps, made.shift) and (
+            first is None or made.first == last.first + last.count
+        ):  # fmt: skip
+            found[-1] = Phases(
+                last.start, last.count + 1, last.taps, last.first, step, last.shift, far
+            )
+        else:
+            found.append(made)
+    return found
+
+
+def _together(spread: Spread, parts: Sequence[Sequence[Phases]]) -> list[str]:
+    """A convolution for each choice of phases, and the result that reads them all."""
+    if all(stride == 1 for stride in spread.strides):
+        return _convolution(spread, [row[0] for row in parts], spread.sums)
+    statements: list[str] = []
+    names: dict[tuple[int, ...], str] = {}
+    for chosen in itertools.product(*(range(len(row)) for row in parts)):
+        phases = [row[number] for row, number in zip(parts, chosen)]
+        if all(part.taps != "0" for part in phases):
+            names[chosen] = f"z{len(names)}"
+            statements += _convolution(spread, phases, names[chosen])
+    body = _chosen(spread, parts, names, ())
+    return [*statements, f"{target(spread.sums, spread.result)} = {body}{ranges(spread.places)}"]
+
+
+def _convolution(spread: Spread, phases: Sequence[Phases], name: str) -> list[str]:
+    """The sums of some phases, their channels behind those of each output channel."""
+    each = math.prod(part.count for part in phases)
+    taps, rest = [], each
+    for axis, part in enumerate(phases):
+        rest //= part.count
+        taps.append(part.tap(axis, "0" if part.count == 1 else f"a // {rest} % {part.count}"))
+    m, block = ("a", "M") if each == 1 else (f"a // {each}", f"(M * {each})")
+    outer, steps = numbered("o", spread.rank), numbered("u", spread.rank)
+    window = zip(steps, [part.taps for part in phases])
+    extents = numbered("S" if name == spread.sums else "Q", spread.rank)
+    weights = [("a", f"M * {spread.groups * each}"), ("c", "D"), *window]
+    places = [part.place(axis) for axis, part in enumerate(phases)]
+    value = read("x", ["n", spread.channel(f"a // {block}"), *places])
+    turned = ["a", "c", *steps]
+    weight = read("w", [*spread.weight(m), *taps])
+    sums = ranges([("n", "N"), *zip(outer, extents), *weights])
+    return [
+        f"{target(f'v_{name}', turned)} = {weight}{ranges(weights)}",
+        f"{target(name, ['n', 'a', *outer])} +=! ({value} else 0) * {read(f'v_{name}', turned)}"
+        f"{sums}",
+    ]
+
+
+def _chosen(
+    spread: Spread, parts: Sequence[Sequence[Phases]], names: dict[tuple[int, ...], str],
+    chosen: tuple[int, ...],
+) -> str:  # fmt: skip
+    """An element of the result, read from the sums of its phases."""
+    axis = len(chosen)
+    if axis == spread.rank:
+        if chosen not in names:
+            return "cast<T>(0)"
+        channel, places = "m", []
+        for number, (row, stride) in enumerate(zip(parts, spread.strides)):
+            phases = row[chosen[number]]
+            places.append(f"o{number}" if stride == 1 else f"o{number} // {stride}")
+            if phases.count > 1:
+                channel = f"({channel}) * {phases.count} + {phases.within(number, stride)}"
+        return read(names[chosen], ["n", channel, *places])
+    inner = [_chosen(spread, parts, names, (*chosen, n)) for n in range(len(parts[axis]))]
+    text = inner[-1]
+    for phases, other in zip(reversed(parts[axis][:-1]), reversed(inner[:-1])):
+        end = phases.start + phases.count
+        text = f"(o{axis} % {spread.strides[axis]} < {end} ? {other} : {text})"
+    return text
+
+
+# ---- as one sum --------------------------------------------------------------------------------
+
+
+def _whole(spread: Spread) -> str:
+    """One sum over all taps, most of which reach no element of x where strides are large."""
+    steps, places, conditions = numbered("k", spread.rank), [], []
+    for axis, (stride, dilation) in enumerate(zip(spread.strides, spread.dilations)):
+        place = f"(o{axis} + B{axis} - k{axis} * {dilation})"
+        conditions += [] if stride == 1 else [f"{place} % {stride} == 0"]
+        places.append(place if stride == 1 else f"{place} // {stride}")
+    value = f"({read('x', ['n', spread.channel('m // M'), *places])} else 0)"
+    if conditions:
+        value = f"({' && '.join(conditions)} ? {value} : 0)"
+    where = ranges([*spread.places, ("c", "D"), *zip(steps, numbered("W", spread.rank))])
+    weight = read("w", [*spread.weight("m"), *steps])
+    return f"{target(spread.sums, spread.result)} +=! {value} * {weight}{where}"
