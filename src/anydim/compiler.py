@@ -211,10 +211,10 @@ def _on_parts(
 def _scheduled(
     parts: Sequence[Part], graphs: Sequence[Graph], machine: Machine, options: Options
 ) -> list[tuple[Scheduled | Alias, ...]]:
-    schedule = Schedule(machine, TEMPLATES, options)
     opaque = Opaque(machine, TEMPLATES, options)
     made = [
-        (opaque if part.opaque else schedule).run(graph) for part, graph in zip(parts, graphs)
+        (opaque if part.opaque else Schedule(machine, TEMPLATES, options, part.counter)).run(graph)
+        for part, graph in zip(parts, graphs)
     ]
     unmet(options, [item for items in made for item in items])
     return made

@@ -15,7 +15,7 @@ from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import InternalError
 from anydim.kernels.contraction_form import Form, form_of
 from anydim.kernels.contraction_library import contraction_library
-from anydim.kernels.contraction_main import MainWriter
+from anydim.kernels.contraction_main import BACKWARDS, MainWriter
 from anydim.kernels.contraction_places import Blocks
 from anydim.kernels.launch import Argument, Launch, Machine, Panels
 from anydim.kernels.micro import Tile, tile_of
@@ -109,8 +109,9 @@ def lower_contraction(
     functions = writer.functions()
     library = contraction_library(tile, form.dtype)
     kernel = named_kernel(
-        "contraction", writer.operands.operands, writer.sizes.names, functions, (library,)
-    )
+        "contraction", writer.operands.operands, (*writer.sizes.names, BACKWARDS), functions,
+        (library,),
+    )  # fmt: skip
     work = form.m.extent * form.n.extent * form.k.extent * product(x.extent for x in form.loops)
     return Launch(
         kernel=kernel,
@@ -118,7 +119,7 @@ def lower_contraction(
             Argument(name, packing if role == "b" else None)
             for name, role in writer.operands.arguments
         ),
-        sizes=writer.sizes.sizes,
+        sizes=(*writer.sizes.sizes, as_size(0)),
         parallel=blocks.units,
         grain=_grain(form, tile),
         scratch=writer.scratch.bytes,
@@ -126,6 +127,7 @@ def lower_contraction(
         moved=_moved(group),
         schedule=print_schedule(schedule),
         reason=_reason(form, schedule),
+        order=len(writer.sizes.sizes),
     )
 
 

@@ -47,6 +47,7 @@ from anydim.sizes import Size, align_up, as_size
 if TYPE_CHECKING:
     from anydim.kernels.contraction import Contraction
 
+BACKWARDS = "backwards"  # the size that is 1 where pieces of work come in the opposite order
 
 class MainWriter:
     """Writes the functions of one kernel, and collects the sizes it needs."""
@@ -84,6 +85,7 @@ class MainWriter:
             (
                 *self._pointers(),
                 *(ir.Scalar(name) for name in self.sizes.names),
+                ir.Scalar(BACKWARDS),
                 ir.Scalar("start"),
                 ir.Scalar("stop"),
                 ir.Pointer("scratch", uint8),
@@ -117,7 +119,14 @@ class MainWriter:
             ]
         steps += [ir.Declare("a_ready", constant(-1))] if self.scratch.holds_a else []
         steps += [ir.Declare("b_ready", constant(-1))] if self.scratch.holds_b else []
-        return (*steps, loop("unit", variable("start"), variable("stop"), 1, *self._unit()))
+        last = plus(variable("start"), variable("stop"), -1)
+        from_end = minus(variable("last"), variable("at"))
+        unit = either(compare("equal", variable(BACKWARDS), 0), variable("at"), from_end)
+        return (
+            *steps,
+            ir.Let("last", last),
+            loop("at", variable("start"), variable("stop"), 1, ir.Let("unit", unit), *self._unit()),
+        )
 
     def _unit(self) -> list[ir.Step]:
         """One piece of work."""

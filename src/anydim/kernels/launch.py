@@ -6,7 +6,7 @@ so one launch record serves every size.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anydim.base.dtypes import DType, int64
 from anydim.kernels.ir import Kernel, Operand
@@ -102,6 +102,8 @@ class Launch:
     0:parallel, cut into at most one part per thread, no part smaller than `grain`. Each thread
     gets `scratch` bytes. `flops` and `moved` (bytes) estimate the work, for reports.
     `schedule` is the printed schedule that made the kernel; `reason` says why it was chosen.
+    `order` is the place in `sizes` of the number that has the kernel walk its part of the parallel
+    range from the end when it is 1; None where a kernel has no such number.
     """
 
     kernel: Kernel
@@ -114,3 +116,16 @@ class Launch:
     moved: Size
     schedule: str
     reason: str
+    order: int | None = None
+
+    def in_turns(self, counter: str) -> Launch:
+        """The launch in a loop: every other turn goes backwards.
+
+        What the last turn read last is still in a cache: of weights as large as the cache, read
+        again and again in one order, nothing would be left when it is wanted.
+        """
+        if self.order is None:
+            return self
+        turn, place = Size.symbol(counter), self.order
+        odd = turn - 2 * (turn // 2)
+        return replace(self, sizes=(*self.sizes[:place], odd, *self.sizes[place + 1 :]))

@@ -84,11 +84,12 @@ class Alias:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Choose a template and a schedule for every group."""
+    """Choose a template and a schedule for every group; `counter` is that of the loop around."""
 
     machine: Machine
     templates: tuple[Template, ...]
     options: Options = PLAIN
+    counter: str | None = None
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
         known: dict[tuple[Group, frozenset[str], str], tuple[Launch, str]] = {}
@@ -107,6 +108,8 @@ class Schedule:
             if key not in known:
                 known[key] = self._launch(group, graph.box, constants, node, wish, values)
             launch, template = known[key]
+            if self.counter is not None:
+                launch = launch.in_turns(self.counter)
             if group.steps:
                 launch = replace(launch, reason=_named(launch.reason, values))
             result.append(Scheduled(launch, values, template, node.source, group, found))

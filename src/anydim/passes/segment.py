@@ -28,10 +28,14 @@ from anydim.sizes import Dim
 
 @dataclass(frozen=True)
 class Part:
-    """A straight-line graph; `opaque`: its one node is no comprehension, or has its own order."""
+    """A straight-line graph; `opaque`: its one node is no comprehension, or has its own order.
+
+    `counter` is the dim that counts the turns of the loop it is in, if it speaks of one.
+    """
 
     graph: Graph
     opaque: bool = False
+    counter: str | None = None
 
 
 @dataclass(frozen=True)
@@ -104,21 +108,23 @@ def cut_text(cuts: Sequence[Cut]) -> str:
 class _Work:
     prepare: Callable[[Graph], Graph]
     cuts: list[Cut] = field(default_factory=list)
-    numbers: dict[tuple[Graph, frozenset[str]], int] = field(default_factory=dict)
+    numbers: dict[tuple[Graph, frozenset[str], str | None], int] = field(default_factory=dict)
     depth: int = 0
 
-    def cut(self, graph: Graph, around: Mapping[str, Dim]) -> int:
-        """The number of a graph where the dims `around` it are known."""
+    def cut(self, graph: Graph, around: Mapping[str, Dim], counter: str | None = None) -> int:
+        """The number of a graph where the dims `around` it are known; `counter` is its loop's."""
         spoken = _spoken(graph)
         given = {name: dim for name, dim in around.items() if name in spoken}
-        key = (graph, frozenset(given))
+        counter = counter if counter in given else None
+        key = (graph, frozenset(given), counter)
         if key not in self.numbers:
-            made = self._cut(graph, given, outermost=not self.depth)
+            made = self._cut(graph, given, counter)
             self.numbers[key] = len(self.cuts)
             self.cuts.append(made)
         return self.numbers[key]
 
-    def _cut(self, graph: Graph, given: Mapping[str, Dim], outermost: bool) -> Cut:
+    def _cut(self, graph: Graph, given: Mapping[str, Dim], counter: str | None) -> Cut:
+        outermost = not self.depth
         graph = self.prepare(graph).pruned()
         if not outermost or any(map(_Kinds(graph).alone, graph.nodes)):
             graph = without_copies(graph, outermost)
@@ -127,22 +133,25 @@ class _Work:
             box=graph.box.also(*(dim for name, dim in given.items() if name not in own))
         )
         self.depth += 1
-        steps = tuple(self._steps(inside, _Order(inside, frozenset(given))))
+        steps = tuple(self._steps(inside, _Order(inside, frozenset(given)), counter))
         self.depth -= 1
         return Cut(inside, frozenset(given), steps)
 
-    def _steps(self, graph: Graph, order: _Order) -> Iterable[Part | Held]:
+    def _steps(
+        self, graph: Graph, order: _Order, counter: str | None
+    ) -> Iterable[Part | Held]:
         for nodes in order.runs():
             node = graph.nodes[nodes[0]]
             if node.region is None:
                 alone = order.kinds.alone(node)
-                yield Part(_part(graph, [graph.nodes[n] for n in nodes]), alone)
+                yield Part(_part(graph, [graph.nodes[n] for n in nodes]), alone, counter)
                 continue
             known = {name: graph.box.dim(name) for name in order.known[nodes[0]]}
+            inner = node.region.counter if isinstance(node.region, Loop) else None
             if isinstance(node.region, Loop):
                 known[node.region.counter] = node.region.body.box.dim(node.region.counter)
             held = node.region.held.values()
-            yield Held(node, tuple(self.cut(other, known) for other in held))
+            yield Held(node, tuple(self.cut(other, known, inner) for other in held))
 
 
 def _spoken(graph: Graph) -> set[str]:

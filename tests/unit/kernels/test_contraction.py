@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy
 import pytest
 
@@ -62,6 +64,22 @@ def test_a_constant_operand_is_packed(depth: int, width: int, machine: Machine |
     for rows in ROWS:
         a, b = numbers(rows, depth), numbers(depth, width, seed=1)
         check(kernel.run({"M": rows}, {"a": a, "b": b})["c"], a, b)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 13, 97])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_every_other_turn_of_a_loop_goes_backwards(rows: int, parts: int) -> None:
+    small = Machine(16, 16, 4 * 1024, 16 * 1024)  # its blocks are small, so that there are many
+    straight = compiled(matmul(), machine=small)
+    turning = replace(straight, launch=straight.launch.in_turns("t"))
+    a, b = numbers(rows, 65), numbers(65, 97, seed=1)
+    env = {"M": rows, "K": 65, "N": 97, "t": 4}
+    assert straight.launch.parallel.evaluate(env) > 3 or not rows
+    for t in (4, 5):
+        found = turning.run({**env, "t": t}, {"a": a, "b": b}, parts)["c"]
+        assert turning.launch.sizes[turning.launch.order].evaluate({"t": t}) == t % 2
+        assert numpy.array_equal(found, straight.run(env, {"a": a, "b": b}, parts)["c"])
+        check(found, a, b)
 
 
 def test_sums_too_long_for_the_second_cache_are_cut() -> None:
