@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import anydim as ad
-from anydim.base.dtypes import boolean
+from anydim.base.dtypes import bfloat16, boolean
 from anydim.frontends.builder import Value
 from tests.fuzz.maker import Maker
 
@@ -147,10 +147,11 @@ def cast(m: Maker) -> Value | None:
     if x is None:
         return None
     to = m.one((ad.float32, ad.float32, ad.float64, ad.int64, ad.int32, boolean) * 3 + (
-        ad.float16, ad.int8, ad.uint8, ad.int16))
+        ad.float16, bfloat16, ad.int8, ad.uint8, ad.int16))
     made = m.builder.cast(x, to=to)
     if to.is_float:
-        exact = x.dtype == boolean or (x.dtype.is_float and x.dtype.bits <= to.bits)
+        wider = x.dtype.is_float and x.dtype.bits < to.bits
+        exact = x.dtype in (boolean, to) or wider
         return m.keep_exact(made, x) if exact else made
     if not m.is_exact(x) or (x.dtype.is_float and m.specials and to != boolean):
         return None

@@ -9,7 +9,17 @@ from typing import Any
 from anydim.base.errors import UserError
 from anydim.frontends.builder import Value
 from anydim.graph.nodes import Graph
-from tests.fuzz import combining, elementwise, patterns, positions, routines, shapes, windows
+from tests.fuzz import (
+    combining,
+    elementwise,
+    patterns,
+    positions,
+    quantised,
+    routines,
+    shapes,
+    windows,
+    written,
+)
 from tests.fuzz.case import Case
 from tests.fuzz.maker import MOST_RANK, NAMES, Maker
 from tests.fuzz.points import random_points
@@ -46,8 +56,9 @@ FAMILIES: dict[str, Weighted] = {
     ),
     "windows": (
         (1.2, windows.conv), (0.4, windows.conv_transpose), (0.8, windows.pool),
-        (0.4, windows.resize), (0.3, windows.blocks), (0.4, windows.channel_norm),
-        (0.4, windows.running), (0.6, windows.extreme), (0.2, windows.eye),
+        (0.4, windows.resize), (0.4, windows.grid_sample), (0.3, windows.blocks),
+        (0.4, windows.channel_norm), (0.4, windows.running), (0.6, windows.extreme),
+        (0.2, windows.eye),
     ),
     "models": (
         (1, patterns.attention), (0.7, patterns.attention_of_one_projection),
@@ -55,6 +66,8 @@ FAMILIES: dict[str, Weighted] = {
         (0.3, patterns.embedding),
     ),
     "routines": routines.FAMILY,
+    "bytes": quantised.FAMILY,
+    "written": written.FAMILY,
 }  # fmt: skip
 FAVOUR = 5.0  # how much more of its favourite family a graph has
 _MOST_TRIES = 80

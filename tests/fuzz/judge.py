@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
 
+import ml_dtypes
 import numpy
 
 import anydim as ad
-from anydim.base.dtypes import float64
+from anydim.base.dtypes import float64, from_numpy
 from anydim.base.errors import DimError
 from anydim.compiler import PASSES
 from anydim.graph import evaluate as evaluation
@@ -38,7 +39,7 @@ _EXACT = ("min", "max", "neg", "abs", "select", "floor", "ceil", "round", "trunc
 _PLACES = ("resize",)  # compute in float64 which elements they read
 SHAKES = 3
 SLACK = 24.0  # how much worse than shaken results a result may be
-BASE = {"float16": 3e-3, "float32": 2e-5, "float64": 2e-13}
+BASE = {"bfloat16": 2.4e-2, "float16": 3e-3, "float32": 2e-5, "float64": 2e-13}
 
 
 @dataclass(frozen=True)
@@ -232,13 +233,13 @@ def _is_number(graph: Graph, name: str) -> bool:
 
 
 def _unit(kind: TensorType) -> float:
-    return 2 * float(numpy.finfo(kind.dtype.numpy).eps) if kind.dtype.is_float else 0.0
+    return 2 * float(ml_dtypes.finfo(kind.dtype.numpy).eps) if kind.dtype.is_float else 0.0
 
 
 def _shake(
     array: numpy.ndarray, unit: float, numbers: numpy.random.Generator
 ) -> numpy.ndarray:
-    if array.dtype.kind != "f" or not unit:
+    if not unit or not from_numpy(array.dtype).is_float:
         return array
     with numpy.errstate(all="ignore"):
         return array.astype(numpy.float64) * (1 + unit * numbers.uniform(-1, 1, array.shape))
@@ -285,7 +286,7 @@ def _differs(
     with numpy.errstate(all="ignore"):
         wide = came.astype(numpy.float64)
         distance = numpy.abs(wide - value)
-        largest = float(numpy.finfo(came.dtype).max)
+        largest = float(ml_dtypes.finfo(came.dtype).max)
         overflow = numpy.isinf(wide) & (numpy.abs(value) > largest / 2)
         fine = _same(wide, value) | (distance <= allowed) | numpy.isinf(allowed) | overflow
     return numpy.asarray(~fine)

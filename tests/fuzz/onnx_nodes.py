@@ -8,6 +8,7 @@ import numpy
 from onnx import TensorProto
 
 from anydim.sizes import as_size, ceil_div
+from tests.fuzz import onnx_quantised
 from tests.fuzz.onnx_models import Known, Models, broadcast, elements, fixed
 
 SMOOTH = (
@@ -329,22 +330,8 @@ def recurrent(m: Models) -> None:
     m.nodes_of(kind, inputs, made, hidden_size=hidden, direction=direction)
 
 
-def quantised(m: Models) -> None:
-    """There and back through bytes; products of bytes where rows are fixed."""
-    x = m.pick(low=1, exact=True)
-    scale, zero = m.constant(numpy.float32(0.05)), m.constant(numpy.uint8(m.one((0, 128))))
-    small = m.node("QuantizeLinear", [x.name, scale, zero], "u", x.shape, True)
-    m.node("DequantizeLinear", [small.name, scale, zero], "f", x.shape)  # 0.05 is no binary number
-    if x.rank >= 2 and fixed(x.shape[-1]):
-        shape = (x.shape[-1].constant or 1, 5)
-        weights = m.constant(m.numbers.integers(-9, 9, shape).astype(numpy.int8))
-        sums = (*x.shape[:-1], 5)
-        made = m.node("MatMulInteger", [small.name, weights, zero], "i", sums, True)
-        m.node("Cast", [made.name], "f", sums, True, to=TensorProto.FLOAT)
-
-
 def one_hot(m: Models) -> None:
-    x = m.pick("l", high=3)
+    x = m.pick("l", low=1, high=3)
     values = m.constant(numpy.array([-0.5, 1.5], numpy.float32))
     depth = m.one((1, 4, 7))
     m.node("OneHot", [x.name, m.integers(depth), values], "f", (*x.shape, depth), True)
@@ -376,6 +363,17 @@ def scatter(m: Models) -> None:
     m.node("ScatterElements", inputs, "f", x.shape, reduction=m.one(("none", "add", "max")))
 
 
+def grid_sample(m: Models) -> None:
+    """x at places that an input says, outside as well."""
+    x = m.pick(low=4, high=4)
+    grid = m.input("f", (x.shape[0], m.one(m.dims.values()), as_size(3), as_size(2)))
+    m.node(
+        "GridSample", [x.name, grid.name], "f", (*x.shape[:2], *grid.shape[1:3]),
+        mode=m.one(("linear", "nearest", "cubic")), align_corners=m.one((0, 1)),
+        padding_mode="zeros",
+    )  # fmt: skip
+
+
 def einsum(m: Models) -> None:
     x = m.pick(low=3, high=3)
     shape = (x.shape[0], x.shape[1], x.shape[1])
@@ -387,8 +385,9 @@ NODES: tuple[tuple[float, Callable[[Models], None]], ...] = (
     (1.5, softmax), (1.2, layer_norm), (0.7, batch_norm), (2, transpose), (1.5, reshape),
     (1, squeeze), (1.5, concat), (0.8, split), (1.2, slice_), (1, pad), (0.5, tile),
     (0.7, expand), (0.4, trilu), (1, gather), (1, extreme), (0.7, running), (2.5, matmul),
-    (0.8, gemm), (2, conv), (1, pool), (0.5, resize), (0.8, recurrent), (0.8, quantised),
+    (0.8, gemm), (2, conv), (1, pool), (0.5, resize), (0.8, recurrent), (0.4, grid_sample),
     (0.5, one_hot), (0.6, integers), (0.5, positions), (0.3, scatter), (0.5, einsum),
+    *onnx_quantised.NODES,
 )  # fmt: skip
 
 

@@ -25,6 +25,9 @@ from tests.fuzz.onnx_models import DIMS, Known, Models
 from tests.fuzz.onnx_nodes import random_model
 from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
 
+# onnx's reference takes the largest of three axes over the channels as well, and calls the largest
+# of nothing the lowest number, not minus infinity.
+WRONG_IN_REFERENCE = ("GlobalMaxPool", "ReduceMax", "ReduceMin")
 SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 23, 33)
 CALLS = 5
 
@@ -47,7 +50,9 @@ class Peers:
         providers = ["CPUExecutionProvider"]
         session = onnxruntime.InferenceSession(data, options, providers=providers)
         graph = import_model(data)
-        return Peers(graph, ad.compile(graph), session, ReferenceEvaluator(proto))
+        wrong = any(node.op_type in WRONG_IN_REFERENCE for node in proto.graph.node)
+        reference = None if wrong else ReferenceEvaluator(proto)
+        return Peers(graph, ad.compile(graph), session, reference)
 
     def judge(self, feeds: Arrays, sizes: dict[str, int]) -> Failure | None:
         """What is wrong at some sizes."""
@@ -79,6 +84,8 @@ class Peers:
                 return "onnxruntime", dict(zip(names, self.session.run(None, feeds)))
             except Exception:  # as some sizes are refused by it
                 pass
+        if self.reference is None:
+            return None
         try:
             with numpy.errstate(all="ignore"):
                 made = self.reference.run(None, feeds)

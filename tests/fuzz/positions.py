@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import anydim as ad
 from anydim.base.dtypes import boolean
+from anydim.base.errors import GraphError
 from anydim.frontends.builder import Value
 from anydim.sizes import Size, maximum, product
 from tests.fuzz.maker import Domain, Maker
@@ -12,7 +13,9 @@ from tests.fuzz.maker import Domain, Maker
 def index(
     m: Maker, shape: tuple[Size, ...], extent: Size, dtype: ad.DType | None = None
 ) -> Value:
-    """An input of indices into an axis."""
+    """An input of indices into an axis; of one that data made no input knows the size."""
+    if not extent.symbols <= {str(dim) for dim in m.dims}:
+        raise GraphError("indices need an axis that inputs show")
     dtype = dtype or (ad.int64 if m.chance(0.7) else ad.int32)
     return m.input(shape, dtype, Domain("index", extent, m.chance(0.3)))
 

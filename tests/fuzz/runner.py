@@ -24,7 +24,7 @@ from tests.fuzz.generate import random_case
 from tests.fuzz.judge import Failure, blame, judge
 from tests.fuzz.shrink import shrink
 
-SECONDS = 120  # that one case may take
+SECONDS = 120  # of its process that one case may take
 CASES = 100  # that one child takes
 BEGIN, END = "begin", "end"  # messages that are no failures
 
@@ -89,11 +89,13 @@ def _one(seed: int, small: bool) -> Iterator[Outcome]:
 
 
 def stop_after(seconds: int) -> None:
-    """Stop this process after some seconds, with a word on where it was; 0: never."""
-    signal.alarm(seconds)
+    """Stop this process after some seconds of its own time, or ten times as many of the clock's
+    with a word on where it was; 0: never."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.alarm(10 * seconds)
     faulthandler.cancel_dump_traceback_later()
     if seconds:
-        faulthandler.dump_traceback_later(seconds - 5)
+        faulthandler.dump_traceback_later(10 * seconds - 5)
 
 
 def _crashed(seed: int, end: str, small: bool) -> Outcome:

@@ -85,10 +85,14 @@ def pool(m: Maker) -> Value:
     return m.keep_exact(made, x) if name == "max_pool" else made
 
 
+def never_empty(m: Maker, x: Value) -> bool:
+    """Whether x has elements at every size."""
+    return all(prove(size, ">=", 1, m.builder._box) is Truth.PROVED for size in x.shape)
+
+
 def resize(m: Maker) -> Value | None:
     x = image(m)
-    box = m.builder._box
-    if any(prove(size, ">=", 1, box) is not Truth.PROVED for size in x.shape):
+    if not never_empty(m, x):
         return None
     sizes: list[Size] = list(x.shape[:2])
     for own in x.shape[2:]:
@@ -103,6 +107,20 @@ def resize(m: Maker) -> Value | None:
     else:
         attributes["exclude_outside"] = m.chance(0.3)
     made = m.builder.resize(x, **attributes)
+    return m.keep_exact(made, x) if mode == "nearest" else made
+
+
+def grid_sample(m: Maker) -> Value | None:
+    """x at places that an input says, outside as well; only numbers are places."""
+    x = image(m)
+    if m.specials:
+        return None
+    rank = len(x.shape) - 2
+    places = (x.shape[0], *(m.size() for _ in range(rank)), as_size(rank))
+    grid = m.input(places, ad.float32)
+    mode = m.one(("nearest", "linear", "linear", "cubic"))
+    padding = m.one(("zeros", "border", "reflection")) if never_empty(m, x) else "zeros"
+    made = m.builder.grid_sample(x, grid, mode=mode, padding=padding, corners=m.chance(0.5))
     return m.keep_exact(made, x) if mode == "nearest" else made
 
 

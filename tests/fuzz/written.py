@@ -1,0 +1,76 @@
+"""Definitions in the language as nodes: loops over turns, branches, writes in parts.
+
+`called` takes one of written.tc, `turns` writes a loop of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anydim as ad
+from anydim.frontends.builder import Value
+from anydim.lang.parser import parse
+from anydim.sizes import Size, as_size
+from tests.fuzz.maker import Maker, Shape
+
+DEFINITIONS = parse((Path(__file__).parent / "written.tc").read_text("utf-8"))
+# The shape of a second argument where there is one, from the first and a new size.
+SECOND: dict[str, Callable[[Shape, Size], Shape]] = {
+    "recurrence": lambda s, new: (s[2], s[2]),
+    "solved": lambda s, new: (s[0], s[0]),
+    "distances": lambda s, new: (new, s[1]),
+    "stencil": lambda s, new: (as_size(3),),
+    "product_of_polynomials": lambda s, new: (new,),
+}
+RANKS = {"recurrence": (3,), "product_of_polynomials": (1,)}
+ANY_RANK = ("smoothed", "edges", "stencil")
+ATTRIBUTES = {"smoothed": {"share": 0.5}, "relaxed": {"turns": 2}, "windows": {"width": 4}}
+FUNCTIONS = ("tanh({})", "sin({})", "abs({})", "{}", "relu({})", "max({}, -1.0)")
+
+
+def called(m: Maker) -> Value | tuple[Value, ...]:
+    """What one of the definitions makes of a value, and perhaps of a second one."""
+    name = m.one(tuple(DEFINITIONS))
+    ranks = RANKS.get(name, (1, 2, 3) if name in ANY_RANK else (2,))
+    x = _value(m, ranks)
+    operands = [x]
+    if name in SECOND:
+        operands.append(m.make(SECOND[name](x.shape, m.size()), x.dtype))
+    attributes = ATTRIBUTES.get(name, {}) if m.chance(0.5) else {}
+    made: Value | tuple[Value, ...] = m.builder.call(DEFINITIONS[name], *operands, **attributes)
+    return made
+
+
+def _value(m: Maker, ranks: tuple[int, ...]) -> Value:
+    found = m.pick(lambda v: v.dtype == ad.float32 and len(v.shape) in ranks)
+    return m.input(m.shape(ranks[0], ranks[0]), ad.float32) if found is None else found
+
+
+def turns(m: Maker) -> Value | tuple[Value, ...]:
+    """A loop whose turns read what earlier ones wrote, forwards or backwards."""
+    x = _value(m, (2,))
+    far, back = m.random.randint(1, 3), m.chance(0.4)
+    span = "T-1 : -1 : -1" if back else m.one(("T", "0:T"))
+    before = f"(y(t {'+' if back else '-'} {far},c) else {m.one((0, 0.5, -1))})"
+    bodies = [
+        f"y(t,c) = {m.one(FUNCTIONS).format(f'{share} * {before} + x(t,c)')}"
+        for share in m.random.sample((0.5, -0.5, 0.25, 0.9), 2)
+    ]
+    condition = m.one(("t % 2 == 0", "t < 3", "t == T - 1", "T > 4", ""))
+    lines = [f"if {condition} {{ {bodies[0]} }} else {{ {bodies[1]} }}"]
+    lines = lines if condition else bodies[:1]
+    results, first = "y", ""
+    if m.chance(0.4):  # a value that every turn changes
+        results, first = "y, kept", "kept(c) = 0.5 where exists x(0,c)"
+        lines.append(m.one(("kept(c) += y(t,c)", "kept(c) max= y(t,c)")))
+    elif m.chance(0.3):  # a sum of each turn
+        results = "y, sums"
+        lines.append("sums(t) +=! y(t,c)")
+    body = "\n".join([first, f"for t in {span} {{", *lines, "}"])
+    text = f"def turns(float(T,C) x) -> ({results}) {{ {body} }}"
+    made: Value | tuple[Value, ...] = m.builder.call(parse(text)["turns"], x)
+    return made
+
+
+FAMILY = ((2, called), (1, turns))
