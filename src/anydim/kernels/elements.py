@@ -37,7 +37,7 @@ from anydim.kernels.inference import (
     value_arguments,
     weak_dtype,
 )
-from anydim.kernels.lanes import Runs, load_runs, repeated_rest, runs_of, start_of
+from anydim.kernels.lanes import Runs, load_runs, runs_of, shared_quotient, start_of
 from anydim.kernels.launch import STATUS, Machine
 from anydim.kernels.values import add, convert, number, operate, splat
 from anydim.lang.affine import Affine, reads, to_expr
@@ -319,10 +319,11 @@ class Elements:
             )
         else:
             common = dtype
-        if self.lane is not None and self.context.aligned:
-            repeated = repeated_rest(expr, self.lane, self.lanes)
-            if repeated is not None:
-                return repeated
+        if self.lane in self.indices and self.lanes > 1:
+            first, aligned = self.indices[self.lane], self.context.aligned
+            shared = shared_quotient(expr, self.lane, self.lanes, first, aligned)
+            if shared is not None:
+                return shared
         fused = self._fused(expr, common)
         if fused is not None:
             return fused

@@ -16,9 +16,11 @@ from fractions import Fraction
 from anydim.base.dtypes import boolean, int64
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes
-from anydim.kernels.values import add, number, operate
+from anydim.kernels.values import add, number, operate, splat
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.sizes import Size
+
+_SMALL = 1 << 10  # numbers below it are divided by a multiplication
 
 
 @dataclass(frozen=True)
@@ -147,14 +149,62 @@ _RULES: dict[str, Callable[[Pattern, int], Pattern | None]] = {
 # ---- code --------------------------------------------------------------------------------------
 
 
-def repeated_rest(expr: Apply, lane: str, lanes: int) -> ir.Value | None:
-    """A remainder of the lane axis that is the same in every vector: then its lanes are known."""
-    bare = expr.function == "mod" and expr.arguments[0] == Index(lane)
-    if lanes == 1 or not bare or pattern(expr, lane, lanes) is None:
+def shared_quotient(
+    expr: Apply, lane: str, lanes: int, first: ir.Value, aligned: bool
+) -> ir.Value | None:
+    """A quotient or rest of the lane axis, which is `first` in lane 0, by one division for all.
+
+    None where it is something else. `aligned` says that `first` is a multiple of the lanes.
+    """
+    if expr.function not in ("floordiv", "mod"):
         return None
+    found = _repeated(expr, lane, lanes, first) if aligned else None
+    return found or _divided_small(expr, lane, lanes, first)
+
+
+def _repeated(expr: Apply, lane: str, lanes: int, first: ir.Value) -> ir.Value | None:
+    """A start and lanes that are known."""
+    found = pattern(expr, lane, lanes)
+    if found is None:
+        return None
+    same = _of_first_vector(expr, lanes)
+    if found.slope == 0:
+        return same
+    return operate("add", splat(_times(first, found.slope), lanes), same)
+
+
+def _divided_small(expr: Apply, lane: str, lanes: int, first: ir.Value) -> ir.Value | None:
+    """By any small number: with first = q * by + r, lane l has the quotient q + (r + l) // by.
+
+    And r + l is so small that a multiplication and a shift divide it.
+    """
     by = _known(expr.arguments[1])
-    assert by is not None
-    return operate("mod", ir.Iota(ir.Type(int64, lanes)), number(int64, by, lanes))
+    if expr.arguments[0] != Index(lane) or by is None or not 1 < by <= _SMALL - lanes:
+        return None
+    vector = ir.Type(int64, lanes)
+    divisor = number(int64, by)
+    rest = splat(operate("mod", first, divisor), lanes)
+    small = operate("add", rest, ir.Iota(vector))
+    shift = _SMALL.bit_length() * 2
+    more = operate("mul", small, number(int64, -(-(1 << shift) // by), lanes))
+    quotient = operate("shift_right", more, number(int64, shift, lanes))
+    if expr.function == "floordiv":
+        return operate("add", splat(operate("floordiv", first, divisor), lanes), quotient)
+    return operate("sub", small, operate("mul", quotient, number(int64, by, lanes)))
+
+
+def _of_first_vector(expr: Expr, lanes: int) -> ir.Value:
+    """What has a pattern, in the vector that begins at 0."""
+    vector = ir.Type(int64, lanes)
+    if not isinstance(expr, Apply):
+        known = _known(expr)
+        return ir.Iota(vector) if known is None else number(int64, known, lanes)
+    return operate(expr.function, *(_of_first_vector(part, lanes) for part in expr.arguments))
+
+
+def _times(first: ir.Value, slope: Fraction) -> ir.Value:
+    moved = operate("mul", first, number(int64, slope.numerator))
+    return operate("floordiv", moved, number(int64, slope.denominator))
 
 
 def start_of(found: Runs, first: ir.Value, size: Callable[[Size], ir.Value]) -> ir.Value:
@@ -163,9 +213,7 @@ def start_of(found: Runs, first: ir.Value, size: Callable[[Size], ir.Value]) -> 
     for by, slope in found.slopes:
         if slope == 0:
             continue
-        moved = operate("mul", first, number(int64, slope.numerator))
-        moved = operate("floordiv", moved, number(int64, slope.denominator))
-        at = add(at, operate("mul", moved, size(by)))
+        at = add(at, operate("mul", _times(first, slope), size(by)))
     return at
 
 

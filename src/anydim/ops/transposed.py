@@ -7,7 +7,9 @@ same taps: with o = q * s + phase,
          = sum over u of w[first + step * u] * x[q + shift - spread * u]
 
 Neighbouring phases with as many taps and the same shift are one convolution whose result has more
-channels; no product with a zero is computed. The result is read together from theirs.
+channels; no product with a zero is computed. The result is read together from theirs. Where that
+leaves little to each product - one channel, or few results - taps are written out one by one: as
+products with one weight, or as elements of a matrix product of all taps with all of x.
 """
 
 from __future__ import annotations
@@ -30,10 +32,12 @@ from anydim.ops.writing import (
     read,
     target,
 )
-from anydim.sizes import Box, Guard, Size, as_size, ceil_div
+from anydim.sizes import Box, Guard, Size, as_size, ceil_div, product
 
 NAME = "conv_transpose"
 _MOST_PARTS = 32  # more convolutions than this are one sum over all taps instead
+_MOST_TERMS = 16  # taps that are written out
+_FEW = 8  # output channels that do not fill a register tile
 
 
 @dataclass(frozen=True)
@@ -58,14 +62,17 @@ class Phases:
             phase = f"min({phase}, {self.start + self.count - 1})"
         return f"(max({phase}, {self.start}) - {self.start})" if self.start else phase
 
-    def place(self, axis: int) -> str:
-        """Where in x the tap u, counted from the last one, reads."""
-        text = f"o{axis} + u{axis} * {self.spread}"
-        return f"{text} + {self.shift} - ({self.taps} - 1) * {self.spread}"
+    def place(self, axis: int, u: int | str) -> str:
+        """Where in x the tap u reads."""
+        return f"o{axis} + {self.shift} - ({u}) * {self.spread}"
 
-    def tap(self, axis: int, phase: str) -> str:
-        """The k of the tap u, counted from the last one."""
-        return f"{self.first} + {phase} + {self.step} * ({self.taps} - 1 - u{axis})"
+    def tap(self, u: int | str, phase: str) -> str:
+        """The k of the tap u."""
+        return f"{self.first} + {phase} + {self.step} * ({u})"
+
+    def backward(self, axis: int) -> str:
+        """The tap at u places before the last one: windows then read x forward."""
+        return f"{self.taps} - 1 - u{axis}"
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,20 @@ class Spread:
     before: tuple[Size, ...]
     kernel: tuple[Size, ...]
     sizes: tuple[Size, ...]
+    inner: Size
+    share: Size
+
+    @property
+    def alone(self) -> bool:
+        """Whether each sum is over the taps of one channel."""
+        return self.inner.constant == 1
+
+    @property
+    def few(self) -> bool:
+        """Whether all products of a place are fewer than the numbers they are sums of."""
+        share, made = self.share.constant, self.share * product(self.kernel)
+        small = share is not None and share < _FEW and self.groups == 1
+        return small and (made.constant or 1) <= (self.inner.constant or 0)
 
     @property
     def sums(self) -> str:
@@ -111,14 +132,10 @@ def transposed_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
     `before` is what the result leaves out at the start of each axis, `sizes` how long it is.
     """
     spread = _spread(types, attributes)
-    channels, groups = types[0].shape[1], spread.groups
-    inner = channels.divide_exactly(groups)
-    if inner is None:  # the guard refuses what is not whole groups
-        inner = channels // groups
     values = {f"S{axis}": size for axis, size in enumerate(spread.sizes)}
     values |= {f"B{axis}": size for axis, size in enumerate(spread.before)}
-    values["D"] = inner
-    parts = _parts(spread, types[1].shape[1])
+    values["D"] = spread.inner
+    parts = _parts(spread)
     if parts is None:
         statements = [_whole(spread)]
     else:
@@ -135,9 +152,11 @@ def transposed_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
         parameters.append("T(O) b")
         sums = read(spread.sums, spread.result)
         statements.append(f"{target('y', spread.result)} = {sums} + b(m)")
-    guards = [Guard(channels, "==", inner * groups, f"channels in {groups} groups")]
+    groups = spread.groups
+    message = f"channels in {groups} groups"
+    guards = [Guard(types[0].shape[1], "==", spread.inner * groups, message)]
     guards += [
-        Guard(kind.shape[0], "==", types[1].shape[1] * groups, "a bias per channel")
+        Guard(kind.shape[0], "==", spread.share * groups, "a bias per channel")
         for kind in types[2:]
     ]
     text = definition(NAME, parameters, statements, declared(values))
@@ -157,19 +176,22 @@ def _spread(types: Types, attributes: Attributes) -> Spread:
     before, sizes = (tuple(map(as_size, attributes[key])) for key in ("before", "sizes"))
     if not all(len(row) == rank for row in (strides, dilations, before, sizes)):
         raise GraphError(f"operator '{NAME}': its attributes are not those of {rank} axes")
-    kernel = types[1].shape[2:]
-    biased = len(types) == 3
+    channels, groups = types[0].shape[1], attributes["groups"]
+    inner = channels.divide_exactly(groups)
+    if inner is None:  # the guard refuses what is not whole groups
+        inner = channels // groups
     return Spread(
-        rank, attributes["groups"], biased, strides, dilations, before, kernel, sizes
-    )
+        rank, groups, len(types) == 3, strides, dilations, before, types[1].shape[2:], sizes,
+        inner, types[1].shape[1],
+    )  # fmt: skip
 
 
 # ---- as convolutions of phases -----------------------------------------------------------------
 
 
-def _parts(spread: Spread, share: Size) -> list[list[Phases]] | None:
+def _parts(spread: Spread) -> list[list[Phases]] | None:
     """The phases of each axis; None where they depend on sizes, or are too many."""
-    if spread.groups > 1 and share.constant is None:
+    if spread.groups > 1 and spread.share.constant is None:
         return None
     found = []
     for axis in range(spread.rank):
@@ -216,39 +238,79 @@ def _together(spread: Spread, parts: Sequence[Sequence[Phases]]) -> list[str]:
     """A convolution for each choice of phases, and the result that reads them all."""
     if all(stride == 1 for stride in spread.strides):
         return _convolution(spread, [row[0] for row in parts], spread.sums)
-    statements: list[str] = []
+    statements = [_products(spread)] if spread.few else []
     names: dict[tuple[int, ...], str] = {}
     for chosen in itertools.product(*(range(len(row)) for row in parts)):
         phases = [row[number] for row, number in zip(parts, chosen)]
         if all(part.taps != "0" for part in phases):
             names[chosen] = f"z{len(names)}"
-            statements += _convolution(spread, phases, names[chosen])
+            out = (spread.few or spread.alone) and _terms(phases) <= _MOST_TERMS
+            make = _written_out if out else _convolution
+            statements += make(spread, phases, names[chosen])
     body = _chosen(spread, parts, names, ())
     return [*statements, f"{target(spread.sums, spread.result)} = {body}{ranges(spread.places)}"]
+
+
+def _channels(phases: Sequence[Phases]) -> tuple[str, list[str]]:
+    """The output channel of a channel `a` of some phases, and which of them it is, by axis."""
+    rest = each = math.prod(part.count for part in phases)
+    within = []
+    for part in phases:
+        rest //= part.count
+        within.append("0" if part.count == 1 else f"a // {rest} % {part.count}")
+    return "a" if each == 1 else f"a // {each}", within
 
 
 def _convolution(spread: Spread, phases: Sequence[Phases], name: str) -> list[str]:
     """The sums of some phases, their channels behind those of each output channel."""
     each = math.prod(part.count for part in phases)
-    taps, rest = [], each
-    for axis, part in enumerate(phases):
-        rest //= part.count
-        taps.append(part.tap(axis, "0" if part.count == 1 else f"a // {rest} % {part.count}"))
-    m, block = ("a", "M") if each == 1 else (f"a // {each}", f"(M * {each})")
+    m, within = _channels(phases)
     outer, steps = numbered("o", spread.rank), numbered("u", spread.rank)
     window = zip(steps, [part.taps for part in phases])
     extents = numbered("S" if name == spread.sums else "Q", spread.rank)
     weights = [("a", f"M * {spread.groups * each}"), ("c", "D"), *window]
-    places = [part.place(axis) for axis, part in enumerate(phases)]
-    value = read("x", ["n", spread.channel(f"a // {block}"), *places])
+    taps = [part.backward(axis) for axis, part in enumerate(phases)]
+    places = [part.place(axis, tap) for axis, (part, tap) in enumerate(zip(phases, taps))]
+    value = read("x", ["n", spread.channel(f"a // (M * {each})"), *places])
     turned = ["a", "c", *steps]
-    weight = read("w", [*spread.weight(m), *taps])
+    kernel = [part.tap(tap, phase) for part, tap, phase in zip(phases, taps, within)]
+    weight = read("w", [*spread.weight(m), *kernel])
     sums = ranges([("n", "N"), *zip(outer, extents), *weights])
     return [
         f"{target(f'v_{name}', turned)} = {weight}{ranges(weights)}",
         f"{target(name, ['n', 'a', *outer])} +=! ({value} else 0) * {read(f'v_{name}', turned)}"
         f"{sums}",
     ]
+
+
+def _terms(phases: Sequence[Phases]) -> int:
+    return math.prod(int(part.taps) if part.taps.isdigit() else _MOST_TERMS + 1 for part in phases)
+
+
+def _products(spread: Spread) -> str:
+    """The products of every tap with every place of x."""
+    steps, places = numbered("k", spread.rank), numbered("i", spread.rank)
+    result = target("p", ["n", "m", *steps, *places])
+    return f"{result} +=! {read('w', ['c', 'm', *steps])} * {read('x', ['n', 'c', *places])}"
+
+
+def _written_out(spread: Spread, phases: Sequence[Phases], name: str) -> list[str]:
+    """As `_convolution`, the sums over taps written out."""
+    m, within = _channels(phases)
+    each = math.prod(part.count for part in phases)
+    outer = numbered("o", spread.rank)
+    terms = []
+    for taps in itertools.product(*(range(int(part.taps)) for part in phases)):
+        places = [part.place(axis, tap) for axis, (part, tap) in enumerate(zip(phases, taps))]
+        kernel = [part.tap(tap, phase) for part, tap, phase in zip(phases, taps, within)]
+        if spread.few:
+            terms.append(f"({read('p', ['n', m, *kernel, *places])} else 0)")
+        else:
+            weight = read("w", [f"({m}) // M", f"({m}) % M", *kernel])
+            terms.append(f"({read('x', ['n', f'({m}) // M', *places])} else 0) * {weight}")
+    where = [("n", "N"), ("a", f"M * {spread.groups * each}"),
+             *zip(outer, numbered("Q", spread.rank))]  # fmt: skip
+    return [f"{target(name, ['n', 'a', *outer])} = {' + '.join(terms)}{ranges(where)}"]
 
 
 def _chosen(

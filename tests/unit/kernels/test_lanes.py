@@ -51,6 +51,7 @@ def test_what_is_scattered_is_gathered(index: Expr) -> None:
 BODIES = {
     "x(r, o // 2)": lambda x, r, o: x[r, o // 2],
     "x(r, o // 3)": lambda x, r, o: x[r, o // 3],
+    "x(o % 3, o // 11)": lambda x, r, o: x[o % 3, o // 11] + 0 * r,
     "x(r, o // 8 + 1)": lambda x, r, o: x[r, o // 8 + 1],
     "x(o % 4, o // 4)": lambda x, r, o: x[o % 4, o // 4] + 0 * r,
     "x(min(o % 4, 2), o // 2)": lambda x, r, o: x[np.minimum(o % 4, 2), o // 2] + 0 * r,

@@ -41,6 +41,8 @@ LAYERS = {
     "dilated": Layer(3, 4, (2, 3), (2, 3), (1, 0), dilations=(2, 2)),
     "groups": Layer(6, 6, (4, 4), (2, 2), (1, 1), groups=3),
     "a channel each": Layer(5, 5, (4, 3), (2, 1), (1, 1), groups=5),
+    "few results": Layer(64, 3, (4, 4), (2, 2), (1, 1)),
+    "few results of eleven taps": Layer(40, 2, (11,), (5,), (3,)),
     "eight phases": Layer(16, 3, (16,), (8,), (4,)),
     "weights as inputs": Layer(4, 6, (4, 3), (2, 2), (1, 1), constant=False),
     "groups of weights as inputs": Layer(4, 6, (4, 2), (2, 2), (1, 0), groups=2, constant=False),
