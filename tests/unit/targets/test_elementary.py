@@ -8,7 +8,9 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import DType, float16, float32, float64
-from tests.unit.targets.programs import apply
+from anydim.kernels import ir
+from anydim.targets.llvm.run import launch
+from tests.unit.targets.programs import START, STOP, apply, index, kernel, loop, op
 
 # Largest error in units of the last place of (float32, float64), measured, rounded up.
 ACCURACY = {
@@ -63,6 +65,33 @@ def test_accuracy(name: str, column: int, dtype: DType) -> None:
     error = numpy.abs(got.astype(numpy.longdouble) - want) / place
     worst = int(numpy.argmax(error))
     assert error[worst] <= ACCURACY[name][column], f"{name}({values[worst]}): {error[worst]} ulp"
+
+
+@pytest.mark.parametrize("functions", ["sigmoid tanh", "tanh sigmoid", "sigmoid sigmoid"])
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+def test_products_of_gates(functions: str, dtype: DType) -> None:
+    """As precise as both factors: 3 + 5 units in the last place, and a rounding."""
+    first, second = functions.split()
+    special = [0.0, -0.0, numpy.inf, -numpy.inf, numpy.nan, 1e-30, 88.7, -88.7, -87, 700, -709]
+    x, y = RNG.permutation(both_signs(80)), RNG.permutation(both_signs(30))
+    x = numpy.concatenate([numpy.repeat(special, len(special)), x]).astype(dtype.numpy)
+    y = numpy.concatenate([special * len(special), y]).astype(dtype.numpy)
+    kind = ir.Type(dtype, 8)
+    factors = [
+        op(f, ir.Load(kind, name, index("i"))) for f, name in ((first, "x"), (second, "y"))
+    ]
+    store = ir.Store("z", index("i"), op("mul", *factors))
+    operands = [ir.Operand("x", dtype), ir.Operand("y", dtype), ir.Operand("z", dtype, True)]
+    count = len(x) // 8 * 8
+    z = numpy.empty(count, dtype.numpy)
+    built = kernel(operands, [loop("i", START, STOP, store, step=8)])
+    launch(built, [x[:count], y[:count], z], [], 0, count)
+    wide = [reference(f, v.astype(numpy.longdouble)) for f, v in ((first, x), (second, y))]
+    want = (wide[0] * wide[1])[:count]
+    tiny = 40 * numpy.finfo(dtype.numpy).tiny  # below, factors are not normal numbers
+    numpy.testing.assert_allclose(
+        z, want.astype(dtype.numpy), rtol=9 * numpy.finfo(dtype.numpy).eps, atol=tiny
+    )
 
 
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)

@@ -95,7 +95,10 @@ def expm1(v: Lanes, x: str) -> str:
 def sigmoid(v: Lanes, x: str) -> str:
     """1 / (1 + e^-x)."""
     one = v.constant(1.0)
-    return v.div(one, v.add(one, exp(v, v.neg(x))))
+    bottom = v.add(one, exp(v, v.neg(x)))
+    result = v.div(one, bottom)
+    v.emitter.quotients[result] = one, bottom
+    return result
 
 
 _TANH_ODD = (
@@ -116,11 +119,31 @@ def tanh(v: Lanes, x: str) -> str:
         limited = v.above(-9.5, v.below(9.5, x))  # there the quotient is just above 1
         square = v.mul(limited, limited)
         top = v.mul(limited, v.polynomial(square, _TANH_ODD))
-        quotient = v.div(top, v.polynomial(square, _TANH_EVEN))
-        return v.above(-1.0, v.below(1.0, quotient))
+        bottom = v.polynomial(square, _TANH_EVEN)
+        result = v.above(-1.0, v.below(1.0, v.div(top, bottom)))
+        v.emitter.quotients[result] = top, bottom
+        return result
     size = v.below(20.0, v.abs(x))
     e = expm1(v, v.add(size, size))
     return v.copysign(v.div(e, v.add(e, v.constant(2.0))), x)
+
+
+def gated(v: Lanes, a: str, b: str) -> str | None:
+    """a * b by one division where one of both is a sigmoid and the other one too, or a tanh.
+
+    That is what gates of recurrent networks multiply. None for other factors. The denominator
+    overflows only where the sigmoid is not a normal number, and then the product is 0.
+    """
+    parts = v.emitter.quotients
+    if a not in parts or b not in parts:
+        return None
+    (top, bottom), (other_top, other_bottom) = parts[a], parts[b]
+    one = v.constant(1.0)
+    if top != one:
+        top, other_top = other_top, top
+    if top != one:
+        return None
+    return v.div(other_top, v.mul(bottom, other_bottom))
 
 
 # ---- logarithms --------------------------------------------------------------------------------

@@ -40,10 +40,14 @@ class Scope:
 
 
 class Emitter:
-    """The function being written; see the module's docstring."""
+    """The function being written; see the module's docstring.
+
+    `quotients` holds the numerator and the denominator of values that were made by a division.
+    """
 
     def __init__(self, module: Module) -> None:
         self.module = module
+        self.quotients: dict[str, tuple[str, str]] = {}
         self.entry: Lines = []
         self.block = "entry"
         self._lines: Lines = ["entry:", self.entry]

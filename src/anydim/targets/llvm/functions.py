@@ -14,7 +14,7 @@ from collections.abc import Callable
 from anydim.base.dtypes import DType, boolean, float16, float32
 from anydim.base.errors import InternalError
 from anydim.targets.llvm.dots import dot_bytes
-from anydim.targets.llvm.elementary import elementary, is_elementary
+from anydim.targets.llvm.elementary import elementary, gated, is_elementary
 from anydim.targets.llvm.emitter import Emitter
 from anydim.targets.llvm.helpers import power_function, remainder_function
 from anydim.targets.llvm.lanes import Lanes
@@ -102,6 +102,9 @@ def _in_single(v: Lanes, function: str, arguments: list[str]) -> str:
 
 
 def _floating(v: Lanes, function: str, arguments: list[str]) -> str:
+    product = gated(v, *arguments) if function == "mul" else None
+    if product is not None:
+        return product
     if function in _FLOAT_PLAIN:
         return v.binary(_FLOAT_PLAIN[function], *arguments)
     if function in _FLOAT_INTRINSICS:
