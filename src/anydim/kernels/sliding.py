@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from anydim.kernels.convolution_form import windows_of
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.passplan import cost, work
@@ -20,7 +21,7 @@ from anydim.kernels.sliding_code import SlidingWriter
 from anydim.kernels.sliding_form import Sliding, sliding_of
 from anydim.kernels.template import Template
 from anydim.lang.affine import reads
-from anydim.lang.tree import Group
+from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, product
 
 _MOST_VECTORS = 4
@@ -40,7 +41,7 @@ register("sliding", Slide)
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Slide | None:
     """A schedule for a reduction over windows with what follows it; None for other groups."""
     form = _form(group, box)
-    if form is None:
+    if form is None or _hides_convolution(group, box, constants):
         return None
     lanes = machine.lanes(form.dtype)
     extent = form.lane.extent.constant
@@ -85,6 +86,19 @@ TEMPLATE = Template("sliding", Slide, match, lower)
 @lru_cache(maxsize=512)
 def _form(group: Group, box: Box) -> Sliding | None:
     return sliding_of(group, box)
+
+
+def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> bool:
+    """Whether the sum alone is a convolution over channels: what follows is better done apart.
+
+    So it is with 16-bit floats: the sum is of float32, the result is not.
+    """
+    if len(group.statements) == 1:
+        return False
+    total = next(s for s in group.statements if s.combine)
+    result = Tensor(total.target, group.type_of(total.target))
+    alone = replace(group, statements=(total,), outputs=(result,), temporaries=())
+    return windows_of(alone, box, constants) is not None
 
 
 def _grain(group: Group, form: Sliding) -> int:

@@ -7,6 +7,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import DType, bfloat16, converted
+from tests.ops.window_cases import convolved
 
 
 def column(*shape: int, seed: int = 0) -> np.ndarray:
@@ -55,3 +56,27 @@ def test_products_are_added_up_in_float32(dtype: DType) -> None:
             unit = np.spacing(np.float32(1)) * 2 ** (16 if dtype == bfloat16 else 13)
             error = abs(b.astype(np.float64) - wanted)
             assert (error <= unit * abs(wanted) + 1e-6).all(), name
+
+
+@pytest.mark.parametrize("channels", (3, 32))
+@pytest.mark.parametrize("dtype", (ad.float16, bfloat16), ids=str)
+def test_convolutions_run_as_those_of_float32(dtype: DType, channels: int) -> None:
+    """One rounding of the sum, one of the sum with its bias: 2 units of the narrow type."""
+    chance = np.random.default_rng(4)
+    g = ad.Builder("convolution")
+    x = g.input("x", dtype, (g.dim("n"), channels, g.dim("h"), g.dim("v")))
+    w = chance.standard_normal((33, channels, 3, 3)).astype(dtype.numpy)
+    b = chance.standard_normal(33).astype(dtype.numpy)
+    y = g.conv(x, g.constant(w), g.constant(b), pads=(1, 1, 1, 1))
+    g.output("y", g.relu(y))
+    model = ad.compile(g.graph())
+    assert "sliding" not in model.explain()
+    for n, *places in ((0, 4, 4), (1, 1, 1), (2, 9, 17), (1, 16, 0)):
+        a = chance.standard_normal((n, channels, *places)).astype(dtype.numpy)
+        wide = (part.astype(np.float64) for part in (a, w, b))
+        want = convolved(*wide, pads=(1, 1, 1, 1)).clip(0)
+        came = model(x=a)["y"]
+        assert came.dtype == dtype.numpy and came.shape == want.shape
+        unit = 2.0**-10 if dtype == ad.float16 else 2.0**-7
+        largest = np.abs(want).max(initial=1)
+        np.testing.assert_allclose(came.astype(np.float64), want, rtol=0, atol=2 * unit * largest)
