@@ -46,7 +46,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[ad.UserError], str]] = {
             "def f(float(N) x) -> (y) { y(i) = x(i) }", options={"f": "pointwise(lanes=12)"}
         ).f.options, ad.OptionError,
         "options of <text>:1: f, pointwise(lanes=12): option 'lanes' of 'pointwise' is 12, "
-        "expected a power of two up to 64",
+        "expected a power of two from 1 to 64",
     ),
     "an option for a function that is not there": (
         lambda: ad.define("def f(float(N) x) -> (y) { y(i) = x(i) }", options="g: rows(lanes=4)"),

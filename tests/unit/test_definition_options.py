@@ -3,7 +3,7 @@ one that would be wrong is refused with the reason."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy
 import pytest
@@ -11,6 +11,9 @@ import pytest
 import anydim as ad
 from anydim.kernels.contraction import Contraction
 from anydim.kernels.rows import Rows
+from anydim.kernels.schedule import schedule_name
+from anydim.kernels.templates import TEMPLATES
+from anydim.kernels.wishes import RULES
 from anydim.passes.options import WHOLE, Options, given_options, parse_texts
 
 MATMUL = "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"
@@ -95,6 +98,103 @@ def test_ordered_loops_another_way(wish: str) -> None:
         numpy.testing.assert_allclose(scan(x), numpy.cumsum(x, 0), rtol=1e-4, atol=1e-4)
 
 
+CONV = """def conv(float(N,C,H,W) x, float(O,C,KH,KW) w) -> (y) {
+  y(n,o,h,v) +=! (x(n,c,h + kh - 1,v + kw - 1) else 0) * w(o,c,kh,kw)
+    where n in 0:N, c in 0:C, h in 0:H, v in 0:W
+}"""
+POOL = """def pool(float(N,C,H,W) x) -> (y) {
+  y(n,c,h,v) max=! x(n,c,2 * h + a,2 * v + b) where a in 0:3, b in 0:3
+}"""
+BYTES = "def bytes(int8(M,K) A, int8(K,N) B) -> (C) { C(m,n) +=! int32(A(m,k)) * int32(B(k,n)) }"
+TURNED = "def turned(float(N,M) x) -> (y) { y(i,j) = x(j,i) }"
+
+
+def convolved(x: numpy.ndarray, w: numpy.ndarray) -> numpy.ndarray:
+    """A convolution of windows as high as wide, in float64, that keeps the size."""
+    taps, border = w.shape[2], w.shape[2] // 2
+    wide = numpy.pad(x.astype(numpy.float64), [(0, 0), (0, 0), (border,) * 2, (border,) * 2])
+    height, width = x.shape[2:]
+    return sum(
+        numpy.einsum("nchw,oc->nohw", wide[:, :, a : a + height, b : b + width], w[:, :, a, b])
+        for a in range(taps)
+        for b in range(taps)
+    )
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        "convolution(rows=5, vectors=1)", "convolution(lanes=4, unroll=8, chunk_k=8)",
+        "convolution(block_tiles=3, block_panels=9)", "convolution(rows=16, vectors=6, lanes=32)",
+    ],
+)  # fmt: skip
+def test_convolutions_another_way(wish: str) -> None:
+    conv = ad.define(CONV, options={"conv": wish}).conv
+    cases = (((1, 3, 5, 6), 4), ((2, 8, 9, 33), 20), ((0, 3, 4, 4), 2), ((1, 1, 1, 1), 1))
+    for shape, rows in cases:
+        x, w = draw(*shape), draw(rows, shape[1], 3, 3, seed=1)
+        numpy.testing.assert_allclose(conv(x, w), convolved(x, w), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("wish", ("sliding(lanes=2)", "sliding(lanes=64, vectors=8)"))
+def test_windows_another_way(wish: str) -> None:
+    pool = ad.define(POOL, options={"pool": wish}).pool
+    for shape in ((1, 3, 7, 9), (2, 3, 33, 70), (0, 3, 5, 5), (1, 1, 3, 3)):
+        x = draw(*shape)
+        windows = numpy.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))[:, :, ::2, ::2]
+        numpy.testing.assert_array_equal(pool(x), windows.max((-1, -2)))
+
+
+@pytest.mark.parametrize(
+    "wish", ("bytes(rows=5, vectors=1)", "bytes(lanes=4, unroll=8)", "bytes(rows=16, lanes=32)")
+)
+def test_products_of_bytes_another_way(wish: str) -> None:
+    product = ad.define(BYTES, options={"bytes": wish}).bytes
+    for m, k, n in [(1, 1, 1), (5, 7, 9), (17, 33, 65), (0, 3, 2), (3, 0, 2), (1, 3, 257)]:
+        chance = numpy.random.default_rng((m, k, n))
+        a, b = (chance.integers(-128, 128, s).astype(numpy.int8) for s in ((m, k), (k, n)))
+        numpy.testing.assert_array_equal(product(a, b), a.astype(numpy.int32) @ b)
+
+
+@pytest.mark.parametrize("wish", ("transposition(lanes=4)", "transposition(lanes=64, block=5)"))
+def test_transposed_copies_another_way(wish: str) -> None:
+    turned = ad.define(TURNED, options={"turned": wish}).turned
+    for shape in ((1, 1), (5, 7), (33, 65), (0, 3), (200, 130)):
+        x = draw(*shape)
+        numpy.testing.assert_array_equal(turned(x), x.T)
+
+
+@pytest.mark.parametrize(
+    ("taps", "wish"),
+    [
+        (3, "winograd(rows=5)"), (3, "winograd(rows=3, block_tiles=2)"),
+        (3, "winograd(vectors=1, lanes=4, unroll=8)"), (1, "convolution(direct=false)"),
+        (1, "convolution(direct=true, rows=3)"),
+    ],
+)  # fmt: skip
+def test_convolutions_with_constant_weights(taps: int, wish: str) -> None:
+    w = draw(40, 36, taps, taps) / 10
+    g = ad.Builder("net")
+    n, h, v = (g.dim(name, 0, 80) for name in ("n", "h", "v"))
+    x = g.input("x", ad.float32, (n, 36, h, v))
+    g.output("y", g.conv(x, g.constant(w), pads=(taps // 2,) * 4))
+    model = ad.compile(g, options=given_options({"net": wish}, ["net"])["net"])
+    assert wish.partition(")")[0].partition("(")[2].split(", ")[0] in model.explain()
+    for shape in ((1, 1, 1), (2, 17, 33), (0, 3, 3), (1, 64, 63)):
+        x = draw(shape[0], 36, *shape[1:])
+        numpy.testing.assert_allclose(model(x)["y"], convolved(x, w), rtol=1e-3, atol=1e-3)
+
+
+def test_every_choice_of_a_schedule_has_a_rule() -> None:
+    """What a record holds is chosen by a rule, or follows from the computation."""
+    follows = {("contraction", "packed"), ("convolution", "packed")}
+    follows |= {("attention", name) for name in ("rows", "vectors", "lanes", "unroll")}
+    for template in TEMPLATES:
+        name = schedule_name(template.schedule)
+        for option in fields(template.schedule):
+            assert (option.name in RULES[name]) != ((name, option.name) in follows), (name, option)
+
+
 def test_records_and_no_fusion() -> None:
     chosen = ad.define(SOFTMAX).softmax.options["y"]
     softmax = ad.define(SOFTMAX, options={"softmax": {"y": replace(chosen, unroll=2)}}).softmax
@@ -135,6 +235,12 @@ def test_another_template_that_takes_it_too() -> None:
         (MATMUL, "contraction(block_k=12)", "expected a multiple of 8"),
         (MATMUL, "contraction(packed=true)", "follows from the computation"),
         (MATMUL, "contraction(depth=3)", "its options are"),
+        (MATMUL, "contraction(lanes=1)", "expected a power of two from 2 to 32"),
+        (CONV, "convolution(direct=true)", "these windows are none"),
+        (CONV, "convolution(chunk_k=4)", "expected a multiple of 8"),
+        (POOL, "sliding(lanes=1)", "expected a power of two from 2 to 64"),
+        (BYTES, "bytes(rows=17)", "expected a whole number from 1 to 16"),
+        (TURNED, "transposition(block=0)", "expected a whole number from 1"),
         (MATMUL, "tiles(rows=3)", "there is no schedule 'tiles'"),
     ],
 )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.base.dtypes import float32, float64, int32, int64
-from anydim.base.errors import InternalError
+from anydim.base.errors import InternalError, OptionError
 from anydim.kernels.convolution_epilogue import ending_of
 from anydim.kernels.convolution_form import Windows, windows_of
 from anydim.kernels.convolution_library import convolution_library
@@ -81,10 +81,15 @@ def match_convolution(
 def lower_convolution(
     group: Group, schedule: Convolution, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Launch:
-    """The launch of a group by a schedule."""
+    """The launch of a group by a schedule; OptionError for `direct` where windows are no rows."""
     form = _form(group, box, constants)
     if form is None:
         raise InternalError("a group that is no convolution reached its lowering")
+    if schedule.direct and not form.is_plain:
+        raise OptionError(
+            "'direct' reads the rows of a matrix where they lie, and these windows are none",
+            "it can be chosen for a window of one element with steps of one",
+        )
     ending = ending_of(form, group)
     writer = ConvolutionWriter(group, form, ending, schedule, machine)
     functions = writer.functions()

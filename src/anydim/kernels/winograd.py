@@ -35,13 +35,18 @@ _LEAST_SIDE = 10  # places: smaller images leave lanes empty and read larger wei
 
 @dataclass(frozen=True)
 class Winograd:
-    """How a Winograd convolution runs: register tiles, and the rows of a piece of work."""
+    """How a Winograd convolution runs: a piece of work has up to `block_tiles` register tiles of
+    rows."""
 
     rows: int
     vectors: int
     lanes: int
     unroll: int
-    block_rows: int
+    block_tiles: int
+
+    @property
+    def block_rows(self) -> int:
+        return self.block_tiles * self.rows
 
     @property
     def tile(self) -> Tile:
@@ -58,7 +63,7 @@ def match_winograd(
     if not settings.winograd or _form(group, box, constants) is None:
         return None
     tile = tile_of(machine, float32)
-    return Winograd(tile.rows, tile.vectors, tile.lanes, tile.unroll, 64 // tile.rows * tile.rows)
+    return Winograd(tile.rows, tile.vectors, tile.lanes, tile.unroll, 64 // tile.rows)
 
 
 def lower_winograd(

@@ -29,11 +29,11 @@ def _between(low: int, high: int) -> Rule:
     return lambda value, _: _whole(value, low, high), f"a whole number from {low} to {high}"
 
 
-def _power(high: int) -> Rule:
+def _power(high: int, low: int = 1) -> Rule:
     def right(value: Any, _: Any) -> bool:
-        return _whole(value, 1, high) and value & (value - 1) == 0
+        return _whole(value, low, high) and value & (value - 1) == 0
 
-    return right, f"a power of two up to {high}"
+    return right, f"a power of two from {low} to {high}"
 
 
 def _multiple(of: int, low: int, high: int) -> Rule:
@@ -46,6 +46,9 @@ def _multiple(of: int, low: int, high: int) -> Rule:
 _FLAG: Rule = (lambda value, _: isinstance(value, bool), "true or false")
 _WORD: Rule = (lambda value, _: isinstance(value, str), "the name of an axis or a loop, or none")
 _MEGABYTES = _between(1, 1 << 30)
+_TILE: dict[str, Rule] = {
+    "rows": _between(1, 16), "vectors": _between(1, 6), "lanes": _power(32, 2), "unroll": _power(8),
+}  # fmt: skip
 
 RULES: dict[str, dict[str, Rule]] = {
     "pointwise": {"lanes": _power(64), "unroll": _power(16)},
@@ -54,12 +57,19 @@ RULES: dict[str, dict[str, Rule]] = {
         "lanes": _power(64), "unroll": _power(16), "parallel": _WORD, "block": _between(0, 1 << 30),
     },
     "contraction": {
-        "rows": _between(1, 16), "vectors": _between(1, 6), "lanes": _power(32),
-        "unroll": _power(8), "block_k": _multiple(8, 8, 1 << 20),
+        **_TILE, "block_k": _multiple(8, 8, 1 << 20),
         "chunk_k": _multiple(8, 8, 1 << 20), "chunk_tiles": _between(2, 16),
         "long_k": _multiple(8, 0, 1 << 20), "block_rows_bytes": _MEGABYTES,
         "block_columns_bytes": _MEGABYTES,
     },
+    "convolution": {
+        **_TILE, "chunk_k": _multiple(8, 8, 1 << 20), "block_tiles": _between(1, 1 << 10),
+        "block_panels": _between(1, 1 << 10), "direct": _FLAG,
+    },
+    "winograd": {**_TILE, "block_tiles": _between(1, 1 << 10)},
+    "bytes": _TILE,
+    "sliding": {"lanes": _power(64, 2), "vectors": _between(1, 8)},
+    "transposition": {"lanes": _power(64), "block": _between(1, 1 << 20)},
     "attention": {
         "query_block": (
             lambda value, at: _whole(value, at.rows, 1 << 20) and value % at.rows == 0,
