@@ -11,7 +11,7 @@ from anydim.graph.operator import operator
 from anydim.graph.regions import Loop, Sizes
 from anydim.graph.verify_regions import check_region
 from anydim.lang.affine import reads
-from anydim.lang.dependence_accesses import written
+from anydim.lang.stepping import written
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Truth, prove
 

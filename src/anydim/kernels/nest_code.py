@@ -24,8 +24,9 @@ from anydim.kernels.nest_elements import NestContext, NestElements
 from anydim.kernels.nest_form import NestForm
 from anydim.kernels.nest_write import Way, WriteCode
 from anydim.kernels.values import add, operate
-from anydim.lang.dependence_accesses import all_writes, written
+from anydim.lang.dependence_accesses import all_writes
 from anydim.lang.dependence_chunks import Chunks, Cut
+from anydim.lang.stepping import written
 from anydim.lang.tree import Axis, Branch, Expr, Literal, Loop, Read, Step, Write
 
 

@@ -14,17 +14,12 @@ from typing import TypeAlias
 from anydim.base.dtypes import DType, int64
 from anydim.kernels.inference import free_axes
 from anydim.lang.affine import affine, reads
-from anydim.lang.dependence_accesses import (
-    Instance,
-    accesses,
-    instances,
-    steps_of,
-    variables,
-)
+from anydim.lang.dependence_accesses import Instance, accesses, instances, steps_of
 from anydim.lang.dependence_chunks import Chunks, chunkings
 from anydim.lang.dependence_rings import rings
 from anydim.lang.dependence_starts import filled_in_order
 from anydim.lang.dependence_tests import same_turn
+from anydim.lang.stepping import variables_of
 from anydim.lang.tree import (
     Axis,
     Branch,
@@ -81,7 +76,8 @@ def nest_form(group: Group, box: Box) -> NestForm | None:
     hidden = [tensor.name for tensor in temporaries]
     shown = (*group.inputs, *group.outputs, *group.temporaries, *builder.made)
     return NestForm(
-        group, steps, tuple(temporaries), {t.name: t.type for t in shown}, variables(steps),
+        group, steps, tuple(temporaries), {t.name: t.type for t in shown},
+        frozenset(variables_of(steps)),
         tuple(chunkings(found, fixed, hidden, box)), rings(found, fixed, hidden, box),
     )  # fmt: skip
 

@@ -9,8 +9,9 @@ from typing import Any
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError
 from anydim.base.text import counted
-from anydim.lang.renaming import renamed, variables_of
+from anydim.lang.renaming import renamed
 from anydim.lang.scope import Scope, new_name
+from anydim.lang.stepping import variables_of
 from anydim.lang.syntax import TYPE_NAMES, Definition, Invoke, Name, Parameter, Setting, Term
 from anydim.lang.tree import (
     Axis,

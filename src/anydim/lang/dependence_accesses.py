@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from anydim.lang.affine import Affine, affine, reads, rewrite
 from anydim.lang.inside import is_inside
+from anydim.lang.stepping import writes
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -110,29 +111,7 @@ def as_write(step: Statement | Write) -> Write:
 
 def all_writes(steps: Iterable[Step]) -> Iterator[Write]:
     """The writes of these steps at any depth, statements as writes."""
-    for step in steps:
-        if isinstance(step, Loop):
-            yield from all_writes(step.body)
-        elif isinstance(step, Branch):
-            yield from all_writes((*step.then, *step.otherwise))
-        else:
-            yield as_write(step)
-
-
-def written(steps: Iterable[Step]) -> frozenset[str]:
-    """The tensors that these steps write."""
-    return frozenset(write.target for write in all_writes(steps))
-
-
-def variables(steps: Iterable[Step]) -> frozenset[str]:
-    """The variables of all loops in these steps."""
-    found: set[str] = set()
-    for step in steps:
-        if isinstance(step, Loop):
-            found |= {step.variable} | variables(step.body)
-        elif isinstance(step, Branch):
-            found |= variables((*step.then, *step.otherwise))
-    return frozenset(found)
+    return map(as_write, writes(steps))
 
 
 def steps_of(group: Group) -> tuple[Step, ...]:

@@ -27,6 +27,7 @@ from anydim.lang.inside import (
     position_inside,
     size_of,
 )
+from anydim.lang.stepping import written
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -40,7 +41,7 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
-from anydim.lang.turns import Compute, Turns, written
+from anydim.lang.turns import Compute, Turns
 from anydim.lang.typing import dtype_of, identity
 from anydim.runtime.positions import Position, outside_axis
 from anydim.sizes import Size, maximum, minimum

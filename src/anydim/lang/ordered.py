@@ -15,14 +15,14 @@ from anydim.lang.binding import Binding
 from anydim.lang.calls import Calls, Instantiate
 from anydim.lang.extents import Work
 from anydim.lang.ranges import is_known
-from anydim.lang.renaming import every, renamed
+from anydim.lang.renaming import renamed
 from anydim.lang.roles import Role, accumulates, roles_of
 from anydim.lang.scope import Scope
 from anydim.lang.shaping import shapes_of
+from anydim.lang.stepping import every, written
 from anydim.lang.straight import straightened
 from anydim.lang.syntax import Assignment, Invoke
 from anydim.lang.tree import Axis, Group, Index, Read, Statement, Step, Tensor, TensorType
-from anydim.lang.turns import written
 from anydim.lang.typing import identity
 from anydim.lang.walker import Walker
 from anydim.lang.witness import early_read

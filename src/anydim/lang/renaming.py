@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,21 +21,6 @@ from anydim.lang.tree import (
 from anydim.sizes import Size
 
 Assigning = TypeVar("Assigning", Statement, Write)
-
-
-def every(steps: Sequence[Step]) -> Iterator[Step]:
-    """All steps and those inside them, outer before inner."""
-    for step in steps:
-        yield step
-        if isinstance(step, Loop):
-            yield from every(step.body)
-        elif isinstance(step, Branch):
-            yield from every((*step.then, *step.otherwise))
-
-
-def variables_of(steps: Sequence[Step]) -> list[str]:
-    """The variables of all loops, outer before inner."""
-    return [step.variable for step in every(steps) if isinstance(step, Loop)]
 
 
 def renamed(

@@ -10,16 +10,10 @@ import numpy
 
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.gather import outside_error
-from anydim.lang.renaming import every
 from anydim.lang.tree import Branch, Expr, Loop, Statement, Step, TensorType, Write
 
 Array = numpy.ndarray[Any, Any]
 Sizes = Mapping[str, int]
-
-
-def written(steps: Sequence[Step]) -> set[str]:
-    """The tensors that steps write."""
-    return {step.target for step in every(steps) if isinstance(step, (Statement, Write))}
 
 
 class Compute(Protocol):

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from anydim.kernels.launch import Machine
 from anydim.kernels.micro import tile_of
 from anydim.lang.affine import Affine, affine, reads, rewrite, to_expr
+from anydim.lang.stepping import replaced, sizes_of, with_body, writes
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -29,7 +30,6 @@ from anydim.lang.tree import (
     Write,
 )
 from anydim.passes.flow import is_product, unused
-from anydim.passes.stepping import replaced, sizes_of, with_body, writes
 from anydim.sizes import Size, as_size, ceil_div
 
 _TURN = "turn"  # the axis over all turns

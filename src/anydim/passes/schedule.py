@@ -31,9 +31,9 @@ from anydim.lang.inside import (
 )
 from anydim.lang.printer import print_statement
 from anydim.lang.renaming import renamed as renamed_steps
+from anydim.lang.stepping import expressions_of, with_expressions
 from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor
 from anydim.passes.options import PLAIN, WHOLE, Options
-from anydim.passes.stepping import expressions_of, with_expressions
 from anydim.passes.views import is_reshape
 from anydim.sizes import Box, Size
 

@@ -21,6 +21,7 @@ from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.launch import Machine
 from anydim.lang.affine import affine, reads, rewrite
 from anydim.lang.renaming import renamed
+from anydim.lang.stepping import writes
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -39,7 +40,6 @@ from anydim.lang.tree import (
 )
 from anydim.passes.flow import fused_node, group_of, unused
 from anydim.passes.hoist import Hoist
-from anydim.passes.stepping import writes
 from anydim.sizes import Box, Dim, Size, Truth, ceil_div, maximum, prove
 from anydim.sizes.guard import Guard
 

@@ -1,4 +1,4 @@
-"""Walking and changing ordered statements, whatever holds them."""
+"""Walking and changing ordered statements, whatever loops and branches hold them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from dataclasses import replace
 
 from anydim.lang.affine import rewrite
 from anydim.lang.tree import Branch, Expr, Loop, SizeTerm, Statement, Step, Write
+
+
+def every(steps: Iterable[Step]) -> Iterator[Step]:
+    """All steps and those inside them, outer before inner."""
+    for step in steps:
+        yield step
+        if isinstance(step, Loop):
+            yield from every(step.body)
+        elif isinstance(step, Branch):
+            yield from every((*step.then, *step.otherwise))
 
 
 def replaced(
@@ -45,13 +55,11 @@ def _changed(step: Step, change: Callable[[Expr], Expr]) -> Step:
 
 def expressions_of(steps: Iterable[Step]) -> Iterator[tuple[str, Expr]]:
     """Every expression of steps; with places of writes comes the tensor that they are in."""
-    for step in steps:
+    for step in every(steps):
         if isinstance(step, Loop):
             yield from (("", step.start), ("", step.stop))
-            yield from expressions_of(step.body)
         elif isinstance(step, Branch):
             yield "", step.condition
-            yield from expressions_of((*step.then, *step.otherwise))
         else:
             yield "", step.body
             yield from ((step.target, p) for p in (step.place if isinstance(step, Write) else ()))
@@ -59,13 +67,17 @@ def expressions_of(steps: Iterable[Step]) -> Iterator[tuple[str, Expr]]:
 
 def writes(steps: Iterable[Step]) -> Iterator[Statement | Write]:
     """The writes of these steps, at any depth."""
-    for step in steps:
-        if isinstance(step, Loop):
-            yield from writes(step.body)
-        elif isinstance(step, Branch):
-            yield from writes((*step.then, *step.otherwise))
-        else:
-            yield step
+    return (step for step in every(steps) if isinstance(step, (Statement, Write)))
+
+
+def written(steps: Iterable[Step]) -> frozenset[str]:
+    """The tensors that these steps write."""
+    return frozenset(step.target for step in writes(steps))
+
+
+def variables_of(steps: Iterable[Step]) -> list[str]:
+    """The variables of all loops, outer before inner."""
+    return [step.variable for step in every(steps) if isinstance(step, Loop)]
 
 
 def with_body(step: Statement | Write, body: Expr) -> Statement | Write:
