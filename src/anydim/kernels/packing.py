@@ -9,8 +9,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from anydim.base.dtypes import converted
 from anydim.kernels.launch import BytesPanels, Packing, Panels, ProductPanels
-
-ALIGNMENT = 64
+from anydim.runtime.pages import Pages
 
 
 def packed_shape(panels: Panels) -> tuple[int, int, int, int]:
@@ -19,16 +18,17 @@ def packed_shape(panels: Panels) -> tuple[int, int, int, int]:
     return groups, -(-n // panels.width), k, panels.width
 
 
-def pack(array: numpy.ndarray, packing: Packing) -> numpy.ndarray:
-    """A constant as a kernel takes it, 64-byte aligned."""
+def pack(array: numpy.ndarray, packing: Packing, pages: Pages | None = None) -> numpy.ndarray:
+    """A constant as a kernel takes it, 64-byte aligned, in memory of `pages`."""
+    pages = Pages() if pages is None else pages
     if isinstance(packing, BytesPanels):
-        return _pack_bytes(array, packing)
+        return _pack_bytes(array, packing, pages)
     if isinstance(packing, ProductPanels):
-        return _pack_products(array, packing)
-    return _pack(array, packing)
+        return _pack_products(array, packing, pages)
+    return _pack(array, packing, pages)
 
 
-def _pack_bytes(array: numpy.ndarray, panels: BytesPanels) -> numpy.ndarray:
+def _pack_bytes(array: numpy.ndarray, panels: BytesPanels, pages: Pages) -> numpy.ndarray:
     """[groups, panels, words + 1, width, 4]: words of four bytes along k, then their sums."""
     parts = (panels.batch, panels.own, panels.taps, panels.k)
     groups, own, taps, k = (prod(size for size, _ in part) for part in parts)
@@ -37,7 +37,7 @@ def _pack_bytes(array: numpy.ndarray, panels: BytesPanels) -> numpy.ndarray:
         source = source ^ numpy.uint8(128)
     count, words = -(-own // panels.width), -(-k // 4)
     shape = (groups, count, taps * words + 1, panels.width, 4)
-    result = _aligned(shape, numpy.dtype(numpy.uint8))
+    result = _aligned(shape, numpy.dtype(numpy.uint8), pages)
     result[...] = 0
     padded = numpy.zeros((groups, count * panels.width, taps, words * 4), numpy.uint8)
     padded[:, :own, :, :k] = source
@@ -63,10 +63,10 @@ def _strided(
     return as_strided(flat, shape, strides, writeable=False)
 
 
-def _pack(array: numpy.ndarray, panels: Panels) -> numpy.ndarray:
+def _pack(array: numpy.ndarray, panels: Panels, pages: Pages) -> numpy.ndarray:
     """The constant in panels: [groups, ceil(n / width), k, width], zero padded, 64-byte aligned."""
     groups, count, k, width = packed_shape(panels)
-    result = _aligned((groups, count, k, width), array.dtype)
+    result = _aligned((groups, count, k, width), array.dtype, pages)
     flat = numpy.ascontiguousarray(array).reshape(-1)[panels.offset :]
     parts = _parts(panels)
     shape = tuple(size for part in parts for size, _ in part)
@@ -85,7 +85,9 @@ def _pack(array: numpy.ndarray, panels: Panels) -> numpy.ndarray:
     return result
 
 
-def _pack_products(array: numpy.ndarray, panels: ProductPanels) -> numpy.ndarray:
+def _pack_products(
+    array: numpy.ndarray, panels: ProductPanels, pages: Pages
+) -> numpy.ndarray:
     """[groups, pairs, ceil(n / width), k, width]: matrix x taps x matrix', computed in float64."""
     flat = numpy.ascontiguousarray(array).reshape(-1)[panels.offset :]
     parts = (panels.batch, panels.n, panels.k, panels.taps)
@@ -96,7 +98,7 @@ def _pack_products(array: numpy.ndarray, panels: ProductPanels) -> numpy.ndarray
     matrix = numpy.array(panels.matrix)
     pairs, width = numpy.kron(matrix, matrix).T, panels.width
     count = -(-n // width)
-    result = _aligned((groups, pairs.shape[1], count, k, width), array.dtype)
+    result = _aligned((groups, pairs.shape[1], count, k, width), array.dtype, pages)
     for group in range(groups):
         for tile in range(count):
             block = source[group, tile * width : (tile + 1) * width].astype(numpy.float64)
@@ -110,7 +112,5 @@ def _parts(panels: Panels) -> tuple[tuple[tuple[int, int], ...], ...]:
     return panels.batch, panels.k, panels.n
 
 
-def _aligned(shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
-    room = numpy.empty(prod(shape) * dtype.itemsize + ALIGNMENT, numpy.uint8)
-    start = -room.ctypes.data % ALIGNMENT
-    return room[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
+def _aligned(shape: tuple[int, ...], dtype: numpy.dtype, pages: Pages) -> numpy.ndarray:
+    return pages.take(prod(shape) * dtype.itemsize).view(dtype).reshape(shape)

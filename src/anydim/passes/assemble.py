@@ -19,6 +19,7 @@ from anydim.lang.tree import TensorType
 from anydim.passes.memory import ArenaPlan, Lifetime, PlanMemory
 from anydim.passes.schedule import Alias, Found, Scheduled
 from anydim.program.steps import ALIGNMENT, Buffer, LaunchStep, Program
+from anydim.runtime.pages import Pages
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, align_up, as_size, maximum, product, simplify
@@ -115,12 +116,13 @@ class Packed:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Constant, Packing | None], numpy.ndarray] = {}
+        self._pages = Pages()
 
     def array(self, constant: Constant, packing: Packing | None) -> numpy.ndarray:
         key = (constant, packing)
         if key not in self._known:
             array = numpy.ascontiguousarray(constant.array)
-            self._known[key] = array if packing is None else pack(array, packing)
+            self._known[key] = array if packing is None else pack(array, packing, self._pages)
         return self._known[key]
 
 
