@@ -11,11 +11,13 @@ import pytest
 
 from anydim.base.dtypes import (
     DType,
+    bfloat16,
     boolean,
     float16,
     float32,
     float64,
     int8,
+    int16,
     int32,
     int64,
 )
@@ -77,6 +79,27 @@ def test_masked_access_at_the_end_of_memory(dtype: DType, lanes: int) -> None:
         numpy.testing.assert_array_equal(y, x)
         if lanes > 1:
             numpy.testing.assert_array_equal(z, numpy.ones(count, dtype.numpy))
+
+
+@pytest.mark.parametrize("dtype", [int8, int16, bfloat16, float16, boolean], ids=str)
+def test_one_lane_of_what_was_cut_shorter(dtype: DType) -> None:
+    """A known mask of one lane, also where only numbers say that it is one."""
+    wide, kind = ir.Type(int32, 16), ir.Type(dtype, 16)
+    for count in (1, 2):
+        left = op("sub", op("mul", number(8), number(2)), number(16 - count))
+        mask = op("less", ir.Iota(ir.Type(int64, 16)), ir.Splat(ir.Type(int64, 16), left))
+        steps = [
+            ir.Let("value", ir.Convert(kind, ir.Load(wide, "x", number(0)))),
+            ir.Store("y", number(0), ir.Var(kind, "value"), mask),
+            ir.Store("z", number(0), ir.Convert(wide, ir.Var(kind, "value"))),
+        ]
+        x, y = ir.Operand("x", int32), ir.Operand("y", dtype, True)
+        built = kernel([x, y, ir.Operand("z", int32, True)], steps)
+        numbers, z = numpy.arange(1, 17, dtype=numpy.int32), numpy.zeros(16, numpy.int32)
+        area = Guarded()
+        written = area.last(dtype, count)
+        launch(built, [numbers, written, z], [])
+        numpy.testing.assert_array_equal(written, numbers[:count].astype(dtype.numpy))
 
 
 def test_stores_leave_their_neighbours_alone() -> None:

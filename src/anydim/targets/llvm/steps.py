@@ -71,6 +71,12 @@ class Steps:
             emitter.jump(after)
             emitter.start(after)
             return
+        if mask in values.first_lane:  # LLVM 22 writes 32 bits of one that was cut
+            pick = f"extractelement {memory} {value}, i64 0"
+            first = emitter.pure(pick, (value,))
+            element = memory_text(kind.dtype)
+            emitter.write(f"store {element} {first}, ptr {pointer}, align {kind.dtype.bytes}")
+            return
         form = f"v{kind.lanes}i8" if kind.dtype == boolean else suffix(kind.dtype, kind.lanes)
         flags = type_text(boolean, kind.lanes)
         arguments = ((memory, value), (f"ptr align {kind.dtype.bytes}", pointer), (flags, mask))

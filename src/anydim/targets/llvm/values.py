@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy
+
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
+from anydim.lang.functions import compute
 from anydim.targets.llvm.convert import convert
 from anydim.targets.llvm.emitter import Emitter
 from anydim.targets.llvm.functions import apply
@@ -27,6 +30,8 @@ class Buffer:
 
 
 Sum = tuple[tuple[str, ...], int]  # names to add, and a number
+_FOLDED = frozenset(("add", "sub", "mul", "min", "max", "bit_and"))
+_DIVISIONS = frozenset(("quotient", "floordiv", "mod"))
 
 
 class Values:
@@ -37,6 +42,7 @@ class Values:
         self.names: dict[str, str] = {}
         self.registers: dict[str, tuple[str, ir.Type]] = {}
         self.buffers: dict[str, Buffer] = {}
+        self.first_lane: set[str] = set()  # masks of the first lane alone
         self._sums: dict[str, Sum] = {}
 
     def value(self, node: ir.Value) -> str:
@@ -59,7 +65,12 @@ class Values:
     def _op(self, node: ir.Op) -> str:
         arguments = [self.value(argument) for argument in node.arguments]
         kind = node.arguments[-1].type
+        if kind == ir.INDEX and (known := _folded(node.function, arguments)):
+            return known
         result = apply(self.emitter, node.function, kind.dtype, kind.lanes, arguments)
+        if node.function == "less" and _is_iota(arguments[0]):
+            if arguments[1] == constant(kind.dtype, 1, kind.lanes):
+                self.first_lane.add(result)
         if kind == ir.INDEX and node.function in ("add", "sub", "mul"):
             self._note_sum(node.function, result, *arguments)
         return result
@@ -268,6 +279,22 @@ class Values:
 
 def _memory_suffix(kind: ir.Type) -> str:
     return f"v{kind.lanes}i8" if kind.dtype == boolean else suffix(kind.dtype, kind.lanes)
+
+
+def _folded(function: str, arguments: list[str]) -> str | None:
+    """What an index function of numbers is."""
+    if function not in _FOLDED | _DIVISIONS or any(text.startswith("%") for text in arguments):
+        return None
+    numbers = [numpy.int64(text) for text in arguments]
+    if function in _DIVISIONS and not numbers[1]:
+        return None
+    with numpy.errstate(over="ignore"):
+        return str(int(compute(function, numbers)))
+
+
+def _is_iota(text: str) -> bool:
+    """Whether an operand is the numbers of the lanes: no other vector is written out."""
+    return text.startswith("<")
 
 
 _RULES: dict[type, Callable[[Values, Any], str]] = {
