@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
+from anydim.lang.tree import TensorType
 from anydim.ops.writing import (
     definition,
     expect_inputs,
@@ -59,69 +61,86 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
     part of x that the last input gives, starts then ends as shares of each axis; what lies outside
     of x is `outside`. With `scaled` the second input has the scales, one per axis.
     """
+    _expect_resize(types, attributes)
+    rank, crop = types[0].rank, attributes["coordinates"] == "crop"
+    axes = [_resized(types[0], axis, attributes) for axis in range(rank)]
+    indices = numbered("i", rank)
+    where = [(f"i{axis}", f"N{axis}" if part is None else f"S{axis}")
+             for axis, part in enumerate(axes)]  # fmt: skip
+    parts = [part for part in axes if part is not None]
+    places = [index if part is None else part.place for index, part in zip(indices, axes)]
+    statements = [statement for part in parts for statement in part.statements]
+    factors = [part.factor for part in parts if part.factor]
+    taps = [tap for part in parts for tap in part.taps]
+    body, last = " * ".join([*factors, read("x", places)]), "z" if crop else "y"
+    combine = "+=!" if factors else "="
+    statements.append(f"{target(last, indices)} {combine} {body}{ranges([*where, *taps])}")
+    if crop:
+        beyond = " || ".join(part.beyond for part in parts)
+        value = f"cast<T>({float(attributes['outside'])!r})"
+        statements.append(
+            f"{target('y', indices)} = {beyond} ? {value} : {read('z', indices)}{ranges(where)}"
+        )
+    parameters = [parameter("x", numbered("N", rank))]
+    parameters += [parameter("factors", [str(rank)], "F")] if attributes["scaled"] else []
+    parameters += [parameter("part", [str(2 * rank)], "R")] if crop else []
+    kinds = [f"{kind} {name}" for part in parts for name, (kind, _) in part.values.items()]
+    values = {name: value for part in parts for name, (_, value) in part.values.items()}
+    return Written(definition("resize", parameters, statements, kinds), values)
+
+
+def _expect_resize(types: Types, attributes: Attributes) -> None:
+    """GraphError unless inputs and attributes fit."""
     expect_inputs("resize", types, 1, 3)
-    rank, mode = types[0].rank, attributes["mode"]
-    sizes = [as_size(size) for size in attributes["sizes"]]
-    scales = attributes["scales"]
-    if len(sizes) != rank or (scales is not None and len(scales) != rank):
-        raise GraphError(f"operator 'resize': {len(sizes)} sizes for {rank} axes")
+    rank, mode, scales = types[0].rank, attributes["mode"], attributes["scales"]
+    count = len(attributes["sizes"])
+    if count != rank or (scales is not None and len(scales) != rank):
+        raise GraphError(f"operator 'resize': {count} sizes for {rank} axes")
     for name, table in (("coordinates", COORDINATES), ("rounding", ROUNDINGS)):
         if attributes[name] not in table:
             raise GraphError(f"operator 'resize': {name} '{attributes[name]}' is none of "
                              f"{', '.join(table)}")  # fmt: skip
     if mode != "nearest" and mode not in _WEIGHTS:
         raise GraphError(f"operator 'resize': mode '{mode}' is none of nearest, linear, cubic")
-    crop = attributes["coordinates"] == "crop"
-    scaled = bool(attributes["scaled"])
+    crop, scaled = attributes["coordinates"] == "crop", bool(attributes["scaled"])
     if len(types) != 1 + crop + scaled or (crop and types[-1].shape != (2 * rank,)):
         raise GraphError("operator 'resize': the part to crop is a vector of 2 numbers per axis")
     if scaled and types[1].shape != (rank,):
         raise GraphError("operator 'resize': scales are a vector of a number per axis")
-    beyond: list[str] = []
-    taps: list[tuple[str, str]] = []
-    indices, places = numbered("i", rank), numbered("i", rank)
-    statements: list[str] = []
-    factors: list[str] = []
-    values: dict[str, Any] = {}
-    where: list[tuple[str, str]] = []
-    kinds: list[str] = []
-    for axis, (own, size) in enumerate(zip(types[0].shape, sizes)):
-        scale = None if scales is None else float(scales[axis])
-        where.append((f"i{axis}", f"N{axis}"))
-        if own == size and (scale is None or scale == 1) and not crop and not scaled:
-            continue
-        where[-1] = (f"i{axis}", f"S{axis}")
-        values[f"S{axis}"] = size
-        kinds.append(f"size S{axis}")
-        if scale is not None:
-            values[f"F{axis}"] = scale
-            kinds.append(f"float F{axis}")
-        count = _count(own, size, scale, attributes)
-        if count is not None and count.constant is None:
-            values[f"C{axis}"] = count
-            kinds.append(f"size C{axis}")
-        written, places[axis], factor = _axis(axis, scale, attributes, count, rank)
-        statements += written
-        if crop:
-            low, high = f"p{axis}(i{axis}) < 0.0", f"p{axis}(i{axis}) > cast<double>(N{axis} - 1)"
-            beyond.append(f"{low} || {high}")
-        if factor:
-            factors.append(factor)
-            taps.append((f"k{axis}", _written_count(axis, count)))
-    combine = "+=!" if factors else "="
-    body = " * ".join([*factors, read("x", places)])
-    last = "z" if crop else "y"
-    statements.append(f"{target(last, indices)} {combine} {body}{ranges([*where, *taps])}")
-    if crop:
-        value = f"cast<T>({float(attributes['outside'])!r})"
-        statements.append(
-            f"{target('y', indices)} = {' || '.join(beyond)} ? {value} : {read('z', indices)}"
-            f"{ranges(where)}"
-        )
-    parameters = [parameter("x", numbered("N", rank))]
-    parameters += [parameter("factors", [str(rank)], "F")] if scaled else []
-    parameters += [parameter("part", [str(2 * rank)], "R")] if crop else []
-    return Written(definition("resize", parameters, statements, kinds), values)
+
+
+@dataclass(frozen=True)
+class _Resized:
+    """A resized axis: what its text needs, the place in x, and the weight of what is read there.
+
+    `values` are attributes of the text with their kinds; `beyond` says that a place is outside.
+    """
+
+    values: dict[str, tuple[str, Any]]
+    statements: list[str]
+    place: str
+    factor: str
+    taps: list[tuple[str, str]]
+    beyond: str
+
+
+def _resized(kind: TensorType, axis: int, attributes: Attributes) -> _Resized | None:
+    """An axis of x; None for one that stays as it is."""
+    own, size = kind.shape[axis], as_size(attributes["sizes"][axis])
+    scale = None if attributes["scales"] is None else float(attributes["scales"][axis])
+    moving = attributes["coordinates"] == "crop" or attributes["scaled"]
+    if own == size and (scale is None or scale == 1) and not moving:
+        return None
+    values: dict[str, tuple[str, Any]] = {f"S{axis}": ("size", size)}
+    if scale is not None:
+        values[f"F{axis}"] = ("float", scale)
+    count = _count(own, size, scale, attributes)
+    if count is not None and count.constant is None:
+        values[f"C{axis}"] = ("size", count)
+    statements, place, factor = _axis(axis, scale, attributes, count, kind.rank)
+    low, high = f"p{axis}(i{axis}) < 0.0", f"p{axis}(i{axis}) > cast<double>(N{axis} - 1)"
+    taps = [(f"k{axis}", _written_count(axis, count))] if factor else []
+    return _Resized(values, statements, place, factor, taps, f"{low} || {high}")
 
 
 def _count(own: Size, size: Size, scale: float | None, attributes: Attributes) -> Size | None:

@@ -202,47 +202,20 @@ def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
     x[n, c, h, w], w[m, c/groups, kh, kw], offset[n, g*kh*kw*2, oh, ow], then perhaps a bias[m] and
     mask[n, g*kh*kw, oh, ow]; g counts `offset_groups`.
     """
-    name, biased, masked = "deform_conv", attributes["biased"], attributes["masked"]
-    expect_inputs(name, types, 3 + biased + masked, 3 + biased + masked)
-    for kind, what in zip(types, ("x", "w", "offset")):
-        expect_rank(name, kind, 4, what)
-    kernel = [size.constant for size in types[1].shape[2:]]
+    kh, kw = _expect_deformable(types, attributes)
+    biased, masked = attributes["biased"], attributes["masked"]
     group, parts = attributes["groups"], attributes["offset_groups"]
     channels, inner = types[0].shape[1], types[1].shape[1]
-    if None in kernel:
-        raise GraphError(f"operator '{name}': weights {types[1]}, expected a kernel of fixed size")
-    kh, kw = (int(size or 0) for size in kernel)
-    strides = attributes["strides"] or (1, 1)
-    dilations, pads = attributes["dilations"] or (1, 1), attributes["pads"] or (0,) * 4
-    span = "n in 0:N, m in 0:M, i in 0:I, j in 0:J"
-    moves = f"n in 0:N, g in 0:{parts}, k in 0:{kh}, l in 0:{kw}, i in 0:I, j in 0:J"
-    statements = []
-    for axis, (letter, own, step) in enumerate((("v", "i", "k"), ("u", "j", "l"))):
-        base = f"{own} * {strides[axis]} - {pads[axis]} + {step} * {dilations[axis]}"
-        place = f"{letter}at(n,g,k,l,i,j)"
-        number = f"((g * {kh} + k) * {kw} + l) * 2 + {axis}"
-        statements += [
-            f"{place} = cast<double>({base}) + cast<double>(offset(n,{number},i,j)) where {moves}",
-            f"{letter}w(n,g,k,l,i,j,a) = a == 0 ? 1.0 - ({place} - floor({place}))"
-            f" : {place} - floor({place}) where {moves}, a in 0:2",
-            f"{letter}i(n,g,k,l,i,j,a) = cast<int64>(floor({place})) + a where {moves}, a in 0:2",
-        ]
-    weight = "vw(n,g,k,l,i,j,a) * uw(n,g,k,l,i,j,b)"
-    share = channels // parts
-    value = "x(n,c,vi(n,c // P,k,l,i,j,a),ui(n,c // P,k,l,i,j,b)) else 0"
-    weight = weight.replace("n,g", "n,c // P")
-    statements.append(
-        f"s(n,c,k,l,i,j) +=! cast<T>({weight}) * ({value}) where n in 0:N, c in 0:C,"
-        f" k in 0:{kh}, l in 0:{kw}, i in 0:I, j in 0:J, a in 0:2, b in 0:2"
-    )
-    scaled = "s(n,e,k,l,i,j)"
+    share, taps = channels // parts, f"k in 0:{kh}, l in 0:{kw}"
+    statements = [*_moved_places(attributes, kh, kw), _bilinear(taps)]
+    channel = "(c)" if group == 1 else "(m // Q * D + c)"
+    scaled = f"s(n,{channel},k,l,i,j)"
     if masked:
-        scaled = f"{scaled} * mask(n,(e // P * {kh} + k) * {kw} + l,i,j)"
-    channel = "c" if group == 1 else "m // Q * D + c"
+        scaled = f"{scaled} * mask(n,({channel} // P * {kh} + k) * {kw} + l,i,j)"
     last = "t" if biased else "y"
     statements.append(
-        f"{last}(n,m,i,j) +=! {scaled.replace('e', f'({channel})')} * w(m,c,k,l)"
-        f" where {span}, c in 0:D, k in 0:{kh}, l in 0:{kw}"
+        f"{last}(n,m,i,j) +=! {scaled} * w(m,c,k,l)"
+        f" where n in 0:N, m in 0:M, i in 0:I, j in 0:J, c in 0:D, {taps}"
     )
     if biased:
         statements.append("y(n,m,i,j) = t(n,m,i,j) + bias(m)")
@@ -255,5 +228,50 @@ def deformable_convolution(types: Types, attributes: Attributes, box: Box) -> Wr
     )
     values = {"P": share, "Q": types[1].shape[0] // group}
     names = ["P", "Q"] if group != 1 else ["P"]
-    text = definition(name, parameters, statements, declared(names))
+    text = definition("deform_conv", parameters, statements, declared(names))
     return Written(text, {key: values[key] for key in names}, guards)
+
+
+def _expect_deformable(types: Types, attributes: Attributes) -> tuple[int, int]:
+    """The height and the width of the kernel; GraphError where inputs do not fit."""
+    name, count = "deform_conv", 3 + attributes["biased"] + attributes["masked"]
+    expect_inputs(name, types, count, count)
+    for kind, what in zip(types, ("x", "w", "offset")):
+        expect_rank(name, kind, 4, what)
+    kernel = [size.constant for size in types[1].shape[2:]]
+    if None in kernel:
+        raise GraphError(f"operator '{name}': weights {types[1]}, expected a kernel of fixed size")
+    kh, kw = (int(size or 0) for size in kernel)
+    return kh, kw
+
+
+def _moved_places(attributes: Attributes, kh: int, kw: int) -> list[str]:
+    """Along both axes the two places next to where a tap was moved, and the weights of these."""
+    strides, dilations = attributes["strides"] or (1, 1), attributes["dilations"] or (1, 1)
+    pads = attributes["pads"] or (0,) * 4
+    moves = (
+        f"n in 0:N, g in 0:{attributes['offset_groups']}, k in 0:{kh}, l in 0:{kw},"
+        " i in 0:I, j in 0:J"
+    )
+    statements = []
+    for axis, (letter, own, step) in enumerate((("v", "i", "k"), ("u", "j", "l"))):
+        base = f"{own} * {strides[axis]} - {pads[axis]} + {step} * {dilations[axis]}"
+        place = f"{letter}at(n,g,k,l,i,j)"
+        number = f"((g * {kh} + k) * {kw} + l) * 2 + {axis}"
+        statements += [
+            f"{place} = cast<double>({base}) + cast<double>(offset(n,{number},i,j)) where {moves}",
+            f"{letter}w(n,g,k,l,i,j,a) = a == 0 ? 1.0 - ({place} - floor({place}))"
+            f" : {place} - floor({place}) where {moves}, a in 0:2",
+            f"{letter}i(n,g,k,l,i,j,a) = cast<int64>(floor({place})) + a where {moves}, a in 0:2",
+        ]
+    return statements
+
+
+def _bilinear(taps: str) -> str:
+    """s: what a tap sees of a channel, from four places of x; P channels are moved alike."""
+    weight = "vw(n,c // P,k,l,i,j,a) * uw(n,c // P,k,l,i,j,b)"
+    value = "x(n,c,vi(n,c // P,k,l,i,j,a),ui(n,c // P,k,l,i,j,b)) else 0"
+    return (
+        f"s(n,c,k,l,i,j) +=! cast<T>({weight}) * ({value}) where n in 0:N, c in 0:C,"
+        f" {taps}, i in 0:I, j in 0:J, a in 0:2, b in 0:2"
+    )

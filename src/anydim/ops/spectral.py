@@ -29,15 +29,8 @@ def fourier_transform(types: Types, attributes: Attributes, box: Box) -> Written
     With `onesided` the frequencies from 0 to length // 2 are given, or taken by an inverse, whose
     result is real. Costs length * length products; elements past the end count as 0.
     """
-    name, inverse, onesided = "dft", attributes["inverse"], attributes["onesided"]
-    expect_inputs(name, types, 1, 1)
-    rank = types[0].rank
-    parts = types[0].shape[-1].constant if rank else None
-    if rank < 2 or parts not in (1, 2):
-        raise GraphError(f"operator '{name}': {types[0]}, expected a last axis of size 1 or 2")
-    axis = one_axis(name, attributes["axis"], rank)
-    if axis == rank - 1:
-        raise GraphError(f"operator '{name}': axis {axis} holds the parts of the numbers")
+    axis, parts = _transformed_axis(types, attributes)
+    rank, inverse, onesided = types[0].rank, attributes["inverse"], attributes["onesided"]
     length = as_size(attributes["length"])
     half = length // 2 + 1
     given = half if inverse and onesided else length
@@ -53,39 +46,60 @@ def fourier_transform(types: Types, attributes: Attributes, box: Box) -> Written
         f"{index} in 0:{size}, " for number, (index, size) in enumerate(zip(indices, sizes))
         if number != axis
     )  # fmt: skip
-    where = f" where {span}f in 0:F, k in 0:K"
-    angle = _ANGLE.format(a="f", b="k")
-    sign = "" if inverse else "-"
-    weight = "1.0"
+    statements = _waves(inverse, onesided)
+    statements += _turned(result, place, span, parts, real=inverse and onesided)
+    declared = [f"size {key}" for key in values]
+    parameters = [parameter("x", [*sizes, str(parts)])]
+    return Written(definition("dft", parameters, statements, declared), values)
+
+
+def _transformed_axis(types: Types, attributes: Attributes) -> tuple[int, int]:
+    """The axis, and how many parts numbers have; GraphError where there is none like that."""
+    expect_inputs("dft", types, 1, 1)
+    rank = types[0].rank
+    parts = types[0].shape[-1].constant if rank else None
+    if rank < 2 or parts not in (1, 2):
+        raise GraphError(f"operator 'dft': {types[0]}, expected a last axis of size 1 or 2")
+    axis = one_axis("dft", attributes["axis"], rank)
+    if axis == rank - 1:
+        raise GraphError(f"operator 'dft': axis {axis} holds the parts of the numbers")
+    return axis, parts
+
+
+def _waves(inverse: bool, onesided: bool) -> list[str]:
+    """c(f,k) and s(f,k): what an element is multiplied with."""
+    angle, sign, weight = _ANGLE.format(a="f", b="k"), "" if inverse else "-", "1.0"
     if inverse:
         both = "(k == 0 || 2 * k == L ? 1.0 : 2.0)" if onesided else "1.0"
         weight = f"{both} / cast<double>(L)"
-    real = read("x", [*place, "0"])
-    imaginary = read("x", [*place, "1"]) if parts == 2 else ""
-    statements = [
+    return [
         f"c(f,k) = cast<T>(cos({angle}) * {weight}) where f in 0:F, k in 0:K",
         f"s(f,k) = cast<T>({sign}sin({angle}) * {weight}) where f in 0:F, k in 0:K",
-        f"{target('a', result)} +=! {real} * c(f,k){where}",
     ]
+
+
+def _turned(
+    result: list[str], place: list[str], span: str, parts: int, real: bool
+) -> list[str]:
+    """The sums over all elements and the result of them, of which the real part may be wanted."""
+    own, other = read("x", [*place, "0"]), read("x", [*place, "1"])
+    sums = {"a": f"{own} * c(f,k)"}
     if parts == 2:
-        statements.append(f"{target('b', result)} +=! {imaginary} * s(f,k){where}")
-    whole = f"{read('a', result)} - {read('b', result)}" if parts == 2 else read("a", result)
-    if inverse and onesided:
-        body = f"{target('y', [*result, 'p'])} = {whole} where {span}f in 0:F, p in 0:1"
-    else:
-        statements.append(f"{target('d', result)} +=! {real} * s(f,k){where}")
-        turned = read("d", result)
+        sums["b"] = f"{other} * s(f,k)"
+    if not real:
+        sums["d"] = f"{own} * s(f,k)"
         if parts == 2:
-            statements.append(f"{target('e', result)} +=! {imaginary} * c(f,k){where}")
-            turned = f"{turned} + {read('e', result)}"
-        body = (
-            f"{target('y', [*result, 'p'])} = p == 0 ? {whole} : {turned}"
-            f" where {span}f in 0:F, p in 0:2"
-        )
-    statements.append(body)
-    declared = [f"size {key}" for key in values]
-    parameters = [parameter("x", [*sizes, str(parts)])]
-    return Written(definition(name, parameters, statements, declared), values)
+            sums["e"] = f"{other} * c(f,k)"
+    statements = [
+        f"{target(name, result)} +=! {body} where {span}f in 0:F, k in 0:K"
+        for name, body in sums.items()
+    ]
+    whole, turned = read("a", result), read("d", result)
+    if parts == 2:
+        whole, turned = f"{whole} - {read('b', result)}", f"{turned} + {read('e', result)}"
+    body = whole if real else f"p == 0 ? {whole} : {turned}"
+    ends = f"where {span}f in 0:F, p in 0:{1 if real else 2}"
+    return [*statements, f"{target('y', [*result, 'p'])} = {body} {ends}"]
 
 
 def short_time_transform(types: Types, attributes: Attributes, box: Box) -> Written:
