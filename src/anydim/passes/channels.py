@@ -246,8 +246,9 @@ def _times(left: Expr, right: Expr) -> Expr:
 
 
 def _own(read: Read, statement: Statement) -> bool:
-    """Whether a value is read at the place where it is used."""
-    return read.indices == tuple(Index(axis.name) for axis in statement.axes)
+    """Whether a value is read at the place where it is used, and nothing else stands for it."""
+    own = tuple(Index(axis.name) for axis in statement.axes)
+    return read.indices == own and read.default is None and not read.flat
 
 
 def _indices(expr: Expr) -> set[str]:

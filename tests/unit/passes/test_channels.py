@@ -49,6 +49,10 @@ def built(kind: str) -> Graph:
         y = normalised(g, x)
     elif kind == "chain":
         y = g.relu(scaled(g, normalised(g, scaled(g, x))))
+    elif kind == "padded behind":
+        y = g.pad(normalised(g, x), before=(0, 0, 0, 0), after=(0, 1, 1, 2))
+    elif kind == "padded rows":
+        y = g.pad(normalised(g, x), before=(0, 0, 0, 0), after=(0, 0, 1, 2))
     elif kind == "convolution":
         y = g.relu(scaled(g, normalised(g, convolution(g, x))))
     elif kind == "convolution used twice":
@@ -66,7 +70,7 @@ def built(kind: str) -> Graph:
 
 KINDS = (
     "value", "chain", "convolution", "convolution used twice", "convolution, both parts kept",
-    "conv, relu before",
+    "conv, relu before", "padded behind", "padded rows",
 )  # fmt: skip
 
 
