@@ -210,6 +210,8 @@ class _Order:
         for number, node in enumerate(graph.nodes):
             self.known.append(known)
             dims = uses(node) | symbols_of([graph.types[name] for name in node.outputs])
+            for held in node.region.held.values() if node.region else ():
+                dims |= _spoken(held)  # their values are checked where the graph begins
             needed = {finders[dim] for dim in dims if dim in finders}
             needed |= {makers[name] for name in node.given if name in makers}
             needs.append(needed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import anydim as ad
-from anydim.base.dtypes import float32, int64
+from anydim.base.dtypes import boolean, float32, int64
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import CALL, LOOP, SIZES, Call, Loop, Sizes
 from anydim.passes.copies import without_copies
@@ -179,3 +179,19 @@ def _program(graph: Graph) -> Program:
     nothing = as_size(0)
     signature = Signature(graph.name, graph.box, inputs, outputs)
     return Program(signature, (), (), (), {}, nothing, nothing)
+
+
+def test_a_found_dim_that_a_held_graph_speaks_of_is_found_before() -> None:
+    """The constraint that binds it is checked where the held graph begins, at every call."""
+    g = ad.Builder("held")
+    x, flag = g.input("x", float32, (g.dim("n"),)), g.input("flag", boolean, ())
+    places = g.nonzero(g.relu(x))
+    g.output("places", places)
+    g.output("y", g.branch(flag, lambda b: b.neg(x), lambda b: b.exp(x)))
+    graph = g.graph()
+    order = shape(cut(graph))
+    assert order.index("sizes") < order.index("branch")
+    model = ad.compile(graph)
+    for n in (7, 0, 3):
+        made = model(x=np.ones(n, np.float32), flag=np.array(True))
+        np.testing.assert_array_equal(made["y"], -np.ones(n, np.float32))
