@@ -71,7 +71,7 @@ class Steps:
             emitter.jump(after)
             emitter.start(after)
             return
-        if mask in values.first_lane:  # LLVM 22 writes 32 bits of one that was cut
+        if mask in values.first_lane:  # LLVM 22 writes 32 bits of one cut shorter (LLVM #179489)
             pick = f"extractelement {memory} {value}, i64 0"
             first = emitter.pure(pick, (value,))
             element = memory_text(kind.dtype)
