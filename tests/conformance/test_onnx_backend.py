@@ -64,6 +64,14 @@ def test_every_test_is_run_or_has_a_reason():
     assert all(known.values())
 
 
+def test_what_is_known_to_fail_does_so_as_noted():
+    named = {case.name: case for case in onnx_backend.cases()}
+    for (dims, name), reason in onnx_backend.known_failures().items():
+        outcome = onnx_backend.run(named[name], dims)
+        assert outcome.state == "failed", f"{dims} {name} passes: take it off the list"
+        assert reason.startswith(outcome.reason), f"{dims} {name}: {outcome.reason}"
+
+
 def test_a_test_of_each_operator_is_quick():
     operators = {case.operator for case in onnx_backend.cases()}
     for dims in onnx_backend.PASSES:

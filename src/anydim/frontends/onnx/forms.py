@@ -103,6 +103,8 @@ def joined(left: Form, right: Form, kinds: Sequence[TensorType]) -> Form:
         met |= {(f.rank or 0, f.dtype) for f in (left, right) if isinstance(f, Chance)}
         if len(met) == 1 and not any(inner):
             return Chance(*met.pop())
+        if len(inner) == 1 and inner[0] is not None:
+            raise Unsupported("an optional sequence of which only a run knows whether it is there")
         raise Unsupported("optional values that may be of different kinds")
     sequences = (Listing, Packing)
     if isinstance(left, sequences) and isinstance(right, sequences) and left.dtype == right.dtype:
@@ -112,6 +114,8 @@ def joined(left: Form, right: Form, kinds: Sequence[TensorType]) -> Form:
         if len(ranks) > 1:
             raise Unsupported("a sequence of tensors that differ in rank and in number")
         return Packing(ranks.pop() if ranks else None, left.dtype)
+    if isinstance(left, optional) or isinstance(right, optional):
+        raise Unsupported("a value that is optional in one place and not in the other")
     raise Unsupported("values of different kinds, or sequences of different element types")
 
 
