@@ -14,7 +14,6 @@ from functools import lru_cache
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import InternalError
 from anydim.kernels.contraction_form import Form, form_of
-from anydim.kernels.contraction_library import contraction_library
 from anydim.kernels.contraction_main import BACKWARDS, MainWriter
 from anydim.kernels.contraction_places import Blocks
 from anydim.kernels.launch import Argument, Launch, Machine, Panels
@@ -107,10 +106,9 @@ def lower_contraction(
     packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
     writer = MainWriter(group, form, tile, blocks, schedule, machine)
     functions = writer.functions()
-    library = contraction_library(tile, form.dtype)
     kernel = named_kernel(
         "contraction", writer.operands.operands, (*writer.sizes.names, BACKWARDS), functions,
-        (library,),
+        writer.libraries.values(),
     )  # fmt: skip
     work = form.m.extent * form.n.extent * form.k.extent * product(x.extent for x in form.loops)
     return Launch(

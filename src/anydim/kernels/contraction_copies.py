@@ -1,6 +1,11 @@
-"""Copies that bring operands of a contraction into place: as they lie, or transposed."""
+"""Copies that bring operands of a contraction into place: as they lie, or transposed.
+
+Each is a library of its own, compiled where a kernel calls it.
+"""
 
 from __future__ import annotations
+
+from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType, int64
 from anydim.kernels import ir
@@ -18,7 +23,6 @@ from anydim.kernels.arithmetic import (
     variable,
 )
 from anydim.kernels.elements import operate
-from anydim.kernels.micro import Tile
 from anydim.kernels.squares import transposed
 
 
@@ -30,19 +34,33 @@ def _copy_parameters(dtype: DType) -> tuple[ir.Pointer | ir.Scalar, ...]:
     )
 
 
-def gather_function(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """dst[r, c] = src[r, c] for r < rows, c < columns; 0 from there to `width` (whole vectors)."""
-    vector = ir.Type(dtype, tile.lanes)
-    mask = ir.Var(ir.Type(ir.FLAG.dtype, tile.lanes), "inside")
+@lru_cache(maxsize=16)
+def gather_library(lanes: int, dtype: DType) -> ir.Library:
+    """One function: dst[r, c] = src[r, c] for r < rows, c < columns; 0 from there to `width`."""
+    name = f"gather_{dtype}_x{lanes}"
+    return ir.Library(name, partial(_gather, name, lanes, dtype), identity=name)
+
+
+@lru_cache(maxsize=16)
+def transpose_library(lanes: int, dtype: DType) -> ir.Library:
+    """One function: dst[c, r] = src[r, c] for r < rows, c < columns; 0 for rows up to `width`."""
+    name = f"transpose_{dtype}_x{lanes}"
+    return ir.Library(name, partial(_transpose, name, lanes, dtype), identity=name)
+
+
+def _gather(name: str, lanes: int, dtype: DType) -> tuple[ir.Function, ...]:
+    """`width` counts whole vectors."""
+    vector = ir.Type(dtype, lanes)
+    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
 
     def copy(column: str, mask: ir.Value | None) -> ir.Store:
         value = ir.Load(vector, "src", plus(variable("src_at"), variable(column)), mask)
         return ir.Store("dst", plus(variable("dst_at"), variable(column)), value)
 
     left = greatest(minus(variable("columns"), variable("c1")), 0)
-    whole = round_down(variable("columns"), tile.lanes)
-    return ir.Function(
-        f"{prefix}_gather",
+    whole = round_down(variable("columns"), lanes)
+    function = ir.Function(
+        name,
         _copy_parameters(dtype),
         (
             ir.Let("whole", whole),
@@ -50,24 +68,21 @@ def gather_function(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
                 "r", 0, variable("rows"), 1,
                 ir.Let("src_at", times(variable("r"), variable("src_row"))),
                 ir.Let("dst_at", times(variable("r"), variable("dst_row"))),
-                loop("c0", 0, variable("whole"), tile.lanes, copy("c0", None)),
+                loop("c0", 0, variable("whole"), lanes, copy("c0", None)),
                 loop(
-                    "c1", variable("whole"), variable("width"), tile.lanes,
-                    ir.Let("inside", first_lanes(left, tile.lanes)),
+                    "c1", variable("whole"), variable("width"), lanes,
+                    ir.Let("inside", first_lanes(left, lanes)),
                     copy("c1", mask),
                 ),
             ),
         ),
         public=True,
     )  # fmt: skip
+    return (function,)
 
 
-def transpose_function(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """dst[c, r] = src[r, c] for r < rows, c < columns; 0 for rows up to `width` (whole vectors).
-
-    Square blocks go through registers; what is left at the edges is gathered.
-    """
-    lanes = tile.lanes
+def _transpose(name: str, lanes: int, dtype: DType) -> tuple[ir.Function, ...]:
+    """Square blocks go through registers; what is left at the edges is gathered."""
     vector, wide = ir.Type(dtype, lanes), ir.Type(int64, lanes)
     left = minus(variable("rows"), variable("r"))
     is_whole = compare("greater_equal", variable("left"), lanes)
@@ -78,8 +93,8 @@ def transpose_function(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     inside = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
     gathered = ir.Gather(vector, "src", offsets, inside)
     target = plus(times(variable("c1"), variable("dst_row")), variable("r"))
-    return ir.Function(
-        f"{prefix}_transpose",
+    function = ir.Function(
+        name,
         _copy_parameters(dtype),
         (
             loop(
@@ -100,6 +115,7 @@ def transpose_function(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         ),
         public=True,
     )  # fmt: skip
+    return (function,)
 
 
 def _square(vector: ir.Type) -> list[ir.Step]:

@@ -3,12 +3,11 @@
     micro-kernels   a register tile, see `micro.py`
     row             a row tile times a block of k, over all panels of a block of columns
     strip           a row tile times all of k: `row` for each block of k
-    transpose       dst[c, r] = src[r, c]
-    gather          dst[r, c] = src[r, c]; both pad with zeros to whole vectors
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import DType
@@ -29,14 +28,15 @@ from anydim.kernels.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.contraction_copies import gather_function, transpose_function
-from anydim.kernels.micro import Tile, micro_kernel, micro_name
-
-ROW_SCALARS = (
-    "k", "a_row", "b_panel", "init_row", "init_panel", "c_row", "rows", "columns",
-    "ahead", "step",
-)  # fmt: skip
-STRIP_SCALARS = ("k_block", *ROW_SCALARS)
+from anydim.kernels.micro import (
+    Tile,
+    give,
+    micro_kernel,
+    micro_name,
+    row_groups,
+    strip_pointers,
+    taken,
+)
 
 
 def prefix_of(tile: Tile, dtype: DType) -> str:
@@ -45,38 +45,34 @@ def prefix_of(tile: Tile, dtype: DType) -> str:
 
 
 @lru_cache(maxsize=16)
-def contraction_library(tile: Tile, dtype: DType) -> ir.Library:
-    """The library for the largest register tile of a machine and an element type."""
+def contraction_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
+    """The libraries for the largest register tile of a machine and an element type.
+
+    Two of about the same size, so that two threads share the compiling: tiles of all vectors with
+    the loops around them, and narrower tiles.
+    """
     prefix = prefix_of(tile, dtype)
-    return ir.Library(prefix, partial(_functions, tile, dtype, prefix), identity=prefix)
+    narrow = f"{prefix}_narrow"
+    return (
+        ir.Library(prefix, partial(_functions, tile, dtype, prefix), identity=prefix),
+        ir.Library(narrow, partial(_narrow, tile, dtype, prefix), identity=narrow),
+    )
 
 
 def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
-    kernels = (
-        micro_kernel(tile, rows, vectors, dtype, prefix)
-        for rows in range(1, tile.rows + 1)
-        for vectors in range(1, tile.vectors + 1)
-    )
     return (
-        *kernels,
+        *(micro_kernel(tile, rows, tile.vectors, dtype, prefix) for rows in row_groups(tile)),
         _row(tile, dtype, prefix),
         _strip(tile, dtype, prefix),
-        transpose_function(tile, dtype, prefix),
-        gather_function(tile, dtype, prefix),
     )
 
 
-def _pointers(dtype: DType) -> tuple[ir.Pointer, ...]:
-    return (
-        ir.Pointer("a", dtype),
-        ir.Pointer("b", dtype),
-        ir.Pointer("init", dtype, alias=True),
-        ir.Pointer("c", dtype, alias=True),
+def _narrow(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
+    return tuple(
+        replace(micro_kernel(tile, rows, vectors, dtype, prefix), public=True)
+        for rows in row_groups(tile)
+        for vectors in range(1, tile.vectors)
     )
-
-
-def _scalars(names: tuple[str, ...]) -> tuple[ir.Scalar, ...]:
-    return tuple(ir.Scalar(name) for name in names)
 
 
 def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
@@ -87,30 +83,34 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         ir.Address("b", register("b_at")),
         ir.Address("init", register("init_at")),
         ir.Address("c", at),
-        *(variable(name) for name in ("k", "a_row", "init_row", "c_row")),
-        variable("width"),
-        variable("ahead"),
-        variable("step"),
+        ir.Address("given", constant(0)),
     )
+    groups = row_groups(tile)
+    group: ir.Value = constant(0)
+    for number, rows in enumerate(groups[1:], 1):
+        group = either(compare("less", variable("rows"), rows[0]), group, constant(number))
     cases = tuple(
         (
-            rows * (tile.vectors + 1) + vectors,
+            number * (tile.vectors + 1) + vectors,
             (ir.Call(micro_name(rows, vectors, prefix), arguments),),
         )
-        for rows in range(1, tile.rows + 1)
+        for number, rows in enumerate(groups)
         for vectors in range(1, tile.vectors + 1)
     )
     vectors = quotient_up(variable("width"), tile.lanes)
-    key = plus(times(variable("rows"), tile.vectors + 1), vectors)
+    key = plus(times(variable("group"), tile.vectors + 1), vectors)
     return ir.Function(
         f"{prefix}_row",
-        (*_pointers(dtype), *_scalars(ROW_SCALARS)),
+        strip_pointers(dtype),
         (
+            *(taken(name) for name in ("rows", "columns", "b_panel", "init_panel")),
+            ir.Let("group", group),
             ir.Declare("b_at", constant(0)),
             ir.Declare("init_at", constant(0)),
             loop(
                 "column", 0, variable("columns"), tile.width,
                 ir.Let("width", least(minus(variable("columns"), at), tile.width)),
+                give("width", variable("width")),
                 ir.Switch(key, cases),
                 ir.Assign("b_at", plus(register("b_at"), variable("b_panel"))),
                 ir.Assign("init_at", plus(register("init_at"), variable("init_panel"))),
@@ -129,35 +129,39 @@ def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     even = round_down(plus(quotient_up(k, variable("blocks")), 7), 8)
     prefetched = times(quotient(at, tile.unroll), variable("step"))
     ahead = minus(plus(variable("ahead"), prefetched), times(at, tile.width))
-    names = ROW_SCALARS[1:]
 
-    def row(start: str, row_stride: str, panel_stride: ir.Value) -> ir.Call:
-        changed = {"init_row": variable(row_stride), "init_panel": panel_stride, "ahead": ahead}
-        return ir.Call(
-            f"{prefix}_row",
-            (
-                ir.Address("a", at),
-                ir.Address("b", times(at, tile.width)),
-                ir.Address(start, constant(0)),
-                ir.Address("c", constant(0)),
-                variable("length"),
-                *(changed.get(name, variable(name)) for name in names),
+    def row(start: str, row_stride: ir.Value, panel_stride: ir.Value) -> tuple[ir.Step, ...]:
+        return (
+            give("init_row", row_stride),
+            give("init_panel", panel_stride),
+            ir.Call(
+                f"{prefix}_row",
+                (
+                    ir.Address("a", at),
+                    ir.Address("b", times(at, tile.width)),
+                    ir.Address(start, constant(0)),
+                    ir.Address("c", constant(0)),
+                    ir.Address("given", constant(0)),
+                ),
             ),
         )
 
     return ir.Function(
         f"{prefix}_strip",
-        (*_pointers(dtype), *_scalars(STRIP_SCALARS)),
+        strip_pointers(dtype),
         (
+            *(taken(name) for name in ("k", "k_block", "init_row", "init_panel", "c_row")),
+            *(taken(name) for name in ("ahead", "step")),
             ir.Let("blocks", blocks),
             ir.Let("even", either(compare("less_equal", variable("blocks"), 1), k, even)),
             loop(
                 "k0", 0, greatest(k, 1), greatest(variable("even"), 1),
-                ir.Let("length", least(minus(k, at), variable("even"))),
+                give("k", least(minus(k, at), variable("even"))),
+                give("ahead", ahead),
                 ir.If(
                     compare("equal", at, 0),
-                    (row("init", "init_row", variable("init_panel")),),
-                    (row("c", "c_row", constant(tile.width)),),
+                    row("init", variable("init_row"), variable("init_panel")),
+                    row("c", variable("c_row"), constant(tile.width)),
                 ),
             ),
         ),

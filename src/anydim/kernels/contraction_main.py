@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from anydim.base.dtypes import uint8
+from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
 from anydim.kernels.arithmetic import (
     compare,
@@ -32,14 +32,15 @@ from anydim.kernels.arithmetic import (
     times,
     variable,
 )
+from anydim.kernels.contraction_copies import gather_library, transpose_library
 from anydim.kernels.contraction_epilogue import PRODUCT
 from anydim.kernels.contraction_finish import FINISH_SCALARS, finish_function
 from anydim.kernels.contraction_form import Form, Walk
-from anydim.kernels.contraction_library import STRIP_SCALARS, prefix_of
+from anydim.kernels.contraction_library import contraction_libraries, prefix_of
 from anydim.kernels.contraction_places import Blocks, operands_of, scratch_of
 from anydim.kernels.elements import Context, SizeParameters, number
 from anydim.kernels.launch import Machine
-from anydim.kernels.micro import Tile
+from anydim.kernels.micro import GIVEN, Tile, give
 from anydim.lang.affine import address
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size, align_up, as_size
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 BACKWARDS = "backwards"  # the size that is 1 where pieces of work come in the opposite order
 
 class MainWriter:
-    """Writes the functions of one kernel, and collects the sizes it needs."""
+    """Writes the functions of one kernel, and collects the sizes and libraries it needs."""
 
     def __init__(
         self,
@@ -69,6 +70,7 @@ class MainWriter:
         self.machine = machine
         self.prefix = prefix_of(tile, form.dtype)
         self.sizes = SizeParameters()
+        self.libraries = {made.name: made for made in contraction_libraries(tile, form.dtype)}
         self.operands = operands_of(group, form, schedule.packed)
         self.scratch = scratch_of(form, tile, blocks, schedule.packed, self.operands.target is None)
         target = self.operands.target
@@ -117,6 +119,7 @@ class MainWriter:
                 ir.Store("zeros", constant(j * self.tile.lanes), zero)
                 for j in range(self.tile.vectors)
             ]
+        steps += self._given_once()
         steps += [ir.Declare("a_ready", constant(-1))] if self.scratch.holds_a else []
         steps += [ir.Declare("b_ready", constant(-1))] if self.scratch.holds_b else []
         last = plus(variable("start"), variable("stop"), -1)
@@ -232,8 +235,8 @@ class MainWriter:
         rows = minus(self._first_row(variable("tile1")), variable("first_row"))
         source = plus(variable("a_at"), times(variable("first_row"), value(form.m.a)))
         missing = compare("not_equal", register("a_ready"), variable("block"))
-        copy = ir.Call(
-            f"{self.prefix}_transpose",
+        copy = self._copy(
+            transpose_library(self.tile.lanes, form.dtype),
             (
                 ir.Address(self.operands.a, source),
                 ir.Address("scratch", constant(0)),
@@ -273,9 +276,16 @@ class MainWriter:
         width = constant(self.tile.width)
         if form.n.b == 1:
             shape = (value(form.k.b), width, value(form.k.extent), columns, padded)
-            return ir.Call(f"{self.prefix}_gather", (source, target, *shape))
+            return self._copy(gather_library(lanes, form.dtype), (source, target, *shape))
         shape = (value(form.n.b), width, columns, value(form.k.extent), padded)
-        return ir.Call(f"{self.prefix}_transpose", (source, target, *shape))
+        return self._copy(transpose_library(lanes, form.dtype), (source, target, *shape))
+
+    def _copy(
+        self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]
+    ) -> ir.Call:
+        """A call of the one function of a library, which the kernel then needs."""
+        self.libraries[library.name] = library
+        return ir.Call(library.name, arguments)
 
     # ---- one row tile --------------------------------------------------------------------------
 
@@ -287,12 +297,13 @@ class MainWriter:
             ir.Let("sums_at", self._sums_at()),
         ]
         k = self.sizes.value(self.form.k.extent)
+        steps += self._given()
         if self.operands.target is None:
-            return [*steps, self._strip(self._start()), self._finish_call()]
+            return [*steps, *self._strip(self._start()), self._finish_call()]
         sums, sums_row = self._sums()
         more = self._strip((sums, sums_row, constant(self.tile.width)))
         is_first = compare("equal", variable("k0"), 0)
-        steps.append(ir.If(is_first, (self._strip(self._start()),), (more,)))
+        steps.append(ir.If(is_first, self._strip(self._start()), more))
         if not self.finished:
             done = plus(variable("k0"), variable("length"))
             is_last = compare("greater_equal", done, k)
@@ -314,36 +325,47 @@ class MainWriter:
         at = self.sizes.value(self.scratch.sums_offset)
         return ir.Address("scratch", at), self.sizes.value(self.blocks.columns)
 
-    def _strip(self, begin: tuple[ir.Address, ir.Value, ir.Value]) -> ir.Call:
-        form, value = self.form, self.sizes.value
-        sums, sums_row = self._sums()
-        start, start_row, start_panel = begin
-        k_panel = times(variable("k0"), self.tile.width)
-        a, a_row = self._a()
-        if self.scratch.holds_b:
-            k_bytes = times(k_panel, form.dtype.bytes)
-            b = ir.Address("scratch", plus(value(self.scratch.b_offset), k_bytes))
-            ahead: ir.Value = constant(0)
-            step: ir.Value = constant(0)
-        else:
-            b = ir.Address("b", plus(variable("b_at"), k_panel))
+    def _given_once(self) -> list[ir.Step]:
+        """The block of scalars that strips take, and those that are the same for all."""
+        value = self.sizes.value
+        return [
+            ir.Stack("given", int64, len(GIVEN)),
+            give("k_block", constant(self.schedule.block_k)),
+            give("a_row", self._a()[1]),
+            give("b_panel", value(self.form.k.extent * self.tile.width)),
+            give("c_row", self._sums()[1]),
+        ]
+
+    def _given(self) -> list[ir.Step]:
+        """Scalars of a strip."""
+        ahead: ir.Value = constant(0)
+        step: ir.Value = constant(0)
+        if not self.scratch.holds_b:
             share = times(minus(variable("tile"), variable("tile0")), variable("share"))
             ahead, step = plus(variable("ahead0"), share), variable("step")
-        scalars: dict[str, ir.Value] = {
-            "k_block": constant(self.schedule.block_k),
-            "k": variable("length"),
-            "a_row": a_row,
-            "b_panel": value(form.k.extent * self.tile.width),
-            "init_row": start_row,
-            "init_panel": start_panel,
-            "c_row": sums_row,
-            "rows": variable("rows"),
-            "columns": variable("width"),
-            "ahead": ahead,
-            "step": step,
-        }
-        order: tuple[ir.Value, ...] = tuple(scalars[name] for name in STRIP_SCALARS)
-        return ir.Call(f"{self.prefix}_strip", (a, b, start, sums, *order))
+        return [
+            give("k", variable("length")),
+            give("rows", variable("rows")),
+            give("columns", variable("width")),
+            give("ahead", ahead),
+            give("step", step),
+        ]
+
+    def _strip(self, begin: tuple[ir.Address, ir.Value, ir.Value]) -> tuple[ir.Step, ...]:
+        start, start_row, start_panel = begin
+        sums, _ = self._sums()
+        k_panel = times(variable("k0"), self.tile.width)
+        a, _ = self._a()
+        b = ir.Address("b", plus(variable("b_at"), k_panel))
+        if self.scratch.holds_b:
+            k_bytes = times(k_panel, self.form.dtype.bytes)
+            offset = self.sizes.value(self.scratch.b_offset)
+            b = ir.Address("scratch", plus(offset, k_bytes))
+        return (
+            give("init_row", start_row),
+            give("init_panel", start_panel),
+            ir.Call(f"{self.prefix}_strip", (a, b, start, sums, ir.Address("given", constant(0)))),
+        )
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
         value, form = self.sizes.value, self.form

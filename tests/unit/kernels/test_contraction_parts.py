@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import product as combinations
 
 import numpy
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.kernels.contraction_library import contraction_library
+from anydim.kernels.contraction_library import contraction_libraries
 from anydim.kernels.launch import Machine, Panels
 from anydim.kernels.micro import tile_of
 from anydim.kernels.packing import pack, packed_shape
@@ -48,24 +49,24 @@ def test_axes_in_pieces_are_packed_in_their_order() -> None:
 def test_hot_loops_keep_the_tile_in_registers(kind: Machine) -> None:
     if kind.vector_bytes > machine().vector_bytes:
         pytest.skip("vectors wider than this machine's")
-    library = contraction_library(tile_of(kind, float32), float32)
-    text = assembly(render_library(library, kind.vector_bytes))
-    loops = list(_innermost_loops(text))
+    libraries = contraction_libraries(tile_of(kind, float32), float32)
+    texts = [assembly(render_library(library, kind.vector_bytes)) for library in libraries]
+    loops = [body for text in texts for body in _summing_loops(text)]
     assert loops
     for body in loops:
         spilled = [line for line in body if "(%rsp)" in line and re.search(r"%[xyz]mm", line)]
         assert not spilled, "\n".join(spilled)
 
 
-def _innermost_loops(text: str):
-    """Blocks that jump back to their own label and multiply-add."""
-    label, body = "", []
-    for line in text.splitlines():
-        found = re.match(r"^(\.L\w+):", line)
-        if found:
-            label, body = found.group(1), []
-            continue
-        body.append(line)
+def _summing_loops(text: str) -> Iterator[list[str]]:
+    """Code between a label and a jump back to it, where it multiply-adds."""
+    lines = text.splitlines()
+    labels: dict[str, int] = {}
+    for number, line in enumerate(lines):
+        if found := re.match(r"^(\.L\w+):", line):
+            labels[found[1]] = number
         jump = re.match(r"\s+j\w+\s+(\.L\w+)", line)
-        if jump and jump.group(1) == label and any("vfmadd" in part for part in body):
-            yield body
+        if jump and jump[1] in labels:
+            body = lines[labels[jump[1]] : number]
+            if any("vfmadd" in part for part in body):
+                yield body

@@ -114,6 +114,13 @@ class Values:
                 scaled = tuple(self._times(name, factor) for name in names)
                 self._sums[result] = (scaled, number * factor)
 
+    def _terms(self, node: ir.Value) -> Sum:
+        """An offset as a sum: only what it adds up is written, not the sum itself."""
+        if isinstance(node, ir.Op) and node.type == ir.INDEX and node.function == "add":
+            (left, number), (right, more) = map(self._terms, node.arguments)
+            return left + right, number + more
+        return self._sum(self.value(node))
+
     def _times(self, name: str, factor: int) -> str:
         return self.emitter.pure(f"mul i64 {name}, {factor}", (name,))
 
@@ -123,7 +130,7 @@ class Values:
             raise InternalError(f"loop IR uses a buffer '{buffer}' that is not there")
         emitter = self.emitter
         pointer = self.buffers[buffer].pointer
-        names, number = self._sum(self.value(offset))
+        names, number = self._terms(offset)
         text = memory_text(dtype)
         for name in sorted(names, key=emitter.depth):
             pointer = emitter.pure(
