@@ -18,9 +18,10 @@ from anydim.base.errors import LanguageError, UserError
 from anydim.lang.evaluate import evaluate
 from anydim.lang.group_text import parse_group
 from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import load_grammar, parse
+from anydim.lang.parser import parse
 from anydim.lang.printer import print_definition, print_group
 from anydim.lang.syntax import Name, Spread
+from anydim.lang.tables import load_grammar
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.fuzz.language_mutants import mutant

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import UserError
 from anydim.lang.functions import FUNCTIONS
-from anydim.lang.parser import load_grammar, run_grammar
+from anydim.lang.parser import run_grammar
 from anydim.lang.rules import COMBINES, builder
 from anydim.lang.syntax import Call, Convert, Flat, Name, Number, Operation, Problem, Term, depth
+from anydim.lang.tables import load_grammar
 from anydim.lang.tree import (
     Apply,
     Axis,

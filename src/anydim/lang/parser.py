@@ -1,7 +1,7 @@
 """Text -> surface tree. Every bad text is a LanguageError that points at the place.
 
-The parser is made from `grammar.lark` on first use (about 50 ms) and kept; results are remembered
-by text.
+The parser is read on first use (`tables.py`, about 20 ms with lark itself) and kept; results are
+remembered by text.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
-from importlib import resources
 from re import MULTILINE
 from re import compile as pattern
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from anydim.lang.hints import mistake
 from anydim.lang.linking import link
 from anydim.lang.rules import builder
 from anydim.lang.syntax import Definition, Problem, error_at
+from anydim.lang.tables import load_language
 
 if TYPE_CHECKING:
     from lark import Lark
@@ -118,17 +118,8 @@ def _located(error: UnexpectedInput, text: str) -> Problem:
 
 @cache
 def grammar() -> Lark:
-    """The parser of definitions; made once."""
-    return load_grammar(("grammar.lark",), "start", builder())
-
-
-def load_grammar(files: tuple[str, ...], start: str, transformer: Any) -> Lark:
-    """A parser for the grammar that these files make together, from one of its rules."""
-    from lark import Lark
-
-    folder = resources.files("anydim.lang")
-    text = "\n".join(folder.joinpath(file).read_text("utf-8") for file in files)
-    return Lark(text, parser="lalr", lexer="contextual", start=start, transformer=transformer)
+    """The parser of definitions; read once."""
+    return load_language(builder())
 
 
 def _piece(text: str, position: int, token: str) -> str:
