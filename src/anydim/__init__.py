@@ -6,6 +6,11 @@
     out = model(input_ids=ids, attention_mask=mask)
 """
 
+from anydim.targets.llvm.library import begin_loading
+
+_loaded = begin_loading()  # LLVM comes into memory while Python reads the rest
+
+# ruff: noqa: E402
 from anydim.base import settings
 from anydim.base.dtypes import (
     boolean,
@@ -36,6 +41,8 @@ from anydim.definitions import define
 from anydim.frontends.builder import Builder
 from anydim.model import Model, compile
 from anydim.sizes import Dim
+
+_loaded()
 
 __version__ = "0.1.0"
 

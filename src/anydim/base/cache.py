@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,14 +32,6 @@ def key_of(*parts: str) -> str:
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()
-
-
-@cache
-def code_version() -> str:
-    """A hash of the code below programs: part of the key of what it makes of something else."""
-    files = [file for room in _ROOMS for file in (_PACKAGE / room).rglob("*.*")]
-    code = sorted(file for file in files if file.suffix in (".py", ".lark"))
-    return key_of(*(file.read_text("utf-8") for file in code))
 
 
 @dataclass(frozen=True)
@@ -99,3 +92,41 @@ def user_cache() -> DiskCache | None:
     if not settings.use_cache:
         return None
     return DiskCache(Path(settings.cache_dir) / "objects", settings.cache_limit_mb * 1024**2)
+
+
+# ---- the version of the code -------------------------------------------------------------------
+
+
+@cache
+def code_version() -> str:
+    """A hash of the code below programs: part of the key of what it makes of something else.
+
+    Reading it all takes 5 ms, so the hash of files of these sizes and times is kept.
+    """
+    files = sorted(_code_files())
+    kept = user_cache()
+    if kept is None:
+        return _hash_of(files)
+    key = key_of("code", *(f"{path} {times}" for path, *times in files))
+    data = kept.get(key)
+    if data is None:
+        data = _hash_of(files).encode()
+        kept.put(key, data)
+    return data.decode()
+
+
+def _code_files() -> Iterator[tuple[str, int, int, int]]:
+    """Path, size and times of change of every file of these rooms."""
+    folders = [str(_PACKAGE / room) for room in _ROOMS if (_PACKAGE / room).is_dir()]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith((".py", ".lark")):
+                    stat = entry.stat()
+                    yield entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+                elif entry.is_dir() and entry.name != "__pycache__":
+                    folders.append(entry.path)
+
+
+def _hash_of(files: list[tuple[str, int, int, int]]) -> str:
+    return key_of(*(Path(path).read_text("utf-8") for path, *_ in files))

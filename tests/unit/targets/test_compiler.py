@@ -75,7 +75,7 @@ def test_render_gives_each_library_once() -> None:
     call = ir.Call("double", (ir.Address("x", number(0)),))
     operands = [ir.Operand("x", float32)]
     kernels = [kernel(operands, [call], libraries=[library], name=n) for n in ("a", "b")]
-    assert list(sources(kernels, machine())) == ["a", "b", "lib"]
+    assert list(sources(kernels, machine())) == ["lib", "a", "b"]
     other = kernel(operands, [], libraries=[ir.Library("lib", ())], name="c")
     with pytest.raises(InternalError, match="lib"):
         sources([*kernels, other], machine())

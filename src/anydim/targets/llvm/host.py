@@ -8,6 +8,7 @@ from pathlib import Path
 
 from anydim.base import settings
 from anydim.kernels.launch import Machine
+from anydim.targets.llvm.library import asked, llvm
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -25,13 +26,13 @@ class Host:
 @lru_cache(maxsize=1)
 def host() -> Host:
     """This machine's triple, processor and features."""
-    import llvmlite.binding as llvm
-
+    version = llvm()["GetVersionInfo"]()
+    features = asked("GetHostCPUFeatures").split(",")
     return Host(
-        triple=llvm.get_default_triple(),
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        llvm=".".join(map(str, llvm.llvm_version_info)),
+        triple=asked("GetDefaultTargetTriple"),
+        cpu=asked("GetHostCPUName"),
+        features=",".join(sorted(features, key=lambda feature: feature[1:])),
+        llvm=".".join(str(version >> shift & 0xFF) for shift in (16, 8, 0)),
     )
 
 

@@ -27,17 +27,19 @@ _ZEROS = f"{ZERO} = private unnamed_addr constant i64 0, align 8"
 
 
 def sources(kernels: Iterable[ir.Kernel], machine: Machine) -> dict[str, Source]:
-    """The modules of kernels and of the libraries they use, by name, each once."""
-    found: dict[str, Source] = {}
+    """The modules of kernels and of the libraries they use, by name, each once.
+
+    Libraries come first: they take longest to compile.
+    """
+    wanted = tuple(kernels)
     libraries: dict[str, ir.Library] = {}
-    for kernel in kernels:
-        found[kernel.name] = _source(kernel, render_kernel, machine.vector_bytes)
+    for kernel in wanted:
         for library in kernel.libraries:
             if libraries.setdefault(library.name, library) != library:
                 raise InternalError(f"two libraries are named '{library.name}'")
-    for name, library in libraries.items():
-        found[name] = _source(library, render_library, machine.vector_bytes)
-    return found
+    width = machine.vector_bytes
+    found = {name: _source(made, render_library, width) for name, made in libraries.items()}
+    return found | {kernel.name: _source(kernel, render_kernel, width) for kernel in wanted}
 
 
 def _source(code: Code, render: Callable[[Code, int], str], vector_bytes: int) -> Source:

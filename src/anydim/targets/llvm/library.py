@@ -1,0 +1,237 @@
+"""LLVM, by the C functions of llvmlite's shared library.
+
+llvmlite's own Python layer has one lock around every call, so that modules would be compiled one
+after the other, and importing it takes 12 ms. LLVM itself only asks that two threads share no
+context. Which release of llvmlite these functions belong to is pinned in `pyproject.toml`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from ctypes import POINTER, c_bool, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint64, c_void_p
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from anydim.base.errors import InternalError
+
+# Of LLVM in this whole process. Loop strength reduction rewrites the addresses of a register tile
+# into more pointers than there are registers (9 x 3 x 16 lanes: 102 instead of 236 GFLOP/s), and
+# takes a third of the compile time; the text hoists what it would hoist. Scheduling again after
+# registers are given out changes no speed that could be measured on processors that reorder
+# instructions themselves, and takes a tenth of the compile time.
+OPTIONS = ("-disable-lsr", "-post-RA-scheduler=0")
+
+_NAMES = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}
+_OBJECT_CODE = 2  # the kind of a part that is linked
+_LOCK = threading.Lock()
+
+
+class _Part(ctypes.Structure):
+    _fields_ = (("kind", c_uint8), ("data", c_char_p), ("size", c_size_t))
+
+
+class _Symbol(ctypes.Structure):
+    _fields_ = (("name", c_char_p), ("address", c_uint64))
+
+
+_TEXT = POINTER(c_char_p)  # where a function leaves a text that its caller disposes of
+_FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "ContextCreate": (c_void_p, ()),
+    "ContextDispose": (None, (c_void_p,)),
+    "CreateLLJITCompiler": (c_void_p, (c_void_p, c_bool, c_bool, _TEXT)),
+    "CreateTargetMachine": (
+        c_void_p,
+        (c_void_p, c_char_p, c_char_p, c_char_p, c_int, c_char_p, c_char_p, c_int, c_int, c_char_p),
+    ),
+    "DisposeMemoryBuffer": (None, (c_void_p,)),
+    "DisposeModule": (None, (c_void_p,)),
+    "DisposeString": (None, (c_char_p,)),
+    "DisposeTargetMachine": (None, (c_void_p,)),
+    "GetBufferSize": (c_size_t, (c_void_p,)),
+    "GetBufferStart": (c_void_p, (c_void_p,)),
+    "GetDefaultTargetTriple": (None, (_TEXT,)),
+    "GetHostCPUFeatures": (c_int, (_TEXT,)),
+    "GetHostCPUName": (None, (_TEXT,)),
+    "GetTargetFromTriple": (c_void_p, (c_char_p, _TEXT)),
+    "GetVersionInfo": (c_uint, ()),
+    "InitializeNativeAsmPrinter": (None, ()),
+    "InitializeNativeTarget": (None, ()),
+    "LLJITDispose": (None, (c_void_p,)),
+    "LLJIT_Dylib_Tracker_Dispose": (c_bool, (c_void_p, _TEXT)),
+    "LLJIT_Link": (
+        c_void_p,
+        (
+            c_void_p, c_char_p, POINTER(_Part), c_size_t, POINTER(_Symbol), c_size_t,
+            POINTER(_Symbol), c_size_t, _TEXT,
+        ),
+    ),
+    "ParseAssembly": (c_void_p, (c_void_p, c_char_p, _TEXT)),
+    "SetCommandLine": (None, (c_char_p, c_char_p)),
+    "TargetMachineEmitToMemory": (c_void_p, (c_void_p, c_void_p, c_int, _TEXT)),
+    "VerifyModule": (c_bool, (c_void_p, _TEXT)),
+}  # fmt: skip
+
+
+def begin_loading() -> Callable[[], None]:
+    """Map the library into memory on a thread of its own; the result waits for the end of it.
+
+    Python's own way of loading would hold the interpreter's lock for these 5 ms.
+    """
+    if os.name != "posix":
+        return lambda: None
+    opening = ctypes.CDLL(None).dlopen
+    path = os.fsencode(_path())
+    thread = threading.Thread(target=lambda: opening(path, os.RTLD_NOW | os.RTLD_LOCAL))
+    thread.start()
+    return thread.join
+
+
+def llvm() -> Mapping[str, Any]:
+    """The functions by name, ready for this machine."""
+    with _LOCK:
+        return _functions()
+
+
+@cache
+def _functions() -> Mapping[str, Any]:
+    library = ctypes.CDLL(_path())
+    functions: dict[str, Any] = {}
+    for name, (result, arguments) in _FUNCTIONS.items():
+        function = getattr(library, f"LLVMPY_{name}")
+        function.restype, function.argtypes = result, arguments
+        functions[name] = function
+    functions["InitializeNativeTarget"]()
+    functions["InitializeNativeAsmPrinter"]()
+    for option in OPTIONS:
+        functions["SetCommandLine"](b"anydim", option.encode())
+    return functions
+
+
+def _path() -> str:
+    spec = find_spec("llvmlite")
+    if spec is None or spec.origin is None:
+        raise InternalError("llvmlite is not installed")
+    return str(Path(spec.origin).parent / "binding" / _NAMES.get(sys.platform, "libllvmlite.so"))
+
+
+# ---- texts -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _text() -> Iterator[Any]:
+    """A place for a text, which is disposed of at the end."""
+    place = c_char_p()
+    try:
+        yield place
+    finally:
+        if place:
+            llvm()["DisposeString"](place)
+
+
+def asked(name: str) -> str:
+    """What a function that writes a text has to say."""
+    with _text() as text:
+        llvm()[name](ctypes.byref(text))
+        return (text.value or b"").decode()
+
+
+def _made(result: Any, text: Any) -> Any:
+    """What a function made, unless it left an error instead."""
+    if not result:
+        raise RuntimeError((text.value or b"LLVM does not say why").decode())
+    return result
+
+
+# ---- compiling ---------------------------------------------------------------------------------
+
+
+def emit(text: str, triple: str, cpu: str, features: str, as_object: bool = True) -> bytes:
+    """Object code of a module, or its assembly; raises RuntimeError for a text LLVM refuses."""
+    call = llvm()
+    context, module, target = call["ContextCreate"](), None, None
+    try:
+        with _text() as error:
+            module = call["ParseAssembly"](context, text.encode(), ctypes.byref(error))
+            _made(module, error)
+        with _text() as error:
+            _made(not call["VerifyModule"](module, ctypes.byref(error)), error)
+        target = _target(triple, cpu, features)
+        with _text() as error:
+            kind = int(as_object)
+            buffer = call["TargetMachineEmitToMemory"](target, module, kind, ctypes.byref(error))
+            _made(buffer, error)
+        data = ctypes.string_at(call["GetBufferStart"](buffer), call["GetBufferSize"](buffer))
+        call["DisposeMemoryBuffer"](buffer)
+        return data
+    finally:
+        if target is not None:
+            call["DisposeTargetMachine"](target)
+        if module:
+            call["DisposeModule"](module)
+        call["ContextDispose"](context)
+
+
+def _target(triple: str, cpu: str, features: str) -> Any:
+    call = llvm()
+    with _text() as error:
+        found = call["GetTargetFromTriple"](triple.encode(), ctypes.byref(error))
+        _made(found, error)
+    names = (triple.encode(), cpu.encode(), features.encode())
+    made = call["CreateTargetMachine"](found, *names, 2, b"pic", b"default", 0, 0, b"")
+    if not made:
+        raise RuntimeError(f"LLVM makes no code for {cpu} of {triple}")
+    return made
+
+
+# ---- linking -----------------------------------------------------------------------------------
+
+
+class Linked:
+    """Objects linked in memory, and where their exported symbols are."""
+
+    def __init__(
+        self,
+        name: str,
+        objects: Sequence[bytes],
+        exports: Sequence[str],
+        imports: Mapping[str, int],
+    ) -> None:
+        """Raises RuntimeError where a symbol is missing."""
+        call = llvm()
+        self._engine = self._tracker = None
+        parts = (_Part * len(objects))(*(_Part(_OBJECT_CODE, data, len(data)) for data in objects))
+        wanted = (_Symbol * len(exports))(*(_Symbol(symbol.encode(), 0) for symbol in exports))
+        given = (_Symbol * len(imports))(*(_Symbol(s.encode(), at) for s, at in imports.items()))
+        with _text() as error:
+            engine = call["CreateLLJITCompiler"](None, False, False, ctypes.byref(error))
+            self._engine = _made(engine, error)
+        with _text() as error:
+            tracker = call["LLJIT_Link"](
+                self._engine, name.encode(), parts, len(parts), given, len(given), wanted,
+                len(wanted), ctypes.byref(error),
+            )  # fmt: skip
+            if not tracker:
+                self.close()
+            self._tracker = _made(tracker, error)
+        self.addresses = {symbol: place.address for symbol, place in zip(exports, wanted)}
+
+    def close(self) -> None:
+        """Free the code."""
+        call = llvm()
+        if self._tracker is not None:
+            with _text() as error:
+                call["LLJIT_Dylib_Tracker_Dispose"](self._tracker, ctypes.byref(error))
+        if self._engine is not None:
+            call["LLJITDispose"](self._engine)
+        self._tracker = self._engine = None
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            self.close()
