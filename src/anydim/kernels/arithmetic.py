@@ -112,5 +112,21 @@ def loop(
     return ir.For(name, _value(start), _value(stop), _value(step), tuple(body))
 
 
+def split_index(number: str, *loops: tuple[str, ir.Value]) -> list[ir.Step]:
+    """The indices of loops out of the number of a turn of them all; the first runs fastest.
+
+    Each of `loops` is the name of an index and its extent. The quotients that are left over are
+    called rest0, rest1, ...
+    """
+    steps: list[ir.Step] = []
+    for place, (index, extent) in enumerate(loops):
+        rest = f"rest{place}"
+        steps.append(ir.Let(rest, quotient(variable(number), extent)))
+        below = times(variable(rest), extent)
+        steps.append(ir.Let(index, minus(variable(number), below)))
+        number = rest
+    return steps
+
+
 def _value(value: ir.Value | int) -> ir.Value:
     return constant(value) if isinstance(value, int) else value

@@ -24,6 +24,7 @@ from anydim.kernels.arithmetic import (
     plus,
     quotient,
     register,
+    split_index,
     times,
     variable,
 )
@@ -181,11 +182,11 @@ class BytesWriter:
 
     def _unit(self) -> list[ir.Step]:
         value, form, cut = self.sizes.value, self.form, self.cut
-        steps = _split("unit", "panel", "block", value(cut.panels))
-        steps += _split("block", "row_block", "rest0", value(cut.row_blocks))
-        for place, walk in reversed(list(enumerate(form.loops))):
-            done = len(form.loops) - 1 - place
-            steps += _split(f"rest{done}", walk.name, f"rest{done + 1}", value(walk.extent))
+        steps = split_index(
+            "unit", ("panel", value(cut.panels)), ("row_block", value(cut.row_blocks)),
+            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
+        )  # fmt: skip
+        steps.append(ir.Let("block", variable("rest0")))  # what shares rows of A
         rows = value(cut.rows)
         left = minus(value(form.n.extent), variable("column0"))
         steps += [
@@ -307,9 +308,3 @@ class BytesWriter:
             ir.Let("rows", rows), call, finish,
         )  # fmt: skip
         return [tiles]
-
-
-def _split(number_: str, low: str, high: str, by: ir.Value) -> list[ir.Step]:
-    """low = number % by, high = number / by."""
-    rest = minus(variable(number_), times(variable(high), by))
-    return [ir.Let(high, quotient(variable(number_), by)), ir.Let(low, rest)]

@@ -29,6 +29,7 @@ from anydim.kernels.arithmetic import (
     quotient,
     register,
     round_down,
+    split_index,
     times,
     variable,
 )
@@ -134,12 +135,12 @@ class MainWriter:
     def _unit(self) -> list[ir.Step]:
         """One piece of work."""
         value, blocks, form = self.sizes.value, self.blocks, self.form
-        steps: list[ir.Step] = []
-        steps += _split("unit", "column_block", "block", value(blocks.column_blocks))
-        steps += _split("block", "row_block", "rest0", value(blocks.row_blocks))
-        for number_, walk in reversed(list(enumerate(form.loops))):
-            done = len(form.loops) - 1 - number_
-            steps += _split(f"rest{done}", walk.name, f"rest{done + 1}", value(walk.extent))
+        steps = split_index(
+            "unit", ("column_block", value(blocks.column_blocks)),
+            ("row_block", value(blocks.row_blocks)),
+            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
+        )  # fmt: skip
+        steps.append(ir.Let("block", variable("rest0")))  # what shares rows of A
         tile0 = times(variable("row_block"), value(blocks.block_tiles))
         last = plus(variable("tile0"), value(blocks.block_tiles))
         tiles, rows = value(blocks.tiles), value(form.m.extent)
@@ -257,7 +258,7 @@ class MainWriter:
         if not self.scratch.holds_b:
             return []
         columns = self.sizes.value(self.blocks.column_blocks)
-        wanted = plus(times(variable("rest0"), columns), variable("column_block"))
+        wanted = plus(times(variable("rest1"), columns), variable("column_block"))
         missing = compare("not_equal", register("b_ready"), variable("b_wanted"))
         panels = loop("panel", 0, variable("width"), self.tile.width, self._panel())
         return [
@@ -418,12 +419,3 @@ class MainWriter:
                 *(variable(name) for name in self.finish_sizes),
             ),
         )
-
-
-def _split(number_: str, low: str, high: str, by: ir.Value) -> list[ir.Step]:
-    """low = number % by, high = number / by."""
-    high_value = quotient(variable(number_), by)
-    return [
-        ir.Let(high, high_value),
-        ir.Let(low, minus(variable(number_), times(variable(high), by))),
-    ]

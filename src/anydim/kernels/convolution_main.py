@@ -28,7 +28,7 @@ from anydim.kernels.arithmetic import (
     loop,
     minus,
     plus,
-    quotient,
+    split_index,
     times,
     variable,
 )
@@ -195,12 +195,11 @@ class ConvolutionWriter:
 
     def _unit(self) -> list[ir.Step]:
         value, form, cut = self.sizes.value, self.form, self.cut
-        steps: list[ir.Step] = []
-        steps += split_number("unit", "column_block", "block", value(cut.column_blocks))
-        steps += split_number("block", "row_block", "rest0", value(cut.row_blocks))
-        for place, walk in reversed(list(enumerate(form.loops))):
-            done = len(form.loops) - 1 - place
-            steps += split_number(f"rest{done}", walk.name, f"rest{done + 1}", value(walk.extent))
+        steps = split_index(
+            "unit", ("column_block", value(cut.column_blocks)),
+            ("row_block", value(cut.row_blocks)),
+            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
+        )  # fmt: skip
         row0 = times(variable("row_block"), value(cut.rows))
         column0 = times(variable("column_block"), value(cut.columns))
         columns = least(plus(variable("column0"), value(cut.columns)), value(form.columns))
@@ -393,12 +392,3 @@ def _sized(make: Callable[[], ir.Function], sizes: SizeParameters) -> ir.Functio
     known = sizes.names
     made = make()
     return made if sizes.names == known else make()
-
-
-def split_number(number_: str, low: str, high: str, by: ir.Value) -> list[ir.Step]:
-    """low = number % by, high = number / by."""
-    high_value = quotient(variable(number_), by)
-    return [
-        ir.Let(high, high_value),
-        ir.Let(low, minus(variable(number_), times(variable(high), by))),
-    ]

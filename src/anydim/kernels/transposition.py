@@ -25,8 +25,8 @@ from anydim.kernels.arithmetic import (
     loop,
     minus,
     plus,
-    quotient,
     round_down,
+    split_index,
     times,
     variable,
 )
@@ -199,9 +199,8 @@ class _Body:
     def steps(self) -> list[ir.Step]:
         value, form, lanes = self.sizes.value, self.form, self.vector.lanes
         blocks = value(ceil_div(form.row.extent, self.schedule.block))
-        steps = [*_split("unit", "block", "rest0", blocks)]
-        for number, axis in enumerate(reversed(form.outer)):
-            steps += _split(f"rest{number}", axis.name, f"rest{number + 1}", value(axis.extent))
+        outer = ((axis.name, value(axis.extent)) for axis in reversed(form.outer))
+        steps = split_index("unit", ("block", blocks), *outer)
         width = value(form.lane.extent)
         inside = width
         if form.inside is not None:
@@ -267,14 +266,6 @@ class _Body:
         wanted = compare("greater", count, number)
         kept = either(wanted, greatest(lanes, 0), constant(0))
         return first_lanes(least(kept, self.vector.lanes), self.vector.lanes)
-
-
-def _split(number: str, low: str, high: str, by: ir.Value) -> list[ir.Step]:
-    """low = number % by, high = number / by."""
-    return [
-        ir.Let(high, quotient(variable(number), by)),
-        ir.Let(low, minus(variable(number), times(variable(high), by))),
-    ]
 
 
 TEMPLATE = Template("transposition", Transposition, match, lower)

@@ -22,13 +22,13 @@ from anydim.kernels.arithmetic import (
     minus,
     plus,
     register,
+    split_index,
     times,
     variable,
 )
 from anydim.kernels.convolution_epilogue import Ending
 from anydim.kernels.convolution_form import Windows
 from anydim.kernels.convolution_library import TILE_SCALARS, prefix_of
-from anydim.kernels.convolution_main import split_number
 from anydim.kernels.convolution_places import LayerSizes
 from anydim.kernels.micro import LINE, Tile
 from anydim.kernels.values import number
@@ -116,12 +116,11 @@ class WinogradWriter:
 
     def _unit(self) -> list[ir.Step]:
         value, form = self.sizes.value, self.form
-        steps: list[ir.Step] = []
-        steps += split_number("unit", "row_block", "shared", value(self.row_blocks))
-        steps += split_number("shared", "panel", "rest0", value(self.panels))
-        for place, walk in reversed(list(enumerate(form.loops))):
-            done = len(form.loops) - 1 - place
-            steps += split_number(f"rest{done}", walk.name, f"rest{done + 1}", value(walk.extent))
+        steps = split_index(
+            "unit", ("row_block", value(self.row_blocks)), ("panel", value(self.panels)),
+            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
+        )  # fmt: skip
+        steps.append(ir.Let("shared", variable("rest0")))  # what shares windows of x
         row0 = times(variable("row_block"), self.schedule.block_rows)
         column = times(variable("panel"), self.tile.width)
         left = minus(value(self.windows), variable("column"))
