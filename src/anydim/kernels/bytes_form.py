@@ -137,6 +137,29 @@ def _plain(expr: Expr, group: Group) -> bool:
 
 
 @dataclass(frozen=True)
+class _Axes:
+    """The axes of a product: those of a, of b, of both, of none, and what is summed over."""
+
+    rows: list[Axis]
+    columns: list[Axis]
+    batch: list[Axis]
+    alone: list[Axis]
+    sums: list[Axis]
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """Axes that are one loop each: `apart` are those of n when b has to be read by each of them."""
+
+    outside: Sequence[Sequence[Axis]]
+    m: Sequence[Axis]
+    n: Sequence[Axis]
+    apart: Sequence[Axis]
+    taps: Sequence[Sequence[Axis]]
+    k: Sequence[Axis]
+
+
+@dataclass(frozen=True)
 class _Reading:
     """One way to read a group: which factor is a, with the rows, and which is b."""
 
@@ -147,6 +170,13 @@ class _Reading:
     constants: frozenset[str]
 
     def form(self, outputs: tuple[Output, ...]) -> BytesForm | None:
+        axes = self._sorted()
+        if axes is None or not self._fitting_zeros(axes.rows, axes.columns):
+            return None
+        return self._over(self._merged(axes, outputs), outputs)
+
+    def _sorted(self) -> _Axes | None:
+        """The axes by which factors they move; None where they are not those of a product."""
         axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
         sums = [axis for axis in self.statement.reduced if axis.extent.constant != 1]
         in_a, in_b = free_axes(self.a.read), free_axes(self.b.read)
@@ -158,48 +188,57 @@ class _Reading:
             return None
         if not all(x.name in in_a and x.name in in_b for x in sums):
             return None
-        if not self._fitting_zeros(rows, columns):
-            return None
-        streams, pinned = self._streams(outputs)
+        return _Axes(rows, columns, batch, alone, sums)
+
+    def _merged(self, axes: _Axes, outputs: tuple[Output, ...]) -> _Merged:
+        """The axes with neighbours as one, where everything steps over them as over one."""
+        streams, used = self._streams(outputs)
         own = [form for form in (self._stream(self.a), self._stream(self.b)) if form is not None]
-        used = pinned
-        pinned |= self._windows()
-        n_groups = merged(columns, streams, used)
-        m_groups, loop_groups, outer_groups = (
-            merged(group, [*streams, *own], pinned) for group in (rows, batch, alone)
+        pinned = used | self._windows()
+        n = merged(axes.columns, streams, used)
+        m, batch, alone = (
+            merged(group, [*streams, *own], pinned)
+            for group in (axes.rows, axes.batch, axes.alone)
         )
-        apart = self._columns_apart(n_groups[-1], own)
-        k_groups = merged(sums, own, pinned)
-        inner = max(range(len(k_groups)), key=lambda i: (_worth(k_groups[i]), i))
-        outside = [*outer_groups, *loop_groups, *m_groups[:-1], *n_groups[:-1]]
-        names = {f"loop{number}": axes for number, axes in enumerate(outside)}
-        names["m"], names["n"] = m_groups[-1] if m_groups else (), n_groups[-1]
-        taps = [axes for place, axes in enumerate(k_groups) if place != inner]
-        tap_names = {f"tap{number}": axes for number, axes in enumerate(taps)}
-        all_names = {**names, **tap_names, "k": k_groups[inner]}
-        renamed = _Renamed(all_names, self.group)
-        single = {f"n{place}": (axis,) for place, axis in enumerate(apart)}
-        for_b = renamed if not apart else _Renamed({**all_names, "n": (), **single}, self.group)
+        k = merged(axes.sums, own, pinned)
+        inner = max(range(len(k)), key=lambda i: (_worth(k[i]), i))
+        return _Merged(
+            outside=[*alone, *batch, *m[:-1], *n[:-1]],
+            m=m[-1] if m else (),
+            n=n[-1],
+            apart=self._columns_apart(n[-1], own),
+            taps=[group for place, group in enumerate(k) if place != inner],
+            k=k[inner],
+        )
+
+    def _over(self, axes: _Merged, outputs: tuple[Output, ...]) -> BytesForm:
+        """The form over the names of merged axes."""
+        names: dict[str, Sequence[Axis]]
+        names = {f"loop{number}": group for number, group in enumerate(axes.outside)}
+        names |= {"m": axes.m, "n": axes.n}
+        taps = {f"tap{number}": group for number, group in enumerate(axes.taps)}
+        single = {f"n{place}": (axis,) for place, axis in enumerate(axes.apart)}
+        every = {**names, **taps, "k": axes.k}
+        renamed = _Renamed(every, self.group)
+        for_b = renamed if not single else _Renamed({**every, "n": (), **single}, self.group)
         target = self._target()
 
         def walk(name: str) -> Walk:
-            axes = names[name]
-            c = target.stride(axes[-1].name) if axes else as_size(0)
-            return Walk(name, product(axis.extent for axis in axes), c)
+            own = names[name]
+            c = target.stride(own[-1].name) if own else as_size(0)
+            return Walk(name, product(axis.extent for axis in own), c)
 
-        loops = [axis for axes in outside for axis in axes]
-        order = (loops, names["m"], names["n"], [x for axes in taps for x in axes])
+        loops = [axis for group in axes.outside for axis in group]
+        order = (loops, axes.m, axes.n, [axis for group in axes.taps for axis in group])
         return BytesForm(
-            a=self._moved(self.a, renamed, renamed, order, k_groups[inner], 1),
-            b=self._moved(self.b, for_b, renamed, order, k_groups[inner], 2),
+            a=self._moved(self.a, renamed, renamed, order, axes.k, 1),
+            b=self._moved(self.b, for_b, renamed, order, axes.k, 2),
             loops=tuple(walk(name) for name in names if name.startswith("loop")),
             m=walk("m"),
             n=walk("n"),
-            columns=tuple((name, axes[0].extent) for name, axes in single.items()),
-            taps=tuple(
-                (name, product(axis.extent for axis in axes)) for name, axes in tap_names.items()
-            ),
-            k=product(axis.extent for axis in k_groups[inner]),
+            columns=tuple((name, own[0].extent) for name, own in single.items()),
+            taps=tuple((name, product(a.extent for a in own)) for name, own in taps.items()),
+            k=product(axis.extent for axis in axes.k),
             outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
         )
 

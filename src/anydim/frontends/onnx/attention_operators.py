@@ -6,6 +6,7 @@ Queries are grouped by the head of keys that they share: q[b, h, g, i, d], k[b, 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from anydim.base.dtypes import DType, boolean, float32, int64
@@ -16,62 +17,120 @@ from anydim.sizes import Size, as_size, maximum, simplify
 _ABSENT = -1  # a window without a bound on that side
 
 
+@dataclass(frozen=True)
+class _Operands:
+    """Queries [batch, count, rows, depth], keys and values [batch, kept, columns, ...].
+
+    `grouped` says that several heads of queries may share one of keys; the first `past` columns
+    are of earlier calls.
+    """
+
+    query: str
+    key: str
+    value: str
+    past: Size
+    dtype: DType
+    batch: Size
+    count: Size
+    rows: Size
+    depth: Size
+    kept: Size
+    columns: Size
+    grouped: bool
+
+    @property
+    def whole(self) -> tuple[Size, ...]:
+        """The shape of the scores."""
+        return (self.batch, self.count, self.rows, self.columns)
+
+    @property
+    def parts(self) -> tuple[Size, ...]:
+        """The shape of the scores by groups of heads."""
+        group = self.count // maximum(self.kept, 1)
+        return (self.batch, self.kept, group, self.rows, self.columns)
+
+    @property
+    def letters(self) -> str:
+        return "bhgi" if self.grouped else "bhi"
+
+
 def attention(call: Call) -> Sequence[Result]:
     """Inputs Q, K, V, a mask, past keys and values, and how many keys of each row count."""
+    given = _operands(call)
+    allowed, bias, always = _masks(call, (given.rows, given.columns), given.past, given.dtype)
+    raw = _scores(call, given)
+    capped = _capped(call, raw, given.dtype)
+    biased = capped if bias is None else call.emit("add", capped, bias)
+    if allowed is not None:
+        biased = call.emit("where", allowed, biased, call.number(float("-inf"), given.dtype))
+    working = call.attribute("softmax_precision")
+    work = given.dtype if working is None else element_type(working)
+    shares = _softmax(call, biased, None if always else allowed, bias, given.dtype, work)
+    made = _weighed(call, shares, given)
+    if len(call.outputs) < 4:
+        return [made, given.key, given.value]
+    mode = call.attribute("qk_matmul_output_mode", 0)
+    scores = (raw, capped, biased, shares)[mode]
+    return [made, given.key, given.value, _shaped(call, scores, given.whole)]
+
+
+def _operands(call: Call) -> _Operands:
+    """Q, K and V with heads as axes, past keys and values before the new ones."""
     rank = call.type(0).rank
-    flat = rank == 3
     if rank not in (3, 4) or any(call.type(n).rank != rank for n in (1, 2)):
         raise Unsupported(f"queries of type {call.type(0)}")
     heads, shared = call.attribute("q_num_heads"), call.attribute("kv_num_heads")
-    query = _heads(call, 0, heads) if flat else call.input(0)
-    key, value = (_heads(call, n, shared) if flat else call.input(n) for n in (1, 2))
+    query = _heads(call, 0, heads) if rank == 3 else call.input(0)
+    key, value = (_heads(call, n, shared) if rank == 3 else call.input(n) for n in (1, 2))
     past = as_size(0)
     if call.given(4) and call.given(5):
         past = call.shape(4)[2]
         key = call.emit("concat", call.input(4), key, axis=2)
         value = call.emit("concat", call.input(5), value, axis=2)
-    dtype = _type(call, query).dtype
     batch, count, rows, depth = _type(call, query).shape
     kept, columns = _type(call, key).shape[1:3]
-    whole = (batch, count, rows, columns)
-    allowed, bias, always = _masks(call, (rows, columns), past, dtype)
-    grouped = not call.proved(count, "==", kept)
-    group = count // maximum(kept, 1)
-    parts = (batch, kept, group, rows, columns)
-    inside = whole if not grouped or call.given(3) or call.given(6) else parts
+    return _Operands(
+        query, key, value, past, _type(call, query).dtype, batch, count, rows, depth, kept,
+        columns, grouped=not call.proved(count, "==", kept),
+    )  # fmt: skip
 
-    def shaped(made: str, shape: Sequence[Size]) -> str:
-        same = len(shape) == _type(call, made).rank
-        return made if same else call.emit("reshape", made, shape=tuple(shape))
 
-    query = shaped(query, (batch, kept, group, rows, depth) if grouped else (batch,) * 4)
-    letters = "bhgi" if grouped else "bhi"
-    raw = call.emit("einsum", query, key, equation=f"{letters}d,bhjd->{letters}j")
-    raw = call.emit("mul", shaped(raw, inside), _scale(call, depth, dtype))
-    capped = raw
+def _shaped(call: Call, made: str, shape: Sequence[Size]) -> str:
+    """The value in a shape; it has it already where it has as many axes."""
+    same = len(shape) == _type(call, made).rank
+    return made if same else call.emit("reshape", made, shape=tuple(shape))
+
+
+def _scores(call: Call, given: _Operands) -> str:
+    """Scaled products of queries and keys; by groups of heads where nothing has to fit them."""
+    query, letters = given.query, given.letters
+    if given.grouped:
+        query = _shaped(call, query, (*given.parts[:-1], given.depth))
+    raw = call.emit("einsum", query, given.key, equation=f"{letters}d,bhjd->{letters}j")
+    apart = given.grouped and not (call.given(3) or call.given(6))
+    scores = _shaped(call, raw, given.parts if apart else given.whole)
+    return call.emit("mul", scores, _scale(call, given.depth, given.dtype))
+
+
+def _capped(call: Call, scores: str, dtype: DType) -> str:
+    """Scores that stay below the soft cap, where there is one."""
     cap = call.attribute("softcap")
-    if cap:
-        number = call.number(cap, dtype)
-        capped = call.emit("mul", call.emit("tanh", call.emit("div", raw, number)), number)
-    biased = capped if bias is None else call.emit("add", capped, bias)
-    if allowed is not None:
-        biased = call.emit("where", allowed, biased, call.number(float("-inf"), dtype))
-    working = call.attribute("softmax_precision")
-    work = dtype if working is None else element_type(working)
-    shares = _softmax(call, biased, None if always else allowed, bias, dtype, work)
-    weighed = shaped(shares, parts if grouped else whole)
-    made = call.emit("einsum", weighed, value, equation=f"{letters}j,bhjd->{letters}d")
-    width = _type(call, value).shape[3]
-    if flat:
-        perm = (0, 3, 1, 2, 4) if grouped else (0, 2, 1, 3)
-        made = call.emit("transpose", made, perm=perm)
-        made = call.emit("reshape", made, shape=(batch, rows, count * width))
-    else:
-        made = shaped(made, (batch, count, rows, width))
-    if len(call.outputs) < 4:
-        return [made, key, value]
-    mode = call.attribute("qk_matmul_output_mode", 0)
-    return [made, key, value, shaped((raw, capped, biased, shares)[mode], whole)]
+    if not cap:
+        return scores
+    number = call.number(cap, dtype)
+    return call.emit("mul", call.emit("tanh", call.emit("div", scores, number)), number)
+
+
+def _weighed(call: Call, shares: str, given: _Operands) -> str:
+    """The values weighed by their shares, in the layout of the queries."""
+    letters, width = given.letters, _type(call, given.value).shape[3]
+    weights = _shaped(call, shares, given.parts if given.grouped else given.whole)
+    made = call.emit("einsum", weights, given.value, equation=f"{letters}j,bhjd->{letters}d")
+    if call.type(0).rank == 4:
+        return _shaped(call, made, (given.batch, given.count, given.rows, width))
+    perm = (0, 3, 1, 2, 4) if given.grouped else (0, 2, 1, 3)
+    made = call.emit("transpose", made, perm=perm)
+    return call.emit("reshape", made, shape=(given.batch, given.rows, given.count * width))
 
 
 def _type(call: Call, value: str) -> Any:
