@@ -256,6 +256,22 @@ def test_a_definition_that_looks_up():
     assert numpy.array_equal(lib.embed(rows, ids), rows[ids].sum(1))
 
 
+@pytest.mark.parametrize("threads", (1, 2))
+@pytest.mark.parametrize("span", ("0:n", "n:-1:-1"))
+def test_a_loop_ends_with_the_turn_that_fails(span, threads):
+    """Without that, these would be 10^15 turns."""
+    text = f"""def f(float(N,C) x, int64 n) -> (y) {{
+      y(i,c) = 0 where exists x(i,c)
+      for t in {span} {{ y(t,c) = x(t,c) + (y(t - 1,c) else 0) }}
+    }}"""
+    function = ad.define(text, threads=threads).f
+    x = numpy.ones((7, 40), numpy.float32)
+    for n in (10**15, 8):
+        with pytest.raises(ad.InputError, match=rf"index ({n}|7) is outside 0\.\.6 of 'x'"):
+            function(x, n)
+    assert function(x, 6).shape == (7, 40)
+
+
 def test_an_index_that_no_proof_reaches():
     lib = ad.define("def f(T(N) x, T(M) y) -> (z) { z(i) = x(i - i // 2) + y(i) }")
     assert list(lib.f(numpy.array([1.0, 2.0]), numpy.zeros(3))) == [1, 2, 2]

@@ -430,9 +430,9 @@ FREE_ERRORS = [
   define all of it first, as in y(...) = 0""",
     ),
     (
-        "def f(float(N) x) -> (y) { y(2 * i) = x(i) y(2 * i + 1) = x(i) }",
-        """<text>:1:28: f: 'y' is not known to be written everywhere before it is given back
-    def f(float(N) x) -> (y) { y(2 * i) = x(i) y(2 * i + 1) = x(i) }
+        "def f(float(N) x) -> (y) { y(2 * i) = x(i) y(2 * i + 3) = x(i) }",
+        """<text>:1:28: f: with n = 0, y(0) is never written; 'y' has the sizes (2*n + 2)
+    def f(float(N) x) -> (y) { y(2 * i) = x(i) y(2 * i + 3) = x(i) }
                                ^
   define all of it first, as in y(...) = 0""",
     ),

@@ -26,7 +26,8 @@ from anydim.kernels.nest_write import Way, WriteCode
 from anydim.kernels.values import add, operate
 from anydim.lang.dependence_accesses import all_writes
 from anydim.lang.dependence_chunks import Chunks, Cut
-from anydim.lang.stepping import written
+from anydim.lang.inside import checked
+from anydim.lang.stepping import expressions_of, written
 from anydim.lang.tree import Axis, Branch, Expr, Literal, Loop, Read, Step, Write
 
 
@@ -56,6 +57,8 @@ class NestCode:
     def body(self) -> tuple[ir.Step, ...]:
         """All steps of the main function."""
         kernel = NestElements(self.context)
+        if any(checked(expr) for _, expr in expressions_of(self.form.steps)):
+            kernel.steps.append(ir.Declare(self.context.failed, ir.Const(ir.FLAG, False)))
         inside = kernel.inner({}, certain=False)
         if self.chunks is None or not self.block:
             self.steps(inside, self.form.steps)
@@ -97,13 +100,33 @@ class NestCode:
         )
         if loop.step == 1:
             self.steps(inner, loop.body, held)
-            scope.steps.append(ir.For(variable.name, start, stop, index(1), tuple(inner.steps)))
+            self._turning(scope, loop, variable, start, stop, inner)
             return
         turns = self._turns(scope, start, stop, loop.step)
         step = inner.name(operate("mul", variable, index(loop.step)))
         inner.variables[loop.variable] = inner.name(operate("add", start, step))
         self.steps(inner, loop.body, held)
-        scope.steps.append(ir.For(variable.name, index(0), turns, index(1), tuple(inner.steps)))
+        self._turning(scope, loop, variable, index(0), turns, inner)
+
+    def _turning(
+        self, scope: NestElements, loop: Loop, variable: ir.Var, start: ir.Value, stop: ir.Value,
+        inner: NestElements,
+    ) -> None:  # fmt: skip
+        """The turns of a loop, up to the one in which a check of it fails: data may ask for more
+        turns than could ever be done."""
+        body = tuple(inner.steps)
+        if not any(checked(expr) for _, expr in expressions_of(loop.body)):
+            scope.steps.append(ir.For(variable.name, start, stop, index(1), body))
+            return
+        turn = ir.Get(ir.INDEX, self.context.fresh("k"))
+        fine = operate("equal", ir.Get(ir.FLAG, self.context.failed), ir.Const(ir.FLAG, False))
+        scope.steps += [
+            ir.Declare(turn.name, start),
+            ir.While(
+                operate("and", operate("less", turn, stop), fine),
+                (ir.Let(variable.name, turn), *body, ir.Assign(turn.name, add(turn, index(1)))),
+            ),
+        ]
 
     def _bound(self, scope: NestElements, bound: Expr) -> ir.Value:
         found: list[ir.Value] = []

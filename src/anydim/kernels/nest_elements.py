@@ -8,7 +8,7 @@ moves out of a loop only where that loop is known to run and does not write the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -62,6 +62,7 @@ class NestContext(Context):
 
     storage: Mapping[str, Storage] = field(default_factory=dict)
     variables: frozenset[str] = frozenset()
+    failed: str = "failed"  # the register that says whether a check failed
 
 
 class NestElements(Elements):
@@ -184,6 +185,14 @@ class NestElements(Elements):
         elif check not in self._reported:
             self._reported.add(check)
             self._report(check)
+
+    def _report(self, check: Check) -> None:
+        """Loops end with the turn in which a check fails."""
+        super()._report(check)
+        report = self.steps[-1]
+        assert isinstance(report, ir.If)
+        failed = ir.Assign(self.context.failed, ir.Const(ir.FLAG, True))
+        self.steps[-1] = replace(report, then=(*report.then, failed))
 
     def _of_row(self, expr: Expr) -> bool:
         return False

@@ -1,8 +1,9 @@
 """Parts of tensors: which elements steps certainly write, as products of intervals.
 
 A part has an interval for each dimension, whose ends are sizes over dims and loop variables, and
-facts: sizes that are not negative exactly where the part is written. What is no such product (a
-diagonal, every second element) counts as not written, which is safe.
+facts: sizes that are not negative exactly where the part is written. Along one dimension it may be
+a comb, every k-th element; k combs with different remainders fill an interval together. What is no
+such product (a diagonal) counts as not written, which is safe.
 """
 
 from __future__ import annotations
@@ -22,12 +23,22 @@ MOST_PIECES = 6  # cuts of what is read, one after another
 
 
 @dataclass(frozen=True)
+class Comb:
+    """Along `axis` only the first element of an interval and every `stride`-th one after it; the
+    interval ends where the next would be."""
+
+    axis: int
+    stride: int
+
+
+@dataclass(frozen=True)
 class Part:
     """The elements of a tensor whose index lies in these intervals, where the facts hold."""
 
     tensor: str
     spans: tuple[Span, ...]
     facts: tuple[Size, ...] = ()
+    comb: Comb | None = None
 
 
 @dataclass(frozen=True)
@@ -76,9 +87,9 @@ def _parts(step: Step, box: Box) -> list[Part]:
     if isinstance(step, Statement):
         return [Part(step.target, tuple((as_size(0), axis.extent) for axis in step.axes))]
     if isinstance(step, Write):
-        spans = write_spans(step)
+        part = part_of(step)
         adds = bool(step.combine) and not step.fresh
-        return [] if spans is None or adds else [Part(step.target, spans)]
+        return [] if part is None or adds else [part]
     if isinstance(step, Branch):
         return list(_either(step, box))
     turns = range_of(step)
@@ -88,11 +99,12 @@ def _parts(step: Step, box: Box) -> list[Part]:
     return over(merged(parts_of(step.body, inner)), turns, turns.low, turns.high, inner)
 
 
-def write_spans(step: Write) -> tuple[Span, ...] | None:
-    """The interval that a write fills in each dimension; None when it is no product of them."""
+def part_of(step: Write) -> Part | None:
+    """What a write fills; None when it is no product of intervals, one of them a comb at most."""
     spans = []
     used: list[str] = []
-    for place in step.place:
+    comb: Comb | None = None
+    for axis, place in enumerate(step.place):
         form = affine(bare(place))
         if form is None or len(form.terms) > 1:
             return None
@@ -100,13 +112,15 @@ def write_spans(step: Write) -> tuple[Span, ...] | None:
             spans.append((form.constant, form.constant + 1))
             continue
         ((name, factor),) = form.terms
-        if factor.constant not in (1, -1) or name in used:
+        stride = factor.constant
+        if stride is None or stride < -1 or name in used or (stride > 1 and comb is not None):
             return None
         used.append(name)
-        extent = next(axis.extent for axis in step.axes if axis.name == name)
-        low = form.constant if factor.constant == 1 else form.constant - extent + 1
-        spans.append((low, low + extent))
-    return tuple(spans)
+        extent = next(a.extent for a in step.axes if a.name == name)
+        low = form.constant if stride > 0 else form.constant - extent + 1
+        spans.append((low, low + abs(stride) * extent))
+        comb = Comb(axis, stride) if stride > 1 else comb
+    return Part(step.target, tuple(spans), (), comb)
 
 
 def bare(index: Expr) -> Expr:
@@ -152,31 +166,90 @@ def _over(part: Part, turns: Range, low: Size, high: Size, box: Box) -> Part | N
     moving = [axis for axis, span in enumerate(part.spans)
               if name in span[0].symbols | span[1].symbols]  # fmt: skip
     if not moving:
-        return Part(part.tensor, part.spans, (*facts, high - 1 - low))
-    if len(moving) > 1:
+        return replace(part, facts=(*facts, high - 1 - low))
+    (axis, *more) = moving
+    if more or (part.comb is not None and part.comb.axis == axis):
         return None
-    span = _swept(part.spans[moving[0]], turns, low, high, box)
+    comb, span = part.comb, _swept(part.spans[axis], turns, low, high, box)
+    if span is None and comb is None and not facts:
+        found = _combed(part.spans[axis], turns, low, high)
+        if found is not None:
+            comb, span = Comb(axis, found[0]), found[1]
     if span is None:
         return None
-    spans = (*part.spans[: moving[0]], span, *part.spans[moving[0] + 1 :])
-    return Part(part.tensor, spans, tuple(facts))
+    spans = (*part.spans[:axis], span, *part.spans[axis + 1 :])
+    return Part(part.tensor, spans, tuple(facts), comb)
 
 
 def _swept(span: Span, turns: Range, low: Size, high: Size, box: Box) -> Span | None:
-    """The union of an interval that moves by one element a turn and leaves no gap."""
+    """The union of an interval that moves by no more than its length a turn."""
     name = turns.variable
     ends = [end.linear_in((name,)) for end in span]
     if ends[0] is None or ends[1] is None:
         return None
-    factors = [split[0].get(name, as_size(0)).constant for split in ends if split is not None]
-    if factors not in ([1, 1], [-1, -1]):
+    factor, other = (split[0].get(name, as_size(0)).constant for split in ends if split is not None)
+    if not factor or factor != other:
         return None
-    if not proved(span[1] - span[0], ">=", abs(turns.step), box):
+    if not proved(span[1] - span[0], ">=", abs(factor * turns.step), box):
         return None
     start, stop = ends[0][1], ends[1][1]
-    if factors[0] == 1:
-        return start + low, start + high
-    return stop - high, stop - low
+    if factor > 0:
+        return start + factor * low, start + factor * high
+    return stop + factor * high, stop + factor * low
+
+
+def _combed(span: Span, turns: Range, low: Size, high: Size) -> tuple[int, Span] | None:
+    """The stride and the interval of one element that moves by more than one a turn, upwards."""
+    split = span[0].linear_in((turns.variable,))
+    factor = None if split is None else split[0][turns.variable].constant
+    if split is None or factor is None or factor < 1 or turns.step < 1 or span[1] - span[0] != 1:
+        return None
+    stride = factor * turns.step
+    start = split[1] + factor * low
+    count = (high - low + turns.step - 1) // turns.step
+    return None if stride < 2 else (stride, (start, start + stride * count))
+
+
+def filled(parts: Sequence[Part]) -> list[Part]:
+    """The parts that are no combs, with the intervals that combs fill together."""
+    found = [single for part in parts for single in _single(part)]
+    groups: dict[object, list[Part]] = {}
+    for part in parts:
+        if part.comb is not None:
+            axis = part.comb.axis
+            others = (*part.spans[:axis], *part.spans[axis + 1 :])
+            groups.setdefault((part.tensor, part.facts, part.comb, others), []).append(part)
+    return found + [whole for group in groups.values() for whole in _interleaved(group)]
+
+
+def _single(part: Part) -> Iterator[Part]:
+    """A part that is no comb, or a comb of one element as such a part."""
+    if part.comb is None:
+        yield part
+        return
+    axis = part.comb.axis
+    low, high = part.spans[axis]
+    if high - low == part.comb.stride:
+        spans = (*part.spans[:axis], (low, low + 1), *part.spans[axis + 1 :])
+        yield replace(part, spans=spans, comb=None)
+
+
+def _interleaved(combs: Sequence[Part]) -> Iterator[Part]:
+    """The interval that combs fill which differ in where they begin and end alone.
+
+    With a comb for each remainder, the first gap is where the first of them ends.
+    """
+    comb = combs[0].comb
+    assert comb is not None
+    spans = [part.spans[comb.axis] for part in combs]
+    shifts = [(low - spans[0][0]).constant for low, _ in spans]
+    by_remainder = {shift % comb.stride: span for shift, span in zip(shifts, spans)
+                    if shift is not None}  # fmt: skip
+    if len(by_remainder) == comb.stride:
+        low = maximum(*(low for low, _ in by_remainder.values())) - comb.stride + 1
+        high = minimum(*(high for _, high in by_remainder.values()))
+        before, after = combs[0].spans[: comb.axis], combs[0].spans[comb.axis + 1 :]
+        yield replace(combs[0], spans=(*before, (low, high), *after), comb=None)
 
 
 def merged(parts: Sequence[Part]) -> list[Part]:
@@ -195,8 +268,8 @@ def merged(parts: Sequence[Part]) -> list[Part]:
 
 
 def _joined(left: Part, right: Part) -> Part | None:
-    same = (left.tensor, left.facts, len(left.spans)) == (
-        right.tensor, right.facts, len(right.spans)
+    same = (left.tensor, left.facts, len(left.spans), left.comb) == (
+        right.tensor, right.facts, len(right.spans), None
     )  # fmt: skip
     different = [n for n, (a, b) in enumerate(zip(left.spans, right.spans)) if a != b]
     if not same or len(different) != 1:
@@ -214,6 +287,7 @@ def _joined(left: Part, right: Part) -> Part | None:
 
 def covered(wanted: Part, parts: Sequence[Part], box: Box, pieces: int = MOST_PIECES) -> bool:
     """Whether it is proven that all of a part lies in others of its tensor; not complete."""
+    parts = filled(parts)
     if any(part.spans == wanted.spans and not part.facts for part in parts):
         return True
     if any(proved(low, ">=", high, box) for low, high in wanted.spans):

@@ -15,6 +15,7 @@ from anydim.lang.affine import affine, reads, rewrite
 from anydim.lang.expand import Expander
 from anydim.lang.extents import Work, axes_of, masked, range_error, solve, where_ranges
 from anydim.lang.inbounds import Position, check_reads, settle
+from anydim.lang.parts import bare
 from anydim.lang.ranges import Constraint, RangeProblem
 from anydim.lang.scope import Scope
 from anydim.lang.statement import check_reduction
@@ -225,12 +226,16 @@ def _keep_what_was(
 
 
 def _harmless(work: Work, read: Read, places: tuple[Expr, ...]) -> bool:
-    """Whether a read of the target is at the place that is written then, or where none is."""
+    """Whether a read of the target is at the place that is written then, or where none is.
+
+    Checks make no difference: where one fails, nothing is read or written.
+    """
     if read.flat:
         return False
-    if read.indices == places:
-        return not (work.right and work.assignment.combine) and one_to_one(places, work.left)
-    for index, place in zip(read.indices, places):
+    reading, writing = tuple(map(bare, read.indices)), tuple(map(bare, places))
+    if reading == writing:
+        return not (work.right and work.assignment.combine) and one_to_one(writing, work.left)
+    for index, place in zip(reading, writing):
         forms = affine(index), affine(place)
         if forms[0] is None or forms[1] is None or forms[0].terms or forms[1].terms:
             continue

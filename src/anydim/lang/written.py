@@ -159,7 +159,7 @@ class _Checker:
         """Whether a read is plainly all of a part: what most reads are."""
         spans = [] if read.flat or read.default is not None else self._spans(read, extents, box)
         plain = tuple(span for span in spans if span is not None)
-        return any(part.spans == plain and not part.facts for part in parts)
+        return any(p.spans == plain and not p.facts and p.comb is None for p in parts)
 
     def _spans(self, read: Read, extents: Mapping[str, Size], box: Box) -> list[Span | None]:
         found = (ranges.expression_range(bare(index), extents, box) for index in read.indices)

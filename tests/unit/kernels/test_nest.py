@@ -154,7 +154,7 @@ def test_a_length_beyond_the_row_is_told(compiled: bool) -> None:
     made = prepared("ragged")
     arrays = [np.ones((2, 3), np.float32), np.array([2, 5])]
     made.outputs(arrays, {"B": 2, "T": 3}, 1, compiled)
-    assert made.status[0] == 4
+    assert made.status[0] == 3  # the turn that fails is the last one
     made.outputs([arrays[0], np.array([-(2**63), 2])], {"B": 2, "T": 3}, 1, compiled)
     assert (made.status == FINE).all()
 

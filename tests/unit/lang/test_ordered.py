@@ -53,6 +53,14 @@ def test_a_loop_counts_as_pythons_range_does(start, stop, step, n):
     check(text, expected, np.arange(n))
 
 
+def test_a_turn_that_reads_the_place_before_a_checked_one_copies_nothing():
+    text = f"""{head("float(B,T) x", "int64(B) length")} {{
+      y(b,t) = 0 where exists x(b,t)
+      for b in B {{ for t in 0:length(b) {{ y(b,t) = (y(b,t - 1) else 0) + x(b,t) }} }}
+    }}"""
+    assert group_of(text, random(3, 4), np.array([1, 2, 3])).temporaries == ()
+
+
 @pytest.mark.parametrize("first", [-4, -3, -2, 0, 3])
 @pytest.mark.parametrize("span", ["s : -3 : -1", "-2 : s : 2"])
 def test_a_loop_that_data_bounds_reaches_below_0(span, first):
