@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy
@@ -77,6 +78,21 @@ def test_types_and_ranks_are_given(call) -> None:
         "--dim C=0..9 --dim b.1=0..3 --dim b.2=0..3"
     )
     assert "6 samples: agree" in checked.stdout
+
+
+def test_the_help_and_the_page_can_be_followed(call, tmp_path: Path) -> None:
+    """Definitions and commands as `anydim --help` and docs/definitions.md have them."""
+    page = Path(__file__).parents[3].joinpath("docs/definitions.md").read_text("utf-8")
+    for text, file in ((call("--help").stdout, "kernels.tc"), (page, "norm.tc")):
+        definition = re.search(r"^ +def norm\(.*?\n +\}\n", text, re.M | re.S)
+        assert definition is not None
+        (tmp_path / file).write_text(definition[0])
+        lines = re.findall(rf"^ +anydim (\w+ {file}.*)$", text, re.M)
+        assert len(lines) >= 4
+        for line in lines:
+            call(line.replace("--samples 20", "--samples 5"))
+        assert (tmp_path / "out.npz").exists()
+        (tmp_path / "out.npz").unlink()
 
 
 @pytest.mark.parametrize(
