@@ -182,7 +182,10 @@ def range_error(work: Work, problem: RangeProblem) -> LanguageError:
         return work.type_error(wrong)
     name = next((n for n in work.expander.indices if f"'{n}'" in problem.text), "")
     position = work.expander.indices.get(name, work.assignment.position)
-    return work.error(position, problem.text, problem.hint)
+    guarded = (read for read in reads(work.body) if read.default is not None)
+    silent = any(ranges.uses(read, name) for read in guarded)
+    hint = f"{problem.hint} (a read with a default says nothing of ranges)"
+    return work.error(position, problem.text, hint if silent else problem.hint)
 
 
 def _uneven_range(work: Work, clause: Range, low: Expr, high: Expr) -> None:
