@@ -1,7 +1,9 @@
-"""Write a pointwise value that one reduction reads, element for element, into its body.
+"""Write pointwise values into the bodies of what reads them.
 
-A mean of squares then needs no squares in between. Products of two tensors stay as they are: a
-contraction takes its operands from memory.
+One that a reduction reads, element for element: a mean of squares then needs no squares in between.
+Products of two tensors stay as they are: a contraction takes its operands from memory. And one that
+pointwise statements read in parts, each element at most once: gates that are added up side by side
+need not be written before they are used.
 
 After: no reduction but a contraction reads a pointwise value that nobody else needs.
 """
@@ -11,10 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from anydim.graph.nodes import Graph
-from anydim.lang.affine import rewrite
+from anydim.lang.affine import reads, rewrite
+from anydim.lang.inside import checks
 from anydim.lang.tree import Expr, Index, Read, Statement
 from anydim.passes.flow import Line, inputs_of, is_product, pack, unpack
 from anydim.passes.views import is_view
+from anydim.sizes import Truth, as_size, product, prove
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Inline:
     """Replace a reduction's reads of such values by their bodies."""
 
     def run(self, graph: Graph) -> Graph:
-        return pack(graph, _inlined(unpack(graph), graph), graph.types)
+        return pack(graph, _in_parts(_inlined(unpack(graph), graph), graph), graph.types)
 
 
 def _inlined(lines: list[Line], graph: Graph) -> list[Line]:
@@ -68,6 +72,12 @@ def _inline(statement: Statement, producer: Statement) -> Statement | None:
     if len(found) != 1:
         return None
 
+    return _replaced(statement, producer)
+
+
+def _replaced(statement: Statement, producer: Statement) -> Statement:
+    """`statement` with the producer's body in place of every read of its value."""
+
     def replace_read(expr: Expr) -> Expr | None:
         if not (isinstance(expr, Read) and expr.tensor == producer.target):
             return None
@@ -77,3 +87,51 @@ def _inline(statement: Statement, producer: Statement) -> Statement | None:
         )
 
     return statement.with_body(rewrite(statement.body, replace_read))
+
+
+# ---- read in parts -----------------------------------------------------------------------------
+
+
+def _in_parts(lines: list[Line], graph: Graph) -> list[Line]:
+    """The lines without pointwise values that pointwise statements read in parts."""
+    for number in reversed(range(len(lines))):  # what such a value is made of may be another one
+        producer = lines[number].statement
+        if producer.combine or producer.target in graph.outputs or is_view(producer, graph.types):
+            continue
+        if any(True for _ in checks(producer.body)):
+            continue  # an index is checked whether or not its element is read
+        users = [n for n, line in enumerate(lines) if producer.target in inputs_of(line.statement)]
+        readers = [lines[n].statement for n in users]
+        if not readers or not _only_parts(producer, readers, graph):
+            continue
+        if any(_like(read, producer) for read in _products(producer, lines[:number])):
+            continue  # it will be computed where the sums are finished
+        for user, reader in zip(users, readers):
+            lines[user] = replace(lines[user], statement=_replaced(reader, producer))
+        del lines[number]
+    return lines
+
+
+def _only_parts(producer: Statement, readers: list[Statement], graph: Graph) -> bool:
+    """Whether pointwise statements read parts of a value, no more elements in all than it has."""
+    all_read = as_size(0)
+    for reader in readers:
+        found = [read for read in reads(reader.body) if read.tensor == producer.target]
+        if reader.combine or is_view(reader, graph.types) or reader.shape == producer.shape:
+            return False
+        if any(read.flat or read.default is not None for read in found):
+            return False
+        all_read += len(found) * product(axis.extent for axis in reader.axes)
+    whole = product(axis.extent for axis in producer.axes)
+    return prove(all_read, "<=", whole, graph.box) is Truth.PROVED
+
+
+def _like(read: Read, statement: Statement) -> bool:
+    """Whether a statement reads a tensor element for element."""
+    return not read.flat and read.indices == tuple(Index(axis.name) for axis in statement.axes)
+
+
+def _products(statement: Statement, lines: list[Line]) -> list[Read]:
+    """What a statement reads of reductions."""
+    reduced = {line.target for line in lines if line.statement.combine}
+    return [read for read in reads(statement.body) if read.tensor in reduced]

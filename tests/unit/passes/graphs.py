@@ -115,11 +115,22 @@ def column_mean() -> Graph:
     return g.graph()
 
 
+def gates() -> Graph:
+    """Sums of two inputs that are used in three parts."""
+    g = ad.Builder("gates")
+    n, h = g.dim("n", 0, 64), g.dim("h", 0, 64)
+    x, y = g.input("x", ad.float32, (n, 3 * h)), g.input("y", ad.float32, (n, 3 * h))
+    both = x + y * 2.0
+    parts = [g.slice(both, starts=(k * h,), ends=(k * h + h,), axes=(1,)) for k in range(3)]
+    g.output("z", g.sigmoid(parts[0]) * g.tanh(parts[1]) + parts[2])
+    return g.graph()
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     make.__name__: make
     for make in (
         pointwise_chain, dense_gelu, residual_norm, written_out_norm, attention, views,
-        keepdims_outputs, two_consumers, column_mean,
+        keepdims_outputs, two_consumers, column_mean, gates,
     )
 }  # fmt: skip
 

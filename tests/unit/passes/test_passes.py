@@ -85,6 +85,10 @@ def test_equal_layers_share_one_kernel() -> None:
     assert len({item.launch.kernel.name for item in made}) == 1
 
 
+def test_a_value_that_is_read_in_parts_is_not_written() -> None:
+    assert len(launches(GRAPHS["gates"]())) == 1
+
+
 def test_equal_statements_are_computed_once() -> None:
     lowered = after(GRAPHS["two_consumers"](), "simplify")
     bodies = [s.body for node in lowered.nodes for s in node.group.statements]
