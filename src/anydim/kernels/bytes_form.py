@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from anydim.base.dtypes import DType, int32
-from anydim.kernels.contraction_epilogue import PRODUCT, Output, epilogue_of
+from anydim.kernels.contraction_epilogue import PRODUCT, Output, epilogue_of, outside_reads
 from anydim.kernels.contraction_form import merged
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.lang.affine import Affine, address, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.affine import Affine, address, reads, row_major_strides, to_expr
 from anydim.lang.inside import checked
 from anydim.lang.tree import (
     Apply,
@@ -289,7 +289,7 @@ class _Reading:
                     form = address(read, self.group.type_of(read.tensor).shape)
                     assert form is not None, "epilogues hold reads with affine addresses"
                     found.append(form)
-            pinned |= free_axes(rewrite(value, _without_reads))
+            pinned |= free_axes(outside_reads(value))
         return found, frozenset(pinned)
 
     def _moved(
@@ -318,10 +318,6 @@ def _worth(axes: Sequence[Axis]) -> float:
     if not extent:
         return 1.0 if extent is None else 0.0
     return extent / (-(-extent // 4) * 4) + min(extent, 64) / 256
-
-
-def _without_reads(expr: Expr) -> Expr | None:
-    return replace(expr, indices=()) if isinstance(expr, Read) else None
 
 
 @dataclass(frozen=True)

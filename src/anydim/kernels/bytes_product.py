@@ -17,13 +17,21 @@ from anydim.kernels.bytes_form import Bytes, BytesForm, bytes_form
 from anydim.kernels.bytes_layout import Layout, Side, layout_of
 from anydim.kernels.bytes_library import bytes_library
 from anydim.kernels.bytes_main import BytesWriter
-from anydim.kernels.launch import Argument, BytesPanels, Launch, Machine
+from anydim.kernels.launch import (
+    Argument,
+    BytesPanels,
+    Launch,
+    Machine,
+    known_number,
+    known_parts,
+    moved_bytes,
+)
 from anydim.kernels.micro import Tile, tile_of
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, as_size, product
+from anydim.sizes import Box, Size, product
 
 
 @dataclass(frozen=True)
@@ -87,7 +95,7 @@ def lower_bytes(
         grain=_grain(count, tile),
         scratch=writer.cut.scratch,
         flops=2 * loops * form.m.extent * form.n.extent * count,
-        moved=_moved(group),
+        moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason=_reason(form, layout),
     )
@@ -107,30 +115,16 @@ def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanel
     if not packed or factor.parts is None:
         return None
 
-    def known(part: tuple[tuple[Size, Size], ...]) -> tuple[tuple[int, int], ...]:
-        return tuple((_int(size), _int(stride)) for size, stride in part)
-
-    batch, own, taps, k = (known(part) for part in factor.parts)
+    batch, own, taps, k = (known_parts(part) for part in factor.parts)
     unsigned = layout.a_unsigned == (width == 1)
-    start, by = _int(factor.start), (layout.b if width == 1 else layout.a).factor
+    start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
     return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by)
-
-
-def _int(size: Size) -> int:
-    if size.constant is None:
-        raise InternalError(f"size {size} of a packed constant is not constant")
-    return size.constant
 
 
 def _grain(count: Size, tile: Tile) -> int:
     """Pieces that are worth a thread: about 2 us of reading b."""
     known = count.constant
     return 1 if known is None else max(1, 60_000 // max(1, known * tile.width))
-
-
-def _moved(group: Group) -> Size:
-    tensors = (*group.inputs, *group.outputs)
-    return sum((product(t.type.shape) * t.type.dtype.bytes for t in tensors), as_size(0))
 
 
 def _reason(form: BytesForm, layout: Layout) -> str:

@@ -16,13 +16,21 @@ from anydim.base.errors import InternalError
 from anydim.kernels.contraction_form import Form, form_of
 from anydim.kernels.contraction_main import BACKWARDS, MainWriter
 from anydim.kernels.contraction_places import Blocks
-from anydim.kernels.launch import Argument, Launch, Machine, Panels
+from anydim.kernels.launch import (
+    Argument,
+    Launch,
+    Machine,
+    Panels,
+    known_number,
+    known_parts,
+    moved_bytes,
+)
 from anydim.kernels.micro import Tile, tile_of
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Box, as_size, ceil_div, maximum, minimum, product
 
 _DTYPES = (float32, float64, int32, int64)
 _LONG_PANELS = 4  # columns of B that share what is read of A, where A cannot stay in a cache
@@ -122,7 +130,7 @@ def lower_contraction(
         grain=_grain(form, tile),
         scratch=writer.scratch.bytes,
         flops=2 * work,
-        moved=_moved(group),
+        moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason=_reason(form, schedule),
         order=len(writer.sizes.sizes),
@@ -159,17 +167,8 @@ def _blocks(form: Form, schedule: Contraction, tile: Tile) -> Blocks:
 def _panels(form: Form, tile: Tile) -> Panels:
     """How a constant B is packed; all of its sizes are known."""
 
-    def known(part: tuple[tuple[Size, Size], ...]) -> tuple[tuple[int, int], ...]:
-        return tuple((_int(size), _int(stride)) for size, stride in part)
-
-    batch, k, n = (known(part) for part in form.b_parts)
-    return Panels(tile.width, batch, k, n, _int(form.b_start))
-
-
-def _int(size: Size) -> int:
-    if size.constant is None:
-        raise InternalError(f"size {size} of a packed constant is not constant")
-    return size.constant
+    batch, k, n = (known_parts(part) for part in form.b_parts)
+    return Panels(tile.width, batch, k, n, known_number(form.b_start))
 
 
 def _grain(form: Form, tile: Tile) -> int:
@@ -178,11 +177,6 @@ def _grain(form: Form, tile: Tile) -> int:
     if k is None:
         return 1
     return max(1, 60_000 // max(1, k * tile.width * form.dtype.bytes))
-
-
-def _moved(group: Group) -> Size:
-    tensors = (*group.inputs, *group.outputs)
-    return sum((product(t.type.shape) * t.type.dtype.bytes for t in tensors), as_size(0))
 
 
 def _reason(form: Form, schedule: Contraction) -> str:

@@ -7,7 +7,7 @@ rest is a small loop over the tile that was just finished, while it is in the fi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anydim.kernels.inference import dtype_of
 from anydim.lang.affine import Affine, address, reads, rewrite, row_major_strides, to_expr
@@ -172,3 +172,12 @@ def _first_addition(expr: Expr) -> tuple[Apply, Read, Read] | None:
 
     rewrite(expr, look)
     return found[0] if found else None
+
+
+def outside_reads(expr: Expr) -> Expr:
+    """An expression without the positions of its reads: what is left uses axes as values."""
+
+    def change(part: Expr) -> Expr | None:
+        return replace(part, indices=()) if isinstance(part, Read) else None
+
+    return rewrite(expr, change)

@@ -10,14 +10,20 @@ a transposed operand is just another pair of numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from anydim.base.dtypes import DType
-from anydim.kernels.contraction_epilogue import PRODUCT, Output, epilogue_of, split_start
+from anydim.kernels.contraction_epilogue import (
+    PRODUCT,
+    Output,
+    epilogue_of,
+    outside_reads,
+    split_start,
+)
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine
 from anydim.kernels.micro import tile_of
-from anydim.lang.affine import Affine, address, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.affine import Affine, address, reads, row_major_strides, to_expr
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
 from anydim.sizes import Size, as_size, product
 
@@ -203,7 +209,7 @@ class _Reading:
             assert form is not None, "epilogues hold flat reads with affine addresses"
             found.append(form)
         for output in outputs:
-            pinned |= free_axes(rewrite(output.value, _without_reads))
+            pinned |= free_axes(outside_reads(output.value))
         return found, frozenset(pinned)
 
     def _walk(self, name: str, axes: tuple[Axis, ...]) -> Walk:
@@ -225,10 +231,6 @@ class _Reading:
         b_ready = self.packed or form.in_panels or form.n.b == 1
         b_ready = b_ready or (form.k.b == 1 and form.m.extent != 1)
         return form if a_ready and b_ready else None
-
-
-def _without_reads(expr: Expr) -> Expr | None:
-    return replace(expr, indices=()) if isinstance(expr, Read) else None
 
 
 def merged(

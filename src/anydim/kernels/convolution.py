@@ -16,13 +16,21 @@ from anydim.kernels.convolution_epilogue import ending_of
 from anydim.kernels.convolution_form import Windows, windows_of
 from anydim.kernels.convolution_library import convolution_library
 from anydim.kernels.convolution_main import ConvolutionWriter
-from anydim.kernels.launch import Argument, Launch, Machine, Panels
+from anydim.kernels.launch import (
+    Argument,
+    Launch,
+    Machine,
+    Panels,
+    known_number,
+    known_parts,
+    moved_bytes,
+)
 from anydim.kernels.micro import Tile, tile_of
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, as_size, product
+from anydim.sizes import Box, product
 
 _DTYPES = (float32, float64, int32, int64)
 _DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
@@ -109,7 +117,7 @@ def lower_convolution(
         grain=1,
         scratch=writer.scratch,
         flops=2 * loops * form.rows * form.columns * form.k,
-        moved=_moved(group),
+        moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason=_reason(form, schedule, writer.finished),
     )
@@ -126,22 +134,8 @@ def _form(group: Group, box: Box, constants: frozenset[str]) -> Windows | None:
 def _panels(form: Windows, tile: Tile) -> Panels:
     """How constant weights are packed: tiles of rows, the rows of a tile next to one another."""
 
-    def known(part: tuple[tuple[Size, Size], ...]) -> tuple[tuple[int, int], ...]:
-        return tuple((_int(size), _int(stride)) for size, stride in part)
-
-    batch, k, rows = (known(part) for part in form.w_parts)
-    return Panels(tile.rows, batch, k, rows, _int(form.w_start))
-
-
-def _int(size: Size) -> int:
-    if size.constant is None:
-        raise InternalError(f"size {size} of a packed constant is not constant")
-    return size.constant
-
-
-def _moved(group: Group) -> Size:
-    tensors = (*group.inputs, *group.outputs)
-    return sum((product(t.type.shape) * t.type.dtype.bytes for t in tensors), as_size(0))
+    batch, k, rows = (known_parts(part) for part in form.w_parts)
+    return Panels(tile.rows, batch, k, rows, known_number(form.w_start))
 
 
 def _reason(form: Windows, schedule: Convolution, finished: bool) -> str:

@@ -11,11 +11,11 @@ A channel of x that depends on the group, `m // share * inner + c`, makes the gr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from anydim.base.dtypes import DType
-from anydim.kernels.contraction_epilogue import PRODUCT, Output, epilogue_of
+from anydim.kernels.contraction_epilogue import PRODUCT, Output, epilogue_of, outside_reads
 from anydim.kernels.contraction_form import COLUMN, ROW
 from anydim.kernels.convolution_places import (
     Bound,
@@ -237,7 +237,7 @@ class _Reading:
         outer = {axis.name for axis in columns[:-1]}
         names[columns[-1].name] = COLUMN
         several = {axis.name for axis in columns} if len(columns) > 1 else set()
-        bare = [rewrite(output.value, _without_reads) for output in self.outputs]
+        bare = [outside_reads(output.value) for output in self.outputs]
         fitting = all(not free_axes(value) & several for value in bare)
         steps = [(left.name, right) for left, right in pairwise(columns)]
 
@@ -269,10 +269,6 @@ def _without(read: Expr, units: set[str]) -> Read:
     changed = rewrite(read, change)
     assert isinstance(changed, Read)
     return changed
-
-
-def _without_reads(expr: Expr) -> Expr | None:
-    return replace(expr, indices=()) if isinstance(expr, Read) else None
 
 
 def _over(expr: Expr, names: dict[str, str]) -> Expr:

@@ -6,11 +6,14 @@ so one launch record serves every size.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.errors import InternalError
 from anydim.kernels.ir import Kernel, Operand
-from anydim.sizes import Size
+from anydim.lang.tree import Group
+from anydim.sizes import Size, as_size, product
 
 STATUS = Operand("status", int64, written=True)  # of kernels that check indices
 STATUS_TENSOR = "$status"  # what its argument is called
@@ -46,6 +49,24 @@ class Panels:
     k: tuple[tuple[int, int], ...]
     n: tuple[tuple[int, int], ...]
     offset: int = 0
+
+
+def known_number(size: Size) -> int:
+    """A size of a constant that is packed; they are all known."""
+    if size.constant is None:
+        raise InternalError(f"size {size} of a packed constant is not constant")
+    return size.constant
+
+
+def known_parts(part: Sequence[tuple[Size, Size]]) -> tuple[tuple[int, int], ...]:
+    """Sizes and strides of a constant that is packed."""
+    return tuple((known_number(size), known_number(stride)) for size, stride in part)
+
+
+def moved_bytes(group: Group) -> Size:
+    """Bytes of all that a group reads and writes, each tensor once."""
+    tensors = (*group.inputs, *group.outputs)
+    return sum((product(t.type.shape) * t.type.dtype.bytes for t in tensors), as_size(0))
 
 
 @dataclass(frozen=True)

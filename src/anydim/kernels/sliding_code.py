@@ -23,7 +23,7 @@ from anydim.kernels.contraction_epilogue import PRODUCT
 from anydim.kernels.elements import Context, Elements, SizeParameters
 from anydim.kernels.launch import Machine
 from anydim.kernels.loops import parallel_loop
-from anydim.kernels.rowcells import identity
+from anydim.kernels.rowcells import identity, is_product
 from anydim.kernels.sliding_form import Limit, Sliding, Window
 from anydim.kernels.values import number, operate, splat
 from anydim.lang.affine import Affine, to_expr
@@ -116,7 +116,7 @@ class _Cell:
         for window in windows:
             scope.know(window.read, self._load(scope, window))
         old = ir.Get(self.writer.vector, self.register)
-        if form.combine == "add" and form.dtype.is_float and _is_product(expr):
+        if form.combine == "add" and form.dtype.is_float and is_product(expr):
             assert isinstance(expr, Apply)
             left, right = (scope.value(part, form.dtype) for part in expr.arguments)
             step = operate("fma", left, right, old)
@@ -265,10 +265,6 @@ def _own_strides(form: Sliding) -> Affine:
         terms[axis.name] = stride
         stride = stride * axis.extent
     return Affine.of(as_size(0), terms)
-
-
-def _is_product(expr: Expr) -> bool:
-    return isinstance(expr, Apply) and expr.function == "mul"
 
 
 def _picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:

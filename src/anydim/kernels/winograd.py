@@ -19,7 +19,15 @@ from anydim.kernels.convolution_form import Windows, windows_of
 from anydim.kernels.convolution_library import convolution_library
 from anydim.kernels.convolution_places import Bound
 from anydim.kernels.ir import Operand
-from anydim.kernels.launch import Argument, Launch, Machine, ProductPanels
+from anydim.kernels.launch import (
+    Argument,
+    Launch,
+    Machine,
+    ProductPanels,
+    known_number,
+    known_parts,
+    moved_bytes,
+)
 from anydim.kernels.micro import Tile, tile_of
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule, register
@@ -27,7 +35,7 @@ from anydim.kernels.template import Template
 from anydim.kernels.winograd_code import WEIGHTS
 from anydim.kernels.winograd_main import WinogradWriter
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, as_size, product
+from anydim.sizes import Box, product
 
 _LEAST_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
 _LEAST_SIDE = 10  # places: smaller images leave lanes empty and read larger weights
@@ -81,7 +89,6 @@ def lower_winograd(
     kernel = named_kernel("winograd", operands, writer.sizes.names, functions, (library,))
     packing = _panels(form, schedule.tile)
     loops = product(walk.extent for walk in form.loops)
-    tensors = (*group.inputs, *group.outputs)
     return Launch(
         kernel=kernel,
         arguments=tuple(
@@ -92,7 +99,7 @@ def lower_winograd(
         grain=1,
         scratch=writer.scratch,
         flops=2 * loops * form.rows * form.columns * form.k,
-        moved=sum((product(t.type.shape) * t.type.dtype.bytes for t in tensors), as_size(0)),
+        moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason="a 3 x 3 convolution in 36 products for 16 results (Winograd)",
     )
@@ -133,15 +140,6 @@ def _pays(form: Windows) -> bool:
 
 
 def _panels(form: Windows, tile: Tile) -> ProductPanels:
-    def known(part: tuple[tuple[Size, Size], ...]) -> tuple[tuple[int, int], ...]:
-        return tuple((_int(size), _int(stride)) for size, stride in part)
-
-    batch, k, rows = (known(part) for part in form.w_parts)
-    start = _int(form.w_start)
+    batch, k, rows = (known_parts(part) for part in form.w_parts)
+    start = known_number(form.w_start)
     return ProductPanels(tile.rows, batch, k[:1], rows, start, taps=k[1:], matrix=WEIGHTS)
-
-
-def _int(size: Size) -> int:
-    if size.constant is None:
-        raise InternalError(f"size {size} of a packed constant is not constant")
-    return size.constant

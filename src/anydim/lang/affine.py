@@ -157,3 +157,9 @@ def reads(expr: Expr) -> tuple[Read, ...]:
     if isinstance(expr, Cast):
         return reads(expr.argument)
     return ()
+
+
+def normal_form(index: Expr) -> Expr:
+    """An index expression, written as a sum where it is affine."""
+    form = affine(index)
+    return index if form is None else to_expr(form)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from anydim.base.errors import LanguageError
 from anydim.lang import ranges
-from anydim.lang.affine import affine, reads, rewrite, to_expr
+from anydim.lang.affine import normal_form, reads, rewrite
 from anydim.lang.binding import Binding
 from anydim.lang.expand import Expander
 from anydim.lang.inside import inside
@@ -121,12 +121,6 @@ def _shift(work: Work, lows: Mapping[str, Size]) -> None:
     work.places = list(map(normal_form, work.places))
     for clauses in (work.uneven, work.ragged):
         clauses[:] = [(c, normal_form(low), normal_form(high)) for c, low, high in clauses]
-
-
-def normal_form(index: Expr) -> Expr:
-    """An index expression, written as a sum where it is affine."""
-    form = affine(index)
-    return index if form is None else to_expr(form)
 
 
 # ---- inference ---------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from anydim.ops.writing import (
     parameter,
     read,
     target,
+    upper_names,
 )
 from anydim.sizes import Box, as_size
 
@@ -28,13 +29,9 @@ def matmul(types: Types, attributes: Attributes, box: Box) -> Written:
     a = (["...p"] if left > 2 else []) + (["m"] if left > 1 else []) + ["k"]
     b = (["...p"] if right > 2 else []) + ["k"] + (["n"] if right > 1 else [])
     y = (["...p"] if max(left, right) > 2 else []) + [i for i in ("m", "n") if i in a + b]
-    parameters = [parameter(name, _sizes(indices)) for name, indices in (("a", a), ("b", b))]
+    parameters = [parameter(name, upper_names(indices)) for name, indices in (("a", a), ("b", b))]
     body = f"{target('y', y)} +=! {read('a', a)} * {read('b', b)}"
     return Written(definition("matmul", parameters, [body]))
-
-
-def _sizes(indices: list[str]) -> list[str]:
-    return [i if i.startswith("...") else i.upper() for i in indices]
 
 
 def gemm(types: Types, attributes: Attributes, box: Box) -> Written:
@@ -44,7 +41,7 @@ def gemm(types: Types, attributes: Attributes, box: Box) -> Written:
         expect_rank("gemm", kind, 2, what)
     a = ["k", "m"] if attributes["transpose_a"] else ["m", "k"]
     b = ["n", "k"] if attributes["transpose_b"] else ["k", "n"]
-    parameters = [parameter("a", _sizes(a)), parameter("b", _sizes(b))]
+    parameters = [parameter("a", upper_names(a)), parameter("b", upper_names(b))]
     product = f"{read('a', a)} * {read('b', b)}"
     scale = "" if attributes["alpha"] == 1 else "alpha * "
     declared = ["float alpha"] if scale else []

@@ -22,6 +22,7 @@ from anydim.ops.writing import (
     parameter,
     read,
     target,
+    upper_names,
 )
 from anydim.sizes import Box, Guard, ceil_div
 
@@ -194,7 +195,7 @@ def matmul_integer(types: Types, attributes: Attributes, box: Box) -> Written:
     parameters, factors = [], []
     for name, letter, indices, zero in (("a", "A", a, types[2]), ("b", "B", b, types[3])):
         own, sizes = _zero_of(types["ab".index(name)], zero, indices)
-        parameters.append(parameter(name, _sizes(indices), letter))
+        parameters.append(parameter(name, upper_names(indices), letter))
         factors.append((read(name, indices), f"{name}_zero", own, sizes, letter))
     parameters += [parameter(f"{n}", sizes, letter) for _, n, _, sizes, letter in factors]
     product = " * ".join(f"(int({x}) - int({read(n, own)}))" for x, n, own, _, _ in factors)
@@ -209,15 +210,12 @@ def _zero_of(
     if zero.rank == 0:
         return [], []
     if zero.rank == 1 and len(kept) == 1:
-        return kept, _sizes(kept)
+        return kept, upper_names(kept)
     if zero.rank != matrix.rank:
         raise GraphError(f"operator 'matmul_integer': a zero point {zero} beside {matrix}")
     own = ["0" if index == "k" else index for index in indices]
-    return own, ["1" if index == "k" else size for index, size in zip(indices, _sizes(indices))]
-
-
-def _sizes(indices: list[str]) -> list[str]:
-    return [index if index.startswith("...") else index.upper() for index in indices]
+    sizes = zip(indices, upper_names(indices))
+    return own, ["1" if index == "k" else size for index, size in sizes]
 
 
 def conv_integer(types: Types, attributes: Attributes, box: Box) -> Written:

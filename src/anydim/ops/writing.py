@@ -44,6 +44,11 @@ def target(name: str, indices: Sequence[str]) -> str:
     return f"{name}({','.join(indices)})" if indices else name
 
 
+def upper_names(indices: Iterable[str]) -> list[str]:
+    """['...p', 'M']: the sizes of the axes that indices '...p', 'm' run over."""
+    return [index if index.startswith("...") else index.upper() for index in indices]
+
+
 def ranges(pairs: Iterable[tuple[str, str]]) -> str:
     """` where i in 0:N, ...` for (index, extent) pairs; nothing for none."""
     text = ", ".join(f"{index} in 0:{extent}" for index, extent in pairs)

@@ -14,7 +14,16 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from anydim.graph.nodes import Graph
-from anydim.lang.affine import Affine, address, affine, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.affine import (
+    Affine,
+    address,
+    affine,
+    normal_form,
+    reads,
+    rewrite,
+    row_major_strides,
+    to_expr,
+)
 from anydim.lang.inside import checks
 from anydim.lang.ranges import running
 from anydim.lang.tree import Apply, Expr, Index, Read, Statement, TensorType
@@ -189,15 +198,10 @@ def compose(
     def substitute(expr: Expr) -> Expr | None:
         return places.get(expr.name) if isinstance(expr, Index) else None
 
-    moved = tuple(_normal(rewrite(index, substitute)) for index in source.indices)
+    moved = tuple(normal_form(rewrite(index, substitute)) for index in source.indices)
     if not {c for i in indices for c in checks(i)} <= {c for i in moved for c in checks(i)}:
         return None  # the source has no axis of that index: what it points into would be lost
     return Read(source.tensor, moved, source.flat)
-
-
-def _normal(expr: Expr) -> Expr:
-    form = affine(expr)
-    return expr if form is None else to_expr(form)
 
 
 def _delinearise(
