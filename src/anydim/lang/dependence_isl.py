@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -17,16 +17,6 @@ from anydim.lang.affine import rewrite
 from anydim.lang.dependence_accesses import Access, Instance, LoopAt, unchecked
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.sizes import Atom, Box, Size
-
-
-def _isl() -> Any:
-    try:
-        return import_module("islpy")
-    except ImportError:
-        return None
-
-
-islpy = _isl()
 
 _RELATIONS = {
     "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
@@ -36,7 +26,16 @@ _RELATIONS = {
 
 def available() -> bool:
     """Whether isl can be asked."""
-    return islpy is not None
+    return _isl() is not None
+
+
+@cache
+def _isl() -> Any:
+    """The module, once a question needs it: reading it takes as long as a tenth of anydim."""
+    try:
+        return import_module("islpy")
+    except ImportError:
+        return None
 
 
 def may_meet(
@@ -212,4 +211,5 @@ class _Question:
         """Whether nothing meets all that is known and wanted."""
         space = f"[{', '.join(self.parameters.values())}] -> {{ [{', '.join(self.variables)}]"
         text = f"{space} : {' and '.join([*self.known, *wanted]) or '0 = 0'} }}"
-        return bool(islpy.Set.read_from_str(islpy.DEFAULT_CONTEXT, text).is_empty())
+        isl = _isl()
+        return bool(isl.Set.read_from_str(isl.DEFAULT_CONTEXT, text).is_empty())
