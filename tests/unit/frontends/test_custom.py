@@ -202,7 +202,7 @@ def test_options_in_a_file_hold(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("", "does not have one definition"), (":gat", "did you mean 'gate'"), (":q", "it defines")],
+    [("", "3 definitions: which"), (":gat", "did you mean 'gate'"), (":q", "no definition 'q'")],
 )
 def test_a_name_that_is_not_there(name: str, words: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.tc"
