@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,7 @@ from anydim.base import settings
 
 _MAGIC = b"anydim-object-1\n"
 _DIGEST = 32
+_BETWEEN_TRIMS = 3600  # seconds
 _PACKAGE = Path(__file__).parents[1]
 _ROOMS = ("base", "sizes", "lang", "kernels", "targets")
 
@@ -70,6 +72,17 @@ class DiskCache:
                 os.replace(name, path)
             except OSError:
                 os.unlink(name)
+
+    def tidy(self) -> None:
+        """Trim when the last time is an hour ago: a full folder takes seconds to walk.
+
+        The folder may be too large by what is put within that hour.
+        """
+        mark = self.folder / "trimmed"
+        with contextlib.suppress(OSError):
+            if not mark.exists() or abs(time.time() - mark.stat().st_mtime) > _BETWEEN_TRIMS:
+                mark.touch()
+                self.trim()
 
     def trim(self) -> None:
         """Remove the least recently used files until the rest fits into the limit."""

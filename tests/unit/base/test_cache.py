@@ -60,6 +60,22 @@ def test_the_least_recently_used_go_first(tmp_path: Path) -> None:
     assert [cache.get(key) is not None for key in keys] == [True, False, False, True]
 
 
+def test_a_folder_is_walked_once_an_hour(tmp_path: Path) -> None:
+    cache = DiskCache(tmp_path, 2500)
+    keys = [key_of(str(n)) for n in range(8)]
+
+    def kept(some: list[str]) -> int:
+        for key in some:
+            cache.put(key, bytes(1000))
+        cache.tidy()
+        return len([file for file in files(tmp_path) if file.name != "trimmed"])
+
+    assert kept(keys[:4]) == 2
+    assert kept(keys[4:]) == 6
+    os.utime(tmp_path / "trimmed", (1000, 1000))
+    assert kept([]) == 2
+
+
 def test_the_version_follows_the_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code_version = cache.code_version.__wrapped__
     assert code_version() == cache.code_version()

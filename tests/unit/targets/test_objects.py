@@ -32,7 +32,7 @@ def sample(factor: int) -> ir.Kernel:
 
 
 def files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != "trimmed")
 
 
 def check(factor: int) -> None:

@@ -32,7 +32,7 @@ def compile_modules(modules: Mapping[str, Source], threads: int = 0) -> Objects:
         if cache is not None:
             cache.put(keys[name], data)
     if missing and cache is not None:
-        cache.trim()
+        cache.tidy()
     return Objects({name: objects[name] for name in modules}, missing)
 
 
