@@ -47,7 +47,7 @@ def _pack_bytes(array: numpy.ndarray, panels: BytesPanels, pages: Pages) -> nump
     sums = signed.sum((2, 3), dtype=numpy.int32).reshape(groups, count, panels.width, 1)
     sums = (sums.astype(numpy.int64) * panels.factor).astype(numpy.int32)
     result[:, :, -1] = numpy.ascontiguousarray(sums).view(numpy.uint8)
-    return result.reshape(groups, count, -1)
+    return result.reshape(groups, count, prod(shape[2:]))
 
 
 def _strided(

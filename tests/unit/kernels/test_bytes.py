@@ -144,6 +144,11 @@ def test_sums_over_nothing() -> None:
         check(Prepared(group, [TEMPLATE], BOX, HOST, constants), group, {"m": 3})
 
 
+def test_a_constant_without_columns() -> None:
+    group = group_of(PLAIN, uint8, int8, {"k": 3, "n": 0})
+    check(Prepared(group, [TEMPLATE], BOX, HOST, frozenset("b")), group, {"m": 3})
+
+
 @pytest.mark.parametrize(("a", "b"), SIGNS)
 def test_runs_of_columns_beside_a_constant(a: DType, b: DType) -> None:
     group = group_of(RUNS, a, b)
