@@ -166,8 +166,8 @@ class Maker:
             return self.random.choice(free)
         return f"input{len(self.domains)}"
 
-    def constant(self, shape: Sequence[int], dtype: DType) -> Value:
-        """A new constant of random numbers."""
+    def constant(self, shape: Sequence[int], dtype: DType, scale: float = 1.0) -> Value:
+        """A new constant of random numbers; `scale` is for those of floats."""
         numbers = numpy.random.default_rng(self.random.getrandbits(32))
         if dtype == boolean:
             array = numbers.random(tuple(shape)) < 0.5
@@ -175,6 +175,7 @@ class Maker:
             array = numbers.integers(0 if dtype.kind == "uint" else -4, 5, tuple(shape))
         else:
             array = numbers.standard_normal(tuple(shape)) * self.random.choice((0.25, 1.0))
+            array = array * scale
         value = self.builder.constant(numpy.asarray(array).astype(dtype.numpy))
         self.exact.add(value.name)
         return value

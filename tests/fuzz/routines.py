@@ -26,7 +26,8 @@ def recurrent(m: Maker) -> tuple[Value, ...]:
         x = m.input((m.size(), m.size(), as_size(width)), ad.float32)
     ways = m.one((1, 1, 2))
     w = m.constant((ways, gates * hidden, x.shape[2].constant or 1), ad.float32)
-    r = m.constant((ways, gates * hidden, hidden), ad.float32)
+    contracting = 0.5 / hidden**0.5  # else a hundred turns make any rounding the whole result
+    r = m.constant((ways, gates * hidden, hidden), ad.float32, contracting)
     bias = [m.constant((ways, 2 * gates * hidden), ad.float32)] if m.chance(0.6) else []
     return tuple(
         getattr(m.builder, kind)(
