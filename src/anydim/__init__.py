@@ -13,6 +13,7 @@ _loaded = begin_loading()  # LLVM comes into memory while Python reads the rest
 # ruff: noqa: E402
 from anydim.base import settings
 from anydim.base.dtypes import (
+    bfloat16,
     boolean,
     float16,
     float32,
@@ -60,6 +61,7 @@ __all__ = [
     "OptionError",
     "UserError",
     "__version__",
+    "bfloat16",
     "boolean",
     "compile",
     "define",
