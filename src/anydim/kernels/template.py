@@ -19,9 +19,12 @@ class Template:
     would use for a group, or None when the group is not of its form (never raises for that).
     `lower` makes the launch; it must be right at every size in the box, 0 and 1 included.
     Both are told which input tensors are constants (known before the first call).
+    A template that `keeps` is so much faster than the next that a group it takes grows no further
+    than it takes it: what follows becomes a kernel of its own.
     """
 
     name: str
     schedule: type
     match: Callable[[Group, Box, Machine, frozenset[str]], Any | None]
     lower: Callable[[Group, Any, Box, Machine, frozenset[str]], Launch]
+    keeps: bool = False

@@ -105,7 +105,7 @@ def lower_winograd(
     )
 
 
-TEMPLATE = Template("winograd", Winograd, match_winograd, lower_winograd)
+TEMPLATE = Template("winograd", Winograd, match_winograd, lower_winograd, keeps=True)
 
 
 @lru_cache(maxsize=512)

@@ -101,10 +101,15 @@ class Clusters:
                 continue
             if self._is_copy(cluster) or self._cyclic(joined):
                 continue
-            if self.template(joined) is not None:
+            if self._grows(cluster, joined):
                 self.merge(joined)
                 self._absorb(made, number)
                 return
+
+    def _grows(self, cluster: int, joined: Sequence[int]) -> bool:
+        """Whether a template takes a larger cluster, and the cluster is not better as it is."""
+        found, own = self.template(joined), self.template(self.members[cluster])
+        return found is not None and (found is own or own is None or not own.keeps)
 
     def _absorb(self, made: Sequence[int], number: int) -> None:
         """Let the other clusters that it reads from join it, where all are element work."""

@@ -99,3 +99,23 @@ def test_what_follows_is_done_with_it() -> None:
         exact = numpy.maximum(convolved(x_values, w, b, pads=(1,) * 4) + x_values, 0)
         for found in (model(x=x_values)["y"], plain(x=x_values)["y"]):
             numpy.testing.assert_allclose(found, exact, atol=2e-3)
+
+
+def test_what_it_cannot_do_follows_in_another_kernel() -> None:
+    g = ad.Builder("swish")
+    n, h, v = g.dim("n", 0, 4), g.dim("h", 0, 64), g.dim("v", 0, 64)
+    random = numpy.random.default_rng(4)
+    w = random.standard_normal((16, 16, 3, 3)).astype(numpy.float32)
+    x = g.input("x", ad.float32, (n, 16, h, v))
+    y = g.conv(x, g.constant(w), pads=(1, 1, 1, 1))
+    g.output("y", y * g.sigmoid(y))
+    model = ad.compile(g)
+    assert [step.schedule.partition("(")[0] for step in model.program.steps] == [
+        "winograd", "pointwise",
+    ]  # fmt: skip
+    for sizes in ((0, 3, 3), (1, 1, 1), (2, 17, 33)):
+        x_values = random.standard_normal((sizes[0], 16, *sizes[1:])).astype(numpy.float32)
+        exact = convolved(x_values, w, None, pads=(1,) * 4)
+        numpy.testing.assert_allclose(
+            model(x=x_values)["y"], exact / (1 + numpy.exp(-exact)), atol=2e-3
+        )
