@@ -7,22 +7,15 @@ anydim is faster. `--plain` leaves Winograd's way out.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import geometric_mean
-from typing import Any
 
-import numpy
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.base import settings
-from anydim.report.measure import interleaved
-from bench.architectures import peer
+from bench.kernels.layers import beside_onnxruntime, layer_model, options_of, stay_on
 
 
 @dataclass(frozen=True)
@@ -71,41 +64,19 @@ LAYERS = (
 
 def model_of(layer: Layer) -> onnx.ModelProto:
     """Conv with bias, then Relu; batch, height and width are free."""
-    random = numpy.random.default_rng(layer.outer)
     shape = (layer.outer, layer.inner // layer.groups, layer.window, layer.window)
-    constants = {"w": random.standard_normal(shape), "b": random.standard_normal(layer.outer)}
-    pad = layer.window // 2
-    nodes = [
-        helper.make_node(
-            "Conv", ["x", "w", "b"], ["t"], pads=[pad] * 4, strides=[layer.stride] * 2,
-            group=layer.groups,
-        ),
-        helper.make_node("Relu", ["t"], ["y"]),
-    ]  # fmt: skip
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", layer.inner, "h", "v"])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    tensors = [
-        numpy_helper.from_array(a.astype(numpy.float32), name) for name, a in constants.items()
-    ]
-    graph = helper.make_graph(nodes, "layer", [x], [y], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    return layer_model(
+        "Conv", layer.inner, shape, layer.outer, pads=[layer.window // 2] * 4,
+        strides=[layer.stride] * 2, group=layer.groups,
+    )  # fmt: skip
 
 
 def measure(layer: Layer, batch: int, seconds: float) -> float:
     """Write a line of the table; returns how many times as fast as onnxruntime."""
-    source = model_of(layer)
     dims = {"n": ad.Dim(0, 64), "h": ad.Dim(1, 512), "v": ad.Dim(1, 512)}
-    model, theirs = ad.compile(source, dims=dims), peer(source, 1)
     shape = (batch, layer.inner, layer.side, layer.side)
-    x = numpy.random.default_rng(1).standard_normal(shape, numpy.float32)
-    calls: dict[str, Callable[[], Any]] = {
-        "anydim": lambda: model(x=x)["y"],
-        "onnxruntime": lambda: theirs.run(None, {"x": x})[0],
-    }
-    mine, other = calls["anydim"](), calls["onnxruntime"]()
-    assert numpy.abs(mine - other).max() <= 1e-4 * numpy.abs(other).max(), str(layer)
-    timings = interleaved(calls, rounds=9, seconds=seconds)
-    speeds = [layer.flops * batch / timings.median(name) / 1e9 for name in calls]
+    timings = beside_onnxruntime(model_of(layer), dims, shape, seconds)
+    speeds = [layer.flops * batch / timings.median(n) / 1e9 for n in ("anydim", "onnxruntime")]
     faster = timings.ratio("onnxruntime", "anydim")
     sys.stdout.write(f"{layer!s:32} {speeds[0]:8.1f} {speeds[1]:12.1f} {faster:8.2f}\n")
     sys.stdout.flush()
@@ -114,14 +85,10 @@ def measure(layer: Layer, batch: int, seconds: float) -> float:
 
 def main() -> None:
     """Measure every layer and write a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1.0, help="per line")
+    parser = options_of(__doc__)
     parser.add_argument("--plain", action="store_true")
-    parser.add_argument("--cpu", type=int, default=1, help="the core to stay on")
     options = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {options.cpu % (os.cpu_count() or 1)})
+    stay_on(options.cpu)
     sys.stdout.write(f"{'layer':32} {'anydim':>8} {'onnxruntime':>12} {'times':>8}   GFLOP/s\n")
     with settings.override(winograd=not options.plain):
         ratios = [measure(layer, options.batch, options.seconds) for layer in LAYERS]

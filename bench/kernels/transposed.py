@@ -7,21 +7,14 @@ above 1 where anydim is faster.
 
 from __future__ import annotations
 
-import argparse
-import os
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import geometric_mean
-from typing import Any
 
-import numpy
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
-from anydim.report.measure import interleaved
-from bench.architectures import peer
+from bench.kernels.layers import PLACES, beside_onnxruntime, layer_model, options_of, stay_on
 
 
 @dataclass(frozen=True)
@@ -52,7 +45,6 @@ class Layer:
         return f"{self.what:10} {self.inner:4} -> {self.outer:<4} {shape}"
 
 
-PLACES = ("h", "v", "d")
 LAYERS = (
     Layer("u-net", 512, 256, 28, 2, 2, 0),
     Layer("u-net", 128, 64, 112, 2, 2, 0),
@@ -82,45 +74,21 @@ LAYERS = (
 
 def model_of(layer: Layer) -> onnx.ModelProto:
     """ConvTranspose with bias, then Relu; the batch and all places are free."""
-    random = numpy.random.default_rng(layer.outer)
     axes = layer.axes
     shape = (layer.inner, layer.outer // layer.groups, *(layer.window,) * axes)
-    constants = {"w": random.standard_normal(shape), "b": random.standard_normal(layer.outer)}
-    nodes = [
-        helper.make_node(
-            "ConvTranspose", ["x", "w", "b"], ["t"], pads=[layer.pad] * 2 * axes,
-            strides=[layer.stride] * axes, dilations=[layer.dilation] * axes, group=layer.groups,
-            output_padding=[layer.more] * axes,
-        ),
-        helper.make_node("Relu", ["t"], ["y"]),
-    ]  # fmt: skip
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", layer.inner, *PLACES[:axes]])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    tensors = [
-        numpy_helper.from_array(a.astype(numpy.float32), name) for name, a in constants.items()
-    ]
-    graph = helper.make_graph(nodes, "layer", [x], [y], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
-
-
-def _dims(layer: Layer) -> dict[str, ad.Dim]:
-    return {"n": ad.Dim(0, 64), **{name: ad.Dim(0, 1 << 16) for name in PLACES[: layer.axes]}}
+    return layer_model(
+        "ConvTranspose", layer.inner, shape, layer.outer, pads=[layer.pad] * 2 * axes,
+        strides=[layer.stride] * axes, dilations=[layer.dilation] * axes, group=layer.groups,
+        output_padding=[layer.more] * axes,
+    )  # fmt: skip
 
 
 def measure(layer: Layer, batch: int, seconds: float) -> float:
     """Write a line of the table; returns how many times as fast as onnxruntime."""
-    source = model_of(layer)
-    model, theirs = ad.compile(source, dims=_dims(layer)), peer(source, 1)
+    dims = {"n": ad.Dim(0, 64), **{name: ad.Dim(0, 1 << 16) for name in PLACES[: layer.axes]}}
     shape = (batch, layer.inner, *(layer.side,) * layer.axes)
-    x = numpy.random.default_rng(1).standard_normal(shape, numpy.float32)
-    calls: dict[str, Callable[[], Any]] = {
-        "anydim": lambda: model(x=x)["y"],
-        "onnxruntime": lambda: theirs.run(None, {"x": x})[0],
-    }
-    mine, other = calls["anydim"](), calls["onnxruntime"]()
-    assert numpy.abs(mine - other).max() <= 1e-4 * numpy.abs(other).max(), str(layer)
-    timings = interleaved(calls, rounds=9, seconds=seconds)
-    times = [timings.median(name) for name in calls]
+    timings = beside_onnxruntime(model_of(layer), dims, shape, seconds)
+    times = [timings.median(name) for name in ("anydim", "onnxruntime")]
     speed, faster = layer.flops * batch / times[0] / 1e9, timings.ratio("onnxruntime", "anydim")
     sys.stdout.write(
         f"{layer!s:40} {times[0] * 1e3:8.3f} {times[1] * 1e3:12.3f} {faster:8.2f} {speed:9.1f}\n"
@@ -131,14 +99,10 @@ def measure(layer: Layer, batch: int, seconds: float) -> float:
 
 def main() -> None:
     """Measure the layers whose line holds `--only`, and write a table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=1.0, help="per line")
+    parser = options_of(__doc__)
     parser.add_argument("--only", default="", help="lines with this text")
-    parser.add_argument("--cpu", type=int, default=1, help="the core to stay on")
     options = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {options.cpu % (os.cpu_count() or 1)})
+    stay_on(options.cpu)
     head = f"{'layer':40} {'anydim':>8} {'onnxruntime':>12} {'times':>8} {'GFLOP/s':>9}"
     sys.stdout.write(f"{head}   milliseconds\n")
     chosen = [layer for layer in LAYERS if options.only in str(layer)]
