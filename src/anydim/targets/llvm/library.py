@@ -232,6 +232,6 @@ class Linked:
             call["LLJITDispose"](self._engine)
         self._tracker = self._engine = None
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not finalizing():  # kept: the module's own names may be gone by then
             self.close()
