@@ -51,22 +51,40 @@ def _flag(value: object) -> bool:
 
 @dataclass(frozen=True)
 class Knob:
-    """`read` turns a given value into the knob's; its ValueError says what was expected."""
+    """`read` turns a given value into the knob's; its ValueError says what was expected.
+
+    `told` is the default in words, where it depends on the machine.
+    """
 
     name: str
     read: Callable[[object], Any]
     default: Callable[[], Any]
     about: str
+    told: str = ""
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that gives it."""
+        return f"ANYDIM_{self.name.upper()}"
+
+    @property
+    def usual(self) -> str:
+        """The default as documents write it."""
+        value = self.default() if not self.told else None
+        return self.told or f"`{int(value) if isinstance(value, bool) else value}`"
 
 
 KNOBS = (
-    Knob("cache_dir", _path, _user_cache, "Folder that keeps compiled code between runs."),
+    Knob(
+        "cache_dir", _path, _user_cache, "Folder that keeps compiled code between runs.",
+        "`$XDG_CACHE_HOME/anydim`, `~/.cache/anydim`, or on Windows `%LOCALAPPDATA%\\anydim`",
+    ),
     Knob("cache_limit_mb", _count, lambda: 512, "Largest size of that folder, in MiB."),
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
     Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0 is one for each core."),
     Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
     Knob("vector_bits", _count, lambda: 0, "Widest vectors to use; 0 is the widest of the CPU."),
-)
+)  # fmt: skip
 
 _BY_NAME = {knob.name: knob for knob in KNOBS}
 _overrides: ContextVar[Mapping[str, Any]] = ContextVar(
@@ -80,9 +98,8 @@ def get(name: str) -> Any:
     given = _overrides.get()
     if name in given:
         return given[name]
-    variable = f"ANYDIM_{name.upper()}"
-    text = os.environ.get(variable, "")
-    return _read(knob, text, f"environment variable {variable}") if text else knob.default()
+    text = os.environ.get(knob.variable, "")
+    return _read(knob, text, f"environment variable {knob.variable}") if text else knob.default()
 
 
 @contextmanager
