@@ -27,6 +27,7 @@ from anydim.kernels.template import Template
 from anydim.kernels.templates import TEMPLATES
 from anydim.kernels.text import print_kernel
 from anydim.lang.printer import print_statement
+from anydim.native.build import Built, build, module_texts
 from anydim.passes.assemble import Assemble, Packed
 from anydim.passes.channels import Channels
 from anydim.passes.fuse import Fuse
@@ -44,7 +45,6 @@ from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
 from anydim.passes.wider import Wider
-from anydim.program.build import Built, build, module_texts
 from anydim.program.differential import Ranges
 from anydim.program.region import RegionProgram
 from anydim.program.steps import Program

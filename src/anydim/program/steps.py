@@ -1,7 +1,7 @@
 """The host program: which kernels run in which order, on which buffers, at which sizes.
 
-Everything is a size expression, so one program serves every size in the box. `emit.py` turns it
-into native code; `text` prints it.
+Everything is a size expression, so one program serves every size in the box. `native/emit.py`
+turns it into native code; `text` prints it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The first words of the memory of a call that runs regions; `program/blocks.py` works on them.
+"""The first words of the memory of a call that runs regions; `native/blocks.py` works on them.
 
     functions   malloc, free, memcpy, memset of the system
     pool        of worker threads, 0: the caller works alone

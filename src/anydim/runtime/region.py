@@ -30,7 +30,7 @@ _LEAVE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 @dataclass(frozen=True)
 class RegionNative:
-    """Addresses of native functions: `run` a call, and those of `program/blocks.py`."""
+    """Addresses of native functions: `run` a call, and those of `native/blocks.py`."""
 
     run: int
     clear: int

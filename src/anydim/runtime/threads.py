@@ -1,7 +1,7 @@
 """The memory and the worker threads of a fork-join pool whose code is native.
 
 Workers are daemon threads of Python that stay in native code, without the interpreter lock,
-until the pool is closed. The layout of `_Pool` is that of `%pool` in `program/threads.py`.
+until the pool is closed. The layout of `_Pool` is that of `%pool` in `native/threads.py`.
 """
 
 from __future__ import annotations

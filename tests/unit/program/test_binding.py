@@ -8,8 +8,8 @@ import numpy
 import pytest
 
 from anydim.base.errors import DimError, GraphError
+from anydim.native.emit import emit
 from anydim.program.binding import solve
-from anydim.program.emit import emit
 from anydim.program.steps import LaunchStep
 from anydim.sizes import Box, Dim, Size, parse
 from tests.unit.program.tiny import executable, program, spec

@@ -10,9 +10,9 @@ import numpy
 
 from anydim.base.dtypes import float32
 from anydim.kernels.ir import Kernel, Operand
-from anydim.program.emit import BIND, RUN, emit
+from anydim.native.emit import BIND, RUN, emit
+from anydim.native.threads import STOP, WORKER, threads_text
 from anydim.program.steps import Buffer, LaunchStep, Program
-from anydim.program.threads import STOP, WORKER, threads_text
 from anydim.runtime.executable import Executable, Native
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Guard, Size, align_up, as_size, product

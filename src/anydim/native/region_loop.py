@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from anydim.base.errors import GraphError
-from anydim.program.arithmetic import LARGEST, Arithmetic, Term
+from anydim.native.arithmetic import LARGEST, Arithmetic, Term
+from anydim.native.region_code import Code, tensor_bytes
 from anydim.program.region import LoopStep, Stack
-from anydim.program.region_code import Code, tensor_bytes
 from anydim.program.region_layout import (
     AT,
     BYTES,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from anydim.program.blocks import CLEAR, DROP, LEAVE, TRIM, blocks_text
+from anydim.native.blocks import CLEAR, DROP, LEAVE, TRIM, blocks_text
 from anydim.runtime import context
 from anydim.runtime.region import _system_functions
 from anydim.targets.target import Source

@@ -24,7 +24,7 @@ from anydim.kernels.ir import (
     Type,
     Var,
 )  # fmt: skip
-from anydim.program.build import build, module_texts
+from anydim.native.build import build, module_texts
 from anydim.program.steps import LaunchStep, Program
 from anydim.runtime.executable import Executable
 from anydim.sizes import Box, Dim, Size

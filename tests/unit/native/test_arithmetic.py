@@ -8,7 +8,7 @@ import pytest
 
 from anydim.base.errors import DimError
 from anydim.kernels.ir import Kernel
-from anydim.program.emit import emit
+from anydim.native.emit import emit
 from anydim.program.steps import LaunchStep, Program
 from anydim.sizes import Box, Dim, Guard, Size, as_size, maximum, minimum, parse
 from tests.unit.program.tiny import executable, program, spec

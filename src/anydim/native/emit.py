@@ -1,7 +1,7 @@
 """Program -> the text of its host module: `bind` (sizes, checks, slots) and `run` (launches).
 
 Both take one pointer to a block (`runtime/layout.py`). The module calls the kernels and
-`anydim_launch` (`program/threads.py`) by name and has no other external symbols.
+`anydim_launch` (`native/threads.py`) by name and has no other external symbols.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from anydim.base.errors import InternalError
-from anydim.program.arithmetic import DECLARATIONS, LARGEST, Arithmetic, Lines, Term
-from anydim.program.entry import Entry, negation, verdict
+from anydim.native.arithmetic import DECLARATIONS, LARGEST, Arithmetic, Lines, Term
+from anydim.native.entry import Entry, negation, verdict
 from anydim.program.steps import ALIGNMENT, LaunchStep, Program
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CONSTANTS, PARALLEL, POOL, Layout

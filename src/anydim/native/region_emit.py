@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anydim.program import arithmetic, blocks
-from anydim.program.arithmetic import LARGEST
-from anydim.program.emit import needed_dims, part_names
+from anydim.native import arithmetic, blocks
+from anydim.native.arithmetic import LARGEST
+from anydim.native.emit import needed_dims, part_names
+from anydim.native.region_code import MAIN, Code, function_name, tensor_bytes
+from anydim.native.region_loop import loop
 from anydim.program.region import (
     BranchStep,
     CallStep,
@@ -23,9 +25,7 @@ from anydim.program.region import (
     SegmentStep,
     Step,
 )
-from anydim.program.region_code import MAIN, Code, function_name, tensor_bytes
 from anydim.program.region_layout import RegionLayout, region_layout
-from anydim.program.region_loop import loop
 from anydim.runtime import context
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anydim.program.arithmetic import LARGEST, Arithmetic, Lines, Term
+from anydim.native.arithmetic import LARGEST, Arithmetic, Lines, Term
 from anydim.program.binding import Source, first_checks, second_checks, solve
 from anydim.runtime.checks import Check
 from anydim.runtime.signature import Signature

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from anydim.base.errors import GraphError
-from anydim.program.arithmetic import LARGEST, Arithmetic, Lines, Term
+from anydim.native.arithmetic import LARGEST, Arithmetic, Lines, Term
+from anydim.native.entry import Entry, negation, verdict
 from anydim.program.binding import told
-from anydim.program.entry import Entry, negation, verdict
 from anydim.program.region import RegionProgram
 from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
 from anydim.runtime import context

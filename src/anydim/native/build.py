@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy
 
-from anydim.program.blocks import CLEAR, LEAVE, TRIM, blocks_text
-from anydim.program.emit import BIND, RUN, Host, emit, emit_segment
+from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_text
+from anydim.native.emit import BIND, RUN, Host, emit, emit_segment
+from anydim.native.region_emit import MAIN, RegionHost, emit_regions, segment_name
+from anydim.native.threads import STOP, WORKER, threads_text
 from anydim.program.region import RegionProgram
-from anydim.program.region_emit import MAIN, RegionHost, emit_regions, segment_name
 from anydim.program.region_layout import Place, RegionLayout
 from anydim.program.steps import Program
-from anydim.program.threads import STOP, WORKER, threads_text
 from anydim.runtime.executable import Executable, Native
 from anydim.runtime.layout import CONSTANTS
 from anydim.runtime.region import RegionExecutable, RegionNative, RegionTables

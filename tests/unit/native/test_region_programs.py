@@ -17,7 +17,7 @@ from anydim.runtime import context
 from anydim.runtime.arena import SHRINK_AFTER
 from anydim.runtime.region import RegionExecutable
 from tests.unit.graph.region_graphs import EXAMPLES
-from tests.unit.program.region_cases import CASES, drawn
+from tests.unit.native.region_cases import CASES, drawn
 
 GRAPHS = {**{name: make for name, make in EXAMPLES.items() if name != "listed"}, **CASES}
 
