@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy
 
 import anydim.ops  # noqa: F401  fills the registry of operators
-from anydim.base.dtypes import DType, boolean
+from anydim.base.dtypes import DType, boolean, float32, int64
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.text import suggestion
@@ -257,12 +257,18 @@ class Builder:
         return tuple(Value(self, name) for name in made)
 
     def non_max_suppression(
-        self, boxes: Value, scores: Value, most: Value, overlap: Value,
-        least: Value | None = None, center: bool = False,
+        self, boxes: Value, scores: Value, most: Operand, overlap: Operand,
+        least: Operand | None = None, center: bool = False,
     ) -> Value:  # fmt: skip
-        """Rows (batch, class, box) of the boxes that overlap no better one of their class."""
-        given = [value for value in (boxes, scores, most, overlap, least) if value is not None]
-        names = [self._own(value).name for value in given]
+        """Rows (batch, class, box) of the boxes that overlap no better one of their class.
+
+        boxes [batch, n, 4] and scores [batch, classes, n]; `most` boxes of a class at the most,
+        whose overlap with a better one is not above `overlap` and whose score is above `least`:
+        numbers or values of one element.
+        """
+        given = [self._own(boxes), self._own(scores), self._one(most, int64)]
+        given += [self._one(value, float32) for value in (overlap, least) if value is not None]
+        names = [value.name for value in given]
         standing = Standing(self, "non_max_suppression")
         return Value(self, counted.non_max_suppression(standing, *names, center=center))
 
@@ -361,6 +367,12 @@ class Builder:
             else:
                 raise GraphError(f"operator '{name}' cannot take {type(item).__name__}")
         return values
+
+    def _one(self, value: Operand, dtype: DType) -> Value:
+        """A value of one element; a number becomes a constant of a type."""
+        if isinstance(value, Value):
+            return self._own(value)
+        return self.constant(numpy.asarray(value, dtype.numpy).reshape(1))
 
     def _value(self, name: str) -> Value:
         return Value(self, name)

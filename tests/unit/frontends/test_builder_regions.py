@@ -154,3 +154,13 @@ def test_bodies_that_do_not_fit_are_refused() -> None:
     other = Builder("other").input("z", float32, ())
     with pytest.raises(GraphError, match="no value of the graph"):
         g.neg(other)
+
+
+def test_the_limits_of_a_suppression_may_be_numbers() -> None:
+    g = Builder("kept")
+    n = g.dim("n", 0, 10)
+    boxes, scores = g.input("b", float32, (1, n, 4)), g.input("s", float32, (1, 1, n))
+    g.output("kept", g.non_max_suppression(boxes, scores, 2, 0.5, 0.1))
+    corners = np.array([[[0, 0, 2, 2], [0, 0, 2, 1.9], [5, 5, 6, 6], [8, 8, 9, 9]]], np.float32)
+    ranked = np.array([[[0.8, 0.9, 0.05, 0.2]]], np.float32)
+    assert ad.compile(g)(corners, ranked)["kept"].tolist() == [[0, 0, 1], [0, 0, 3]]
