@@ -34,7 +34,7 @@ from anydim.lang.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.compiler import compile_modules
-from anydim.targets.llvm.host import machine
+from anydim.targets.llvm.host import machine, this_machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.run import build
 from anydim.targets.target import Source
@@ -241,7 +241,7 @@ def measure(k: int, n: int, options: argparse.Namespace) -> list[Row]:
     packed = [pack(weight, packing) for weight in weights]
     session = onnxruntime_session(weights, biases, options.epilogue, options.threads)
     rows = []
-    objects = compile_modules({"layers": Source.of(LOOP_TEXT)}).code.values()
+    objects = compile_modules({"layers": Source.of(LOOP_TEXT)}, this_machine()).code.values()
     with build(launch.kernel, machine().vector_bytes) as loaded, load(objects, ["layers"]) as loop:
         for m in options.rows:
             x = aligned((m, k))

@@ -24,7 +24,6 @@ from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
-from anydim.kernels.templates import TEMPLATES
 from anydim.kernels.text import print_kernel
 from anydim.lang.printer import print_statement
 from anydim.native.build import Built, build, module_texts
@@ -169,16 +168,16 @@ def compile_source(
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stages["import"] = lambda: print_graph(graph)
     code = target("llvm")
-    machine = code.machine()
-    cuts = work.timed("segment", lambda: Segment(Recur(machine).run).run(graph))
+    cuts = work.timed("segment", lambda: Segment(Recur(code.machine).run).run(graph))
     work.stages["segment"] = partial(cut_text, cuts)
     parts = [part for cut in cuts for part in cut.parts]
     fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
     for entry in PASSES:
-        run = entry.make(machine, TEMPLATES).run if entry.name != "fuse" or options.fuse else _same
+        made = entry.make(code.machine, code.templates)
+        run = made.run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stages[entry.name] = partial(_parts_text, fused, print_graph)
-    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, machine, options))
+    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, code, options))
     linked = work.timed("assemble", lambda: _assembled(parts, fused, scheduled, threads))
     whole = linked[0].program if straight(cuts) else Link(threads).run(
         cuts, {id(part): made for part, made in zip(parts, linked)}
@@ -209,11 +208,12 @@ def _on_parts(
 
 
 def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], machine: Machine, options: Options
+    parts: Sequence[Part], graphs: Sequence[Graph], code: Target, options: Options
 ) -> list[tuple[Scheduled | Alias, ...]]:
-    opaque = Opaque(machine, TEMPLATES, options)
+    known = (code.machine, code.templates, options)
+    opaque = Opaque(*known)
     made = [
-        (opaque if part.opaque else Schedule(machine, TEMPLATES, options, part.counter)).run(graph)
+        (opaque if part.opaque else Schedule(*known, part.counter)).run(graph)
         for part, graph in zip(parts, graphs)
     ]
     unmet(options, [item for items in made for item in items])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy
 
+from anydim.base.errors import InternalError
 from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_text
 from anydim.native.emit import BIND, RUN, Host, emit, emit_segment
 from anydim.native.region_emit import MAIN, RegionHost, emit_regions, segment_name
@@ -40,8 +41,10 @@ def build(
     if isinstance(program, RegionProgram):
         return _build_regions(program, target, compile_threads)
     host = emit(program)
-    objects = target.compile(_sources(program, host, target), compile_threads)
-    loaded = target.load(objects.code.values(), (BIND, RUN, WORKER, STOP))
+    objects = target.compile(
+        _sources(program, host, target), target.processor, compile_threads
+    )
+    loaded = _loaded(target, objects, (BIND, RUN, WORKER, STOP))
     native = Native(
         bind=loaded.address(BIND),
         run=loaded.address(RUN),
@@ -70,9 +73,16 @@ def _built(executable: Executable | RegionExecutable, objects: Objects) -> Built
     return Built(executable, compiled, len(objects.code) - compiled)
 
 
+def _loaded(target: Target, objects: Objects, symbols: tuple[str, ...]) -> Code:
+    if target.load is None or target.launch != "range":
+        raise InternalError(f"code of {target.name} for {target.processor.name} cannot run here")
+    return target.load(objects.code.values(), symbols)
+
+
 def _sources(program: Program, host: Host, target: Target) -> dict[str, Source]:
-    around = {"host": Source.of(host.text), "threads": Source.of(threads_text())}
-    return {**target.sources(program.kernels, target.machine()), **around}
+    threads = threads_text(target.processor.architecture)
+    around = {"host": Source.of(host.text), "threads": Source.of(threads)}
+    return {**target.sources(program.kernels, target.processor), **around}
 
 
 # ---- regions -----------------------------------------------------------------------------------
@@ -80,9 +90,11 @@ def _sources(program: Program, host: Host, target: Target) -> dict[str, Source]:
 
 def _build_regions(program: RegionProgram, target: Target, compile_threads: int) -> Built:
     host = emit_regions(program)
-    objects = target.compile(_region_sources(program, host, target), compile_threads)
+    objects = target.compile(
+        _region_sources(program, host, target), target.processor, compile_threads
+    )
     functions = (MAIN, CLEAR, TRIM, LEAVE, WORKER, STOP)
-    loaded: Code = target.load(objects.code.values(), functions)
+    loaded = _loaded(target, objects, functions)
     pool = PoolCode(loaded.address(WORKER), loaded.address(STOP), loaded)
     run, clear, trim, leave = (loaded.address(name) for name in functions[:4])
     native = RegionNative(run, clear, trim, leave, pool)
@@ -100,11 +112,11 @@ def _region_sources(program: RegionProgram, host: RegionHost, target: Target) ->
         for number, part in enumerate(program.segments)
     }
     return {
-        **target.sources(kernels.values(), target.machine()),
+        **target.sources(kernels.values(), target.processor),
         **segments,
         "regions": Source.of(host.text),
         "blocks": Source.of(blocks_text()),
-        "threads": Source.of(threads_text()),
+        "threads": Source.of(threads_text(target.processor.architecture)),
     }
 
 

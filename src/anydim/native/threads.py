@@ -14,21 +14,17 @@ whether it may sleep; both with sequential consistency, so no wake-up is lost.
 
 from __future__ import annotations
 
-import platform
-
 LAUNCH, WORKER, WAKE, STOP = "anydim_launch", "anydim_worker", "anydim_wake", "anydim_stop"
 
 _PAUSES = {
     "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
     "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 }
-_SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
 
 
-def threads_text(architecture: str = "") -> str:
-    """The module for an architecture as `platform.machine()` names it; default: this machine."""
-    name = architecture or platform.machine()
-    declaration, pause = _PAUSES.get(_SAME.get(name, name), ("", "fence seq_cst"))
+def threads_text(architecture: str) -> str:
+    """The module for an architecture: that of a processor."""
+    declaration, pause = _PAUSES.get(architecture, ("", "fence seq_cst"))
     return f"{declaration}\n{_TEXT.replace('PAUSE', pause)}"
 
 

@@ -8,6 +8,8 @@ from typing import Protocol
 
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import Machine
+from anydim.kernels.template import Template
+from anydim.targets.processor import Processor
 
 
 class Code(Protocol):
@@ -54,15 +56,24 @@ class Objects:
 
 @dataclass(frozen=True)
 class Target:
-    """A kind of machine that kernels are compiled for.
+    """A way to make code, and the processor that it makes it for.
 
-    `machine` tells templates about vectors and caches. `sources` gives the modules of kernels and
-    of the libraries they use, by name, each once. `compile` makes objects of modules, on so many
-    threads (0: as the settings say). `load` makes objects callable.
+    `templates` are what kernels are made by, most special first. A kernel is launched by `launch`:
+    'range' is a function on a part of 0:parallel, which threads share. `sources` gives the modules
+    of kernels and of the libraries they use, by name, each once. `compile` makes objects of
+    modules, on so many threads (0: as the settings say). `load` makes objects callable; None where
+    this machine cannot run them.
     """
 
     name: str
-    machine: Callable[[], Machine]
-    sources: Callable[[Iterable[Kernel], Machine], dict[str, Source]]
-    compile: Callable[[Mapping[str, Source], int], Objects]
-    load: Load
+    processor: Processor
+    templates: tuple[Template, ...]
+    launch: str
+    sources: Callable[[Iterable[Kernel], Processor], dict[str, Source]]
+    compile: Callable[[Mapping[str, Source], Processor, int], Objects]
+    load: Load | None
+
+    @property
+    def machine(self) -> Machine:
+        """What templates know of the processor."""
+        return self.processor.machine

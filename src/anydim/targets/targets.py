@@ -2,28 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from anydim.base.errors import OptionError
 from anydim.base.text import listed, suggestion
+from anydim.kernels.templates import TEMPLATES
 from anydim.targets.llvm.compiler import compile_modules
-from anydim.targets.llvm.host import machine
+from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import sources
+from anydim.targets.processor import NATIVE, Processor, described
 from anydim.targets.target import Target
 
-LLVM = Target(
-    name="llvm",
-    machine=machine,
-    sources=sources,
-    compile=compile_modules,
-    load=load,
-)
 
-TARGETS: dict[str, Target] = {target.name: target for target in (LLVM,)}
+def _llvm(processor: Processor) -> Target:
+    return Target(
+        name="llvm",
+        processor=processor,
+        templates=TEMPLATES,
+        launch="range",
+        sources=sources,
+        compile=compile_modules,
+        load=load if processor.name == NATIVE else None,
+    )
 
 
-def target(name: str) -> Target:
-    """The target of that name; raises OptionError when there is none."""
+TARGETS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm}
+
+
+def target(name: str = "llvm", processor: str = NATIVE) -> Target:
+    """The target of that name for a processor: this machine's, or a described one.
+
+    Raises OptionError when there is none.
+    """
     if name not in TARGETS:
         hint = suggestion(name, TARGETS) or f"the targets are {listed(TARGETS)}"
         raise OptionError(f"there is no target '{name}'", hint)
-    return TARGETS[name]
+    return TARGETS[name](this_machine() if processor == NATIVE else described(processor))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product as combinations
 
 import numpy
@@ -15,7 +16,7 @@ from anydim.kernels.launch import Machine, Panels
 from anydim.kernels.micro import tile_of
 from anydim.kernels.packing import pack, packed_shape
 from anydim.targets.llvm.compiler import assembly
-from anydim.targets.llvm.host import machine
+from anydim.targets.llvm.host import machine, this_machine
 from anydim.targets.llvm.render import render_library
 
 PANEL_SIZES = list(combinations((1, 3), (0, 1, 5), (0, 1, 4, 7, 16)))
@@ -50,7 +51,8 @@ def test_hot_loops_keep_the_tile_in_registers(kind: Machine) -> None:
     if kind.vector_bytes > machine().vector_bytes:
         pytest.skip("vectors wider than this machine's")
     libraries = contraction_libraries(tile_of(kind, float32), float32)
-    texts = [assembly(render_library(library, kind.vector_bytes)) for library in libraries]
+    processor = replace(this_machine(), vector_bytes=kind.vector_bytes)
+    texts = [assembly(render_library(library, processor), processor) for library in libraries]
     loops = [body for text in texts for body in _summing_loops(text)]
     assert loops
     for body in loops:

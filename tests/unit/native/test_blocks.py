@@ -13,7 +13,7 @@ from anydim.native.blocks import CLEAR, DROP, LEAVE, TRIM, blocks_text
 from anydim.runtime import context
 from anydim.runtime.region import _system_functions
 from anydim.targets.target import Source
-from anydim.targets.targets import LLVM
+from anydim.targets.targets import target
 
 POINTER, WORD = ctypes.c_void_p, ctypes.c_int64
 NAMES = ("anydim_allocate", "anydim_hold", DROP, "anydim_arena", LEAVE, CLEAR, TRIM, "anydim_grow")
@@ -55,8 +55,10 @@ class Call:
 
 @pytest.fixture(scope="module")
 def functions() -> Iterator[dict[str, Callable[..., int]]]:
-    code = LLVM.compile({"blocks": Source.of(blocks_text())}, 1).code
-    with LLVM.load(code.values(), NAMES) as loaded:  # type: ignore[attr-defined]
+    here = target("llvm")
+    code = here.compile({"blocks": Source.of(blocks_text())}, here.processor, 1).code
+    assert here.load is not None
+    with here.load(code.values(), NAMES) as loaded:  # type: ignore[attr-defined]
         yield {name: TYPES[name](loaded.address(name)) for name in NAMES}
 
 

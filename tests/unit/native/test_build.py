@@ -28,7 +28,7 @@ from anydim.native.build import build, module_texts
 from anydim.program.steps import LaunchStep, Program
 from anydim.runtime.executable import Executable
 from anydim.sizes import Box, Dim, Size
-from anydim.targets.targets import LLVM
+from anydim.targets.targets import target
 from tests.unit.program.tiny import program, spec
 
 F32 = Type(float32)
@@ -100,7 +100,7 @@ def doubler(threads: int) -> Program:
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-thread", "3-threads"])
 def run(request: pytest.FixtureRequest) -> Executable:
-    return build(doubler(request.param), LLVM, compile_threads=1).executable
+    return build(doubler(request.param), target("llvm"), compile_threads=1).executable
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 499, 500])
@@ -111,4 +111,5 @@ def test_it_runs_at_every_size(run: Executable, n: int, m: int) -> None:
 
 
 def test_modules_are_distinct() -> None:
-    assert list(module_texts(doubler(1), LLVM)) == ["tiny", "double rows", "host", "threads"]
+    texts = module_texts(doubler(1), target("llvm"))
+    assert list(texts) == ["tiny", "double rows", "host", "threads"]

@@ -16,6 +16,7 @@ from anydim.program.steps import Buffer, LaunchStep, Program
 from anydim.runtime.executable import Executable, Native
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Guard, Size, align_up, as_size, product
+from anydim.targets.llvm.host import this_machine
 
 # out[i] = a[i] + b[i] for the part of the range; operands a, b, out; size n
 ADD = """
@@ -168,7 +169,8 @@ def executable(made: Program) -> Executable:
     """Compile a program whose kernels are of TEXTS."""
     host = emit(made)
     builder = llvm.JITLibraryBuilder()
-    for text in (host.text, threads_text(), *(TEXTS[k.name] for k in made.kernels)):
+    threads = threads_text(this_machine().architecture)
+    for text in (host.text, threads, *(TEXTS[k.name] for k in made.kernels)):
         builder.add_object_img(compiled(text))
     for symbol in (BIND, RUN, WORKER, STOP):
         builder.export_symbol(symbol)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -12,7 +13,7 @@ from anydim.base.dtypes import float32
 from anydim.base.errors import InternalError, OptionError
 from anydim.kernels import ir
 from anydim.targets.llvm.compiler import assembly, compile_modules
-from anydim.targets.llvm.host import host, machine, vector_unit
+from anydim.targets.llvm.host import machine, this_machine, vector_unit
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import render_kernel, sources
 from anydim.targets.llvm.run import launch
@@ -20,6 +21,7 @@ from anydim.targets.target import Source
 from anydim.targets.targets import TARGETS, target
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
 
+HERE = this_machine()
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
@@ -32,7 +34,7 @@ def module(name: str, addend: int) -> Source:
 def test_many_modules(threads: int) -> None:
     modules = {f"f{n}": module(f"f{n}", n) for n in range(12)}
     with settings.override(use_cache=False):
-        objects = compile_modules(modules, threads)
+        objects = compile_modules(modules, HERE, threads)
     assert list(objects.code) == list(objects.compiled) == list(modules)
     with load(objects.code.values(), modules) as code:
         assert [FUNCTION(code.address(f"f{n}"))(100) for n in range(12)] == [*range(100, 112)]
@@ -47,7 +49,7 @@ def test_objects_call_each_other_and_imports() -> None:
     given = FUNCTION(lambda x: 10 * x)
     address = ctypes.cast(given, ctypes.c_void_p).value
     assert address is not None
-    objects = compile_modules({"a": Source.of(caller), "b": module("inner", 1)})
+    objects = compile_modules({"a": Source.of(caller), "b": module("inner", 1)}, HERE)
     with load(objects.code.values(), ["outer"], {"given": address}) as code:
         assert FUNCTION(code.address("outer"))(4) == 50
 
@@ -55,7 +57,7 @@ def test_objects_call_each_other_and_imports() -> None:
 def test_a_missing_symbol_is_our_bug() -> None:
     text = "declare void @nowhere()\ndefine void @f() {\n  call void @nowhere()\n  ret void\n}\n"
     with pytest.raises(InternalError, match="does not link"):
-        load(compile_modules({"f": Source.of(text)}).code.values(), ["f"])
+        load(compile_modules({"f": Source.of(text)}, HERE).code.values(), ["f"])
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def test_a_missing_symbol_is_our_bug() -> None:
 )
 def test_bad_text_is_shown(text: str) -> None:
     with settings.override(use_cache=False), pytest.raises(InternalError) as caught:
-        compile_modules({"f": Source.of(text)})
+        compile_modules({"f": Source.of(text)}, HERE)
     assert text in str(caught.value)
 
 
@@ -75,10 +77,10 @@ def test_render_gives_each_library_once() -> None:
     call = ir.Call("double", (ir.Address("x", number(0)),))
     operands = [ir.Operand("x", float32)]
     kernels = [kernel(operands, [call], libraries=[library], name=n) for n in ("a", "b")]
-    assert list(sources(kernels, machine())) == ["lib", "a", "b"]
+    assert list(sources(kernels, HERE)) == ["lib", "a", "b"]
     other = kernel(operands, [], libraries=[ir.Library("lib", ())], name="c")
     with pytest.raises(InternalError, match="lib"):
-        sources([*kernels, other], machine())
+        sources([*kernels, other], HERE)
 
 
 def test_vector_units() -> None:
@@ -94,7 +96,7 @@ def test_vector_units() -> None:
 def test_machine_honours_the_setting() -> None:
     with settings.override(vector_bits=128):
         assert machine().vector_bytes == 16
-    assert machine().vector_bytes == vector_unit(host().features, host().triple)[0]
+    assert machine().vector_bytes == vector_unit(HERE.features, HERE.triple)[0]
     assert 4096 <= machine().l1_bytes <= machine().l2_bytes
 
 
@@ -117,11 +119,12 @@ def test_every_width_runs_everywhere(vector_bytes: int) -> None:
 
 
 def test_wide_vectors_use_wide_registers() -> None:
-    if vector_unit(host().features, host().triple)[0] < 64 or "x86_64" not in host().triple:
+    if vector_unit(HERE.features, HERE.triple)[0] < 64 or HERE.architecture != "x86_64":
         pytest.skip("no AVX-512")
-    assert "%zmm" in assembly(render_kernel(triad(16), 64))
-    assert "%zmm" not in assembly(render_kernel(triad(16), 32))
-    assert "vfmadd" in assembly(render_kernel(triad(16), 32))
+    half = replace(HERE, vector_bytes=32)
+    assert "%zmm" in assembly(render_kernel(triad(16), HERE), HERE)
+    assert "%zmm" not in assembly(render_kernel(triad(16), half), half)
+    assert "vfmadd" in assembly(render_kernel(triad(16), half), half)
 
 
 def test_a_loop_has_its_invariants_outside() -> None:
@@ -136,13 +139,16 @@ def test_a_loop_has_its_invariants_outside() -> None:
         [first, loop("r", START, STOP, columns)],
         ["n"],
     )
-    text = render_kernel(built)
+    text = render_kernel(built, HERE)
     inner = text[text.rindex("phi") :]
     assert "shufflevector" not in inner[: inner.index("br ")]
     assert "mul i64" not in inner[: inner.index("br ")]
 
 
 def test_targets_are_found_by_name() -> None:
-    assert target("llvm") is TARGETS["llvm"]
+    assert set(TARGETS) == {"llvm"}
+    assert target("llvm").processor == HERE
+    assert target("llvm").load is not None
+    assert target("llvm", "x86-64-v2").load is None
     with pytest.raises(OptionError, match="llvm"):
         target("lllvm")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 
 import numpy
 import pytest
@@ -10,7 +10,8 @@ import pytest
 from anydim.base.dtypes import int32
 from anydim.kernels import ir
 from anydim.kernels.evaluator import run
-from anydim.targets.llvm import dots, host
+from anydim.targets.llvm import run as running
+from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.run import launch
 from tests.unit.targets.programs import START, STOP, index, kernel, loop
 
@@ -21,9 +22,9 @@ WAYS = {"the machine's": None, "pairs": {"vnni"}, "bytes": {"vnni", "avx512bw", 
 @pytest.mark.parametrize("way", WAYS)
 def test_extremes_and_chance(way: str, lanes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     without = WAYS[way] or set()
-    kept = ",".join(f for f in host.host().features.split(",") if not any(w in f for w in without))
-    changed = dataclasses.replace(host.host(), features=kept)
-    monkeypatch.setattr(dots, "host", lambda: changed)
+    here = this_machine()
+    kept = ",".join(f for f in here.features.split(",") if not any(w in f for w in without))
+    monkeypatch.setattr(running, "this_machine", lambda: replace(here, features=kept))
     kind = ir.Type(int32, lanes)
     loads = tuple(ir.Load(kind, name, index("i")) for name in "abc")
     body = loop("i", START, STOP, ir.Store("y", index("i"), ir.Op(kind, "dot_bytes", loads)),

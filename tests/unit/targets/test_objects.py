@@ -18,11 +18,14 @@ from anydim.kernels import ir
 from anydim.kernels.naming import named_kernel
 from anydim.targets.llvm import compiler, render
 from anydim.targets.llvm.compiler import compile_modules
-from anydim.targets.llvm.host import machine
+from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.render import render_kernel
 from anydim.targets.llvm.run import launch
+from anydim.targets.processor import Processor
 from anydim.targets.target import Objects, Source
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
+
+HERE = this_machine()
 
 
 def sample(factor: int) -> ir.Kernel:
@@ -44,23 +47,23 @@ def check(factor: int) -> None:
 def test_a_second_compile_takes_the_cached_object(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    modules = {name: Source.of(render_kernel(sample(n))) for n, name in enumerate("kl")}
+    modules = {name: Source.of(render_kernel(sample(n), HERE)) for n, name in enumerate("kl")}
     with settings.override(cache_dir=tmp_path, use_cache=True):
-        first = compile_modules(modules)
+        first = compile_modules(modules, HERE)
         assert first.compiled == ("k", "l")
-        monkeypatch.setattr(compiler, "_compile", lambda text: pytest.fail("compiled again"))
-        assert compile_modules(modules) == Objects(first.code, ())
-        assert compile_modules({"m": modules["k"]}) == Objects({"m": first.code["k"]}, ())
+        monkeypatch.setattr(compiler, "_compile", lambda *_: pytest.fail("compiled again"))
+        assert compile_modules(modules, HERE) == Objects(first.code, ())
+        assert compile_modules({"m": modules["k"]}, HERE) == Objects({"m": first.code["k"]}, ())
 
 
 def named(factor: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict[str, Source]]:
     """A kernel and a library of known identity; the names of those that are rendered from now."""
     rendered: list[str] = []
 
-    def spy(original: Callable[[Any, int], str]) -> Callable[[Any, int], str]:
-        def render_noted(code: Any, vector_bytes: int) -> str:
+    def spy(original: Callable[[Any, Processor], str]) -> Callable[[Any, Processor], str]:
+        def render_noted(code: Any, processor: Processor) -> str:
             rendered.append(code.name)
-            return original(code, vector_bytes)
+            return original(code, processor)
 
         return render_noted
 
@@ -70,7 +73,7 @@ def named(factor: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], dict
     made = sample(factor)
     library = ir.Library("lib", lambda: (scale,), identity="scale")
     known = named_kernel("sample", made.operands, made.sizes, made.functions, (library,))
-    return rendered, render.sources([known], machine())
+    return rendered, render.sources([known], this_machine())
 
 
 def test_nothing_is_rendered_for_objects_at_hand(
@@ -78,9 +81,9 @@ def test_nothing_is_rendered_for_objects_at_hand(
 ) -> None:
     rendered, modules = named(3, monkeypatch)
     with settings.override(cache_dir=tmp_path, use_cache=True):
-        first = compile_modules(modules)
+        first = compile_modules(modules, HERE)
         assert rendered == list(first.compiled) == list(modules)
-        assert compile_modules(modules) == Objects(first.code, ())
+        assert compile_modules(modules, HERE) == Objects(first.code, ())
         assert rendered == list(modules)
 
 
@@ -89,11 +92,11 @@ def test_only_what_is_missing_is_made_again(
 ) -> None:
     rendered, modules = named(3, monkeypatch)
     with settings.override(cache_dir=tmp_path, use_cache=True):
-        first = compile_modules(modules)
+        first = compile_modules(modules, HERE)
         rendered.clear()
         path = files(tmp_path)[0]
         path.write_bytes(path.read_bytes()[:-1])
-        again = compile_modules(modules)
+        again = compile_modules(modules, HERE)
     assert len(again.compiled) == 1
     assert rendered == list(again.compiled)
     assert again.code == first.code
@@ -102,10 +105,10 @@ def test_only_what_is_missing_is_made_again(
 def test_other_code_makes_objects_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with settings.override(cache_dir=tmp_path, use_cache=True):
         _, modules = named(3, monkeypatch)
-        compile_modules(modules)
+        compile_modules(modules, HERE)
         monkeypatch.setattr(render, "code_version", lambda: "another")
         _, modules = named(3, monkeypatch)
-        assert compile_modules(modules).compiled == tuple(modules)
+        assert compile_modules(modules, HERE).compiled == tuple(modules)
 
 
 def test_without_cache_nothing_is_written(tmp_path: Path) -> None:

@@ -1,35 +1,37 @@
 """Sums of four products of bytes, by the best instruction there is; all ways are exact.
 
 AVX512-VNNI and AVX-VNNI have one instruction. Other x86 multiplies pairs of 16-bit numbers and adds
-them (vpmaddwd): even and odd bytes are widened apart. What is left takes the bytes one by one.
+them (vpmaddwd): even and odd bytes are widened apart. ARM's dot products are of bytes that are both
+signed. What is left takes the bytes one by one.
 """
 
 from __future__ import annotations
 
 from anydim.base.dtypes import int16, uint8
-from anydim.targets.llvm.host import host
 from anydim.targets.llvm.lanes import Lanes
 from anydim.targets.llvm.spelling import type_text
 
 _PAIRS = {
     16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd", 4: "llvm.x86.sse2.pmadd.wd",
 }  # fmt: skip
-_NEEDED = {16: "+avx512bw", 8: "+avx2", 4: "+sse2"}
+_NEEDED = {16: "avx512bw", 8: "avx2", 4: "sse2"}
 
 
 def dot_bytes(v: Lanes, left: str, right: str, total: str) -> str:
     """total + the products of left's bytes, unsigned, and right's, signed, in each int32 lane."""
-    features = set(host().features.split(","))
-    if v.lanes in _PAIRS and _has_dots(features, v.lanes):
+    have = v.emitter.module.processor.has
+    if v.lanes in _PAIRS and _has_dots(have, v.lanes):
         return _in_one(v, left, right, total)
-    if v.lanes in _PAIRS and _NEEDED[v.lanes] in features:
+    if v.lanes in _PAIRS and _NEEDED[v.lanes] in have:
         return _by_pairs(v, left, right, total)
+    if v.lanes == 4 and "dotprod" in have:
+        return _signed_dots(v, left, right, total)
     return _one_by_one(v, left, right, total)
 
 
-def _has_dots(features: set[str], lanes: int) -> bool:
-    wide = {"+avx512vnni", "+avx512vl"} <= features
-    return wide or ("+avxvnni" in features and lanes < 16)
+def _has_dots(have: frozenset[str], lanes: int) -> bool:
+    wide = {"avx512vnni", "avx512vl"} <= have
+    return wide or ("avxvnni" in have and lanes < 16)
 
 
 def _in_one(v: Lanes, left: str, right: str, total: str) -> str:
@@ -55,6 +57,16 @@ def _by_pairs(v: Lanes, left: str, right: str, total: str) -> str:
         pairs = ((halves.text, first), (halves.text, second))
         total = v.binary("add", total, v.emitter.intrinsic(v.text, _PAIRS[v.lanes], *pairs))
     return total
+
+
+def _signed_dots(v: Lanes, left: str, right: str, total: str) -> str:
+    """By products of signed bytes: a * b is (a - 128) * b + 128 * b."""
+    name, kind = "llvm.aarch64.neon.sdot.v4i32.v16i8", type_text(uint8, 16)
+    flipped = v.binary("xor", left, v.constant(-0x7F7F7F80))  # 0x80 in every byte
+    a, b, ones = (_as(v, operand, kind) for operand in (flipped, right, v.constant(0x01010101)))
+    sums = v.emitter.intrinsic(v.text, name, (v.text, v.constant(0)), (kind, ones), (kind, b))
+    total = v.binary("add", total, v.binary("shl", sums, v.constant(7)))
+    return v.emitter.intrinsic(v.text, name, (v.text, total), (kind, a), (kind, b))
 
 
 def _one_by_one(v: Lanes, left: str, right: str, total: str) -> str:

@@ -12,13 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from anydim.targets.processor import Processor
+
 Lines: TypeAlias = "list[str | Lines]"
 
 
 @dataclass
 class Module:
-    """What the functions of one module share: declarations and helper functions they use."""
+    """What the functions of one module share: for which processor, declarations, helpers."""
 
+    processor: Processor
     declarations: dict[str, str] = field(default_factory=dict)
     helpers: dict[str, str] = field(default_factory=dict)
 

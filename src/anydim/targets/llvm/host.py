@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from anydim.base import settings
 from anydim.kernels.launch import Machine
-from anydim.targets.llvm.library import asked, llvm
+from anydim.targets.llvm.library import asked
+from anydim.targets.processor import NATIVE, Processor
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
-@dataclass(frozen=True)
-class Host:
-    """What a compile is for: all of it is part of the key of a cached object."""
-
-    triple: str
-    cpu: str
-    features: str
-    llvm: str
-
-
 @lru_cache(maxsize=1)
-def host() -> Host:
-    """This machine's triple, processor and features."""
-    version = llvm()["GetVersionInfo"]()
+def _reported() -> tuple[str, str, str]:
+    """This machine's triple, processor and features, as LLVM names them."""
     features = asked("GetHostCPUFeatures").split(",")
-    return Host(
-        triple=asked("GetDefaultTargetTriple"),
-        cpu=asked("GetHostCPUName"),
-        features=",".join(sorted(features, key=lambda feature: feature[1:])),
-        llvm=".".join(str(version >> shift & 0xFF) for shift in (16, 8, 0)),
+    ordered = ",".join(sorted(features, key=lambda feature: feature[1:]))
+    return asked("GetDefaultTargetTriple"), asked("GetHostCPUName"), ordered
+
+
+def this_machine() -> Processor:
+    """The processor that this process runs on; honours `settings.vector_bits`."""
+    triple, cpu, features = _reported()
+    vector_bytes, registers = vector_unit(features, triple, settings.vector_bits)
+    return Processor(
+        name=NATIVE,
+        triple=triple,
+        cpu=cpu,
+        features=features,
+        vector_bytes=vector_bytes,
+        registers=registers,
+        l1_bytes=_cache_bytes("1") or Processor.l1_bytes,
+        l2_bytes=_cache_bytes("2") or Processor.l2_bytes,
     )
 
 
 def machine() -> Machine:
-    """Vectors, registers and caches for the templates; honours `settings.vector_bits`."""
-    vector_bytes, registers = vector_unit(host().features, host().triple, settings.vector_bits)
-    usual = Machine()
-    return Machine(
-        vector_bytes=vector_bytes,
-        registers=registers,
-        l1_bytes=_cache_bytes("1") or usual.l1_bytes,
-        l2_bytes=_cache_bytes("2") or usual.l2_bytes,
-    )
+    """What templates know of this machine."""
+    return this_machine().machine
 
 
 def vector_unit(features: str, triple: str, wanted_bits: int = 0) -> tuple[int, int]:

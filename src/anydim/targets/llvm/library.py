@@ -61,6 +61,10 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "GetHostCPUName": (None, (_TEXT,)),
     "GetTargetFromTriple": (c_void_p, (c_char_p, _TEXT)),
     "GetVersionInfo": (c_uint, ()),
+    "InitializeAllAsmPrinters": (None, ()),
+    "InitializeAllTargetInfos": (None, ()),
+    "InitializeAllTargetMCs": (None, ()),
+    "InitializeAllTargets": (None, ()),
     "InitializeNativeAsmPrinter": (None, ()),
     "InitializeNativeTarget": (None, ()),
     "LLJITDispose": (None, (c_void_p,)),
@@ -114,6 +118,13 @@ def _functions() -> Mapping[str, Any]:
     return functions
 
 
+@cache
+def _every_architecture() -> None:
+    """Have LLVM make code for all it knows, not only for this machine."""
+    for what in ("TargetInfos", "Targets", "TargetMCs", "AsmPrinters"):
+        _functions()[f"InitializeAll{what}"]()
+
+
 def _path() -> str:
     spec = find_spec("llvmlite")
     if spec is None or spec.origin is None:
@@ -149,6 +160,13 @@ def _made(result: Any, text: Any) -> Any:
     return result
 
 
+@cache
+def version() -> str:
+    """The release of LLVM."""
+    number = llvm()["GetVersionInfo"]()
+    return ".".join(str(number >> shift & 0xFF) for shift in (16, 8, 0))
+
+
 # ---- compiling ---------------------------------------------------------------------------------
 
 
@@ -180,6 +198,9 @@ def emit(text: str, triple: str, cpu: str, features: str, as_object: bool = True
 
 def _target(triple: str, cpu: str, features: str) -> Any:
     call = llvm()
+    if triple.split("-")[0] != asked("GetDefaultTargetTriple").split("-")[0]:
+        with _LOCK:
+            _every_architecture()
     with _text() as error:
         found = call["GetTargetFromTriple"](triple.encode(), ctypes.byref(error))
         _made(found, error)

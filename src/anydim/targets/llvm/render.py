@@ -15,18 +15,18 @@ from typing import TypeVar
 from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.launch import Machine
 from anydim.targets.llvm.emitter import Module
 from anydim.targets.llvm.spelling import symbol, type_text
 from anydim.targets.llvm.steps import Steps
 from anydim.targets.llvm.values import ZERO, Buffer
+from anydim.targets.processor import Processor
 from anydim.targets.target import Source
 
 Code = TypeVar("Code", ir.Kernel, ir.Library)
 _ZEROS = f"{ZERO} = private unnamed_addr constant i64 0, align 8"
 
 
-def sources(kernels: Iterable[ir.Kernel], machine: Machine) -> dict[str, Source]:
+def sources(kernels: Iterable[ir.Kernel], processor: Processor) -> dict[str, Source]:
     """The modules of kernels and of the libraries they use, by name, each once.
 
     Libraries come first: they take longest to compile.
@@ -37,38 +37,42 @@ def sources(kernels: Iterable[ir.Kernel], machine: Machine) -> dict[str, Source]
         for library in kernel.libraries:
             if libraries.setdefault(library.name, library) != library:
                 raise InternalError(f"two libraries are named '{library.name}'")
-    width = machine.vector_bytes
-    found = {name: _source(made, render_library, width) for name, made in libraries.items()}
-    return found | {kernel.name: _source(kernel, render_kernel, width) for kernel in wanted}
+    found = {name: _source(made, render_library, processor) for name, made in libraries.items()}
+    return found | {kernel.name: _source(kernel, render_kernel, processor) for kernel in wanted}
 
 
-def _source(code: Code, render: Callable[[Code, int], str], vector_bytes: int) -> Source:
-    """A module that is known by what it holds, how wide it is, and what code writes it."""
+def _source(
+    code: Code, render: Callable[[Code, Processor], str], processor: Processor
+) -> Source:
+    """A module that is known by what it holds, how wide it is, and what code writes it.
+
+    The features of the processor, which texts depend on too, are in the key of every object.
+    """
     if not code.identity:
-        return Source.of(render(code, vector_bytes))
-    identity = f"{code.name} {code.identity} {vector_bytes} {code_version()}"
-    return Source(identity, partial(render, code, vector_bytes))
+        return Source.of(render(code, processor))
+    identity = f"{code.name} {code.identity} {processor.vector_bytes} {code_version()}"
+    return Source(identity, partial(render, code, processor))
 
 
-def render_kernel(kernel: ir.Kernel, vector_bytes: int = 64) -> str:
-    """The module of a kernel; `vector_bytes` is the widest vector LLVM may use."""
-    module = Module()
+def render_kernel(kernel: ir.Kernel, processor: Processor) -> str:
+    """The module of a kernel."""
+    module = Module(processor)
     functions = [_function(module, f, "internal ") for f in kernel.functions]
     own = {f.name for f in kernel.functions}
-    return _module(module, [*functions, _entry(kernel)], own, vector_bytes)
+    return _module(module, [*functions, _entry(kernel)], own)
 
 
-def render_library(library: ir.Library, vector_bytes: int = 64) -> str:
+def render_library(library: ir.Library, processor: Processor) -> str:
     """The module of a library."""
-    module = Module()
+    module = Module(processor)
     functions = [_function(module, f, "" if f.public else "internal ") for f in library.functions]
-    return _module(module, functions, {f.name for f in library.functions}, vector_bytes)
+    return _module(module, functions, {f.name for f in library.functions})
 
 
-def _module(module: Module, functions: list[str], own: set[str], vector_bytes: int) -> str:
+def _module(module: Module, functions: list[str], own: set[str]) -> str:
     for name in own:
         module.declarations.pop(symbol(name), None)
-    bits = 8 * vector_bytes
+    bits = 8 * module.processor.vector_bytes  # of the widest vector LLVM may use
     attributes = (
         f'attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" '
         f'"min-legal-vector-width"="{bits}" }}'

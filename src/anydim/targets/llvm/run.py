@@ -10,7 +10,7 @@ import numpy
 
 from anydim.kernels.ir import Kernel
 from anydim.targets.llvm.compiler import compile_modules
-from anydim.targets.llvm.host import machine
+from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import Loaded, load
 from anydim.targets.llvm.render import sources
 
@@ -21,8 +21,9 @@ ENTRY = ctypes.CFUNCTYPE(
 
 def build(kernel: Kernel, vector_bytes: int = 64) -> Loaded:
     """The kernel and its libraries, compiled and loaded; its entry is `address(kernel.name)`."""
-    modules = sources([kernel], replace(machine(), vector_bytes=vector_bytes))
-    return load(compile_modules(modules).code.values(), [kernel.name])
+    processor = replace(this_machine(), vector_bytes=vector_bytes)
+    modules = sources([kernel], processor)
+    return load(compile_modules(modules, processor).code.values(), [kernel.name])
 
 
 def launch(

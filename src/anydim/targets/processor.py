@@ -1,0 +1,132 @@
+"""The processors that code is made for: this one, or one that is described by name.
+
+    x86-64-v2  x86-64-v3  x86-64-v4       the levels of the x86-64 ABI
+    aarch64                               ARMv8-A with NEON
+    x86-64-v3+vnni  aarch64+dotprod       and one thing more
+    native                                the one that this process runs on
+
+LLVM ends the process over features that do not belong to a processor, so that only the pairs of
+this table are ever handed to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed, suggestion
+from anydim.kernels.launch import Machine
+
+NATIVE = "native"
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What code is made for; all of it but the caches is part of the key of a cached object.
+
+    `name` is the one that users give, `triple`, `cpu` and `features` ('+avx2,-sse4a') are LLVM's.
+    Vectors have `vector_bytes` bytes, of which there are `registers`. Caches are bytes of one
+    core's share.
+    """
+
+    name: str
+    triple: str
+    cpu: str
+    features: str
+    vector_bytes: int
+    registers: int
+    l1_bytes: int = Machine.l1_bytes
+    l2_bytes: int = Machine.l2_bytes
+
+    @cached_property
+    def has(self) -> frozenset[str]:
+        """The features that it has, without their sign."""
+        return frozenset(f[1:] for f in self.features.split(",") if f.startswith("+"))
+
+    @property
+    def architecture(self) -> str:
+        """'x86_64' or 'aarch64', or what else LLVM calls it."""
+        name = self.triple.split("-")[0]
+        return _SAME.get(name, name)
+
+    @property
+    def machine(self) -> Machine:
+        """What templates know of it."""
+        return Machine(self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes)
+
+    @cached_property
+    def flags(self) -> frozenset[str]:
+        """Its features as Linux names them in /proc/cpuinfo."""
+        return frozenset(_FLAGS.get(f, f.replace(".", "_").replace("-", "_")) for f in self.has)
+
+
+_SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
+_FLAGS = {
+    "64bit": "lm", "bmi": "bmi1", "crc32": "sse4_2", "lzcnt": "abm", "prfchw": "3dnowprefetch",
+    "pclmul": "pclmulqdq", "rdrnd": "rdrand", "sahf": "lahf_lm", "sha": "sha_ni", "sse3": "pni",
+    "avx512vnni": "avx512_vnni", "avxvnni": "avx_vnni", "x87": "fpu", "neon": "asimd",
+    "dotprod": "asimddp", "fp-armv8": "fp",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Described:
+    """A row of the table; `more` are features that may be added, by the names that users give."""
+
+    processor: Processor
+    more: Mapping[str, tuple[str, ...]]
+
+
+def _text(features: tuple[str, ...]) -> str:
+    return ",".join(f"+{feature}" for feature in sorted(features))
+
+
+# ELF whatever system this is; the calling convention is that of Linux, the BSDs and macOS
+_X86, _ARM = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu"
+_V2 = ("cx16", "popcnt", "sahf", "sse2", "sse3", "ssse3", "sse4.1", "sse4.2")
+_V3 = (*_V2, "avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "xsave")
+_V4 = (*_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl")
+_ROWS = (
+    _Described(Processor("x86-64-v2", _X86, "x86-64-v2", _text(_V2), 16, 16), {}),
+    _Described(
+        Processor("x86-64-v3", _X86, "x86-64-v3", _text(_V3), 32, 16), {"vnni": ("avxvnni",)}
+    ),
+    _Described(
+        Processor("x86-64-v4", _X86, "x86-64-v4", _text(_V4), 64, 32, 32 * 1024, 1024 * 1024),
+        {"vnni": ("avx512vnni",)},
+    ),
+    _Described(
+        Processor("aarch64", _ARM, "generic", _text(("fp-armv8", "neon")), 16, 32),
+        {"dotprod": ("dotprod",)},
+    ),
+)
+_BY_NAME = {row.processor.name: row for row in _ROWS}
+
+
+def described(text: str) -> Processor:
+    """The processor that a text describes; raises OptionError where there is none."""
+    name, *added = text.split("+")
+    row = _BY_NAME.get(name)
+    if row is None:
+        known = [NATIVE, *_BY_NAME]
+        hint = suggestion(name, known) or f"the processors are {listed(known)}"
+        raise OptionError(f"there is no processor '{text}'", hint)
+    features = [row.processor.features]
+    for more in sorted(set(added)):
+        if more not in row.more:
+            known = [f"{name}+{other}" for other in row.more]
+            hint = f"there is {listed(known)}" if known else "nothing can be added to it"
+            raise OptionError(f"there is no '{more}' of processor '{name}' in '{text}'", hint)
+        features.append(_text(row.more[more]))
+    full = "+".join([name, *sorted(set(added))])
+    return replace(row.processor, name=full, features=",".join(features))
+
+
+def every_name() -> tuple[str, ...]:
+    """All processors that can be described."""
+    return tuple(
+        text for row in _ROWS
+        for text in (row.processor.name, *(f"{row.processor.name}+{more}" for more in row.more))
+    )  # fmt: skip
