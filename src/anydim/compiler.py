@@ -43,6 +43,7 @@ from anydim.passes.segment import Part, Segment, cut_text, straight
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
+from anydim.passes.watch import Watch
 from anydim.passes.wider import Wider
 from anydim.program.differential import Ranges
 from anydim.program.region import RegionProgram
@@ -166,17 +167,17 @@ def compile_source(
     work = _Work(progress)
     options = _asked(source) if options is PLAIN else options
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
-    work.stages["import"] = lambda: print_graph(graph)
+    work.stage("import", lambda: print_graph(graph), (graph,))
     code = target("llvm")
     cuts = work.timed("segment", lambda: Segment(Recur(code.machine).run).run(graph))
-    work.stages["segment"] = partial(cut_text, cuts)
+    work.stage("segment", partial(cut_text, cuts))
     parts = [part for cut in cuts for part in cut.parts]
     fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
     for entry in PASSES:
         made = entry.make(code.machine, code.templates)
         run = made.run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
-        work.stages[entry.name] = partial(_parts_text, fused, print_graph)
+        work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)
     scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, code, options))
     linked = work.timed("assemble", lambda: _assembled(parts, fused, scheduled, threads))
     whole = linked[0].program if straight(cuts) else Link(threads).run(
@@ -184,9 +185,11 @@ def compile_source(
     )  # fmt: skip
     built = work.timed("native", lambda: build(whole, code))
     kernels = {k.name: k for made in linked for k in made.program.kernels}
-    work.stages["kernels"] = lambda: "\n".join(map(print_kernel, kernels.values()))
-    work.stages["schedule"] = lambda: _parts_text(scheduled, _schedule_text)
-    work.stages["llvm"] = lambda: _llvm_text(whole, code)
+    work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
+    work.stage("kernels", lambda: "\n".join(map(print_kernel, kernels.values())))
+    work.stage("program", whole.text)
+    work.stage("llvm", lambda: _llvm_text(whole, code))
+    work.watch.done(work.seconds)
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
     report = work.report(nodes, [item for items in scheduled for item in items], built)
     ranges = partial(index_ranges, graph)
@@ -248,7 +251,13 @@ class _Work:
         self.progress = progress
         self.seconds: dict[str, float] = {}
         self.stages: dict[str, Callable[[], str]] = {}
+        self.watch = Watch()
         self.total = len(PASSES) + 5
+
+    def stage(self, name: str, text: Callable[[], str], graphs: Sequence[Graph] = ()) -> None:
+        """Keep what a stage would print, and let the settings look at it."""
+        self.stages[name] = text
+        self.watch.stage(name, text, graphs)
 
     def timed(self, stage: str, work: Callable[[], Any]) -> Any:
         self.progress(stage, len(self.seconds), self.total)

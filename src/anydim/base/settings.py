@@ -40,6 +40,10 @@ def _count(value: object) -> int:
     return int(value)
 
 
+def _text(value: object) -> str:
+    return str(value)
+
+
 def _flag(value: object) -> bool:
     known = {"1": True, "true": True, "yes": True, "on": True}
     known |= {"0": False, "false": False, "no": False, "off": False}
@@ -84,6 +88,13 @@ KNOBS = (
     Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0 is one for each core."),
     Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
     Knob("vector_bits", _count, lambda: 0, "Widest vectors to use; 0 is the widest of the CPU."),
+    Knob("verify", _flag, lambda: False, "Whether graphs are verified after every pass."),
+    Knob(
+        "dump", _text, str,
+        "Folder for the text of every stage that a pass changed; - is the standard error stream.",
+        "none",
+    ),
+    Knob("time", _flag, lambda: False, "Whether the seconds of each stage are printed."),
 )  # fmt: skip
 
 _BY_NAME = {knob.name: knob for knob in KNOBS}
