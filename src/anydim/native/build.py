@@ -13,10 +13,10 @@ from anydim.native.emit import BIND, RUN, Host, emit, emit_segment
 from anydim.native.region_emit import MAIN, RegionHost, emit_regions, segment_name
 from anydim.native.threads import STOP, WORKER, threads_text
 from anydim.program.region import RegionProgram
-from anydim.program.region_layout import Place, RegionLayout
+from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
 from anydim.program.steps import Program
 from anydim.runtime.executable import Executable, Native
-from anydim.runtime.layout import CONSTANTS
+from anydim.runtime.layout import CODE, CONSTANTS
 from anydim.runtime.region import RegionExecutable, RegionNative, RegionTables
 from anydim.runtime.threads import PoolCode
 from anydim.targets.target import Code, Objects, Source, Target
@@ -44,12 +44,13 @@ def build(
     objects = target.compile(
         _sources(program, host, target), target.processor, compile_threads
     )
-    loaded = _loaded(target, objects, (BIND, RUN, WORKER, STOP))
+    loaded = _loaded(target, objects, (BIND, RUN, WORKER, STOP, *_kernels(program)))
     native = Native(
         bind=loaded.address(BIND),
         run=loaded.address(RUN),
         worker=loaded.address(WORKER),
         stop=loaded.address(STOP),
+        entries=_entries(program, loaded),
         keep=loaded,
     )
     executable = Executable(
@@ -85,6 +86,16 @@ def _sources(program: Program, host: Host, target: Target) -> dict[str, Source]:
     return {**target.sources(program.kernels, target.processor), **around}
 
 
+def _kernels(program: Program) -> Iterator[str]:
+    """The symbols that the launches of a program start at."""
+    return (kernel.name for kernel in program.kernels)
+
+
+def _entries(program: Program, loaded: Code) -> tuple[int, ...]:
+    """Where the kernel of each launch begins."""
+    return tuple(loaded.address(step.kernel) for step in program.steps)
+
+
 # ---- regions -----------------------------------------------------------------------------------
 
 
@@ -94,11 +105,12 @@ def _build_regions(program: RegionProgram, target: Target, compile_threads: int)
         _region_sources(program, host, target), target.processor, compile_threads
     )
     functions = (MAIN, CLEAR, TRIM, LEAVE, WORKER, STOP)
-    loaded = _loaded(target, objects, functions)
+    kernels = (symbol for part in program.segments for symbol in _kernels(part))
+    loaded = _loaded(target, objects, (*functions, *kernels))
     pool = PoolCode(loaded.address(WORKER), loaded.address(STOP), loaded)
     run, clear, trim, leave = (loaded.address(name) for name in functions[:4])
     native = RegionNative(run, clear, trim, leave, pool)
-    tables = _tables(program, host.layout)
+    tables = _tables(program, host.layout, loaded)
     executable = RegionExecutable(
         program.signature, native, tables, host.failures, program.threads
     )
@@ -120,7 +132,7 @@ def _region_sources(program: RegionProgram, host: RegionHost, target: Target) ->
     }
 
 
-def _tables(program: RegionProgram, layout: RegionLayout) -> RegionTables:
+def _tables(program: RegionProgram, layout: RegionLayout, loaded: Code) -> RegionTables:
     """Where the runtime finds the inputs and results of the outermost region, and constants."""
     main, places = program.regions[-1], layout.regions[-1]
     inputs = [places.values[spec.name] for spec in main.signature.inputs]
@@ -132,6 +144,7 @@ def _tables(program: RegionProgram, layout: RegionLayout) -> RegionTables:
         results=tuple((place.data, place.owner, place.shape) for place in places.results),
         constants=tuple(_constants(program, layout)),
         tables=tuple(_constant_tables(program, layout)),
+        entries=tuple(_code_tables(program, layout, loaded)),
         numbers=tuple(_constant_sizes(program, layout)),
     )
 
@@ -154,6 +167,19 @@ def _constant_sizes(program: RegionProgram, layout: RegionLayout) -> Iterator[tu
 def _constant_tables(
     program: RegionProgram, layout: RegionLayout
 ) -> Iterator[tuple[int, tuple[numpy.ndarray, ...]]]:
-    places = (place for region in layout.regions for place in region.segments.values())
-    for part, place in zip(program.segments, places):
+    for part, place in _segments(program, layout):
         yield place.base + CONSTANTS, tuple(part.constants.values())
+
+
+def _code_tables(
+    program: RegionProgram, layout: RegionLayout, loaded: Code
+) -> Iterator[tuple[int, tuple[int, ...]]]:
+    for part, place in _segments(program, layout):
+        yield place.base + CODE, _entries(part, loaded)
+
+
+def _segments(
+    program: RegionProgram, layout: RegionLayout
+) -> Iterator[tuple[Program, SegmentPlace]]:
+    places = (place for region in layout.regions for place in region.segments.values())
+    return zip(program.segments, places)

@@ -1,7 +1,8 @@
 """Program -> the text of its host module: `bind` (sizes, checks, slots) and `run` (launches).
 
-Both take one pointer to a block (`runtime/layout.py`). The module calls the kernels and
-`anydim_launch` (`native/threads.py`) by name and has no other external symbols.
+Both take one pointer to a block (`runtime/layout.py`). `run` finds the kernel of each launch in a
+table, so that what a launch runs is no matter of its code. The module calls `anydim_launch` and
+`anydim_wake` (`native/threads.py`) by name and has no other external symbols.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from anydim.native.arithmetic import DECLARATIONS, LARGEST, Arithmetic, Lines, T
 from anydim.native.entry import Entry, negation, verdict
 from anydim.program.steps import ALIGNMENT, LaunchStep, Program
 from anydim.runtime.checks import Check
-from anydim.runtime.layout import ARENA, ARENA_BYTES, CONSTANTS, PARALLEL, POOL, Layout
+from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, POOL, Layout
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, align_up
-from anydim.targets.llvm.spelling import symbol
 
 STEPS_PER_FUNCTION = 16  # keeps register allocation of long programs cheap
 ATTRIBUTES = "nounwind noinline optnone"  # compiles in a third of the time, runs as fast
@@ -160,9 +160,10 @@ def _run(program: Program, layout: Layout, name: str) -> str:
     """All launches; returns the code of the first checked index that left its axis, else 0."""
     starts = range(0, len(program.steps), STEPS_PER_FUNCTION)
     chunks = [program.steps[start : start + STEPS_PER_FUNCTION] for start in starts]
-    functions = [_chunk(n, steps, program, layout) for n, steps in enumerate(chunks)]
-    kernels = sorted({step.kernel for step in program.steps})
-    declarations = "".join(f"declare void {symbol(name)}(ptr, i64, i64, ptr)\n" for name in kernels)
+    functions = [
+        _chunk(number, start, steps, program, layout)
+        for number, (start, steps) in enumerate(zip(starts, chunks))
+    ]
     lines = Lines()
     lines.add(f"call void @anydim_wake(ptr {lines.load_word('%block', POOL, 'ptr')})")
     words = range(layout.first_status, layout.first_status + layout.statuses)
@@ -176,18 +177,20 @@ def _run(program: Program, layout: Layout, name: str) -> str:
     return (
         "declare void @anydim_launch(ptr, ptr, ptr, i64, i64, ptr, i64)\n"
         "declare void @anydim_wake(ptr)\n"
-        f"{declarations}\n{''.join(functions)}"
+        f"{''.join(functions)}"
         f"{_function(name, lines)}"
     )
 
 
-def _chunk(number: int, steps: Sequence[LaunchStep], program: Program, layout: Layout) -> str:
+def _chunk(
+    number: int, first: int, steps: Sequence[LaunchStep], program: Program, layout: Layout
+) -> str:
     lines = Lines()
     words = max(len(step.operands) + len(step.sizes) for step in steps)
     lines.add(f"%arguments = alloca [{max(words, 1)} x i64], align 16")
     chunk = _Chunk(program, layout, lines)
-    for step in steps:
-        chunk.launch(step)
+    for site, step in enumerate(steps, first):
+        chunk.launch(site, step)
     lines.add("ret void")
     body = "\n".join(lines.text)
     return f"define internal void @part{number}(ptr %block) {ATTRIBUTES} {{\n{body}\n}}\n"
@@ -210,6 +213,7 @@ class _Chunk:
         scratch = lines.let(f"getelementptr i8, ptr {arena}, i64 {values}")
         self.arena, self.pool, self.scratch = arena, pool, scratch
         self.stride = self.size(program.scratch_stride)
+        self.code = self.load("%block", CODE, "ptr")
 
     def load(self, base: str, word: int, type: str = "i64") -> str:
         if (base, word) not in self.loaded:
@@ -239,12 +243,13 @@ class _Chunk:
             return self.lines.let(f"getelementptr i8, ptr {self.arena}, i64 {offset}")
         return self.load("%block", self.pointers[name], "ptr")
 
-    def launch(self, step: LaunchStep) -> None:
+    def launch(self, site: int, step: LaunchStep) -> None:
         for word, (type, value) in enumerate(self._arguments(step)):
             self.lines.store_word("%arguments", word, value, type)
         parallel = self.size(step.parallel)
+        entry = self.lines.load_word(self.code, site, "ptr")
         self.lines.add(
-            f"call void @anydim_launch(ptr {self.pool}, ptr {symbol(step.kernel)}, ptr %arguments, "
+            f"call void @anydim_launch(ptr {self.pool}, ptr {entry}, ptr %arguments, "
             f"i64 {parallel}, i64 {max(1, step.grain)}, ptr {self.scratch}, i64 {self.stride})"
         )
 

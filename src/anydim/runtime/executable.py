@@ -32,12 +32,16 @@ _RUN = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 @dataclass(frozen=True)
 class Native:
-    """Addresses of a program's native functions; `keep` holds their memory alive."""
+    """Addresses of a program's native functions; `keep` holds their memory alive.
+
+    `entries` are those of the kernels, one for each launch of the program.
+    """
 
     bind: int
     run: int
     worker: int
     stop: int
+    entries: tuple[int, ...]
     keep: object
 
 
@@ -118,7 +122,8 @@ class Executable(Runnable):
     """A program with a signature, called with arrays. Several threads may call it at once.
 
     `constants` lie where the program expects them, in its order, 64-byte aligned; `checks` are
-    the meanings of bind's failure codes, `positions` those of run's.
+    the meanings of bind's failure codes, `positions` those of run's. `entries` is the table of
+    code: a word for each launch, where its kernel begins, looked up by every call.
     """
 
     def __init__(
@@ -137,13 +142,14 @@ class Executable(Runnable):
         self._positions = tuple(positions)
         self._constants = tuple(constants)
         self._table = numpy.array([_pointer(array) for array in constants], numpy.uint64)
-        self._table_address = _pointer(self._table)
+        self.entries = numpy.array(native.entries, numpy.uint64)
+        self._tables = (_pointer(self._table), _pointer(self.entries))
         self._bind, self._run = _BIND(native.bind), _RUN(native.run)
         self._frames = Shelf(lambda: _Frame(layout))
         self._shapes = struct.Struct(f"{sum(layout.input_ranks)}q")
         self._results = struct.Struct(f"{sum(layout.output_ranks)}q")
         pointers = len(layout.input_ranks) + len(layout.output_ranks)
-        self._call = struct.Struct(f"{3 + pointers}Q")
+        self._call = struct.Struct(f"{4 + pointers}Q")
 
     def __call__(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
@@ -177,7 +183,7 @@ class Executable(Runnable):
         pointers = [array.ctypes.data for array in arrays]
         pointers += [array.ctypes.data for array in outputs.values()]
         pool = self._take_pool() if block[PARALLEL] else None
-        call = (frame.arena.address, pool.address if pool else 0, self._table_address, *pointers)
+        call = (frame.arena.address, pool.address if pool else 0, *self._tables, *pointers)
         self._call.pack_into(block, _WORD * ARENA, *call)
         try:
             failed = self._run(frame.address)

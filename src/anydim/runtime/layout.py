@@ -1,12 +1,15 @@
 """Where things lie in the block of 8-byte words that a call hands to native code.
 
     result      arena bytes, whether a launch may use several threads      written by bind
-    call        arena, pool (0: one thread), table of constants            read by run
+    call        arena, pool (0: one thread), tables of constants and code  read by run
     pointers    of the inputs, then of the outputs                         read by run
     shapes      of the inputs (read by bind), then of the outputs (written by bind)
     dims        in the order of the box                                    written by bind
     slots       size expressions of the program                            written by bind, for run
     statuses    indices that left their axis, or FINE                      written by run
+
+The table of code has a word for each launch, in order: where its kernel begins. Words may change
+while calls are in progress; whatever they hold serves.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from functools import cached_property
 
 from anydim.runtime.signature import Signature
 
-ARENA_BYTES, PARALLEL, ARENA, POOL, CONSTANTS, POINTERS = range(6)
+ARENA_BYTES, PARALLEL, ARENA, POOL, CONSTANTS, CODE, POINTERS = range(7)
 
 
 @dataclass(frozen=True)

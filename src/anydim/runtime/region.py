@@ -45,8 +45,8 @@ class RegionTables:
 
     `inputs` is the first word of their addresses, `shapes` that of their sizes. `results` are, for
     each output, the words of address, block and first size. `constants` lie at the address that a
-    word has to hold, each; `tables` are those of segments, which want the address of a table.
-    `numbers` are other words that have a value from the beginning.
+    word has to hold, each; `tables` are those of segments, which want the address of a table;
+    `entries` are tables of code. `numbers` are other words that have a value from the beginning.
     """
 
     words: int
@@ -55,6 +55,7 @@ class RegionTables:
     results: tuple[tuple[int, int, int], ...]
     constants: tuple[tuple[int, numpy.ndarray], ...]
     tables: tuple[tuple[int, tuple[numpy.ndarray, ...]], ...]
+    entries: tuple[tuple[int, tuple[int, ...]], ...]
     numbers: tuple[tuple[int, int], ...]
 
 
@@ -78,6 +79,7 @@ class RegionExecutable(Runnable):
         self._trim, self._leave = _TRIM(native.trim), _LEAVE(native.leave)
         filled = [(word, numpy.array([a.ctypes.data for a in arrays], numpy.uint64))
                   for word, arrays in tables.tables]  # fmt: skip
+        filled += [(word, numpy.array(code, numpy.uint64)) for word, code in tables.entries]
         self._filled = tuple(filled)
         self._frames = Shelf(self._frame)
         self._pointers = struct.Struct(f"{len(signature.inputs)}Q")

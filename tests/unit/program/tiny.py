@@ -172,13 +172,14 @@ def executable(made: Program) -> Executable:
     threads = threads_text(this_machine().architecture)
     for text in (host.text, threads, *(TEXTS[k.name] for k in made.kernels)):
         builder.add_object_img(compiled(text))
-    for symbol in (BIND, RUN, WORKER, STOP):
+    for symbol in (BIND, RUN, WORKER, STOP, *(kernel.name for kernel in made.kernels)):
         builder.export_symbol(symbol)
     jit = llvm.create_lljit_compiler(machine())
     library = builder.link(jit, f"tiny{id(host)}")
     native = Native(
-        library[BIND], library[RUN], library[WORKER], library[STOP], keep=(library, jit)
-    )
+        library[BIND], library[RUN], library[WORKER], library[STOP],
+        tuple(library[step.kernel] for step in made.steps), keep=(library, jit),
+    )  # fmt: skip
     return Executable(
         made.signature, native, host.layout, host.checks, tuple(made.constants.values()),
         made.threads,

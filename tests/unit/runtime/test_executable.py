@@ -3,6 +3,7 @@ outputs belong to the caller."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 from concurrent.futures import ThreadPoolExecutor
@@ -115,6 +116,25 @@ def test_a_scalar_output_and_no_inputs() -> None:
     run = executable(program(Box.of(), [], [spec("y")], steps, constants={"one": one}))
     result = run({})["y"]
     assert result.shape == () and result.dtype == float32.numpy and result == 2
+
+
+def test_what_a_launch_runs_stands_in_a_table() -> None:
+    run = executable(adder(BOX, "n", "m"))
+    data = {name: numpy.ones((3, 4), numpy.float32) for name in "ab"}
+    parts: list[tuple[int, int]] = []
+
+    def body(arguments: int, start: int, stop: int, scratch: int) -> None:
+        parts.append((start, stop))
+
+    kernel = ctypes.CFUNCTYPE(
+        None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+    )(body)
+    before = run.entries[1]
+    run.entries[1] = ctypes.cast(kernel, ctypes.c_void_p).value
+    run(data)
+    assert parts == [(0, 12)]
+    run.entries[1] = before
+    assert (run(data)["y"] == 3).all() and len(parts) == 1
 
 
 # ---- memory ----------------------------------------------------------------------------------
