@@ -1,0 +1,55 @@
+"""Where the corpus is kept, and how it is read and written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.golden import definitions, graphs, models
+from tests.golden.case import Case
+from tests.golden.record import Kept, compiled
+
+CORPUS = Path(__file__).with_name("corpus.json")
+TEXTS = Path(__file__).with_name("texts")
+CASES: dict[str, Case] = {
+    case.name: case for case in (*graphs.CASES, *definitions.CASES, *models.CASES)
+}
+SHOWN = ("pointwise_chain", "dense_gelu", "keepdims_outputs", "branching", "running_sum (text)")
+"""Programs whose stages are kept as texts."""
+HIDDEN = "llvm"  # the one stage that differs from machine to machine
+LAST = ("schedule", "kernels", "program")  # in this order after the passes
+
+
+def read_corpus() -> dict[str, Kept]:
+    return dict(json.loads(CORPUS.read_text(encoding="utf-8"))) if CORPUS.exists() else {}
+
+
+def write_corpus(programs: Mapping[str, Kept]) -> None:
+    CORPUS.write_text(json.dumps(dict(sorted(programs.items())), indent=1) + "\n")
+
+
+def stages_text(name: str) -> str:
+    """All stages of a program one after the other; one that changed nothing says so."""
+    model = compiled(CASES[name])
+    passes = [stage for stage in model.report.stages if stage not in (HIDDEN, *LAST)]
+    lines, before = [], ""
+    for stage in (*passes, *LAST):
+        text = model.show(stage).rstrip()
+        lines += [f"==== {stage} ====", "", "(as before)" if text == before else text, ""]
+        before = text
+    return "\n".join(lines)
+
+
+def _file(name: str) -> Path:
+    return TEXTS / f"{name.partition(' ')[0]}.txt"
+
+
+def read_text(name: str) -> str:
+    """What is kept of the stages of a program."""
+    return _file(name).read_text(encoding="utf-8") if _file(name).exists() else ""
+
+
+def write_text(name: str, text: str) -> None:
+    TEXTS.mkdir(exist_ok=True)
+    _file(name).write_text(text, encoding="utf-8")

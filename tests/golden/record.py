@@ -1,0 +1,140 @@
+"""What the corpus keeps of a program, made for a machine that does not depend on this one.
+
+Templates see a machine with 32-byte vectors. The code that LLVM makes of their kernels is for this
+machine; its results are the same bits on every x86-64 with FMA, because kernels say which products
+are fused and in which order sums are added, and LLVM may change neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+from unittest.mock import patch
+
+import numpy
+
+import anydim as ad
+from anydim.kernels.ir import Kernel, Library
+from anydim.kernels.launch import Machine
+from anydim.kernels.text import print_function, print_kernel
+from anydim.program.region import RegionProgram
+from anydim.targets.llvm.host import this_machine
+from anydim.targets.processor import NATIVE, described
+from anydim.targets.targets import TARGETS
+from tests.golden.case import Case, Sizes
+from tests.golden.numbers import drawn
+
+MACHINE = Machine(vector_bytes=32, registers=16, l1_bytes=32 * 1024, l2_bytes=512 * 1024)
+Kept = dict[str, dict[str, str]]
+
+
+def why_not() -> str:
+    """Why results of this machine need not be those of the corpus; empty where they must."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return f"the corpus is of x86-64, this is {platform.machine()}"
+    if not {"avx2", "fma"} <= this_machine().has:
+        return "the corpus is of processors with AVX2 and FMA"
+    return ""
+
+
+@contextmanager
+def fixed_machine(processor: str = NATIVE) -> Iterator[None]:
+    """Templates see the machine of the corpus; code is for this processor or a described one."""
+    make = TARGETS["llvm"]
+    code_for = this_machine() if processor == NATIVE else described(processor)
+    seen = replace(code_for, name=NATIVE, **asdict(MACHINE))
+    with patch.dict(TARGETS, llvm=lambda _: make(seen)), ad.settings.override(winograd=True):
+        yield
+
+
+def compiled(case: Case, threads: int = 1, processor: str = NATIVE) -> ad.Model:
+    with fixed_machine(processor):
+        return ad.compile(case.source(), dims=case.dims, threads=threads)
+
+
+def kept(case: Case, threads: int = 1, processor: str = NATIVE) -> Kept:
+    """Kernels and libraries by name, and results by sizes, each as a short hash."""
+    model = compiled(case, threads, processor)
+    return {"kernels": kernels(model), "outputs": outputs(case, model)}
+
+
+def kernels(model: ad.Model) -> dict[str, str]:
+    """Name -> hash of the text without the name, of kernels and of the libraries they call."""
+    found = {}
+    for kernel in _kernels(model):
+        found[kernel.name] = short(print_kernel(kernel).replace(kernel.name, "kernel", 1))
+        found |= {one.name: short(_library_text(one)) for one in kernel.libraries}
+    return dict(sorted(found.items()))
+
+
+def _kernels(model: ad.Model) -> list[Kernel]:
+    program = model.program
+    parts = program.segments if isinstance(program, RegionProgram) else (program,)
+    return [kernel for part in parts for kernel in part.kernels]
+
+
+def _library_text(library: Library) -> str:
+    return "\n".join(map(print_function, library.functions))
+
+
+def outputs(case: Case, model: ad.Model) -> dict[str, str]:
+    """The hash of all results of a call, by its sizes."""
+    found = {}
+    for sizes in case.sizes:
+        results = model(**inputs(case, model, sizes))
+        named = results if isinstance(results, dict) else {"": results}
+        told = " ".join(f"{name}={size}" for name, size in sizes.items())
+        found[told] = short(b"".join(_content(name, a) for name, a in sorted(named.items())))
+    return found
+
+
+def inputs(case: Case, model: ad.Model, sizes: Sizes) -> dict[str, numpy.ndarray]:
+    made = {}
+    for spec in model.inputs:
+        shape = [size.evaluate(sizes) for size in spec.shape]
+        seed = f"{case.name} {spec.name} {shape}"
+        made[spec.name] = drawn(spec.dtype, shape, seed, case.spans.get(spec.name))
+    return made
+
+
+def _content(name: str, array: Any) -> bytes:
+    """Name, dtype, shape and bytes; all NaNs are one."""
+    array = numpy.array(array)
+    if array.dtype.kind == "f":
+        array[numpy.isnan(array)] = numpy.nan
+    return f"{name} {array.dtype} {array.shape}".encode() + array.tobytes()
+
+
+def short(content: str | bytes) -> str:
+    data = content.encode() if isinstance(content, str) else content
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def differences(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """In words, what became of a program."""
+    lines = []
+    old, new = before["kernels"], now["kernels"]
+    gone, came = [k for k in old if k not in new], [k for k in new if k not in old]
+    for kernel in gone:
+        same = [other for other in came if new[other] == old[kernel]]
+        if same:
+            came.remove(same[0])
+            lines.append(f"{name}: kernel {kernel} is called {same[0]}, its text is the same")
+        else:
+            lines.append(f"{name}: kernel {kernel} is gone, or its text changed")
+    lines += [f"{name}: kernel {kernel} is new" for kernel in came]
+    lines += [
+        f"{name}: the text of kernel {kernel} changed, its name did not"
+        for kernel in old if kernel in new and old[kernel] != new[kernel]
+    ]  # fmt: skip
+    for sizes in {**before["outputs"], **now["outputs"]}:
+        first, second = before["outputs"].get(sizes), now["outputs"].get(sizes)
+        if first is None or second is None:
+            lines.append(f"{name}: results at {sizes} are {'new' if first is None else 'gone'}")
+        elif first != second:
+            lines.append(f"{name}: bits of the results at {sizes} changed")
+    return lines

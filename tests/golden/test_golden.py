@@ -1,0 +1,54 @@
+"""Promise: a change of form changes no kernel and no bit of a result.
+
+`python -m tests.golden` says in words what changed; with `--write` it keeps it.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.golden.files import CASES, SHOWN, read_corpus, read_text, stages_text
+from tests.golden.record import differences, kept, why_not
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
+MEANT = "if this is meant: python -m tests.golden --write"
+
+
+def test_the_corpus_holds_every_program() -> None:
+    assert set(read_corpus()) == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_and_results_are_as_they_were(name: str) -> None:
+    lines = differences(name, read_corpus()[name], kept(CASES[name]))
+    assert not lines, "\n".join([*lines, MEANT])
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_texts_of_all_stages_are_as_they_were(name: str) -> None:
+    assert stages_text(name) == read_text(name), MEANT
+
+
+def test_differences_are_told_in_words() -> None:
+    before = {"kernels": {"a_1": "x", "b_1": "y", "c": "z"}, "outputs": {"n=0": "u", "n=1": "v"}}
+    now = {"kernels": {"a_2": "x", "b_2": "w", "c": "t"}, "outputs": {"n=0": "u", "n=1": "q"}}
+    assert differences("p", before, now) == [
+        "p: kernel a_1 is called a_2, its text is the same",
+        "p: kernel b_1 is gone, or its text changed",
+        "p: kernel b_2 is new",
+        "p: the text of kernel c changed, its name did not",
+        "p: bits of the results at n=1 changed",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_code_for_a_plain_processor_gives_the_same_results(name: str) -> None:
+    """Compiled for AVX2 and FMA alone, whatever this processor has."""
+    assert not differences(name, read_corpus()[name], kept(CASES[name], processor="x86-64-v3"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_two_threads_give_the_same_results(name: str) -> None:
+    assert not differences(name, read_corpus()[name], kept(CASES[name], threads=2))
