@@ -26,9 +26,9 @@ from pathlib import Path
 import numpy as np
 
 from anydim.base.dtypes import float32
-from anydim.kernels.contraction import TEMPLATE
 from anydim.kernels.launch import Launch
-from anydim.kernels.packing import pack
+from anydim.kernels.product.contraction.template import TEMPLATE
+from anydim.kernels.product.packing import pack
 from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse_definition
 from anydim.lang.tree import TensorType

@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from anydim.base.dtypes import float32
-from anydim.kernels import pointwise, rows
 from anydim.kernels.launch import Machine
+from anydim.kernels.rows import pointwise
+from anydim.kernels.rows import template as rows
 from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse_definition
 from anydim.lang.tree import TensorType

@@ -9,8 +9,8 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.kernels.contraction import Contraction
-from anydim.kernels.rows import Rows
+from anydim.kernels.product.contraction.template import Contraction
+from anydim.kernels.rows.template import Rows
 from anydim.kernels.schedule import schedule_name
 from anydim.kernels.templates import TEMPLATES
 from anydim.kernels.wishes import RULES

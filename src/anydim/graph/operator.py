@@ -15,7 +15,7 @@ from typing import Any
 
 from anydim.base.errors import GraphError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
-from anydim.kernels.routine import Routine
+from anydim.kernels.routines.record import Routine
 from anydim.lang.instantiate import instantiate
 from anydim.lang.stored import stored_definition
 from anydim.lang.syntax import Definition

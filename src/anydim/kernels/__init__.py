@@ -1,1 +1,13 @@
-"""Loop IR and the templates that turn groups of comprehensions into it."""
+"""Loop IR and the templates that turn groups of comprehensions into it.
+
+In come groups of statements (`lang/tree`), a box and a machine; out go launches: kernels in loop IR
+with sizes as formulas. Floors import only from those above them, and from files of this folder:
+
+    write/      what all loops are made of: values, lanes, expressions
+    product/    blocked products: contraction, convolution, winograd, bytes
+    rows/       element work and reductions, row by row
+    attention/  scores, softmax and the weighted sum
+    sliding/    reductions over windows
+    nest/       ordered steps
+    routines/   kernels written by hand
+"""

@@ -6,18 +6,16 @@ group of one statement, whatever it computes.
 
 from __future__ import annotations
 
-from anydim.kernels import (
-    attention,
-    bytes_product,
-    contraction,
-    convolution,
-    nest,
-    pointwise,
-    rows,
-    sliding,
-    transposition,
-    winograd,
-)
+from anydim.kernels import transposition
+from anydim.kernels.attention import template as attention
+from anydim.kernels.nest import template as nest
+from anydim.kernels.product.bytes import template as bytes_product
+from anydim.kernels.product.contraction import template as contraction
+from anydim.kernels.product.convolution import template as convolution
+from anydim.kernels.product.winograd import template as winograd
+from anydim.kernels.rows import pointwise
+from anydim.kernels.rows import template as rows
+from anydim.kernels.sliding import template as sliding
 from anydim.kernels.template import Template
 
 TEMPLATES: tuple[Template, ...] = (

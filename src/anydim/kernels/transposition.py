@@ -15,7 +15,11 @@ from functools import lru_cache
 from anydim.base.dtypes import uint8
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.arithmetic import (
+from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.kernels.write.arithmetic import (
     compare,
     constant,
     either,
@@ -30,12 +34,8 @@ from anydim.kernels.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.elements import SizeParameters
-from anydim.kernels.launch import Argument, Launch, Machine
-from anydim.kernels.naming import named_kernel
-from anydim.kernels.schedule import print_schedule, register
-from anydim.kernels.squares import transposed
-from anydim.kernels.template import Template
+from anydim.kernels.write.elements import SizeParameters
+from anydim.kernels.write.squares import transposed
 from anydim.lang.affine import Affine, address, affine, row_major_strides
 from anydim.lang.tree import Axis, Group, Literal, Read
 from anydim.sizes import Box, Size, Truth, as_size, ceil_div, product, prove

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator
-from anydim.kernels.routine import Routine
 from anydim.kernels.routines.marks import COMPRESS_FILL, NONZERO_FILL
 from anydim.kernels.routines.ngrams import NGRAM_COUNTS
+from anydim.kernels.routines.record import Routine
 from anydim.kernels.routines.running import CUM_PROD, CUM_SUM
 from anydim.kernels.routines.sort import SORT
 from anydim.kernels.routines.suppression import NON_MAX_SUPPRESSION

@@ -14,7 +14,7 @@ import numpy
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
-from anydim.kernels.packing import pack
+from anydim.kernels.product.packing import pack
 from anydim.lang.tree import TensorType
 from anydim.passes.memory import ArenaPlan, Lifetime, PlanMemory
 from anydim.passes.schedule import Alias, Found, Scheduled

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from anydim.kernels.launch import Machine
-from anydim.kernels.micro import tile_of
+from anydim.kernels.product.micro import tile_of
 from anydim.lang.affine import Affine, affine, reads, rewrite, to_expr
 from anydim.lang.stepping import replaced, sizes_of, with_body, writes
 from anydim.lang.tree import (

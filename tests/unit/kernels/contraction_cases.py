@@ -9,9 +9,9 @@ from functools import lru_cache
 import numpy
 
 from anydim.base.dtypes import DType, float32
-from anydim.kernels.contraction import lower_contraction, match_contraction
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.packing import pack
+from anydim.kernels.product.contraction.template import lower_contraction, match_contraction
+from anydim.kernels.product.packing import pack
 from anydim.lang.tree import (
     Apply,
     Axis,

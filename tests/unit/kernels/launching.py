@@ -9,7 +9,7 @@ import numpy as np
 
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
-from anydim.kernels.packing import pack
+from anydim.kernels.product.packing import pack
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE

@@ -11,7 +11,7 @@ import numpy as np
 from anydim.base.frozen import FrozenMapping
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routine import Routine
+from anydim.kernels.routines.record import Routine
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box
 from anydim.targets.llvm.run import build, call

@@ -13,8 +13,8 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import DTYPES, DType, int4, int8, uint8
-from anydim.kernels.bytes_product import TEMPLATE
 from anydim.kernels.launch import Machine
+from anydim.kernels.product.bytes.template import TEMPLATE
 from anydim.lang.evaluate import evaluate
 from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse

@@ -11,10 +11,10 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.kernels.contraction_library import contraction_libraries
 from anydim.kernels.launch import Machine, Panels
-from anydim.kernels.micro import tile_of
-from anydim.kernels.packing import pack, packed_shape
+from anydim.kernels.product.contraction.library import contraction_libraries
+from anydim.kernels.product.micro import tile_of
+from anydim.kernels.product.packing import pack, packed_shape
 from anydim.targets.llvm.compiler import assembly
 from anydim.targets.llvm.host import machine, this_machine
 from anydim.targets.llvm.render import render_library

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.kernels.flatten import flatten, reads_own_points
-from anydim.kernels.passplan import plan_sweeps
-from anydim.kernels.rowform import row_form
+from anydim.kernels.rows.flatten import flatten, reads_own_points
+from anydim.kernels.rows.form import row_form
+from anydim.kernels.rows.passplan import plan_sweeps
 from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse_definition
 from anydim.lang.tree import Group, TensorType

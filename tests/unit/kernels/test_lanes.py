@@ -9,7 +9,7 @@ import pytest
 
 import anydim as ad
 from anydim.kernels.inference import linear
-from anydim.kernels.lanes import Pattern, pattern, runs_of
+from anydim.kernels.write.lanes import Pattern, pattern, runs_of
 from anydim.lang.tree import Apply, Expr, Index, SizeTerm
 from anydim.sizes import Size, as_size
 

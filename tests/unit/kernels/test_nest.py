@@ -10,9 +10,9 @@ import pytest
 
 from anydim.base.dtypes import int64
 from anydim.base.errors import OptionError
-from anydim.kernels import nest
 from anydim.kernels.launch import Machine
-from anydim.kernels.nest import Nest
+from anydim.kernels.nest import template as nest
+from anydim.kernels.nest.template import Nest
 from anydim.kernels.text import print_kernel
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE

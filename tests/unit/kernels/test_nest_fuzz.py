@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from anydim.base.dtypes import float64
-from anydim.kernels import nest
 from anydim.kernels.launch import Machine
-from anydim.kernels.nest import Nest
+from anydim.kernels.nest import template as nest
+from anydim.kernels.nest.template import Nest
 from anydim.lang.evaluate import evaluate
 from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, Step, Tensor, Write
 from anydim.runtime.positions import FINE

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from anydim.base.dtypes import from_numpy
-from anydim.kernels import nest
 from anydim.kernels.launch import Machine
+from anydim.kernels.nest import template as nest
 from anydim.lang.instantiate import instantiate
 from anydim.lang.parser import parse
 from anydim.lang.tree import Group, TensorType

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from anydim.base.dtypes import float64, int64
-from anydim.kernels import pointwise, rows
 from anydim.kernels.launch import Machine
+from anydim.kernels.rows import pointwise
+from anydim.kernels.rows import template as rows
 from anydim.lang.evaluate import evaluate
 from anydim.lang.tree import (
     Apply,

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64
-from anydim.kernels import pointwise, rows
 from anydim.kernels.launch import Machine
+from anydim.kernels.rows import pointwise
+from anydim.kernels.rows import template as rows
 from tests.unit.kernels.launching import Prepared
 from tests.unit.kernels.row_cases import BOX, BY_NAME, CASES, Case
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from anydim.base.errors import OptionError
-from anydim.kernels.pointwise import Pointwise
-from anydim.kernels.rows import Rows
+from anydim.kernels.rows.pointwise import Pointwise
+from anydim.kernels.rows.template import Rows
 from anydim.kernels.schedule import parse_schedule, print_schedule
 
 

@@ -12,8 +12,8 @@ import pytest
 import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import float32, float64, int32
 from anydim.graph.operator import operator
-from anydim.kernels import sliding
 from anydim.kernels.launch import Machine
+from anydim.kernels.sliding import template as sliding
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, parse
 from anydim.targets.llvm.host import machine as host_machine

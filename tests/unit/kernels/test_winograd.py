@@ -9,8 +9,8 @@ import pytest
 
 import anydim as ad
 from anydim.base import settings
-from anydim.kernels import winograd
 from anydim.kernels.launch import Machine
+from anydim.kernels.product.winograd import template as winograd
 from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import BOX, Case, convolved
 from tests.unit.kernels.launching import Prepared

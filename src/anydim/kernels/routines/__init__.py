@@ -1,5 +1,8 @@
 """Kernels written by hand: operators that are no comprehension, one file for each family.
 
+In come the types and attributes of a node; out go launches, one for each step of the algorithm.
+
+    record.py           what the record of a routine holds
     code.py, term.py    loop IR written as Python that reads like the algorithm
     keys.py, radix.py   order as unsigned integers; sorting them
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.base.errors import GraphError
-from anydim.kernels.routine import Types
+from anydim.kernels.routines.record import Types
 from anydim.lang.tree import TensorType
 
 

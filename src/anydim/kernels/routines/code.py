@@ -26,7 +26,7 @@ from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.routines.term import Like, Term, apply, constant, iota
-from anydim.kernels.values import add
+from anydim.kernels.write.values import add
 from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify
 
 _LINE = 64  # bytes that scratch is aligned to

@@ -11,13 +11,13 @@ import numpy
 
 from anydim.base.dtypes import DType, int64, is_float
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type
 from anydim.kernels.routines.parallel_sort import ParallelSort
 from anydim.kernels.routines.radix import Pairs
+from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.term import Like, Term
 from anydim.lang.tree import TensorType

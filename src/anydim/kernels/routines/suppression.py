@@ -16,12 +16,12 @@ import numpy
 from anydim.base.dtypes import DType, float32, float64, int64, uint32
 from anydim.base.errors import GraphError
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.radix import Pairs
+from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, fitting
 from anydim.kernels.routines.sort import order
 from anydim.kernels.routines.term import Term, constant, iota, larger, select, smaller

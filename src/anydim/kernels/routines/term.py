@@ -11,7 +11,7 @@ from typing import Union
 from anydim.base.dtypes import DTYPES, DType, boolean, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.values import convert, number, operate, splat
+from anydim.kernels.write.values import convert, number, operate, splat
 
 Like = Union["Term", int, float, bool]
 _UNSIGNED = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor", "bit_not": "not"}  # of flags

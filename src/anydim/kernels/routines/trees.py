@@ -16,9 +16,9 @@ import numpy
 from anydim.base.dtypes import DType, boolean, float32, float64, int64, uint64
 from anydim.base.errors import GraphError
 from anydim.kernels.launch import Machine
-from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.term import Term, apply, constant, larger, smaller
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Size, as_size

@@ -13,12 +13,12 @@ import numpy
 
 from anydim.base.dtypes import int64, uint32
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routine import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.keys import numpy_keys
 from anydim.kernels.routines.parallel_sort import BEGINS, INDICES, ParallelSort
+from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.slices import Slices, merge_sort
 from anydim.kernels.routines.term import Term, constant

@@ -1,0 +1,252 @@
+"""The loops of attention: work units, blocks of keys, tiles of queries.
+
+    for unit in start:stop                      one position of the batch, a few tiles of queries
+      for block of keys                         one pass when all keys fit
+        pack keys (and values)                  unless the unit before packed the same
+        for tile of queries
+          scores = queries * keys               register tiles
+          scores to powers                      they never leave the nearest cache
+          mixed = powers * values               register tiles
+          rows of the result
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import float32
+from anydim.kernels import ir
+from anydim.kernels.attention.form import Factor
+from anydim.kernels.attention.packing import copy_keys, copy_values, pack_keys
+from anydim.kernels.attention.plan import LINE, Plan
+from anydim.kernels.attention.rows import largest_scores, powers, result_rows
+from anydim.kernels.attention.tiles import multiply
+from anydim.kernels.write.arithmetic import (
+    compare,
+    constant,
+    either,
+    first_lanes,
+    greatest,
+    least,
+    loop,
+    minus,
+    plus,
+    quotient,
+    quotient_up,
+    round_down,
+    times,
+    variable,
+)
+from anydim.kernels.write.elements import Context, Elements, operate
+from anydim.sizes import Size, as_size
+
+
+def attention_steps(plan: Plan, context: Context) -> tuple[ir.Step, ...]:
+    """The body of the function that does units start:stop; parts of the scratch are pointers."""
+    return _Body(plan, context).steps()
+
+
+class _Body:
+    def __init__(self, plan: Plan, context: Context) -> None:
+        self.plan = plan
+        self.form = plan.form
+        self.context = context
+        names = [axis.name for axis in self.form.batch]
+        self.kernel = Elements(context)
+        self.here = self.kernel.inner({n: variable(f"batch{i}") for i, n in enumerate(names)})
+        self.next = self.kernel.inner({n: variable(f"next{i}") for i, n in enumerate(names)})
+
+    def size(self, value: Size | int) -> ir.Value:
+        return self.context.sizes.value(as_size(value))
+
+    def steps(self) -> tuple[ir.Step, ...]:
+        """All of it. Heights of tiles are even: the first `taller` have one row more."""
+        queries, tiles = self.size(self.form.query.extent), variable("tiles")
+        blocks, moved = self._blocks(), self.size(self.plan.operand_bytes)
+        unit = loop(
+            "unit", variable("start"), variable("stop"), 1,
+            *self._position(),
+            *self._next_position(),
+            *self.here.steps,
+            *self.next.steps,
+            ir.Let("tile_start", times(variable("chunk"), self.plan.tiles)),
+            ir.Let("tile_stop", least(plus(variable("tile_start"), self.plan.tiles), tiles)),
+            ir.Let("unit_first", _tile_row(variable("tile_start"))),
+            *blocks,
+        )  # fmt: skip
+        return (
+            ir.Let("chunks", self.size(self.plan.chunks)),
+            ir.Let("tiles", quotient_up(queries, self.plan.rows)),
+            ir.Let("height", quotient(queries, tiles)),
+            ir.Let("taller", minus(queries, times(variable("height"), tiles))),
+            ir.Let("key_count", self.size(self.form.key.extent)),
+            ir.Let("is_far", compare("less", self.size(self.plan.l2_bytes), moved)),
+            *self.kernel.steps,
+            unit,
+        )
+
+    # ---- positions of the batch ----------------------------------------------------------------
+
+    def _position(self) -> list[ir.Step]:
+        """The chunk of queries and the batch indices of a unit; the last index runs fastest."""
+        steps: list[ir.Step] = []
+        rest: ir.Value = variable("unit")
+        axes = [(f"batch{n}", self.size(a.extent)) for n, a in enumerate(self.form.batch)]
+        axes = [("chunk", variable("chunks")), *axes[:0:-1]]
+        for name, extent in axes:
+            steps.append(ir.Let(f"{name}_rest", quotient(rest, extent)))
+            steps.append(ir.Let(name, minus(rest, times(variable(f"{name}_rest"), extent))))
+            rest = variable(f"{name}_rest")
+        if self.form.batch:
+            steps.append(ir.Let("batch0", rest))
+        return steps
+
+    def _next_position(self) -> list[ir.Step]:
+        """The batch indices of the position after this one; after the last the first again."""
+        steps: list[ir.Step] = []
+        carry: ir.Value = constant(1)
+        for number in range(len(self.form.batch) - 1, -1, -1):
+            raised = plus(variable(f"batch{number}"), carry)
+            extent = self.size(self.form.batch[number].extent)
+            ends = compare("greater_equal", raised, extent)
+            steps.append(ir.Let(f"next{number}", either(ends, constant(0), raised)))
+            carry = either(ends, constant(1), constant(0))
+        return steps
+
+    def _ahead(self) -> tuple[ir.Step, ...]:
+        """Ask for what the next position reads in the row of this number, if it may be far away.
+
+        Rows of one head lie apart in memory; no processor guesses them.
+        """
+        form = self.form
+        steps: list[ir.Step] = []
+        for name, factor, row, column in (
+            ("queries", form.queries, form.query, form.depth),
+            ("keys", form.keys, form.key, form.depth),
+            ("values", form.values, form.key, form.width),
+        ):
+            if factor.address.stride(column.name).constant != 1:
+                continue
+            start = self.next.offset(factor.at(row.name, column.name))
+            stride = self.size(factor.address.stride(row.name))
+            at = plus(start, times(variable("out_query"), stride))
+            steps.append(ir.Let(f"{name}_ahead", at))
+            for first in range(0, int(column.extent.constant or 0), LINE // float32.bytes):
+                line = plus(variable(f"{name}_ahead"), first)
+                steps.append(ir.Prefetch(self.context.buffers[factor.tensor], line))
+        return (ir.If(ir.Var(ir.FLAG, "is_far"), tuple(steps)),)
+
+    # ---- blocks of keys ------------------------------------------------------------------------
+
+    def _blocks(self) -> list[ir.Step]:
+        lanes = self.plan.lanes
+        tail = minus(variable("count"), variable("whole"))
+        inside = [
+            ir.Let("panels", quotient_up(variable("count"), lanes)),
+            ir.Let("whole", round_down(variable("count"), lanes)),
+            ir.Let("inside_keys", first_lanes(tail, lanes)),
+            *self._pack(),
+            self._tiles(),
+        ]
+        if not self.plan.blocks:
+            count = ir.Let("count", variable("key_count"))
+            return [ir.Let("block", constant(0)), count, *inside]
+        size = self.plan.key_block
+        count = ir.Let("count", least(minus(variable("key_count"), variable("block")), size))
+        return [loop("block", 0, greatest(variable("key_count"), 1), size, count, *inside)]
+
+    def _pack(self) -> list[ir.Step]:
+        """Pack a block of keys; the only block stays packed for all chunks of a position."""
+        plan, form, count = self.plan, self.form, variable("count")
+        source = self.context.buffers[form.keys.tensor]
+        steps = [self._at("keys_at", form.keys, form.depth.name)]
+        if form.keys.address.stride(form.depth.name).constant == 1:
+            stride = self.size(form.keys.address.stride(form.key.name))
+            steps += pack_keys(source, variable("keys_at"), stride, count, plan.depth, plan.lanes)
+        else:
+            stride = self.size(form.keys.address.stride(form.depth.name))
+            steps += copy_keys(source, variable("keys_at"), stride, count, plan.depth, plan.lanes)
+        if plan.copies:
+            source = self.context.buffers[form.values.tensor]
+            stride = self.size(form.values.address.stride(form.key.name))
+            steps.append(self._at("copy_at", form.values, form.width.name))
+            steps += copy_values(
+                source, variable("copy_at"), stride, count, plan.width, plan.lanes
+            )
+        if plan.blocks:
+            return steps
+        first_chunk = compare("equal", variable("chunk"), 0)
+        first_unit = compare("equal", variable("unit"), variable("start"))
+        return [ir.If(operate("or", first_chunk, first_unit), tuple(steps))]
+
+    def _at(self, name: str, factor: Factor, column: str) -> ir.Step:
+        """Name the address of keys or values at the first key of the block."""
+        base = self.here.offset(factor.at(self.form.key.name, column))
+        stride = self.size(factor.address.stride(self.form.key.name))
+        return ir.Let(name, plus(base, times(variable("block"), stride)))
+
+    # ---- tiles of queries ----------------------------------------------------------------------
+
+    def _tiles(self) -> ir.Step:
+        number = variable("number")
+        taller = ir.Convert(ir.INDEX, compare("less", number, variable("taller")))
+        return loop(
+            "number", variable("tile_start"), variable("tile_stop"), 1,
+            ir.Let("tile", plus(variable("height"), taller)),
+            ir.Let("first", _tile_row(number)),
+            ir.Let("at", minus(variable("first"), variable("unit_first"))),
+            *self._scores(),
+            largest_scores(self.plan, self.here),
+            powers(self.plan, self.context),
+            *self._mix(),
+            result_rows(self.plan, self.here, self._ahead()),
+        )  # fmt: skip
+
+    def _scores(self) -> list[ir.Step]:
+        plan, queries, query = self.plan, self.form.queries, self.form.query.name
+        base = self.here.offset(queries.at(query, self.form.depth.name))
+        stride = self.size(queries.address.stride(query))
+        call = multiply(
+            plan.library.name,
+            plan.rows,
+            variable("tile"),
+            ir.Address(self.context.buffers[queries.tensor], variable("queries_at")),
+            ir.Address("packed_keys", constant(0)),
+            ir.Address("scores", constant(0)),
+            constant(plan.depth),
+            stride,
+            constant(plan.lanes),
+            constant(plan.depth * plan.lanes),
+            constant(plan.stride),
+            variable("panels"),
+        )
+        return [ir.Let("queries_at", plus(base, times(variable("first"), stride))), call]
+
+    def _mix(self) -> list[ir.Step]:
+        plan, values = self.plan, self.form.values
+        if plan.copies:
+            steps: list[ir.Step] = []
+            source = ir.Address("packed_values", constant(0))
+            stride: ir.Value = constant(plan.padded)
+        else:
+            steps = [self._at("values_at", values, self.form.width.name)]
+            source = ir.Address(self.context.buffers[values.tensor], variable("values_at"))
+            stride = self.size(values.address.stride(self.form.key.name))
+        call = multiply(
+            plan.library.name,
+            plan.rows,
+            variable("tile"),
+            ir.Address("scores", constant(0)),
+            source,
+            ir.Address("mixed", constant(0)),
+            variable("count"),
+            constant(plan.stride),
+            stride,
+            constant(plan.lanes),
+            constant(plan.padded),
+            constant(plan.padded // plan.lanes),
+        )
+        return [*steps, call]
+
+
+def _tile_row(tile: ir.Value) -> ir.Value:
+    """The first query of a tile."""
+    return plus(times(tile, variable("height")), least(tile, variable("taller")))

@@ -1,0 +1,159 @@
+"""The template of attention: softmax(f(queries * keys)) * values in one kernel.
+
+The matrix of scores never exists in memory: a tile of queries meets a block of keys, its scores
+become powers in the nearest cache, and the mixed values are stored where the result wants them.
+When all keys fit one block, as they do for sentences, softmax is the plain one; else the running
+maximum and sum of online softmax (Milakov and Gimelshein, 2018) join the blocks.
+
+A row whose scores are all -inf, or has a NaN, is NaN, as numpy makes it; without keys the result
+is 0. Keys whose score lies 80 below the row's largest count as 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.dtypes import float32, uint8
+from anydim.kernels import ir
+from anydim.kernels.attention.form import Form, attention_form
+from anydim.kernels.attention.loops import attention_steps
+from anydim.kernels.attention.plan import Plan
+from anydim.kernels.attention.tiles import tile_library, tile_rows
+from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.kernels.write.arithmetic import constant, variable
+from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.lang.affine import reads
+from anydim.lang.inside import checked
+from anydim.lang.tree import Group, Tensor
+from anydim.sizes import Box, Size, Truth, as_size, product, prove
+
+MOST_KEYS = 512  # in one block
+UNITS_OF_ONE_BLOCK = 8  # of at most two tiles each, worth a thread
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Tiles of `rows` queries against blocks of `key_block` keys, `lanes` at a time.
+
+    A unit of parallel work is at most `query_block` queries of one batch position. `copies` says
+    whether values are copied next to the packed keys or read where they are.
+    """
+
+    query_block: int
+    key_block: int
+    lanes: int
+    rows: int
+    copies: bool = False
+
+
+register("attention", Attention)
+
+
+def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Attention | None:
+    """A schedule for a group that is an attention; None for other groups."""
+    lanes = machine.lanes(float32)
+    form = attention_form(group)
+    if form is None or lanes % 4 or lanes & (lanes - 1):
+        return None
+    rows = tile_rows(machine.registers)
+    fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)
+    key_block = max(lanes, min(MOST_KEYS, fitting // lanes * lanes))
+    tiles = 2 if _fit(form, key_block, box) else 16
+    return Attention(tiles * rows, key_block, lanes, rows)
+
+
+def _fit(form: Form, key_block: int, box: Box) -> bool:
+    """Whether all keys always fit one block."""
+    return prove(form.key.extent, "<=", key_block, box) is Truth.PROVED
+
+
+def lower(
+    group: Group, schedule: Attention, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group."""
+    form = attention_form(group)
+    assert form is not None
+    fit = _fit(form, schedule.key_block, box)
+    plan = Plan(
+        form=form,
+        library=tile_library(schedule.lanes, schedule.rows),
+        rows=schedule.rows,
+        tiles=max(1, schedule.query_block // schedule.rows),
+        lanes=schedule.lanes,
+        key_block=schedule.key_block,
+        l2_bytes=machine.l2_bytes,
+        blocks=not fit,
+        copies=schedule.copies or (form.width.extent.constant or 0) % schedule.lanes != 0,
+    )
+    tensors = _tensors(group, form)
+    sizes = SizeParameters()
+    kernel = _kernel(plan, group, tensors, sizes, machine)
+    way = "all keys in one block" if fit else "online softmax over blocks of keys"
+    return Launch(
+        kernel=kernel,
+        arguments=(
+            *(Argument(tensor.name) for tensor in tensors),
+            *((Argument(STATUS_TENSOR),) if checked(form.score) else ()),
+        ),
+        sizes=sizes.sizes,
+        parallel=product(axis.extent for axis in form.batch) * plan.chunks,
+        grain=UNITS_OF_ONE_BLOCK if fit else 1,
+        scratch=plan.scratch,
+        flops=_flops(form),
+        moved=_bytes(tensors),
+        schedule=print_schedule(schedule),
+        reason=f"two products joined by softmax; {way}",
+    )
+
+
+def _tensors(group: Group, form: Form) -> list[Tensor]:
+    """The tensors the kernel touches, result last."""
+    used = {read.tensor for read in reads(form.score)}
+    used |= {form.queries.tensor, form.keys.tensor, form.values.tensor}
+    return [tensor for tensor in group.inputs if tensor.name in used] + list(group.outputs)
+
+
+def _kernel(
+    plan: Plan, group: Group, tensors: list[Tensor], sizes: SizeParameters, machine: Machine
+) -> ir.Kernel:
+    """Two functions: `main` cuts the scratch memory into the parts that `units` works with."""
+    buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
+    types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+    steps = attention_steps(plan, Context(types, sizes, machine, buffers))
+    places = [(part.name, sizes.value(part.offset)) for part in plan.parts]
+    operands = tuple(
+        ir.Operand(buffers[t.name], t.type.dtype, t in group.outputs) for t in tensors
+    )
+    operands = (*operands, STATUS) if checked(plan.form.score) else operands
+    shared: tuple[ir.Pointer | ir.Scalar, ...] = (
+        *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
+        *(ir.Scalar(name) for name in (*sizes.names, "start", "stop")),
+    )
+    parts = tuple(ir.Pointer(name, float32) for name, _ in places)
+    units = ir.Function("units", (*shared, *parts), steps)
+    arguments: tuple[ir.Value | ir.Address, ...] = (
+        *(ir.Address(operand.name, constant(0)) for operand in operands),
+        *(variable(name) for name in (*sizes.names, "start", "stop")),
+        *(ir.Address("scratch", at) for _, at in places),
+    )
+    call = ir.Call("units", arguments)
+    main = ir.Function("main", (*shared, ir.Pointer("scratch", uint8)), (call,))
+    return named_kernel("attention", operands, sizes.names, (units, main), (plan.library,))
+
+
+def _flops(form: Form) -> Size:
+    rows = product(axis.extent for axis in (*form.batch, form.query))
+    return rows * form.key.extent * (form.depth.extent + form.width.extent) * 2
+
+
+def _bytes(tensors: list[Tensor]) -> Size:
+    total = as_size(0)
+    for tensor in tensors:
+        total = total + product(tensor.type.shape) * tensor.type.dtype.bytes
+    return total
+
+
+TEMPLATE = Template("attention", Attention, match, lower)

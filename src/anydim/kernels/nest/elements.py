@@ -1,0 +1,271 @@
+"""Expressions inside ordered loops: what a loop writes is read where it stands, not before.
+
+Beside the axes of statements, size expressions speak of loop variables here; they are computed in
+the kernel. An expression that reads no tensor moves out of the loops it does not depend on. A read
+moves out of a loop only where that loop is known to run and does not write the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from anydim.base.dtypes import DType, int64
+from anydim.kernels import ir
+from anydim.kernels.inference import Linear, free_axes, linear, linear_expr
+from anydim.kernels.write.elements import Context, Elements, LocalRead
+from anydim.kernels.write.values import operate
+from anydim.lang.affine import Affine, reads, row_major_strides
+from anydim.lang.inside import Check
+from anydim.lang.tree import Apply, Cast, Expr, Read, SizeTerm
+from anydim.sizes import Size, as_size
+
+Registers = Mapping[Read, str]  # what holds the value of a read
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where a tensor lies: a buffer, the element it starts at, and the elements between neighbours.
+
+    `rings` gives for a dimension how many of its places exist: place i lies at i modulo that.
+    """
+
+    buffer: str
+    start: Size
+    strides: tuple[Size, ...]
+    rings: Mapping[int, int] = field(default_factory=dict)
+
+    def address(self, indices: tuple[Expr, ...], flat: bool = False) -> Linear:
+        """The offset of a place, in elements of the tensor."""
+        if flat:
+            return linear(indices[0]) + Linear(Affine(self.start))
+        total = Linear(Affine(self.start))
+        for dimension, (index, stride) in enumerate(zip(indices, self.strides)):
+            depth = self.rings.get(dimension)
+            if depth is not None:
+                index = Apply("mod", (index, SizeTerm(as_size(depth))))
+                index = SizeTerm(as_size(0)) if depth == 1 else index
+            total = total + linear(index).scaled(stride)
+        return total
+
+    @staticmethod
+    def of(buffer: str, shape: tuple[Size, ...]) -> Storage:
+        """A tensor that has a buffer of its own."""
+        return Storage(buffer, as_size(0), row_major_strides(shape))
+
+
+@dataclass
+class NestContext(Context):
+    """A context that knows where every tensor lies, and which names are loop variables."""
+
+    storage: Mapping[str, Storage] = field(default_factory=dict)
+    variables: frozenset[str] = frozenset()
+    failed: str = "failed"  # the register that says whether a check failed
+
+
+class NestElements(Elements):
+    """The inside of a loop, a branch or a statement of a nest.
+
+    `certain`: it runs whenever what surrounds it runs. `written`: the tensors that it writes.
+    """
+
+    context: NestContext
+
+    def __init__(
+        self,
+        context: NestContext,
+        indices: Mapping[str, ir.Value] | None = None,
+        *,
+        certain: bool = False,
+        written: frozenset[str] = frozenset(),
+        variables: Mapping[str, ir.Value] | None = None,
+        own_variables: frozenset[str] = frozenset(),
+        registers: Registers | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(context, indices, **options)
+        self.registers = dict(registers or {})
+        self.certain = certain
+        self.written = written
+        self.variables = dict(variables or {})
+        self.own_variables = own_variables
+
+    def inner(
+        self,
+        indices: Mapping[str, ir.Value],
+        *,
+        lane: str | None = None,
+        lanes: int = 1,
+        mask: ir.Value | None = None,
+        local: LocalRead | None = None,
+        answers: frozenset[str] = frozenset(),
+        certain: bool = True,
+        written: frozenset[str] = frozenset(),
+        variables: Mapping[str, ir.Value] | None = None,
+        registers: Registers | None = None,
+    ) -> NestElements:
+        """The inside of a further loop; `variables` gives values to loop variables.
+
+        `registers` hold what some reads yield.
+        """
+        if lane is None:
+            lane, lanes = self.lane, self.lanes
+            mask = self.mask if mask is None else mask
+        return NestElements(
+            self.context,
+            {**self.indices, **indices},
+            lane=lane,
+            lanes=lanes,
+            mask=mask,
+            local=local or self.local,
+            answers=answers,
+            outer=self,
+            own=frozenset(indices),
+            certain=certain,
+            written=written,
+            variables={**self.variables, **(variables or {})},
+            own_variables=frozenset(variables or ()),
+            registers={**self.registers, **(registers or {})},
+        )
+
+    def step(
+        self, body: Callable[[NestElements], None], registers: Registers | None = None
+    ) -> None:
+        """Add steps here; what they read they read anew."""
+        scope = self.inner({}, certain=False, registers=registers)
+        body(scope)
+        self.merge(scope)
+
+    def merge(self, scope: Elements) -> None:
+        """Take over the steps of a scope that is no block of its own."""
+        self.steps += scope.steps
+        scope.steps = self.steps
+
+    def load(self, read: Read) -> ir.Value:
+        """What a tensor holds at a place now."""
+        return self.name(self._load(read))
+
+    def position_inside(self, read: Read) -> ir.Value | None:
+        """Whether a checked place is inside its tensor; None when that needs no question."""
+        return self._inside(read, self.context.types[read.tensor].shape)
+
+    def alike(self, values: list[ir.Value]) -> list[ir.Value]:
+        """All scalars, or all with as many lanes as the widest."""
+        return self._alike(values)
+
+    def start(self, form: Linear) -> ir.Value:
+        """An offset in memory, that of lane 0 where lanes go on from there."""
+        lane = self.lane if self.lanes > 1 else None
+        if lane is None or form.affine.stride(lane) == 0:
+            return self._at(linear_expr(form), int64)
+        terms = {name: c for name, c in form.affine.terms if name != lane}
+        rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
+        return self._start(self._at(linear_expr(rest), int64))
+
+    def size(self, size: Size) -> ir.Value:
+        """A size expression, of loop variables too, as an int64 scalar."""
+        return self.scalar(SizeTerm(size), int64)
+
+    # ---- how it differs ------------------------------------------------------------------------
+
+    def _hoistable(self, expr: Expr) -> bool:
+        if free_axes(expr) & self.own or size_symbols(expr) & self.own_variables:
+            return False
+        tensors = {read.tensor for read in reads(expr)}
+        if tensors & self.answers:
+            return False
+        return not tensors or (self.certain and not tensors & self.written)
+
+    def _check(self, check: Check) -> None:
+        outer = self.outer
+        if outer is not None and self.certain and self._hoistable(check.failing):
+            outer._check(check)
+        elif check not in self._reported:
+            self._reported.add(check)
+            self._report(check)
+
+    def _report(self, check: Check) -> None:
+        """Loops end with the turn in which a check fails."""
+        super()._report(check)
+        report = self.steps[-1]
+        assert isinstance(report, ir.If)
+        failed = ir.Assign(self.context.failed, ir.Const(ir.FLAG, True))
+        self.steps[-1] = replace(report, then=(*report.then, failed))
+
+    def _of_row(self, expr: Expr) -> bool:
+        return False
+
+    def _compute(self, expr: Expr, dtype: DType) -> ir.Value:
+        if isinstance(expr, SizeTerm) and expr.size.symbols & self.context.variables:
+            return self._size(expr.size)
+        return super()._compute(expr, dtype)
+
+    def _size(self, size: Size) -> ir.Value:
+        """Computed here: sums and products of what the host computes and of loop variables."""
+        split = size.linear_in(sorted(self.context.variables))
+        if split is not None:
+            coefficients, rest = split
+            total = self._known_size(rest) if rest != 0 or not coefficients else None
+            for name, coefficient in coefficients.items():
+                term = self.variables[name]
+                if coefficient != 1:
+                    factor = self._known_size(coefficient)
+                    term = self.name(operate("mul", term, factor))
+                total = term if total is None else self.name(operate("add", total, term))
+            assert total is not None
+            return total
+
+        def apply(function: str, parts: tuple[ir.Value, ...]) -> ir.Value:
+            return self.name(operate(function, *parts))
+
+        return size.fold(lambda value: ir.Const(ir.INDEX, value), self._symbol, apply)
+
+    def _symbol(self, name: str) -> ir.Value:
+        if name in self.variables:
+            return self.variables[name]
+        return self._known_size(Size.symbol(name))
+
+    def _known_size(self, size: Size) -> ir.Value:
+        return self.context.sizes.value(size)
+
+    def address(self, tensor: str, indices: tuple[Expr, ...], flat: bool = False) -> Linear:
+        """Where a place of a tensor lies in its buffer."""
+        return self.context.storage[tensor].address(indices, flat)
+
+    def _load(self, read: Read) -> ir.Value:
+        if read in self.registers:
+            return ir.Get(ir.Type(self.dtype(read)), self.registers[read])
+        shape = self.context.types[read.tensor].shape
+        inside = self._inside(read, shape)
+        form = self.address(read.tensor, read.indices, read.flat)
+        if self.lanes == 1 or not (
+            self.lane in free_axes(linear_expr(form))
+            or (inside is not None and inside.type.lanes > 1)
+        ):
+            value = self._load_scalar(read, form, inside)
+        else:
+            value = self._load_lanes(read, form, inside)
+        if read.default is None or inside is None:
+            return value
+        default = self._at(read.default, value.type.dtype)
+        return operate("select", *self._alike([inside, self.name(value), default]))
+
+    def _buffer(self, read: Read) -> str:
+        return self.context.storage[read.tensor].buffer
+
+
+@lru_cache(maxsize=1 << 14)
+def size_symbols(expr: Expr) -> frozenset[str]:
+    """The names that the sizes in an expression speak of."""
+    if isinstance(expr, SizeTerm):
+        return expr.size.symbols
+    if isinstance(expr, Apply):
+        return frozenset().union(*map(size_symbols, expr.arguments))
+    if isinstance(expr, Cast):
+        return size_symbols(expr.argument)
+    if isinstance(expr, Read):
+        inner = expr.indices if expr.default is None else (*expr.indices, expr.default)
+        return frozenset().union(*map(size_symbols, inner))
+    return frozenset()

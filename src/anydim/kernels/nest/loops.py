@@ -1,0 +1,256 @@
+"""Loop IR of ordered steps: the loops of the text, with the chunk of the range that a thread has.
+
+    for t in 0:T { h(t, b, i) = f(t, b, i) * h(t - 1, b, i) else 0 }      cut along b
+
+    kernel(start, stop):                     its part of b
+      for t in 0:T:                          all turns, no word to other threads
+        for b in start:stop:
+          for i by 16 lanes: h[...] = ...
+
+With blocks of 1 the loop over the range is outermost: for b: for t: h[b, t] = ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+from anydim.base.dtypes import boolean, int64
+from anydim.kernels import ir
+from anydim.kernels.nest.carried import Carried, carried_by
+from anydim.kernels.nest.elements import NestContext, NestElements
+from anydim.kernels.nest.form import NestForm
+from anydim.kernels.nest.writes import Way, WriteCode
+from anydim.kernels.write.loops import START, STOP, index
+from anydim.kernels.write.values import add, operate
+from anydim.lang.dependence_accesses import all_writes
+from anydim.lang.dependence_chunks import Chunks, Cut
+from anydim.lang.inside import checked
+from anydim.lang.stepping import expressions_of, written
+from anydim.lang.tree import Axis, Branch, Expr, Literal, Loop, Read, Step, Write
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A write that a loop carries, and the register that does."""
+
+    carried: Carried
+    register: str
+
+
+class NestCode:
+    """Emits the body of a kernel; writes and loops are numbered in the order of the text."""
+
+    def __init__(
+        self, form: NestForm, chunks: Chunks | None, context: NestContext, ways: Mapping[int, Way],
+        unroll: int, block: int,
+    ) -> None:  # fmt: skip
+        self.form = form
+        self.chunks = chunks
+        self.context = context
+        self.ways, self.unroll, self.block = ways, unroll, block
+        self.low: ir.Value = START
+        self.high: ir.Value = STOP
+        self.writes = self.loops = 0
+
+    def body(self) -> tuple[ir.Step, ...]:
+        """All steps of the main function."""
+        kernel = NestElements(self.context)
+        if any(checked(expr) for _, expr in expressions_of(self.form.steps)):
+            kernel.steps.append(ir.Declare(self.context.failed, ir.Const(ir.FLAG, False)))
+        inside = kernel.inner({}, certain=False)
+        if self.chunks is None or not self.block:
+            self.steps(inside, self.form.steps)
+            steps = (*kernel.steps, *inside.steps)
+            return (ir.If(operate("less", START, STOP), steps),)
+        self.low = ir.Var(ir.INDEX, self.context.fresh("b"))
+        self.high = inside.name(add(self.low, index(self.block)))
+        if self.block > 1:
+            self.high = inside.name(operate("min", self.high, STOP))
+        self.steps(inside, self.form.steps)
+        block = ir.For(self.low.name, START, STOP, index(self.block), tuple(inside.steps))
+        return (*kernel.steps, block)
+
+    def steps(
+        self, scope: NestElements, steps: Iterable[Step], held: Sequence[_Held] = ()
+    ) -> None:
+        """Add what some steps do; `held` are those among them that a loop carries."""
+        for position, step in enumerate(steps):
+            if isinstance(step, Loop):
+                self._loop(scope, step)
+            elif isinstance(step, Branch):
+                self._branch(scope, step)
+            else:
+                assert isinstance(step, Write)
+                self._write(scope, step, [h for h in held if position <= h.carried.position])
+
+    # ---- one of each ---------------------------------------------------------------------------
+
+    def _loop(self, scope: NestElements, loop: Loop) -> None:
+        cut = self.chunks.loops.get(self.loops) if self.chunks is not None else None
+        self.loops += 1
+        start, stop = (self._bound(scope, bound) for bound in (loop.start, loop.stop))
+        if cut is not None:
+            start, stop = self._part(scope, cut, start, stop)
+        held = self._held(scope, loop, start)
+        variable = ir.Var(ir.INDEX, self.context.fresh("r"))
+        inner = scope.inner(
+            {}, certain=False, written=written(loop.body), variables={loop.variable: variable}
+        )
+        if loop.step == 1:
+            self.steps(inner, loop.body, held)
+            self._turning(scope, loop, variable, start, stop, inner)
+            return
+        turns = self._turns(scope, start, stop, loop.step)
+        step = inner.name(operate("mul", variable, index(loop.step)))
+        inner.variables[loop.variable] = inner.name(operate("add", start, step))
+        self.steps(inner, loop.body, held)
+        self._turning(scope, loop, variable, index(0), turns, inner)
+
+    def _turning(
+        self, scope: NestElements, loop: Loop, variable: ir.Var, start: ir.Value, stop: ir.Value,
+        inner: NestElements,
+    ) -> None:  # fmt: skip
+        """The turns of a loop, up to the one in which a check of it fails: data may ask for more
+        turns than could ever be done."""
+        body = tuple(inner.steps)
+        if not any(checked(expr) for _, expr in expressions_of(loop.body)):
+            scope.steps.append(ir.For(variable.name, start, stop, index(1), body))
+            return
+        turn = ir.Get(ir.INDEX, self.context.fresh("k"))
+        fine = operate("equal", ir.Get(ir.FLAG, self.context.failed), ir.Const(ir.FLAG, False))
+        scope.steps += [
+            ir.Declare(turn.name, start),
+            ir.While(
+                operate("and", operate("less", turn, stop), fine),
+                (ir.Let(variable.name, turn), *body, ir.Assign(turn.name, add(turn, index(1)))),
+            ),
+        ]
+
+    def _bound(self, scope: NestElements, bound: Expr) -> ir.Value:
+        found: list[ir.Value] = []
+        scope.step(lambda here: found.append(here.name(here.value(bound, int64))))
+        return found[0]
+
+    def _turns(
+        self, scope: NestElements, start: ir.Value, stop: ir.Value, step: int
+    ) -> ir.Value:
+        """How often the loop runs: 0 also where stop - start would be too large to be told."""
+        first, last = (start, stop) if step > 0 else (stop, start)
+        some = scope.name(operate("less", first, last))
+        gap = scope.name(operate("sub", last, first))
+        gap = scope.name(operate("select", some, gap, index(0)))
+        gap = scope.name(add(gap, index(abs(step) - 1)))
+        return scope.name(operate("floordiv", gap, index(abs(step))))
+
+    def _branch(self, scope: NestElements, branch: Branch) -> None:
+        found: list[ir.Value] = []
+        scope.step(lambda here: found.append(here.name(here.value(branch.condition, boolean))))
+        sides = []
+        for steps in (branch.then, branch.otherwise):
+            inner = scope.inner({}, certain=False)
+            self.steps(inner, steps)
+            sides.append(tuple(inner.steps))
+        scope.steps.append(ir.If(found[0], *sides))
+
+    def _held(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
+        """Registers for what a loop carries, with what memory holds before its first turn."""
+        before_it = [len(list(all_writes(loop.body[:n]))) for n in range(len(loop.body))]
+        cuts = [self._bound_axis(self.writes + count) for count in before_it]
+        single = [frozenset() if cut is None else frozenset((cut.variable,)) for cut in cuts]
+        found = []
+        for carried in carried_by(loop, single):
+            write, cut = carried.write, cuts[carried.position]
+            dtype = self.form.types[write.target].dtype
+            before = scope.name(add(start, index(-loop.step)))
+            at = {} if cut is None else {str(cut.variable): self._position(scope, cut)}
+            first = scope.inner(at, certain=False, variables={loop.variable: before})
+            default = carried.read.default or Literal(0, dtype)
+            value = first.load(Read(write.target, write.place, False, default))
+            register = self.context.fresh("h")
+            first.steps.append(ir.Declare(register, value))
+            scope.merge(first)
+            found.append(_Held(carried, register))
+        return found
+
+    def _bound_axis(self, write: int) -> Cut | None:
+        """The axis of a write that has one value in each block."""
+        cut = self.chunks.cuts.get(write) if self.chunks is not None else None
+        return cut if cut is not None and cut.kind == "axis" and self.block == 1 else None
+
+    def _position(self, scope: NestElements, cut: Cut) -> ir.Value:
+        offset = scope.size(cut.offset)
+        return self.low if offset == index(0) else scope.name(operate("sub", self.low, offset))
+
+    def _write(self, scope: NestElements, write: Write, held: Sequence[_Held]) -> None:
+        number = self.writes
+        self.writes += 1
+        cut = self.chunks.cuts.get(number) if self.chunks is not None else None
+        ranges: dict[str, tuple[ir.Value, ir.Value]] = {}
+        for axis in (*write.axes, *write.reduced):
+            span: tuple[ir.Value, ir.Value] = (index(0), scope.size(axis.extent))
+            if cut is not None and cut.kind == "axis" and cut.variable == axis.name:
+                span = self._part(scope, cut, *span)
+            ranges[axis.name] = span
+        registers = {one.carried.read: one.register for one in held}
+        into = next((h.register for h in held if h.carried.write is write), None)
+        bound = self._bound_axis(number)
+        axes = tuple(a for a in write.axes if bound is None or a.name != bound.variable)
+        code = WriteCode(write, axes, ranges, self.form, self.ways[number], self.unroll, into)
+
+        def whole(here: NestElements) -> None:
+            if bound is None:
+                here.steps += self._points(here, write, axes, ranges, code)
+                return
+            low, high = ranges[str(bound.variable)]
+            at = self._position(here, bound)
+            inside = here.inner({str(bound.variable): at}, certain=False)
+            steps = self._points(inside, write, axes, ranges, code)
+            fits = here.name(operate("less", low, high))
+            here.steps.append(ir.If(fits, (*inside.steps, *steps)))
+
+        scope.step(whole, registers)
+
+    def _points(
+        self, here: NestElements, write: Write, axes: Sequence[Axis],
+        ranges: Mapping[str, tuple[ir.Value, ir.Value]], code: WriteCode,
+    ) -> tuple[ir.Step, ...]:  # fmt: skip
+        """The write at all its points; over nothing, a sum that starts fresh is its identity."""
+        spans = [ranges[axis.name] for axis in axes]
+        filled = self._guarded(here, spans, code.full)
+        if not write.reduced:
+            return filled
+        some = _all(here, [ranges[axis.name] for axis in write.reduced])
+        empty = self._guarded(here, spans, code.empty) if write.fresh else ()
+        return (ir.If(some, filled, empty),)
+
+    def _guarded(
+        self, here: NestElements, ranges: list[tuple[ir.Value, ir.Value]],
+        body: Callable[[NestElements], None],
+    ) -> tuple[ir.Step, ...]:  # fmt: skip
+        """What runs where no range is empty."""
+        inner = here.inner({}, certain=False)
+        body(inner)
+        return (ir.If(_all(here, ranges), tuple(inner.steps)),) if ranges else tuple(inner.steps)
+
+    def _part(
+        self, scope: NestElements, cut: Cut, start: ir.Value, stop: ir.Value
+    ) -> tuple[ir.Value, ir.Value]:
+        """The part of a range that belongs to this chunk."""
+        offset = scope.size(cut.offset)
+        low = self.low if offset == index(0) else operate("sub", self.low, offset)
+        high = self.high if offset == index(0) else operate("sub", self.high, offset)
+        if start == index(0) and offset == index(0):
+            return low, scope.name(operate("min", stop, high))
+        low, high = scope.name(low), scope.name(high)
+        return (
+            scope.name(operate("max", start, low)), scope.name(operate("min", stop, high))
+        )  # fmt: skip
+
+
+def _all(scope: NestElements, ranges: list[tuple[ir.Value, ir.Value]]) -> ir.Value:
+    """Whether no range is empty."""
+    conditions = [scope.name(operate("less", low, high)) for low, high in ranges]
+    return reduce(lambda left, right: scope.name(operate("and", left, right)), conditions)
+

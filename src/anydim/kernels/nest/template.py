@@ -1,0 +1,245 @@
+"""The template of ordered steps: loops, branches and writes of parts, as one kernel.
+
+The loops run as the text says. Threads share a range along which nothing crosses from part to part,
+where there is one: each does all turns of the loops for its part. Lanes run along the axis of each
+write that goes through neighbours in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed
+from anydim.kernels.ir import Operand
+from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
+from anydim.kernels.nest.elements import NestContext, Storage
+from anydim.kernels.nest.form import NestForm, Ranges, extremes, loop_ranges, nest_form
+from anydim.kernels.nest.loops import NestCode
+from anydim.kernels.nest.writes import Way, way_of
+from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW, assemble
+from anydim.kernels.rows.passplan import cost
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.kernels.write.elements import SizeParameters
+from anydim.lang.affine import reads
+from anydim.lang.dependence import IN_ORDER, PARALLEL, analyse
+from anydim.lang.dependence_accesses import instances
+from anydim.lang.dependence_chunks import Chunks
+from anydim.lang.inside import checked
+from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, Step, TensorType, Write
+from anydim.sizes import Box, Size, align_up, as_size, maximum, product
+
+NONE = "none"
+SHORT = 32  # positions of a range that threads would rather not share
+
+
+@dataclass(frozen=True)
+class Nest:
+    """At most `lanes` lanes, `unroll` vectors side by side; cut for threads along `parallel`.
+
+    The range is done in blocks of `block`, each through all turns; 0: a thread's part at a time.
+    """
+
+    lanes: int
+    unroll: int = 2
+    parallel: str = NONE
+    block: int = 0
+
+
+register("nest", Nest)
+
+
+@lru_cache(maxsize=256)
+def _form(group: Group, box: Box) -> NestForm | None:
+    return nest_form(group, box)
+
+
+def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Nest | None:
+    """A schedule for a group of ordered steps; None for other groups."""
+    form = _form(group, box) if group.steps else None
+    if form is None:
+        return None
+    storage, _ = _storage(form)
+    ways = _ways(form, storage, machine)
+    lanes = max((way.lanes for way in ways.values()), default=1)
+    chunks = _best(form)
+    if chunks is None:
+        return Nest(lanes)
+    turning = [i.number for i in instances(form.steps) if i.write is not None and i.loops]
+    alone = not chunks.loops and turning and all(ways[n].lane is None for n in turning)
+    return Nest(lanes, 2, _name(chunks), 1 if alone else 0)
+
+
+def _best(form: NestForm) -> Chunks | None:
+    """The outermost range that is not known to be short, else the longest."""
+    known = {chunks: chunks.extent.constant for chunks in form.chunks}
+    long = (c for c, extent in known.items() if extent is None or extent >= SHORT)
+    return next(long, max((c for c in known if known[c] != 1), key=lambda c: known[c] or 0,
+                          default=None))  # fmt: skip
+
+
+def _name(chunks: Chunks) -> str:
+    names = chunks.axis.split(" and ")
+    return next((name for name in names if name.isidentifier()), names[0])
+
+
+def lower(
+    group: Group, schedule: Nest, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group; OptionError for a schedule that cuts where it must not."""
+    form = _form(group, box)
+    assert form is not None
+    chunks = _chosen(form, schedule, box)
+    storage, scratch = _storage(form)
+    sizes = SizeParameters()
+    buffers = {name: place.buffer for name, place in storage.items()}
+    context = NestContext(
+        form.types, sizes, machine, buffers, running=True, storage=storage,
+        variables=form.variables,
+    )  # fmt: skip
+    ways = {
+        n: Way(way.lane, min(way.lanes, schedule.lanes), way.along) if schedule.lanes > 1
+        else Way(None, 1)
+        for n, way in _ways(form, storage, machine).items()
+    }  # fmt: skip
+    body = NestCode(form, chunks, context, ways, schedule.unroll, schedule.block).body()
+    used = {read.tensor for expr in _expressions(form.steps) for read in reads(expr)}
+    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
+    outputs = {tensor.name for tensor in group.outputs}
+    operands = tuple(
+        Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors
+    )  # fmt: skip
+    arguments = tuple(Argument(tensor.name) for tensor in tensors)
+    if any(map(checked, _expressions(form.steps))):
+        operands, arguments = (*operands, STATUS), (*arguments, Argument(STATUS_TENSOR))
+    operations, moved = _work(form)
+    return Launch(
+        kernel=assemble("nest", operands, sizes.names, body),
+        arguments=arguments,
+        sizes=sizes.sizes,
+        parallel=as_size(1) if chunks is None else chunks.extent,
+        grain=_grain(form, chunks),
+        scratch=scratch,
+        flops=operations,
+        moved=moved,
+        schedule=print_schedule(schedule),
+        reason=_reason(form, chunks, box),
+    )
+
+
+def _chosen(form: NestForm, schedule: Nest, box: Box) -> Chunks | None:
+    if schedule.parallel == NONE:
+        return None
+    for chunks in form.chunks:
+        if schedule.parallel in chunks.axis.split(" and "):
+            return chunks
+    known = [_name(chunks) for chunks in form.chunks]
+    hint = f"it can be cut along {listed(known)}" if known else "nothing of it can be cut"
+    found = analyse(form.group, box)
+    why = [str(v) for v in found.loops if v.at.variable == schedule.parallel]
+    why += [str(v) for v in found.axes if v.axis == schedule.parallel and v.order != PARALLEL]
+    why += [str(v) for v in found.loops if v.order == IN_ORDER]
+    why.append("there is no such axis")
+    raise OptionError(f"'{schedule.parallel}' cannot be shared by threads: {why[0]}", hint)
+
+
+def _reason(form: NestForm, chunks: Chunks | None, box: Box) -> str:
+    found = analyse(form.group, box)
+    lines = [str(verdict) for verdict in found.loops]
+    if chunks is None:
+        lines.append("no range can be cut so that parts keep to themselves")
+    else:
+        lines.append(f"parts along {chunks.axis} share nothing that is written")
+    return "; ".join(lines)
+
+
+def _storage(form: NestForm) -> tuple[dict[str, Storage], Size]:
+    """Where each tensor lies: operands in buffers of their own, temporaries in scratch."""
+    operands = (*form.group.inputs, *form.group.outputs)
+    found = {
+        tensor.name: Storage.of(f"t{number}", tensor.type.shape)
+        for number, tensor in enumerate(operands)
+    }
+    end = as_size(0)
+    for tensor in form.temporaries:
+        shape = list(tensor.type.shape)
+        ring = form.rings.get(tensor.name)
+        if ring is not None:
+            shape[ring[0]] = as_size(ring[1])
+        place = Storage.of("scratch", tuple(shape))
+        start = end // tensor.type.dtype.bytes
+        slices = {} if ring is None else dict([ring])
+        found[tensor.name] = Storage(place.buffer, start, place.strides, slices)
+        end = end + align_up(product(shape) * tensor.type.dtype.bytes, 64)
+    return found, end
+
+
+def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict[int, Way]:
+    writes = [i for i in instances(form.steps) if i.write is not None]
+    return {
+        i.number: way_of(i.write, form, storage, machine) for i in writes if i.write is not None
+    }  # fmt: skip
+
+
+def _expressions(steps: tuple[Step, ...]) -> Iterator[Expr]:
+    for step in steps:
+        if isinstance(step, Loop):
+            yield from (step.start, step.stop)
+            yield from _expressions(step.body)
+        elif isinstance(step, Branch):
+            yield step.condition
+            yield from _expressions((*step.then, *step.otherwise))
+        elif isinstance(step, Write):
+            yield from (*step.place, step.body)
+
+
+# ---- work --------------------------------------------------------------------------------------
+
+
+def _work(form: NestForm) -> tuple[Size, Size]:
+    """Operations, and bytes of operands; what data decides counts once."""
+    ranges = loop_ranges(form.steps)
+    operations = _operations(form.steps, as_size(1), ranges)
+    tensors = (*form.group.inputs, *form.group.outputs)
+    return operations, sum((_bytes(t.type) for t in tensors), as_size(0))
+
+
+def _operations(steps: tuple[Step, ...], turns: Size, ranges: Ranges) -> Size:
+    total = as_size(0)
+    for step in steps:
+        if isinstance(step, Loop):
+            span = ranges[step.variable]
+            more = as_size(1) if span is None else maximum(0, span[1] - span[0] + 1)
+            total = total + _operations(step.body, turns * more, ranges)
+        elif isinstance(step, Branch):
+            total = total + _operations((*step.then, *step.otherwise), turns, ranges)
+        elif isinstance(step, Write):
+            points = product(_most(axis, ranges) for axis in (*step.axes, *step.reduced))
+            each = max(1, round(cost(step.body)) + bool(step.combine))
+            total = total + turns * points * each
+    return total
+
+
+def _most(axis: Axis, ranges: Ranges) -> Size:
+    span = extremes(axis.extent, ranges)
+    return as_size(1) if span is None else span[1]
+
+
+def _bytes(kind: TensorType) -> Size:
+    return product(kind.shape) * kind.dtype.bytes
+
+
+def _grain(form: NestForm, chunks: Chunks | None) -> int:
+    """Positions of the range that make a part worth a thread, where sizes are typical ones."""
+    if chunks is None:
+        return 1
+    operations, _ = _work(form)
+    typical = dict.fromkeys(operations.symbols, TYPICAL_ROW)
+    each = operations.evaluate(typical) // max(1, chunks.extent.substitute(typical).constant or 1)
+    return max(1, PART_WORK // max(1, each))
+
+
+TEMPLATE = Template("nest", Nest, match, lower)

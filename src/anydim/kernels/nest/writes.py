@@ -1,0 +1,301 @@
+"""Loop IR of one write of a nest: lanes along an axis of the result, along a sum, or none.
+
+    elements   for i by lanes: y[i] = ...                      no sums
+    across     for i by lanes: for k: total += ...; y[i]       each lane has a sum of its own
+    along      for i: for k by lanes: total += ...; y[i]       the lanes share one sum
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType, int64
+from anydim.kernels import ir
+from anydim.kernels.inference import free_axes
+from anydim.kernels.launch import Machine
+from anydim.kernels.nest.elements import NestElements, Storage
+from anydim.kernels.nest.form import NestForm, one_to_one
+from anydim.kernels.rows.cells import folding, identity, is_product
+from anydim.kernels.write.loops import Segment, index, segments
+from anydim.kernels.write.values import add, convert, number, operate
+from anydim.lang.affine import affine, reads
+from anydim.lang.inside import checked
+from anydim.lang.tree import Apply, Axis, Read, Write
+
+Range = tuple[ir.Value, ir.Value]
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a write is vectorised: the axis that lanes run along, if any, and how many there are."""
+
+    lane: Axis | None
+    lanes: int
+    along: bool = False  # the lane is a reduced axis
+
+
+class WriteCode:
+    """Emits one write over `axes`; `ranges` gives for every axis the values it runs over.
+
+    `register`, if any, gets the element that is stored.
+    """
+
+    def __init__(
+        self, write: Write, axes: Sequence[Axis], ranges: Mapping[str, Range], form: NestForm,
+        way: Way, unroll: int, register: str | None = None,
+    ) -> None:  # fmt: skip
+        self.write = write
+        self.axes = axes
+        self.register = register
+        self.ranges = ranges
+        self.dtype = form.types[write.target].dtype
+        single = way.lane is not None and way.lane not in (*axes, *write.reduced)
+        self.way = way = Way(None, 1) if single else way
+        self.unroll = unroll if way.lanes > 1 else 1
+        self.own = frozenset((write.target,))
+        self._start = ""  # the variable of the sweep at hand
+
+    @property
+    def _outer(self) -> list[Axis]:
+        return [axis for axis in self.axes if axis is not self.way.lane]
+
+    def full(self, scope: NestElements) -> None:
+        """The write where all its ranges run."""
+        self._nested(scope, self._outer, self._cells)
+
+    def empty(self, scope: NestElements) -> None:
+        """The write of a reduction over nothing."""
+        function, dtype = folding(self.write.combine, self.dtype)
+        nothing = convert(number(dtype, identity(function, dtype)), self.dtype)
+        self._nested(scope, self.axes, lambda s: self._store(s, nothing))
+
+    def _nested(
+        self, scope: NestElements, axes: Sequence[Axis], body: Callable[[NestElements], None]
+    ) -> None:
+        if not axes:
+            body(scope)
+            return
+        variable = ir.Var(ir.INDEX, scope.context.fresh("i"))
+        inner = scope.inner({axes[0].name: variable}, written=self.own)
+        self._nested(inner, axes[1:], body)
+        low, high = self.ranges[axes[0].name]
+        scope.steps.append(ir.For(variable.name, low, high, index(1), tuple(inner.steps)))
+
+    # ---- cells ---------------------------------------------------------------------------------
+
+    def _cells(self, scope: NestElements) -> None:
+        """Everything at one point of the outer axes."""
+        lane = self.way.lane
+        if lane is None or self.way.along:
+            self._block([scope.inner({}, written=self.own)], scope)
+        else:
+            self._swept(scope, lane, self.ranges[lane.name], self.unroll, self._block)
+
+    def _swept(
+        self, scope: NestElements, lane: Axis, span: Range, unroll: int,
+        body: Callable[[list[NestElements], NestElements], None],
+    ) -> None:  # fmt: skip
+        """A sweep of lanes along an axis; `body` gets the cells side by side, and their block."""
+        for segment in segments(scope, *span, self.way.lanes, unroll):
+            inner = scope.inner({}, written=self.own)
+            body(self._side_by_side(inner, segment, lane), inner)
+            steps = tuple(inner.steps)
+            if segment.high is not None:
+                step = index(self.way.lanes * segment.copies)
+                steps = (ir.For(self._start, segment.low, segment.high, step, steps),)
+            elif segment.when is not None:
+                steps = (ir.If(segment.when, steps),)
+            scope.steps += steps
+
+    def _side_by_side(
+        self, inner: NestElements, segment: Segment, lane: Axis
+    ) -> list[NestElements]:
+        start = segment.low
+        if segment.high is not None:
+            self._start = inner.context.fresh("c")
+            start = ir.Var(ir.INDEX, self._start)
+        places = [
+            inner.name(add(start, index(copy * self.way.lanes)))
+            for copy in range(segment.copies)
+        ]  # fmt: skip
+        return [
+            inner.inner(
+                {lane.name: at}, lane=lane.name, lanes=self.way.lanes, mask=segment.mask,
+                written=self.own,
+            )
+            for at in places
+        ]  # fmt: skip
+
+    def _block(self, cells: list[NestElements], into: NestElements) -> None:
+        """Some cells side by side; their steps go to `into`."""
+        if not self.write.reduced:
+            for cell in cells:
+                self._store(cell, cell.value(self.write.body, self.dtype))
+                into.merge(cell)
+            return
+        sums = [_Sum(self, cell, self.unroll if self.way.along else 1) for cell in cells]
+        loops = self._sums(cells, sums, self.write.reduced)
+        for cell in cells:
+            into.merge(cell)
+        into.steps += loops
+        for cell, total in zip(cells, sums):
+            after = cell.inner({}, certain=False)
+            self._store(after, total.value(after))
+            into.merge(after)
+
+    def _sums(
+        self, scopes: list[NestElements], sums: Sequence[_Sum], axes: Sequence[Axis]
+    ) -> list[ir.Step]:
+        """The loops of the sums of some cells, which share them; a scope is inside one cell's."""
+        if not axes:
+            for scope, total in zip(scopes, sums):
+                total.fold(scope, 0, None)
+            return []
+        if self.way.along and len(axes) == 1:
+            block = scopes[0].inner({}, written=self.own)
+            sums[0].along(block, axes[0])
+            return block.steps
+        variable = ir.Var(ir.INDEX, scopes[0].context.fresh("k"))
+        inner = [s.inner({axes[0].name: variable}, written=self.own) for s in scopes]
+        loops = self._sums(inner, sums, axes[1:])
+        for other in inner[1:]:
+            inner[0].merge(other)
+        low, high = self.ranges[axes[0].name]
+        body = (*inner[0].steps, *loops)
+        return [ir.For(variable.name, low, high, index(1), body)]
+
+    # ---- storing -------------------------------------------------------------------------------
+
+    def _store(self, scope: NestElements, value: ir.Value) -> None:
+        write = self.write
+        for position in write.place:
+            if checked(position):
+                scope.value(position, int64)
+        place = Read(write.target, write.place)
+        inside = scope.position_inside(place)
+        if write.combine and not write.fresh:
+            function, dtype = folding(write.combine, self.dtype)
+            old = convert(scope.load(place), dtype)
+            value = operate(function, *scope.alike([old, convert(value, dtype)]))
+            value = convert(scope.name(value), self.dtype)
+        value = scope.spread(scope.name(value), scope.lanes)
+        mask = scope.mask
+        if inside is not None and scope.lanes > 1:
+            inside = scope.spread(inside, scope.lanes)
+            mask = inside if mask is None else scope.name(operate("and", mask, inside))
+        offset = scope.start(scope.address(write.target, write.place))
+        buffer = scope.context.storage[write.target].buffer
+        store: ir.Step = ir.Store(buffer, offset, value, mask if scope.lanes > 1 else None)
+        if inside is not None and scope.lanes == 1:
+            store = ir.If(inside, (store,))
+        scope.steps.append(store)
+        if self.register is not None:
+            scope.steps.append(ir.Assign(self.register, value))
+
+
+class _Sum:
+    """One cell's accumulators: a register, or several along a reduced axis."""
+
+    def __init__(self, code: WriteCode, cell: NestElements, copies: int) -> None:
+        self.code = code
+        self.cell = cell
+        self.function, self.dtype = folding(code.write.combine, code.dtype)
+        self.lanes = code.way.lanes if code.way.along else cell.lanes
+        context = cell.context
+        self.registers = [context.fresh("a") for _ in range(copies)]
+        start = number(self.dtype, identity(self.function, self.dtype), self.lanes)
+        cell.steps += [ir.Declare(name, start) for name in self.registers]
+
+    def fold(self, scope: NestElements, copy: int, mask: ir.Value | None) -> None:
+        """Take in the element at this point; lanes off in `mask` take nothing."""
+        body, register = self.code.write.body, self.registers[copy]
+        old = ir.Get(ir.Type(self.dtype, self.lanes), register)
+        floating = self.function == "add" and self.dtype.is_float and mask is None
+        if floating and is_product(body) and scope.dtype(body) == self.dtype:
+            assert isinstance(body, Apply)
+            left, right = (scope.value(a, self.dtype) for a in body.arguments)
+            scope.steps.append(ir.Assign(register, operate("fma", left, right, old)))
+            return
+        value = convert(scope.value(body, self.code.dtype), self.dtype)
+        if mask is not None:
+            nothing = number(self.dtype, identity(self.function, self.dtype), self.lanes)
+            value = operate("select", mask, scope.name(value), nothing)
+        total = operate(self.function, old, scope.name(value))
+        scope.steps.append(ir.Assign(register, total))
+
+    def along(self, scope: NestElements, axis: Axis) -> None:
+        """Sweep a reduced axis with the lanes."""
+
+        def body(cells: list[NestElements], into: NestElements) -> None:
+            for copy, cell in enumerate(cells):
+                self.fold(cell, copy % len(self.registers), cell.mask)
+                into.merge(cell)
+
+        self.code._swept(scope, axis, self.code.ranges[axis.name], len(self.registers), body)
+
+    def value(self, scope: NestElements) -> ir.Value:
+        """The whole, as the element type of the target."""
+        vector = ir.Type(self.dtype, self.lanes)
+        parts: list[ir.Value] = [ir.Get(vector, name) for name in self.registers]
+        while len(parts) > 1:
+            parts = [
+                scope.name(operate(self.function, *parts[n : n + 2])) if n + 1 < len(parts)
+                else parts[n] for n in range(0, len(parts), 2)
+            ]  # fmt: skip
+        total = scope.name(parts[0])
+        if self.lanes > 1 and self.code.way.along:
+            total = scope.name(ir.Reduce(ir.Type(self.dtype), self.function, total))
+        return scope.name(convert(total, self.code.dtype))
+
+
+# ---- which way ---------------------------------------------------------------------------------
+
+
+def way_of(write: Write, form: NestForm, storage: Mapping[str, Storage], machine: Machine) -> Way:
+    """The axis along which most reads, and the write, go through neighbours in memory."""
+    none = Way(None, 1)
+    options = [(_score(write, axis, form, storage), axis, False) for axis in write.axes
+               if _storable(write, axis, storage)]  # fmt: skip
+    if write.reduced:
+        options.append((_score(write, write.reduced[-1], form, storage), write.reduced[-1], True))
+    options = [option for option in options if option[1].extent != 1]
+    if not options:
+        return none
+    score, lane, along = max(options, key=lambda option: (option[0], not option[2]))
+    lanes = _lanes(write, form, machine, lane)
+    return none if score < 0 or lanes < 2 else Way(lane, lanes, along)
+
+
+def _storable(write: Write, axis: Axis, storage: Mapping[str, Storage]) -> bool:
+    """Whether neighbours along an axis are stored as neighbours, in an order that is allowed."""
+    if any(free_axes(i) & {axis.name} and affine(i) is None for i in write.place):
+        return False
+    place = storage[write.target].address(write.place)
+    if place.affine.stride(axis.name) != 1:
+        return False
+    return axis == write.axes[-1] or one_to_one(write)
+
+
+def _score(write: Write, axis: Axis, form: NestForm, storage: Mapping[str, Storage]) -> int:
+    score = 0
+    for read in reads(write.body):
+        address = storage[read.tensor].address(read.indices, read.flat)
+        if any(free_axes(atom) & {axis.name} for atom, _ in address.atoms):
+            score -= 4
+        else:
+            stride = address.affine.stride(axis.name)
+            score += 0 if stride == 0 else 1 if stride == 1 else -4
+    return score
+
+
+def _lanes(write: Write, form: NestForm, machine: Machine, lane: Axis) -> int:
+    target = form.types[write.target].dtype
+    held: DType = folding(write.combine, target)[1] if write.reduced else target
+    found = [form.types[read.tensor].dtype for read in reads(write.body)]
+    width = max([target.bytes, held.bytes, *(-(-d.bytes // 2) for d in found)])
+    lanes = max(1, machine.vector_bytes // width)
+    extent = lane.extent.constant
+    while extent is not None and lanes > 1 and lanes // 2 >= extent:
+        lanes //= 2
+    return lanes

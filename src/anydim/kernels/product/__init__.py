@@ -1,0 +1,10 @@
+"""Blocked products: a register tile of sums, panels that it reads, and what follows a product.
+
+In come groups that sum products, however their operands lie; out go launches of kernels around a
+micro-kernel that is compiled once.
+
+    contraction/   matrix products of any layout
+    convolution/   products of weights with windows of a tensor
+    winograd/      3 x 3 windows, transformed
+    bytes/         integers of at most eight bits
+"""

@@ -1,0 +1,114 @@
+"""What no model changes of a product of bytes: a tile of sums held in vector registers.
+
+    c[i, j] = sum over words of a[i, word] . b[word, j]       i < rows, j < vectors
+
+`rows` x `vectors` accumulators live in registers; each word loads one row of a panel and a word of
+every row of a, for all columns. Where the tile is small, several sums per element hide latency.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from anydim.base.dtypes import int32
+from anydim.kernels import ir
+from anydim.kernels.product.micro import Tile, accumulator_sets
+from anydim.kernels.write.arithmetic import loop, plus, quotient_up, round_down, times, variable
+from anydim.kernels.write.values import number, operate
+
+TILE_SCALARS = ("words", "a_row", "rows", "columns")
+_MICRO_SCALARS = ("words", "a_row")
+
+
+def dot(unsigned: ir.Value, signed: ir.Value, total: ir.Value) -> ir.Value:
+    """total + the products of four unsigned and four signed bytes in each lane."""
+    return ir.Op(total.type, "dot_bytes", (unsigned, signed, total))
+
+
+def bytes_prefix(tile: Tile, a_unsigned: bool) -> str:
+    """What the names of a library's functions begin with: unlike for unlike tiles."""
+    sign = "u" if a_unsigned else "s"
+    return f"bytes_{sign}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
+
+
+@lru_cache(maxsize=16)
+def bytes_library(tile: Tile, a_unsigned: bool) -> ir.Library:
+    """The library for a register tile and the sign of a."""
+    prefix = bytes_prefix(tile, a_unsigned)
+    return ir.Library(prefix, partial(_functions, tile, a_unsigned, prefix), identity=prefix)
+
+
+def _functions(tile: Tile, a_unsigned: bool, prefix: str) -> tuple[ir.Function, ...]:
+    shapes = [(r, v) for r in range(1, tile.rows + 1) for v in range(1, tile.vectors + 1)]
+    kernels = [_micro(tile, rows, vectors, a_unsigned, prefix) for rows, vectors in shapes]
+    arguments: tuple[ir.Value | ir.Address, ...] = (
+        *(ir.Address(name, plus(0)) for name in "abc"),
+        *(variable(name) for name in _MICRO_SCALARS),
+    )
+    cases = tuple(
+        (rows * (tile.vectors + 1) + vectors, (ir.Call(f"{prefix}_{rows}x{vectors}", arguments),))
+        for rows, vectors in shapes
+    )
+    vectors = quotient_up(variable("columns"), tile.lanes)
+    key = plus(times(variable("rows"), tile.vectors + 1), vectors)
+    dispatch = ir.Function(
+        f"{prefix}_tile",
+        (*_pointers(), *(ir.Scalar(name) for name in TILE_SCALARS)),
+        (ir.Switch(key, cases),),
+        public=True,
+    )
+    return (*kernels, dispatch)
+
+
+def _pointers() -> tuple[ir.Pointer, ...]:
+    return (ir.Pointer("a", int32), ir.Pointer("b", int32), ir.Pointer("c", int32))
+
+
+def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
+    vector = ir.Type(int32, tile.lanes)
+    sets = accumulator_sets(rows, vectors)
+    places = [(i, j) for i in range(rows) for j in range(vectors)]
+
+    def name(i: int, j: int, part: int = 0) -> str:
+        return f"c{i}_{j}_{part}"
+
+    def step(word: str, u: int) -> list[ir.Step]:
+        at = plus(variable(word), u)
+        steps: list[ir.Step] = []
+        for j in range(vectors):
+            place = plus(times(at, tile.width), j * tile.lanes)
+            steps.append(ir.Let(f"{word}b{u}_{j}", ir.Load(vector, "b", place)))
+        for i in range(rows):
+            scalar = ir.Load(ir.Type(int32), "a", plus(times(variable("a_row"), i), at))
+            steps.append(ir.Let(f"{word}a{u}_{i}", ir.Splat(vector, scalar)))
+            for j in range(vectors):
+                a = ir.Var(vector, f"{word}a{u}_{i}")
+                b = ir.Var(vector, f"{word}b{u}_{j}")
+                register = name(i, j, u % sets)
+                left, right = (a, b) if a_unsigned else (b, a)
+                total = dot(left, right, ir.Get(vector, register))
+                steps.append(ir.Assign(register, total))
+        return steps
+
+    unroll = tile.unroll
+    whole = round_down(variable("words"), unroll)
+    unrolled = [each for u in range(unroll) for each in step("w0", u)]
+    zero = number(int32, 0, tile.lanes)
+    joined: list[ir.Step] = []
+    for part in range(1, sets):
+        for i, j in places:
+            both = (ir.Get(vector, name(i, j)), ir.Get(vector, name(i, j, part)))
+            joined.append(ir.Assign(name(i, j), operate("add", *both)))
+    body = (
+        ir.Let("whole", whole),
+        *(ir.Declare(name(i, j, part), zero) for part in range(sets) for i, j in places),
+        loop("w0", 0, variable("whole"), unroll, *unrolled),
+        loop("w1", variable("whole"), variable("words"), 1, *step("w1", 0)),
+        *joined,
+        *(
+            ir.Store("c", plus(i * tile.width + j * tile.lanes), ir.Get(vector, name(i, j)))
+            for i, j in places
+        ),
+    )
+    scalars = (ir.Scalar(name) for name in _MICRO_SCALARS)
+    return ir.Function(f"{prefix}_{rows}x{vectors}", (*_pointers(), *scalars), body)

@@ -1,0 +1,310 @@
+"""The loops of a product of bytes.
+
+    for each piece of work: (loop indices, block of rows, panel of columns)
+        rows of a -> scratch, unless they came packed or the last piece left them there
+        the panel of b -> scratch, unless it came packed
+        for each tile of rows: sums of the tile; what follows them
+
+The rows of a block stay in the second cache, the panel in the first or second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anydim.base.dtypes import int32, uint8
+from anydim.kernels import ir
+from anydim.kernels.inference import free_axes
+from anydim.kernels.launch import Machine
+from anydim.kernels.product.bytes.form import Bytes, BytesForm
+from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
+from anydim.kernels.product.bytes.library import TILE_SCALARS, bytes_prefix
+from anydim.kernels.product.bytes.packing import BytesPack
+from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.finish import finish_function
+from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.write.arithmetic import (
+    compare,
+    constant,
+    least,
+    loop,
+    minus,
+    plus,
+    quotient,
+    register,
+    split_index,
+    times,
+    variable,
+)
+from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.lang.affine import reads
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
+
+MOST_ROWS = 256  # of a block
+_FEWEST_ROWS = 64
+_SHARES = 8  # pieces of work that are enough for the threads
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Rows of a block, columns of a panel, how many of both, pieces of work, bytes of scratch."""
+
+    rows: Size
+    row_blocks: Size
+    columns: Size
+    panels: Size
+    units: Size
+    b_offset: Size
+    scratch: Size
+
+
+def cut_of(form: BytesForm, layout: Layout, tile: Tile, machine: Machine) -> Cut:
+    """Panels of even width, blocks of even height.
+
+    Rows that are packed here fill part of the second cache; others are only cut where there is
+    little else to share among threads, as every block packs its panels anew.
+    """
+    row_bytes = layout.row * WORD
+    panels = ceil_div(form.n.extent, layout.width)
+    columns = as_size(layout.width)
+    if not layout.b_packed:
+        columns = align_up(ceil_div(form.n.extent, maximum(panels, 1)), tile.lanes)
+    loops = product(walk.extent for walk in form.loops)
+    wanted = ceil_div(as_size(_SHARES), maximum(loops * panels, 1))
+    blocks = minimum(wanted, ceil_div(form.m.extent, _FEWEST_ROWS))
+    if not layout.a_packed:
+        kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
+        most = minimum(kept * tile.rows, MOST_ROWS)
+        blocks = maximum(blocks, ceil_div(form.m.extent, most))
+    tiles = ceil_div(form.m.extent, tile.rows)
+    rows = ceil_div(tiles, maximum(blocks, 1)) * tile.rows
+    row_blocks = ceil_div(form.m.extent, maximum(rows, 1))
+    units = loops * row_blocks * panels
+    a_bytes = as_size(0) if layout.a_packed else align_up(rows * row_bytes, LINE) + 2 * LINE
+    b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
+    return Cut(rows, row_blocks, columns, panels, units, a_bytes, a_bytes + b_bytes)
+
+
+class BytesWriter:
+    """Writes the functions of one kernel, and collects the sizes it needs."""
+
+    def __init__(
+        self, group: Group, form: BytesForm, layout: Layout, tile: Tile, machine: Machine
+    ) -> None:
+        self.group, self.form, self.layout, self.tile = group, form, layout, tile
+        self.machine = machine
+        self.cut = cut_of(form, layout, tile, machine)
+        self.sizes = SizeParameters()
+        self.prefix = bytes_prefix(tile, layout.a_unsigned)
+        self.outputs = corrected(form, layout)
+        self.buffers: dict[str, str] = {}
+        self.roles = self._roles()
+        self.operands = tuple(self._operand(tensor, role) for tensor, role in self.roles)
+        self.pointers = tuple(
+            ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands
+        )
+
+    # ---- operands ------------------------------------------------------------------------------
+
+    def _roles(self) -> list[tuple[str, str]]:
+        """(tensor, operand): a packed factor is an operand of its own, any other tensor one."""
+        roles: list[tuple[str, str]] = []
+        for factor, packed, role in (
+            (self.form.a, self.layout.a_packed, "a"), (self.form.b, self.layout.b_packed, "b"),
+        ):  # fmt: skip
+            if packed:
+                roles.append((factor.read.tensor, role))
+            else:
+                self._use(factor.read.tensor, roles)
+        exprs = [output.value for output in self.outputs]
+        exprs += [f.read.default for f in (self.form.a, self.form.b) if f.read.default is not None]
+        for expr in exprs:
+            for read in reads(expr):
+                if read.tensor not in (PRODUCT, ROW_SUMS, COLUMN_SUMS):
+                    self._use(read.tensor, roles)
+        for output in self.form.outputs:
+            self._use(output.tensor, roles)
+        return roles
+
+    def _use(self, tensor: str, roles: list[tuple[str, str]]) -> None:
+        if tensor not in self.buffers:
+            self.buffers[tensor] = f"r{len(roles)}"
+            roles.append((tensor, self.buffers[tensor]))
+
+    def _operand(self, tensor: str, role: str) -> ir.Operand:
+        if role in ("a", "b"):
+            return ir.Operand(role, uint8)
+        written = any(output.tensor == tensor for output in self.form.outputs)
+        return ir.Operand(role, self.group.type_of(tensor).dtype, written)
+
+    def _context(self, running: bool = False) -> Context:
+        types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
+        types |= {name: TensorType(int32, ()) for name in (PRODUCT, ROW_SUMS, COLUMN_SUMS)}
+        buffers = {
+            **self.buffers,
+            ROW_SUMS: "a" if self.layout.a_packed else "scratch",
+            COLUMN_SUMS: "b" if self.layout.b_packed else "scratch",
+        }
+        return Context(types, self.sizes, self.machine, buffers, running)
+
+    # ---- functions -----------------------------------------------------------------------------
+
+    def functions(self) -> tuple[ir.Function, ...]:
+        """What brings the factors into place, what follows the sums, and main."""
+        lanes, context = self.tile.lanes, self._context()
+        pack = BytesPack(self.form, self.layout, context, self.pointers, lanes)
+        self.packing: dict[str, ir.Function] = {}
+        if not self.layout.a_packed:
+            self.packing["rows"] = pack.rows()
+        if not self.layout.b_packed:
+            self.packing["panel"] = pack.panel()
+        loops = (*(walk.name for walk in self.form.loops), "row_sums_at", "column_sums_at")
+        self.finish = finish_function(
+            self.outputs, int32, lanes, loops, self._context(running=True),
+            (*self.pointers, ir.Pointer("scratch", uint8)),
+        )  # fmt: skip
+        body = self._body()
+        scalars = (*(ir.Scalar(name) for name in self.sizes.names), ir.Scalar("start"))
+        main = ir.Function(
+            "product",
+            (*self.pointers, *scalars, ir.Scalar("stop"), ir.Pointer("scratch", uint8)),
+            body,
+        )
+        return (*self.packing.values(), self.finish, main)
+
+    def _body(self) -> tuple[ir.Step, ...]:
+        steps: list[ir.Step] = [ir.Stack("sums", int32, self.tile.rows * self.tile.width)]
+        if not self.layout.a_packed:
+            steps.append(ir.Declare("a_ready", constant(-1)))
+        return (*steps, loop("unit", variable("start"), variable("stop"), 1, *self._unit()))
+
+    def _unit(self) -> list[ir.Step]:
+        value, form, cut = self.sizes.value, self.form, self.cut
+        steps = split_index(
+            "unit", ("panel", value(cut.panels)), ("row_block", value(cut.row_blocks)),
+            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
+        )  # fmt: skip
+        steps.append(ir.Let("block", variable("rest0")))  # what shares rows of A
+        rows = value(cut.rows)
+        left = minus(value(form.n.extent), variable("column0"))
+        steps += [
+            ir.Let("block_row", times(variable("row_block"), rows)),
+            ir.Let("last", least(value(form.m.extent), plus(variable("block_row"), rows))),
+            ir.Let("column0", times(variable("panel"), value(cut.columns))),
+            ir.Let("columns", least(left, value(cut.columns))),
+            ir.Let("a_at", self._a_at()),
+            ir.Let("b_at", self._b_at()),
+            *self._pack(),
+            ir.Let("row_sums_at", self._row_sums_at()),
+            ir.Let("column_sums_at", self._column_sums_at()),
+            *self._tiles(),
+        ]
+        return steps
+
+    # ---- where things are, in words of four bytes ----------------------------------------------
+
+    def _packed_group(self, factor: Bytes) -> ir.Value:
+        """Which group of a packed factor the loops are at."""
+        total: ir.Value = constant(0)
+        inner = as_size(1)
+        used = free_axes(factor.read)
+        for walk in reversed(self.form.loops):
+            if walk.name in used:
+                total = plus(total, times(variable(walk.name), self.sizes.value(inner)))
+                inner = inner * walk.extent
+        return total
+
+    def _a_at(self) -> ir.Value:
+        """The first row of the block of rows, in a or in scratch."""
+        if not self.layout.a_packed:
+            return constant(0)
+        rows = times(self._packed_group(self.form.a), self.sizes.value(self.form.m.extent))
+        row = self.sizes.value(self.layout.row)
+        return times(plus(rows, variable("block_row")), row)
+
+    def _b_at(self) -> ir.Value:
+        """The panel, in b or in scratch."""
+        if not self.layout.b_packed:
+            return quotient(self.sizes.value(self.cut.b_offset), WORD)
+        groups = times(self._packed_group(self.form.b), self.sizes.value(self.cut.panels))
+        return times(plus(groups, variable("panel")), self.sizes.value(self.layout.panel))
+
+    def _row_sums_at(self) -> ir.Value:
+        """What to add to m * row to find the sum of row m."""
+        skipped = times(variable("block_row"), self.sizes.value(self.layout.row))
+        return minus(plus(variable("a_at"), self.sizes.value(self.layout.words)), skipped)
+
+    def _column_sums_at(self) -> ir.Value:
+        words = times(self.sizes.value(self.layout.words), self.layout.width)
+        return minus(plus(variable("b_at"), words), variable("column0"))
+
+    # ---- work ----------------------------------------------------------------------------------
+
+    def _call(self, function: ir.Function, own: Mapping[str, ir.Value | ir.Address]) -> ir.Call:
+        """A call that passes on whatever has the name of a parameter, but for `own`."""
+        arguments: list[ir.Value | ir.Address] = []
+        for parameter in function.parameters:
+            if parameter.name in own:
+                arguments.append(own[parameter.name])
+            elif isinstance(parameter, ir.Pointer):
+                arguments.append(ir.Address(parameter.name, constant(0)))
+            else:
+                arguments.append(variable(parameter.name))
+        return ir.Call(function.name, tuple(arguments))
+
+    def _pack(self) -> list[ir.Step]:
+        steps: list[ir.Step] = []
+        if "rows" in self.packing:
+            count = minus(variable("last"), variable("block_row"))
+            dst = ir.Address("scratch", constant(0))
+            call = self._call(
+                self.packing["rows"], {"dst": dst, "first": variable("block_row"), "count": count}
+            )
+            missing = compare("not_equal", register("a_ready"), variable("block"))
+            steps.append(ir.If(missing, (call, ir.Assign("a_ready", variable("block")))))
+        if "panel" in self.packing:
+            dst = ir.Address("scratch", self.sizes.value(self.cut.b_offset))
+            first, count = variable("column0"), variable("columns")
+            call = self._call(
+                self.packing["panel"], {"dst": dst, "first": first, "count": count}
+            )
+            steps.append(call)
+        return steps
+
+    def _tiles(self) -> list[ir.Step]:
+        row = self.sizes.value(self.layout.row)
+        rows = least(minus(variable("last"), variable("row0")), self.tile.rows)
+        a_row = plus(variable("a_at"), times(minus(variable("row0"), variable("block_row")), row))
+        a = "a" if self.layout.a_packed else "scratch"
+        b = "b" if self.layout.b_packed else "scratch"
+        scalars = {
+            "words": self.sizes.value(self.layout.words), "a_row": row,
+            "rows": variable("rows"), "columns": variable("columns"),
+        }  # fmt: skip
+        sums = ir.Address("sums", constant(0))
+        call = ir.Call(
+            f"{self.prefix}_tile",
+            (
+                ir.Address(a, times(a_row, WORD)),
+                ir.Address(b, times(variable("b_at"), WORD)),
+                sums,
+                *(scalars[name] for name in TILE_SCALARS),
+            ),
+        )
+        starts = [
+            times(variable(walk.name), self.sizes.value(walk.c)) for walk in self.form.loops
+        ]
+        out_row = self.sizes.value(self.form.m.c)
+        out = plus(times(variable("row0"), out_row), variable("column0"), *starts)
+        own: dict[str, ir.Value | ir.Address] = {
+            "sums": sums, "sums_row": constant(self.layout.width), "out_at": out,
+            "out_row": out_row,
+        }  # fmt: skip
+        finish = self._call(self.finish, own)
+        tiles = loop(
+            "row0", variable("block_row"), variable("last"), self.tile.rows,
+            ir.Let("rows", rows), call, finish,
+        )  # fmt: skip
+        return [tiles]

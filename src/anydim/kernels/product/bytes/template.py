@@ -1,0 +1,135 @@
+"""The template for sums of products of integers of at most eight bits, with pointwise epilogues.
+
+`form.py` reads the group, `layout.py` says how bytes lie and are signed,
+`loops.py` writes the loops, and what no model changes is in `library.py`. Matrix
+products and convolutions are the same to it: a factor that is no constant is evaluated into
+place while it runs. All sums are exact as int32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.base.dtypes import int32
+from anydim.base.errors import InternalError
+from anydim.kernels.launch import (
+    Argument,
+    BytesPanels,
+    Launch,
+    Machine,
+    known_number,
+    known_parts,
+    moved_bytes,
+)
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.product.bytes.form import Bytes, BytesForm, bytes_form
+from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
+from anydim.kernels.product.bytes.library import bytes_library
+from anydim.kernels.product.bytes.loops import BytesWriter
+from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.lang.tree import Group
+from anydim.sizes import Box, Size, product
+
+
+@dataclass(frozen=True)
+class BytesProduct:
+    """The register tile of a product of bytes."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int
+
+    @property
+    def tile(self) -> Tile:
+        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
+
+
+register("bytes", BytesProduct)
+
+
+def match_bytes(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> BytesProduct | None:
+    """The schedule for a group, or None when it is no sum of products of bytes."""
+    form = _form(group, constants)
+    if form is None:
+        return None
+    tile = tile_of(machine, int32)
+    vectors = tile.vectors
+    if form.n.extent.constant is not None:  # panels of even width
+        needed = -(-max(form.n.extent.constant, 1) // tile.lanes)
+        vectors = -(-needed // -(-needed // tile.vectors))
+    return BytesProduct(tile.rows, vectors, tile.lanes, 2)
+
+
+def lower_bytes(
+    group: Group, schedule: BytesProduct, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a group by a schedule."""
+    form = _form(group, constants)
+    if form is None:
+        raise InternalError("a group that is no product of bytes reached its lowering")
+    tile = schedule.tile
+    layout = layout_of(form, tile.width, constants)
+    writer = BytesWriter(group, form, layout, tile, machine)
+    functions = writer.functions()
+    library = bytes_library(tile, layout.a_unsigned)
+    kernel = named_kernel("bytes", writer.operands, writer.sizes.names, functions, (library,))
+    packings = {
+        "a": _panels(form.a, layout.a, layout, 1),
+        "b": _panels(form.b, layout.b, layout, tile.width),
+    }
+    loops = product(walk.extent for walk in form.loops)
+    count = form.tap_count * form.k
+    return Launch(
+        kernel=kernel,
+        arguments=tuple(
+            Argument(tensor, packings.get(role)) for tensor, role in writer.roles
+        ),
+        sizes=writer.sizes.sizes,
+        parallel=writer.cut.units,
+        grain=_grain(count, tile),
+        scratch=writer.cut.scratch,
+        flops=2 * loops * form.m.extent * form.n.extent * count,
+        moved=moved_bytes(group),
+        schedule=print_schedule(schedule),
+        reason=_reason(form, layout),
+    )
+
+
+TEMPLATE = Template("bytes", BytesProduct, match_bytes, lower_bytes)
+
+
+@lru_cache(maxsize=512)
+def _form(group: Group, constants: frozenset[str]) -> BytesForm | None:
+    return bytes_form(group, constants)
+
+
+def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanels | None:
+    """How a constant factor is packed; all of its sizes are known."""
+    packed = layout.a_packed if width == 1 else layout.b_packed
+    if not packed or factor.parts is None:
+        return None
+
+    batch, own, taps, k = (known_parts(part) for part in factor.parts)
+    unsigned = layout.a_unsigned == (width == 1)
+    start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
+    return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by)
+
+
+def _grain(count: Size, tile: Tile) -> int:
+    """Pieces that are worth a thread: about 2 us of reading b."""
+    known = count.constant
+    return 1 if known is None else max(1, 60_000 // max(1, known * tile.width))
+
+
+def _reason(form: BytesForm, layout: Layout) -> str:
+    epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
+    packed = [name for name, is_packed in
+              (("rows", layout.a_packed), ("columns", layout.b_packed)) if is_packed]  # fmt: skip
+    where = f"constant {packed[0]} packed when loaded" if packed else "both factors packed as used"
+    return f"a product of bytes added up in int32, {epilogue}; {where}"

@@ -1,0 +1,276 @@
+"""What the contraction template sees in a group: a matrix product in loops, and what follows it.
+
+    for every loop index:  C[m, n] = sum over k of A[m, k] * B[k, n],  y[m, n] = f(C[m, n], ...)
+
+Axes that lie behind one another in every tensor become one: batch and sequence of an activation
+are one m. Axes that do not fit become loops around the product. All that is left is strides, so
+a transposed operand is just another pair of numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType
+from anydim.kernels.inference import free_axes
+from anydim.kernels.launch import Machine
+from anydim.kernels.product.epilogue import (
+    PRODUCT,
+    Output,
+    epilogue_of,
+    outside_reads,
+    split_start,
+)
+from anydim.kernels.product.micro import tile_of
+from anydim.lang.affine import Affine, address, reads, row_major_strides, to_expr
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
+from anydim.sizes import Size, as_size, product
+
+ROW, COLUMN = "m", "n"
+
+
+@dataclass(frozen=True)
+class Walk:
+    """An axis: its extent and the elements between neighbours in A, B and C."""
+
+    name: str
+    extent: Size
+    a: Size
+    b: Size
+    c: Size
+
+
+@dataclass(frozen=True)
+class Form:
+    """A contraction as a matrix product; see the module's docstring.
+
+    `b_parts` are B's axes as (extent, stride) before merging: loops, k, n; what packing needs.
+    `in_panels`: B lies as a tile reads it, in panels of the tile's width, the last one padded.
+    `start` is the flat read that the sums start from; without it they start from 0.
+    Expressions are over the indices m, n and the names of the loops.
+    """
+
+    dtype: DType
+    a: str
+    b: str
+    a_start: Size
+    b_start: Size
+    m: Walk
+    n: Walk
+    k: Walk
+    loops: tuple[Walk, ...]
+    b_parts: tuple[tuple[tuple[Size, Size], ...], ...]
+    outputs: tuple[Output, ...]
+    start: Read | None
+    in_panels: bool = False
+
+
+def form_of(group: Group, constants: frozenset[str], machine: Machine) -> Form | None:
+    """The group as a matrix product with an epilogue; None when it is not one."""
+    sums = [s for s in group.statements if s.combine]
+    if len(sums) != 1 or sums[0].combine != "add":
+        return None
+    statement = sums[0]
+    factors = _factors(statement, group)
+    outputs = epilogue_of(group, statement)
+    if factors is None or outputs is None:
+        return None
+    for a, b in (factors, factors[::-1]):
+        width = tile_of(machine, group.type_of(statement.target).dtype).width
+        found = _Reading(group, statement, a, b, b.tensor in constants, width).form(outputs)
+        if found is not None:
+            return found
+    return None
+
+
+@dataclass(frozen=True)
+class _Factor:
+    tensor: str
+    form: Affine
+
+
+def _factors(statement: Statement, group: Group) -> tuple[_Factor, _Factor] | None:
+    """The two reads of the product, when they have addresses and C's element type."""
+    body = statement.body
+    if not (isinstance(body, Apply) and body.function == "mul"):
+        return None
+    inputs = {tensor.name: tensor.type for tensor in group.inputs}
+    dtype = group.type_of(statement.target).dtype
+    found = []
+    for read in body.arguments:
+        if not isinstance(read, Read) or read.default is not None or read.tensor not in inputs:
+            return None
+        form = address(read, inputs[read.tensor].shape)
+        if form is None or inputs[read.tensor].dtype != dtype:
+            return None
+        found.append(_Factor(read.tensor, form))
+    return (found[0], found[1])
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """One way to read a group: which factor is A, which is B, and whether B can be packed early.
+
+    `width` is that of a panel.
+    """
+
+    group: Group
+    statement: Statement
+    a: _Factor
+    b: _Factor
+    packed: bool
+    width: int
+
+    def form(self, outputs: tuple[Output, ...]) -> Form | None:
+        axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
+        rows = [x for x in axes if self.b.form.stride(x.name) == 0]
+        columns = [x for x in axes if self._in_b(x) and not self._in_a(x)]
+        batch = [x for x in axes if self._in_b(x) and self._in_a(x)]
+        sums = [x for x in self.statement.reduced if x.extent.constant != 1]
+        if not columns or columns[-1] is not axes[-1]:
+            return None
+        if not all(self._in_a(x) and self._in_b(x) for x in sums):
+            return None
+        start, outputs = split_start(outputs, self.group, columns[-1].name)
+        streams, pinned = self._streams(outputs, start)
+        in_panels = not self.packed and not batch and self._in_panels(columns, sums)
+        in_b = () if self.packed or in_panels else (self.b.form,)
+        m_groups = merged(rows, [*streams, self.a.form], pinned)
+        n_groups = merged(columns, [*streams, *in_b], pinned)
+        k_groups = merged(sums, [self.a.form, *in_b], pinned)
+        loop_groups = merged(batch, [*streams, self.a.form, *in_b], pinned)
+        if len(k_groups) > 1:
+            return None
+        outside = (*loop_groups, *m_groups[:-1], *n_groups[:-1])
+        names = {f"loop{number}": axes for number, axes in enumerate(outside)}
+        names[ROW] = m_groups[-1] if m_groups else ()
+        names[COLUMN] = n_groups[-1]
+        renamed = _Renamed(names, self.group)
+        return self._usable(
+            Form(
+                dtype=self.group.type_of(self.statement.target).dtype,
+                a=self.a.tensor,
+                b=self.b.tensor,
+                a_start=self.a.form.constant,
+                b_start=self.b.form.constant,
+                m=self._walk(ROW, names[ROW]),
+                n=self._walk(COLUMN, names[COLUMN]),
+                k=self._walk("k", k_groups[0] if k_groups else ()),
+                loops=tuple(self._walk(f"loop{i}", axes) for i, axes in enumerate(outside)),
+                b_parts=(
+                    tuple(self._part(x) for axes in outside for x in axes if self._in_b(x)),
+                    tuple(self._part(x) for x in sums),
+                    tuple(self._part(x) for x in names[COLUMN]),
+                ),
+                outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
+                start=None if start is None else renamed.read(start),
+                in_panels=in_panels and len(n_groups) == 1,
+            )
+        )
+
+    def _in_panels(self, columns: list[Axis], sums: list[Axis]) -> bool:
+        """Whether B(panel, k, lane) lies as a constant one is packed."""
+        if len(sums) != 1 or not 1 <= len(columns) <= 2 or self.b.form.constant.constant != 0:
+            return False
+        stride = self.b.form.stride
+        lane, k = columns[-1], sums[0]
+        if lane.extent.constant != self.width or stride(lane.name) != 1:
+            return False
+        if stride(k.name) != self.width:
+            return False
+        return all(stride(panel.name) == k.extent * self.width for panel in columns[:-1])
+
+    def _in_a(self, axis: Axis) -> bool:
+        return self.a.form.stride(axis.name).constant != 0
+
+    def _in_b(self, axis: Axis) -> bool:
+        return self.b.form.stride(axis.name).constant != 0
+
+    def _part(self, axis: Axis) -> tuple[Size, Size]:
+        return axis.extent, self.b.form.stride(axis.name)
+
+    def _target(self) -> Affine:
+        """Where an element of C lies in it."""
+        axes = self.statement.axes
+        strides = row_major_strides(self.statement.shape)
+        kept = [(x.name, s) for x, s in zip(axes, strides) if x.extent.constant != 1]
+        return Affine.of(as_size(0), dict(kept))
+
+    def _streams(
+        self, outputs: tuple[Output, ...], start: Read | None
+    ) -> tuple[list[Affine], frozenset[str]]:
+        """Addresses of C and of what the epilogue reads; axes whose index it uses as a value."""
+        found = [self._target()]
+        pinned: set[str] = set()
+        external = [r for o in outputs for r in reads(o.value) if r.tensor != PRODUCT]
+        for read in (*external, *([] if start is None else [start])):
+            form = address(read, self.group.type_of(read.tensor).shape)
+            assert form is not None, "epilogues hold flat reads with affine addresses"
+            found.append(form)
+        for output in outputs:
+            pinned |= free_axes(outside_reads(output.value))
+        return found, frozenset(pinned)
+
+    def _walk(self, name: str, axes: tuple[Axis, ...]) -> Walk:
+        """Merged axes as one; no axes as one of extent 1, whose strides do not matter."""
+        if not axes:
+            return Walk(name, as_size(1), as_size(1), as_size(1), as_size(1))
+        last = axes[-1].name
+        extent = product(axis.extent for axis in axes)
+        strides = (form.stride(last) for form in (self.a.form, self.b.form, self._target()))
+        return Walk(name, extent, *strides)
+
+    def _usable(self, form: Form) -> Form | None:
+        """The form, if the library can bring its operands into place."""
+        if self.packed and any(
+            size.constant is None for part in form.b_parts for pair in part for size in pair
+        ):
+            return None
+        a_ready = form.k.a == 1 or form.m.a == 1
+        b_ready = self.packed or form.in_panels or form.n.b == 1
+        b_ready = b_ready or (form.k.b == 1 and form.m.extent != 1)
+        return form if a_ready and b_ready else None
+
+
+def merged(
+    axes: Sequence[Axis], streams: Sequence[Affine], pinned: frozenset[str]
+) -> list[tuple[Axis, ...]]:
+    """Neighbouring axes joined where every stream steps over both as over one."""
+    groups: list[tuple[Axis, ...]] = []
+    for axis in axes:
+        if groups and not pinned & {axis.name, groups[-1][-1].name}:
+            outer = groups[-1][-1].name
+            if all(s.stride(outer) == axis.extent * s.stride(axis.name) for s in streams):
+                groups[-1] = (*groups[-1], axis)
+                continue
+        groups.append((axis,))
+    return groups
+
+
+@dataclass(frozen=True)
+class _Renamed:
+    """Expressions over merged axes; `names` holds the axes behind each new name."""
+
+    names: dict[str, tuple[Axis, ...]]
+    group: Group
+
+    def read(self, read: Read) -> Read:
+        form = address(read, self.group.type_of(read.tensor).shape)
+        assert form is not None
+        terms = {new: form.stride(axes[-1].name) for new, axes in self.names.items() if axes}
+        return Read(read.tensor, (to_expr(Affine.of(form.constant, terms)),), flat=True)
+
+    def expr(self, expr: Expr) -> Expr:
+        if isinstance(expr, Read):
+            if expr.tensor == PRODUCT:
+                return Read(PRODUCT, (Index(ROW), Index(COLUMN)))
+            return self.read(expr)
+        if isinstance(expr, Index):
+            (new,) = (n for n, axes in self.names.items() if axes and axes[-1].name == expr.name)
+            return Index(new)
+        if isinstance(expr, Apply):
+            return Apply(expr.function, tuple(self.expr(a) for a in expr.arguments))
+        if isinstance(expr, Cast):
+            return Cast(expr.dtype, self.expr(expr.argument))
+        return expr

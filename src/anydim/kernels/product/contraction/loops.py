@@ -1,0 +1,421 @@
+"""The loops of a contraction kernel around the library's `strip`.
+
+    for each piece of work: (loop indices, block of row tiles, block of columns)
+        pack what has to be packed of A and B for it
+        for each chunk of k (one or many row tiles: all of k)
+            for each row tile: strip (all columns of the block); after the last, the epilogue
+
+A block of rows of A stays in the second cache while B streams through it once: the strips
+prefetch the next chunk or block of columns while they use the present one, the row tiles sharing
+that work. Row tiles are of even height: 13 rows with tiles of up to 8 are 7 + 6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from anydim.base.dtypes import int64, uint8
+from anydim.kernels import ir
+from anydim.kernels.launch import Machine
+from anydim.kernels.product.contraction.copies import gather_library, transpose_library
+from anydim.kernels.product.contraction.form import Form, Walk
+from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
+from anydim.kernels.product.contraction.places import Blocks, operands_of, scratch_of
+from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
+from anydim.kernels.product.micro import GIVEN, Tile, give
+from anydim.kernels.write.arithmetic import (
+    compare,
+    constant,
+    either,
+    greatest,
+    least,
+    loop,
+    minus,
+    plus,
+    quotient,
+    register,
+    round_down,
+    split_index,
+    times,
+    variable,
+)
+from anydim.kernels.write.elements import Context, SizeParameters, number
+from anydim.lang.affine import address
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Size, align_up, as_size
+
+if TYPE_CHECKING:
+    from anydim.kernels.product.contraction.template import Contraction
+
+BACKWARDS = "backwards"  # the size that is 1 where pieces of work come in the opposite order
+
+class MainWriter:
+    """Writes the functions of one kernel, and collects the sizes and libraries it needs."""
+
+    def __init__(
+        self,
+        group: Group,
+        form: Form,
+        tile: Tile,
+        blocks: Blocks,
+        schedule: Contraction,
+        machine: Machine,
+    ) -> None:
+        self.group = group
+        self.form = form
+        self.tile = tile
+        self.blocks = blocks
+        self.schedule = schedule
+        self.machine = machine
+        self.prefix = prefix_of(tile, form.dtype)
+        self.sizes = SizeParameters()
+        self.libraries = {made.name: made for made in contraction_libraries(tile, form.dtype)}
+        self.operands = operands_of(group, form, schedule.packed)
+        self.scratch = scratch_of(form, tile, blocks, schedule.packed, self.operands.target is None)
+        target = self.operands.target
+        self.finished = target is not None and [o.is_product for o in form.outputs] == [True]
+
+    # ---- functions -----------------------------------------------------------------------------
+
+    def functions(self) -> tuple[ir.Function, ...]:
+        """The epilogue's function where there is one, and main."""
+        finish = () if self.finished else (self._finish_function(),)
+        body = self._body()
+        main = ir.Function(
+            "product",
+            (
+                *self._pointers(),
+                *(ir.Scalar(name) for name in self.sizes.names),
+                ir.Scalar(BACKWARDS),
+                ir.Scalar("start"),
+                ir.Scalar("stop"),
+                ir.Pointer("scratch", uint8),
+            ),
+            body,
+        )
+        return (*finish, main)
+
+    def _pointers(self) -> tuple[ir.Pointer, ...]:
+        return tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands.operands)
+
+    def _finish_function(self) -> ir.Function:
+        types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
+        types[PRODUCT] = TensorType(self.form.dtype, ())
+        context = Context(types, self.sizes, self.machine, self.operands.buffers)
+        loops = tuple(walk.name for walk in self.form.loops)
+        made = finish_function(
+            self.form.outputs, self.form.dtype, self.tile.lanes, loops, context, self._pointers()
+        )
+        self.finish_sizes = self.sizes.names
+        return made
+
+    def _body(self) -> tuple[ir.Step, ...]:
+        steps: list[ir.Step] = []
+        if self.form.start is None:
+            zero = number(self.form.dtype, 0, self.tile.lanes)
+            steps.append(ir.Stack("zeros", self.form.dtype, self.tile.width))
+            steps += [
+                ir.Store("zeros", constant(j * self.tile.lanes), zero)
+                for j in range(self.tile.vectors)
+            ]
+        steps += self._given_once()
+        steps += [ir.Declare("a_ready", constant(-1))] if self.scratch.holds_a else []
+        steps += [ir.Declare("b_ready", constant(-1))] if self.scratch.holds_b else []
+        last = plus(variable("start"), variable("stop"), -1)
+        from_end = minus(variable("last"), variable("at"))
+        unit = either(compare("equal", variable(BACKWARDS), 0), variable("at"), from_end)
+        return (
+            *steps,
+            ir.Let("last", last),
+            loop("at", variable("start"), variable("stop"), 1, ir.Let("unit", unit), *self._unit()),
+        )
+
+    def _unit(self) -> list[ir.Step]:
+        """One piece of work."""
+        value, blocks, form = self.sizes.value, self.blocks, self.form
+        steps = split_index(
+            "unit", ("column_block", value(blocks.column_blocks)),
+            ("row_block", value(blocks.row_blocks)),
+            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
+        )  # fmt: skip
+        steps.append(ir.Let("block", variable("rest0")))  # what shares rows of A
+        tile0 = times(variable("row_block"), value(blocks.block_tiles))
+        last = plus(variable("tile0"), value(blocks.block_tiles))
+        tiles, rows = value(blocks.tiles), value(form.m.extent)
+        column0 = times(variable("column_block"), value(blocks.columns))
+        left = minus(value(form.n.extent), variable("column0"))
+        steps += [
+            ir.Let("tile0", tile0),
+            ir.Let("tile1", least(tiles, last)),
+            ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
+            ir.Let("even", quotient(rows, tiles)),
+            ir.Let("taller", minus(rows, times(variable("even"), tiles))),
+            ir.Let("column0", column0),
+            ir.Let("width", least(left, value(blocks.columns))),
+            ir.Let("a_at", self._start_of(form.a_start, lambda w: w.a)),
+            ir.Let("c_at", plus(self._start_of(as_size(0), lambda w: w.c), variable("column0"))),
+            ir.Let("b_at", self._start_of_b()),
+            ir.Let("chunk", self._chunk()),
+            *self._ahead(),
+            *self._pack_a(),
+            *self._pack_b(),
+            *self._tiles(),
+        ]
+        return steps
+
+    def _chunk(self) -> ir.Value:
+        """Steps of k that all row tiles do before they go on; all of k for a single tile."""
+        k = self.sizes.value(self.form.k.extent)
+        if self.operands.target is None:
+            return k
+        long = least(k, self.schedule.long_k) if self.schedule.long_k else k
+        short = least(k, self.schedule.chunk_k)
+        few = compare("less_equal", variable("tiles"), self.schedule.chunk_tiles)
+        single = compare("equal", variable("tiles"), 1)
+        return either(single, k, either(few, short, long))
+
+    def _tiles(self) -> list[ir.Step]:
+        k = self.sizes.value(self.form.k.extent)
+        length = least(minus(k, variable("k0")), variable("chunk"))
+        tiles = loop("tile", variable("tile0"), variable("tile1"), 1, *self._tile())
+        return [
+            loop(
+                "k0", 0, greatest(k, 1), greatest(variable("chunk"), 1),
+                ir.Let("length", length), tiles,
+            )
+        ]  # fmt: skip
+
+    def _start_of(self, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
+        parts = [times(variable(w.name), self.sizes.value(stride(w))) for w in self.form.loops]
+        return plus(self.sizes.value(start), *parts)
+
+    def _start_of_b(self) -> ir.Value:
+        """The first element of the block of columns; in panels for a packed B."""
+        form, value = self.form, self.sizes.value
+        if not self.schedule.packed:
+            columns = times(variable("column0"), value(form.n.b))
+            return plus(self._start_of(form.b_start, lambda w: w.b), columns)
+        group = align_up(form.n.extent, self.tile.width) * form.k.extent
+        inner = as_size(1)
+        terms: list[ir.Value] = []
+        for walk in reversed(form.loops):
+            if walk.b != 0:
+                terms.append(times(variable(walk.name), value(inner * group)))
+                inner = inner * walk.extent
+        return plus(*terms, times(variable("column0"), value(form.k.extent)))
+
+    def _first_row(self, tile: ir.Value) -> ir.Value:
+        return plus(times(tile, variable("even")), least(tile, variable("taller")))
+
+    # ---- bringing operands into place ----------------------------------------------------------
+
+    def _ahead(self) -> list[ir.Step]:
+        """Where to prefetch: row tiles share the next block of columns among them."""
+        if self.scratch.holds_b:
+            return []
+        single = compare("equal", variable("tiles"), 1)
+        chunked = compare("less", variable("chunk"), self.sizes.value(self.form.k.extent))
+        part = times(variable("chunk"), self.tile.width)
+        block = self.sizes.value(self.form.k.extent * self.blocks.columns)
+        window = constant(self.tile.width * self.tile.unroll)
+        return [
+            ir.Let("part", part),
+            ir.Let("next", either(chunked, variable("part"), block)),
+            ir.Let("step", quotient(window, variable("tiles"))),
+            ir.Let("ahead0", either(single, constant(0), variable("next"))),
+            ir.Let("share", quotient(variable("part"), variable("tiles"))),
+        ]
+
+    def _pack_a(self) -> list[ir.Step]:
+        """Rows of A whose elements do not lie side by side are copied, for this piece of work."""
+        if not self.scratch.holds_a:
+            return []
+        value, form = self.sizes.value, self.form
+        rows = minus(self._first_row(variable("tile1")), variable("first_row"))
+        source = plus(variable("a_at"), times(variable("first_row"), value(form.m.a)))
+        missing = compare("not_equal", register("a_ready"), variable("block"))
+        copy = self._copy(
+            transpose_library(self.tile.lanes, form.dtype),
+            (
+                ir.Address(self.operands.a, source),
+                ir.Address("scratch", constant(0)),
+                value(form.k.a),
+                value(self.scratch.k_padded),
+                value(form.k.extent),
+                rows,
+                value(self.scratch.k_padded),
+            ),
+        )
+        return [
+            ir.Let("first_row", self._first_row(variable("tile0"))),
+            ir.If(missing, (copy, ir.Assign("a_ready", variable("block")))),
+        ]
+
+    def _pack_b(self) -> list[ir.Step]:
+        """The block of columns of B as panels in scratch, unless the last piece left it there."""
+        if not self.scratch.holds_b:
+            return []
+        columns = self.sizes.value(self.blocks.column_blocks)
+        wanted = plus(times(variable("rest1"), columns), variable("column_block"))
+        missing = compare("not_equal", register("b_ready"), variable("b_wanted"))
+        panels = loop("panel", 0, variable("width"), self.tile.width, self._panel())
+        return [
+            ir.Let("b_wanted", wanted),
+            ir.If(missing, (panels, ir.Assign("b_ready", variable("b_wanted")))),
+        ]
+
+    def _panel(self) -> ir.Call:
+        form, value, lanes = self.form, self.sizes.value, self.tile.lanes
+        panel, size = variable("panel"), form.dtype.bytes
+        columns = least(minus(variable("width"), panel), self.tile.width)
+        padded = round_down(plus(columns, lanes - 1), lanes)
+        offset = plus(times(panel, value(form.k.extent * size)), value(self.scratch.b_offset))
+        source = ir.Address(self.operands.b, plus(variable("b_at"), times(panel, value(form.n.b))))
+        target = ir.Address("scratch", offset)
+        width = constant(self.tile.width)
+        if form.n.b == 1:
+            shape = (value(form.k.b), width, value(form.k.extent), columns, padded)
+            return self._copy(gather_library(lanes, form.dtype), (source, target, *shape))
+        shape = (value(form.n.b), width, columns, value(form.k.extent), padded)
+        return self._copy(transpose_library(lanes, form.dtype), (source, target, *shape))
+
+    def _copy(
+        self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]
+    ) -> ir.Call:
+        """A call of the one function of a library, which the kernel then needs."""
+        self.libraries[library.name] = library
+        return ir.Call(library.name, arguments)
+
+    # ---- one row tile --------------------------------------------------------------------------
+
+    def _tile(self) -> list[ir.Step]:
+        taller = compare("less", variable("tile"), variable("taller"))
+        steps: list[ir.Step] = [
+            ir.Let("row0", self._first_row(variable("tile"))),
+            ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
+            ir.Let("sums_at", self._sums_at()),
+        ]
+        k = self.sizes.value(self.form.k.extent)
+        steps += self._given()
+        if self.operands.target is None:
+            return [*steps, *self._strip(self._start()), self._finish_call()]
+        sums, sums_row = self._sums()
+        more = self._strip((sums, sums_row, constant(self.tile.width)))
+        is_first = compare("equal", variable("k0"), 0)
+        steps.append(ir.If(is_first, self._strip(self._start()), more))
+        if not self.finished:
+            done = plus(variable("k0"), variable("length"))
+            is_last = compare("greater_equal", done, k)
+            steps.append(ir.If(is_last, (self._finish_call(),)))
+        return steps
+
+    def _sums_at(self) -> ir.Value:
+        if self.operands.target is None:
+            return constant(0)
+        row = times(variable("row0"), self.sizes.value(self.form.m.c))
+        return plus(variable("c_at"), row)
+
+    def _sums(self) -> tuple[ir.Address, ir.Value]:
+        """Where the sums of the row tile go, and the stride of their rows."""
+        target = self.operands.target
+        if target is not None:
+            row = self.sizes.value(self.form.m.c)
+            return ir.Address(self.operands.buffers[target.tensor], variable("sums_at")), row
+        at = self.sizes.value(self.scratch.sums_offset)
+        return ir.Address("scratch", at), self.sizes.value(self.blocks.columns)
+
+    def _given_once(self) -> list[ir.Step]:
+        """The block of scalars that strips take, and those that are the same for all."""
+        value = self.sizes.value
+        return [
+            ir.Stack("given", int64, len(GIVEN)),
+            give("k_block", constant(self.schedule.block_k)),
+            give("a_row", self._a()[1]),
+            give("b_panel", value(self.form.k.extent * self.tile.width)),
+            give("c_row", self._sums()[1]),
+        ]
+
+    def _given(self) -> list[ir.Step]:
+        """Scalars of a strip."""
+        ahead: ir.Value = constant(0)
+        step: ir.Value = constant(0)
+        if not self.scratch.holds_b:
+            share = times(minus(variable("tile"), variable("tile0")), variable("share"))
+            ahead, step = plus(variable("ahead0"), share), variable("step")
+        return [
+            give("k", variable("length")),
+            give("rows", variable("rows")),
+            give("columns", variable("width")),
+            give("ahead", ahead),
+            give("step", step),
+        ]
+
+    def _strip(self, begin: tuple[ir.Address, ir.Value, ir.Value]) -> tuple[ir.Step, ...]:
+        start, start_row, start_panel = begin
+        sums, _ = self._sums()
+        k_panel = times(variable("k0"), self.tile.width)
+        a, _ = self._a()
+        b = ir.Address("b", plus(variable("b_at"), k_panel))
+        if self.scratch.holds_b:
+            k_bytes = times(k_panel, self.form.dtype.bytes)
+            offset = self.sizes.value(self.scratch.b_offset)
+            b = ir.Address("scratch", plus(offset, k_bytes))
+        return (
+            give("init_row", start_row),
+            give("init_panel", start_panel),
+            ir.Call(f"{self.prefix}_strip", (a, b, start, sums, ir.Address("given", constant(0)))),
+        )
+
+    def _a(self) -> tuple[ir.Address, ir.Value]:
+        value, form = self.sizes.value, self.form
+        if not self.scratch.holds_a:
+            row = times(variable("row0"), value(form.m.a))
+            at = plus(variable("a_at"), row, variable("k0"))
+            return ir.Address(self.operands.a, at), value(form.m.a)
+        row = value(self.scratch.k_padded * form.dtype.bytes)
+        inside = minus(variable("row0"), variable("first_row"))
+        at = plus(times(inside, row), times(variable("k0"), form.dtype.bytes))
+        return ir.Address("scratch", at), value(self.scratch.k_padded)
+
+    def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
+        """What the sums start from: address, stride of rows, stride of panels."""
+        read = self.form.start
+        if read is None:
+            return ir.Address("zeros", constant(0)), constant(0), constant(0)
+        form = address(read, self.group.type_of(read.tensor).shape)
+        assert form is not None
+        value = self.sizes.value
+        row = value(form.stride("m"))
+        at = plus(
+            value(form.constant),
+            times(variable("row0"), row),
+            variable("column0"),
+            *(times(variable(w.name), value(form.stride(w.name))) for w in self.form.loops),
+        )
+        return ir.Address(self.operands.buffers[read.tensor], at), row, constant(self.tile.width)
+
+    def _finish_call(self) -> ir.Call:
+        sums, sums_row = self._sums()
+        row = self.sizes.value(self.form.m.c)
+        out = plus(variable("c_at"), times(variable("row0"), row))
+        scalars = {
+            "sums_row": sums_row,
+            "out_at": out,
+            "out_row": row,
+            "row0": variable("row0"),
+            "rows": variable("rows"),
+            "column0": variable("column0"),
+            "columns": variable("width"),
+        }
+        return ir.Call(
+            "finish",
+            (
+                sums,
+                *(ir.Address(o.name, constant(0)) for o in self.operands.operands),
+                *(scalars[name] for name in FINISH_SCALARS),
+                *(variable(walk.name) for walk in self.form.loops),
+                *(variable(name) for name in self.finish_sizes),
+            ),
+        )

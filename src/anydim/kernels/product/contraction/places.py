@@ -1,0 +1,99 @@
+"""Where the data of a contraction kernel is: its operands, its scratch, the counts of its loops."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anydim.kernels import ir
+from anydim.kernels.product.contraction.form import Form
+from anydim.kernels.product.epilogue import PRODUCT, Output
+from anydim.kernels.product.micro import LINE, Tile
+from anydim.lang.affine import reads
+from anydim.lang.tree import Group
+from anydim.sizes import Size, align_up, as_size
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Counts of the loops: row tiles in all and of a block, columns of a block, blocks, pieces."""
+
+    tiles: Size
+    block_tiles: Size
+    columns: Size
+    column_blocks: Size
+    row_blocks: Size
+    units: Size
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The kernel's operands. `arguments` are (tensor, operand name); `target` holds the sums."""
+
+    arguments: tuple[tuple[str, str], ...]
+    operands: tuple[ir.Operand, ...]
+    buffers: Mapping[str, str]
+    a: str
+    b: str
+    target: Output | None
+
+
+def operands_of(group: Group, form: Form, packed: bool) -> Operands:
+    """A packed B is an operand of its own; any other tensor is one operand, read or written."""
+    roles = [(form.a, "a")]
+    buffers = {form.a: "a"}
+    shared = form.a == form.b and not packed
+    if not shared:
+        roles.append((form.b, "b"))
+        if not packed:
+            buffers[form.b] = "b"
+    external = [read.tensor for output in form.outputs for read in reads(output.value)]
+    if form.start is not None:
+        external.append(form.start.tensor)
+    for tensor in external:
+        if tensor != PRODUCT and tensor not in buffers:
+            buffers[tensor] = f"r{len(roles)}"
+            roles.append((tensor, buffers[tensor]))
+    for output in form.outputs:
+        buffers[output.tensor] = f"y{len(roles)}"
+        roles.append((output.tensor, buffers[output.tensor]))
+    written = {output.tensor for output in form.outputs}
+    operands = tuple(
+        ir.Operand(role, group.type_of(tensor).dtype, tensor in written) for tensor, role in roles
+    )
+    b = "a" if shared else "b"
+    return Operands(tuple(roles), operands, buffers, "a", b, _target(group, form))
+
+
+def _target(group: Group, form: Form) -> Output | None:
+    """The output whose memory holds the sums; None when none has their type."""
+    fitting = [o for o in form.outputs if group.type_of(o.tensor).dtype == form.dtype]
+    return next((o for o in fitting if o.is_product), fitting[0] if fitting else None)
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Byte offsets in scratch: a block of A at 0, a block of B, a tile of sums; and all bytes."""
+
+    holds_a: bool
+    holds_b: bool
+    k_padded: Size
+    b_offset: Size
+    sums_offset: Size
+    bytes: Size
+
+
+def scratch_of(form: Form, tile: Tile, blocks: Blocks, packed: bool, sums: bool) -> Scratch:
+    """A is copied when its elements along k are not neighbours, B unless it came packed."""
+    size = form.dtype.bytes
+    k_padded = align_up(form.k.extent, tile.lanes)
+    holds_a = form.k.a != 1
+    a_bytes = b_bytes = sum_bytes = as_size(0)
+    if holds_a:
+        a_bytes = align_up(blocks.block_tiles * k_padded * (tile.rows * size), LINE)
+    if not packed:
+        b_bytes = align_up(form.k.extent * blocks.columns * size, LINE)
+    if sums:
+        sum_bytes = blocks.columns * (tile.rows * size)
+    total = a_bytes + b_bytes + sum_bytes
+    return Scratch(holds_a, not packed, k_padded, a_bytes, a_bytes + b_bytes, total)

@@ -1,0 +1,189 @@
+"""The contraction template: matrix products of any layout, batched, with pointwise epilogues.
+
+`form.py` reads the group, `loops.py` writes the loops, and what no model
+changes is in `library.py`. A constant B is packed into panels when it is loaded;
+another B is packed into scratch, a block of columns at a time. Every size is a run-time argument,
+block sizes included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.base.dtypes import float32, float64, int32, int64
+from anydim.base.errors import InternalError
+from anydim.kernels.launch import (
+    Argument,
+    Launch,
+    Machine,
+    Panels,
+    known_number,
+    known_parts,
+    moved_bytes,
+)
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.product.contraction.form import Form, form_of
+from anydim.kernels.product.contraction.loops import BACKWARDS, MainWriter
+from anydim.kernels.product.contraction.places import Blocks
+from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.lang.tree import Group
+from anydim.sizes import Box, as_size, ceil_div, maximum, minimum, product
+
+_DTYPES = (float32, float64, int32, int64)
+_LONG_PANELS = 4  # columns of B that share what is read of A, where A cannot stay in a cache
+_LONG_TILES = 64
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """How a contraction runs; see `loops.py` for the loops.
+
+    A block of rows has `block_rows_bytes` of A, a block of columns at least a panel, else
+    `block_columns_bytes` of B; `block_k` steps of k run over a row tile before it moves on. Two to
+    `chunk_tiles` row tiles take turns every `chunk_k` steps instead, while that part of B is in
+    the first cache: there B comes from memory, and nothing else should wait for loads. Where sums
+    are so long that this does not fit the second cache, all row tiles take turns every `long_k`
+    steps, on several panels at once.
+    A B that is not `packed` when it is loaded, or comes in panels, is packed as it is used.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int
+    block_k: int
+    chunk_k: int
+    chunk_tiles: int
+    long_k: int
+    block_rows_bytes: int
+    block_columns_bytes: int
+    packed: bool
+
+    @property
+    def tile(self) -> Tile:
+        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
+
+
+register("contraction", Contraction)
+
+
+def match_contraction(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> Contraction | None:
+    """The schedule for a group, or None when it is no contraction with pointwise epilogue."""
+    form = _form(group, constants, machine)
+    if form is None or form.dtype not in _DTYPES:
+        return None
+    tile = tile_of(machine, form.dtype)
+    return Contraction(
+        rows=tile.rows,
+        vectors=tile.vectors,
+        lanes=tile.lanes,
+        unroll=tile.unroll,
+        block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
+        chunk_k=machine.l1_bytes * 3 // (8 * tile.width * form.dtype.bytes) // 8 * 8,
+        chunk_tiles=3,
+        long_k=_long_k(form, machine, tile),
+        block_rows_bytes=machine.l2_bytes * 3 // 8,
+        block_columns_bytes=machine.l2_bytes // 8,
+        packed=form.b in constants or form.in_panels,
+    )
+
+
+def _long_k(form: Form, machine: Machine, tile: Tile) -> int:
+    """Steps of k whose part of a wide block of B fills the second cache; 0 for sums not long."""
+    row_bytes = tile.width * form.dtype.bytes
+    k = form.k.extent.constant
+    if k is None or k * row_bytes <= machine.l2_bytes * 5 // 16:
+        return 0
+    return max(8, machine.l2_bytes * 3 // (8 * _LONG_PANELS * row_bytes) // 8 * 8)
+
+
+def lower_contraction(
+    group: Group, schedule: Contraction, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a group by a schedule."""
+    form = _form(group, constants, machine)
+    if form is None:
+        raise InternalError("a group that is no contraction reached its lowering")
+    tile = schedule.tile
+    blocks = _blocks(form, schedule, tile)
+    packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
+    writer = MainWriter(group, form, tile, blocks, schedule, machine)
+    functions = writer.functions()
+    kernel = named_kernel(
+        "contraction", writer.operands.operands, (*writer.sizes.names, BACKWARDS), functions,
+        writer.libraries.values(),
+    )  # fmt: skip
+    work = form.m.extent * form.n.extent * form.k.extent * product(x.extent for x in form.loops)
+    return Launch(
+        kernel=kernel,
+        arguments=tuple(
+            Argument(name, packing if role == "b" else None)
+            for name, role in writer.operands.arguments
+        ),
+        sizes=(*writer.sizes.sizes, as_size(0)),
+        parallel=blocks.units,
+        grain=_grain(form, tile),
+        scratch=writer.scratch.bytes,
+        flops=2 * work,
+        moved=moved_bytes(group),
+        schedule=print_schedule(schedule),
+        reason=_reason(form, schedule),
+        order=len(writer.sizes.sizes),
+    )
+
+
+TEMPLATE = Template("contraction", Contraction, match_contraction, lower_contraction)
+
+
+@lru_cache(maxsize=512)
+def _form(group: Group, constants: frozenset[str], machine: Machine) -> Form | None:
+    return form_of(group, constants, machine)
+
+
+def _blocks(form: Form, schedule: Contraction, tile: Tile) -> Blocks:
+    """Rows and columns of a piece of work: as many rows as stay in the second cache."""
+    k_bytes = maximum(form.k.extent, 1) * form.dtype.bytes
+    tiles = ceil_div(form.m.extent, tile.rows)
+    if schedule.long_k:
+        kept = as_size(_LONG_TILES)
+        many = minimum(maximum(tiles - schedule.chunk_tiles, 0), 1)
+        panels = 1 + (_LONG_PANELS - 1) * many
+    else:
+        kept = maximum(as_size(schedule.block_rows_bytes) // (k_bytes * tile.rows), 1)
+        panels = maximum(as_size(schedule.block_columns_bytes) // (k_bytes * tile.width), 1)
+    row_blocks = ceil_div(tiles, kept)
+    block_tiles = ceil_div(tiles, maximum(row_blocks, 1))
+    columns = panels * tile.width
+    column_blocks = ceil_div(form.n.extent, columns)
+    units = product(walk.extent for walk in form.loops) * column_blocks * row_blocks
+    return Blocks(tiles, block_tiles, columns, column_blocks, row_blocks, units)
+
+
+def _panels(form: Form, tile: Tile) -> Panels:
+    """How a constant B is packed; all of its sizes are known."""
+
+    batch, k, n = (known_parts(part) for part in form.b_parts)
+    return Panels(tile.width, batch, k, n, known_number(form.b_start))
+
+
+def _grain(form: Form, tile: Tile) -> int:
+    """Pieces that are worth a thread: at least about 2 us of reading B."""
+    k = form.k.extent.constant
+    if k is None:
+        return 1
+    return max(1, 60_000 // max(1, k * tile.width * form.dtype.bytes))
+
+
+def _reason(form: Form, schedule: Contraction) -> str:
+    epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
+    start = f", starting from {form.start.tensor}" if form.start is not None else ""
+    loops = len(form.loops)
+    around = f" in {loops} loop{'s' if loops > 1 else ''}" if form.loops else ""
+    where = "a constant B is packed when loaded" if schedule.packed else "B is packed as it is used"
+    where = "B comes in panels" if form.in_panels else where
+    return f"a matrix product{around}{start}, {epilogue}; {where}"

@@ -1,0 +1,74 @@
+"""What the register tile of a convolution does at the end: a bias, a residual, a clamp.
+
+Other epilogues are computed by a loop over the finished sums (`product/finish.py`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.kernels.product.contraction.form import COLUMN, ROW
+from anydim.kernels.product.convolution.form import Windows
+from anydim.kernels.product.epilogue import PRODUCT
+from anydim.lang.affine import Affine, affine
+from anydim.lang.tree import Apply, Expr, Group, Literal, Read
+from anydim.sizes import as_size
+
+
+@dataclass(frozen=True)
+class Ending:
+    """min(max(sums + bias[m] + more[place], low), high); None for what is not there."""
+
+    bias: Read | None = None
+    more: Read | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+def ending_of(form: Windows, group: Group) -> Ending | None:
+    """The epilogue of a single result as an ending; None when it is something else."""
+    if len(form.outputs) != 1 or group.type_of(form.outputs[0].tensor).dtype != form.dtype:
+        return None
+    expr = form.outputs[0].value
+    expr, high = _limit(expr, "min")
+    expr, low = _limit(expr, "max")
+    bias: Read | None = None
+    more: Read | None = None
+    sums = 0
+    for term in _terms(expr):
+        if not isinstance(term, Read):
+            return None
+        if term.tensor == PRODUCT:
+            sums += 1
+            continue
+        place = affine(term.indices[0]) if term.flat else None
+        if place is None or group.type_of(term.tensor).dtype != form.dtype:
+            return None
+        if place.stride(COLUMN) == 0 and bias is None:
+            bias = term
+        elif place == _own(form) and more is None:
+            more = term
+        else:
+            return None
+    return Ending(bias, more, low, high) if sums == 1 else None
+
+
+def _limit(expr: Expr, function: str) -> tuple[Expr, float | None]:
+    if isinstance(expr, Apply) and expr.function == function:
+        left, right = expr.arguments
+        for value, limit in ((left, right), (right, left)):
+            if isinstance(limit, Literal) and not isinstance(value, Literal):
+                return value, limit.value
+    return expr, None
+
+
+def _terms(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Apply) and expr.function == "add":
+        return tuple(term for argument in expr.arguments for term in _terms(argument))
+    return (expr,)
+
+
+def _own(form: Windows) -> Affine:
+    """Where an element of the result lies."""
+    strides = {loop.name: loop.y for loop in form.loops}
+    return Affine.of(as_size(0), {**strides, ROW: form.row_y, COLUMN: as_size(1)})

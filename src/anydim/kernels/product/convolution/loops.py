@@ -1,0 +1,394 @@
+"""The loops of a convolution kernel.
+
+    for each piece of work: (loop indices, block of rows, block of columns)
+        for each chunk of channels
+            pack the weights, unless they came packed
+            for each panel of columns of the block
+                windows of x -> a panel of B in the first cache
+                for each tile of rows: sums += A B; after the last chunk, the epilogue
+
+A panel is used by all tiles of rows while it is in the first cache; the weights of a block of rows
+and a chunk stay in the second one for all panels of a block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anydim.base.dtypes import uint8
+from anydim.kernels import ir
+from anydim.kernels.launch import Machine
+from anydim.kernels.product.convolution.ending import Ending
+from anydim.kernels.product.convolution.form import Loop, Windows
+from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, prefix_of
+from anydim.kernels.product.convolution.packing import PACK_SCALARS, WindowPack, weights_function
+from anydim.kernels.product.convolution.places import LayerSizes
+from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
+from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.write.arithmetic import (
+    compare,
+    constant,
+    either,
+    greatest,
+    least,
+    loop,
+    minus,
+    plus,
+    split_index,
+    times,
+    variable,
+)
+from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.kernels.write.values import number
+from anydim.lang.affine import affine, reads
+from anydim.lang.tree import Group, Read, TensorType
+from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
+
+if TYPE_CHECKING:
+    from anydim.kernels.product.convolution.template import Convolution
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How the work is cut: rows and columns of a piece, their counts, channels of a chunk."""
+
+    rows: Size
+    row_blocks: Size
+    columns: Size
+    column_blocks: Size
+    channels: Size
+    units: Size
+
+
+def cut_of(form: Windows, schedule: Convolution) -> Cut:
+    """Pieces of even size, none larger than the schedule says."""
+    tile = schedule.tile
+    tiles = ceil_div(form.rows, tile.rows)
+    row_blocks = ceil_div(tiles, schedule.block_tiles)
+    panels = ceil_div(form.columns, tile.width)
+    column_blocks = ceil_div(panels, schedule.block_panels)
+    most = maximum(as_size(schedule.chunk_k) // maximum(form.window, 1), 1)
+    chunks = maximum(ceil_div(form.channels.extent, most), 1)
+    units = product(walk.extent for walk in form.loops) * row_blocks * column_blocks
+    return Cut(
+        rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
+        row_blocks=row_blocks,
+        columns=ceil_div(panels, maximum(column_blocks, 1)) * tile.width,
+        column_blocks=column_blocks,
+        channels=maximum(ceil_div(form.channels.extent, chunks), 1),
+        units=units,
+    )
+
+
+class ConvolutionWriter:
+    """Writes the functions of one kernel, and collects the sizes it needs."""
+
+    def __init__(
+        self, group: Group, form: Windows, ending: Ending | None, schedule: Convolution,
+        machine: Machine,
+    ) -> None:  # fmt: skip
+        self.group, self.form, self.schedule, self.machine = group, form, schedule, machine
+        self.ending = ending
+        self.tile: Tile = schedule.tile
+        self.prefix = prefix_of(self.tile, form.dtype)
+        self.cut = cut_of(form, schedule)
+        self.sizes = LayerSizes()
+        self.target = next(
+            (o for o in form.outputs if o.is_product and self._fits(o.tensor)), None
+        ) or next(o for o in form.outputs if self._fits(o.tensor))
+        self.finished = ending is not None or [o.is_product for o in form.outputs] == [True]
+        self.roles = self._roles()
+        self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
+        if not schedule.packed:
+            self.buffers[form.w] = "w"
+
+    def _fits(self, tensor: str) -> bool:
+        return self.group.type_of(tensor).dtype == self.form.dtype
+
+    def _roles(self) -> list[tuple[str, str]]:
+        """(tensor, operand): x, packed weights or w, what the epilogue reads, the results."""
+        form = self.form
+        roles = [(form.w, "w"), (form.x, "x")]
+        taken = {form.x} if self.schedule.packed else {form.x, form.w}
+        for output in form.outputs:
+            for read in reads(output.value):
+                if read.tensor != PRODUCT and read.tensor not in taken:
+                    taken.add(read.tensor)
+                    roles.append((read.tensor, f"r{len(roles)}"))
+        return roles + [(o.tensor, f"y{n}") for n, o in enumerate(form.outputs)]
+
+    @property
+    def operands(self) -> tuple[ir.Operand, ...]:
+        written = {output.tensor for output in self.form.outputs}
+        return tuple(
+            ir.Operand(role, self.group.type_of(tensor).dtype, tensor in written)
+            for tensor, role in self.roles
+        )
+
+    @property
+    def panel_row(self) -> int:
+        """Elements between the rows of a packed panel: a vector may reach over the last column."""
+        return self.tile.width + self.tile.lanes
+
+    @property
+    def panel_bytes(self) -> Size:
+        if self.schedule.direct:
+            return as_size(0)
+        rows = self.cut.channels * self.form.window
+        return align_up(rows * (self.panel_row * self.form.dtype.bytes), LINE)
+
+    @property
+    def scratch(self) -> Size:
+        """Bytes of the panel and of weights that did not come packed."""
+        if self.schedule.packed:
+            return self.panel_bytes
+        weights = self.cut.rows * self.cut.channels * self.form.window * self.form.dtype.bytes
+        return self.panel_bytes + weights
+
+    # ---- functions -----------------------------------------------------------------------------
+
+    def functions(self) -> tuple[ir.Function, ...]:
+        """The epilogue where the tile does not do it, the packing, and main."""
+        made = [] if self.finished else [self._finish_function()]
+        self.finish_sizes = self.sizes.names
+        pack = WindowPack(self.form, self.sizes, self.tile.lanes, self.panel_row)
+        if not self.schedule.direct:
+            made.append(_sized(pack.function, self.sizes))
+            self.pack_sizes = self.sizes.names
+        if not self.schedule.packed:
+            weights = lambda: weights_function(self.form, self.sizes, self.tile.rows)  # noqa: E731
+            made.append(_sized(weights, self.sizes))
+            self.weights_sizes = self.sizes.names
+        body = self._body()
+        main = ir.Function(
+            "convolution",
+            (
+                *(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands),
+                *(ir.Scalar(name) for name in (*self.sizes.names, "start", "stop")),
+                ir.Pointer("scratch", uint8),
+            ),
+            body,
+        )
+        return (*made, main)
+
+    def _finish_function(self) -> ir.Function:
+        types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
+        types[PRODUCT] = TensorType(self.form.dtype, ())
+        context = Context(types, self.sizes, self.machine, self.buffers)
+        pointers = tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands)
+        loops = tuple(walk.name for walk in self.form.loops)
+        return finish_function(
+            self.form.outputs, self.form.dtype, self.tile.lanes, loops, context, pointers
+        )
+
+    def _body(self) -> tuple[ir.Step, ...]:
+        zero = number(self.form.dtype, 0)
+        unit = loop("unit", variable("start"), variable("stop"), 1, *self._unit())
+        return (
+            ir.Stack("zeros", self.form.dtype, 1),
+            ir.Store("zeros", constant(0), zero),
+            unit,
+        )
+
+    def _unit(self) -> list[ir.Step]:
+        value, form, cut = self.sizes.value, self.form, self.cut
+        steps = split_index(
+            "unit", ("column_block", value(cut.column_blocks)),
+            ("row_block", value(cut.row_blocks)),
+            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
+        )  # fmt: skip
+        row0 = times(variable("row_block"), value(cut.rows))
+        column0 = times(variable("column_block"), value(cut.columns))
+        columns = least(plus(variable("column0"), value(cut.columns)), value(form.columns))
+        x = self._sum(form.x_start, form.loops, lambda walk: walk.x)
+        y = self._sum(as_size(0), form.loops, lambda walk: walk.y)
+        return [
+            *steps,
+            ir.Let("row0", row0),
+            ir.Let("rows", least(minus(value(form.rows), variable("row0")), value(cut.rows))),
+            ir.Let("column0", column0),
+            ir.Let("columns", columns),
+            ir.Let("x_unit", x),
+            ir.Let("y_unit", y),
+            ir.Let("w_unit", self._weights_start()),
+            loop(
+                "channel0", 0, greatest(value(form.channels.extent), 1), value(cut.channels),
+                *self._chunk(),
+            ),
+        ]  # fmt: skip
+
+    def _sum(
+        self, start: Size, loops: tuple[Loop, ...], stride: Callable[[Loop], Size]
+    ) -> ir.Value:
+        value = self.sizes.value
+        return plus(value(start), *(times(variable(w.name), value(stride(w))) for w in loops))
+
+    def _weights_start(self) -> ir.Value:
+        """The first weight of the block of rows."""
+        value, form = self.sizes.value, self.form
+        if not self.schedule.packed:
+            first = self._sum(form.w_start, form.loops, lambda walk: walk.w)
+            return plus(first, times(variable("row0"), value(form.row_w)))
+        group = align_up(form.rows, self.tile.rows) * form.k
+        inner = as_size(1)
+        terms = [times(variable("row0"), value(form.k))]
+        for walk in reversed(form.loops):
+            if walk.w != 0:
+                terms.append(times(variable(walk.name), value(inner * group)))
+                inner = inner * walk.extent
+        return plus(*terms)
+
+    def _chunk(self) -> list[ir.Step]:
+        """All panels and tiles for a chunk of channels."""
+        value, form = self.sizes.value, self.form
+        channels = least(
+            minus(value(form.channels.extent), variable("channel0")), value(self.cut.channels)
+        )
+        end = plus(variable("channel0"), value(self.cut.channels))
+        last = compare("greater_equal", end, value(form.channels.extent))
+        first = either(compare("equal", variable("channel0"), 0), constant(1), constant(0))
+        x = plus(variable("x_unit"), times(variable("channel0"), value(form.channels.x)))
+        return [
+            ir.Let("channels", channels),
+            ir.Let("k", times(variable("channels"), value(form.window))),
+            ir.Let("first", first),
+            ir.Let("last", last),
+            ir.Let("x_at", x),
+            *self._pack_weights(),
+            loop(
+                "column", variable("column0"), variable("columns"), self.tile.width,
+                *self._panel(),
+            ),
+        ]  # fmt: skip
+
+    def _pack_weights(self) -> list[ir.Step]:
+        if self.schedule.packed:
+            return []
+        at = times(variable("channel0"), self.sizes.value(self.form.channels.w))
+        return [
+            ir.Call(
+                "weights",
+                (
+                    ir.Address("w", constant(0)),
+                    ir.Address("scratch", self.sizes.value(self.panel_bytes)),
+                    plus(variable("w_unit"), at),
+                    variable("rows"),
+                    variable("channels"),
+                    *(variable(name) for name in self.weights_sizes),
+                ),
+            )
+        ]
+
+    def _panel(self) -> list[ir.Step]:
+        width = least(minus(variable("columns"), variable("column")), self.tile.width)
+        steps: list[ir.Step] = [ir.Let("width", width)]
+        if not self.schedule.direct:
+            given = (*PACK_SCALARS, *self.pack_sizes)
+            x, dst = ir.Address("x", constant(0)), ir.Address("scratch", constant(0))
+            steps.append(ir.Call("windows", (x, dst, *(variable(name) for name in given))))
+        return [*steps, loop("row", 0, variable("rows"), self.tile.rows, *self._tile())]
+
+    def _tile(self) -> list[ir.Step]:
+        """One register tile; after the last chunk of channels, what follows the sums."""
+        value, form = self.sizes.value, self.form
+        row = plus(variable("row0"), variable("row"))
+        at = plus(variable("y_unit"), times(variable("m"), value(form.row_y)), variable("column"))
+        y = self.buffers[self.target.tensor]
+        scalars: dict[str, ir.Value] = {
+            "k": variable("k"),
+            "b_row": value(form.channels.x) if self.schedule.direct else constant(self.panel_row),
+            "c_row": value(form.row_y),
+            "bias_step": constant(0),
+            "rows": variable("height"),
+            "columns": variable("width"),
+            "start": variable("first"),
+            "finish": constant(0),
+        }
+        ending = self.ending or Ending()
+        bias, more = ir.Address("zeros", constant(0)), ir.Address(y, variable("y_at"))
+        if ending.bias is not None:
+            bias, scalars["bias_step"] = self._bias(ending.bias)
+        if ending.more is not None:
+            more = ir.Address(self.buffers[ending.more.tensor], variable("y_at"))
+        flags = (
+            ADDS * (ending.more is not None)
+            + FLOORS * (ending.low is not None)
+            + CAPS * (ending.high is not None)
+        )
+        if flags:
+            scalars["finish"] = either(
+                ir.Var(ir.FLAG, "last"), constant(flags), constant(0)
+            )
+        call = ir.Call(
+            f"{self.prefix}_tile",
+            (
+                self._a(), self._b(), ir.Address(y, variable("y_at")), bias, more,
+                *(scalars[name] for name in TILE_SCALARS),
+                number(form.dtype, 0 if ending.low is None else ending.low),
+                number(form.dtype, 0 if ending.high is None else ending.high),
+            ),
+        )  # fmt: skip
+        steps: list[ir.Step] = [
+            ir.Let("m", row),
+            ir.Let("height", least(minus(variable("rows"), variable("row")), self.tile.rows)),
+            ir.Let("y_at", at),
+            call,
+        ]
+        if not self.finished:
+            steps.append(ir.If(ir.Var(ir.FLAG, "last"), (self._finish_call(y),)))
+        return steps
+
+    def _a(self) -> ir.Address:
+        value, form = self.sizes.value, self.form
+        if self.schedule.packed:
+            k0 = times(variable("channel0"), value(form.window * self.tile.rows))
+            return ir.Address(
+                "w", plus(variable("w_unit"), times(variable("row"), value(form.k)), k0)
+            )
+        at = times(times(variable("row"), variable("k")), form.dtype.bytes)
+        return ir.Address("scratch", plus(at, value(self.panel_bytes)))
+
+    def _b(self) -> ir.Address:
+        if self.schedule.direct:
+            return ir.Address("x", plus(variable("x_at"), variable("column")))
+        return ir.Address("scratch", constant(0))
+
+    def _bias(self, read: Read) -> tuple[ir.Address, ir.Value]:
+        form = affine(read.indices[0])
+        assert form is not None
+        value = self.sizes.value
+        terms = [times(variable(w.name), value(form.stride(w.name))) for w in self.form.loops]
+        step = value(form.stride("m"))
+        at = plus(value(form.constant), times(variable("m"), step), *terms)
+        return ir.Address(self.buffers[read.tensor], at), step
+
+    def _finish_call(self, y: str) -> ir.Call:
+        scalars = {
+            "sums_row": self.sizes.value(self.form.row_y),
+            "out_at": variable("y_at"),
+            "out_row": self.sizes.value(self.form.row_y),
+            "row0": variable("m"),
+            "rows": variable("height"),
+            "column0": variable("column"),
+            "columns": variable("width"),
+        }
+        return ir.Call(
+            "finish",
+            (
+                ir.Address(y, variable("y_at")),
+                *(ir.Address(o.name, constant(0)) for o in self.operands),
+                *(scalars[name] for name in FINISH_SCALARS),
+                *(variable(walk.name) for walk in self.form.loops),
+                *(variable(name) for name in self.finish_sizes),
+            ),
+        )
+
+
+def _sized(make: Callable[[], ir.Function], sizes: SizeParameters) -> ir.Function:
+    """A function whose parameters are all sizes it turned out to need: made until none is new."""
+    known = sizes.names
+    made = make()
+    return made if sizes.names == known else make()

@@ -1,0 +1,145 @@
+"""The convolution template: products of weights with windows of a tensor, and what follows them.
+
+`form.py` reads the group, `loops.py` writes the loops, `packing.py`
+brings windows into panels, and what no model changes is in `library.py`. Constant
+weights are packed when they are loaded. Every size is a run-time argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.base.dtypes import float32, float64, int32, int64
+from anydim.base.errors import InternalError, OptionError
+from anydim.kernels.launch import (
+    Argument,
+    Launch,
+    Machine,
+    Panels,
+    known_number,
+    known_parts,
+    moved_bytes,
+)
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.product.convolution.ending import ending_of
+from anydim.kernels.product.convolution.form import Windows, windows_of
+from anydim.kernels.product.convolution.library import convolution_library
+from anydim.kernels.product.convolution.loops import ConvolutionWriter
+from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.lang.tree import Group
+from anydim.sizes import Box, product
+
+_DTYPES = (float32, float64, int32, int64)
+_DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """How a convolution runs; see `loops.py` for the loops.
+
+    A piece of work has up to `block_tiles` register tiles of rows and `block_panels` panels of
+    columns; a chunk up to `chunk_k` products of each sum. With `direct` the rows of B are read
+    where they lie in x. Weights that are not `packed` when they are loaded are packed as used.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int
+    chunk_k: int
+    block_tiles: int
+    block_panels: int
+    direct: bool
+    packed: bool
+
+    @property
+    def tile(self) -> Tile:
+        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
+
+
+register("convolution", Convolution)
+
+
+def match_convolution(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> Convolution | None:
+    """The schedule for a group, or None when it is no convolution with pointwise epilogue."""
+    form = _form(group, box, constants)
+    if form is None or form.dtype not in _DTYPES:
+        return None
+    tile = tile_of(machine, form.dtype)
+    row_bytes = (tile.width + tile.lanes) * form.dtype.bytes
+    few = form.rows.constant is not None and form.rows.constant <= _DIRECT_ROWS
+    return Convolution(
+        rows=tile.rows,
+        vectors=tile.vectors,
+        lanes=tile.lanes,
+        unroll=tile.unroll,
+        chunk_k=max(8, machine.l1_bytes * 3 // 4 // row_bytes // 8 * 8),
+        block_tiles=256 // tile.rows,
+        block_panels=4,
+        direct=form.is_plain and few,
+        packed=form.w in constants,
+    )
+
+
+def lower_convolution(
+    group: Group, schedule: Convolution, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a group by a schedule; OptionError for `direct` where windows are no rows."""
+    form = _form(group, box, constants)
+    if form is None:
+        raise InternalError("a group that is no convolution reached its lowering")
+    if schedule.direct and not form.is_plain:
+        raise OptionError(
+            "'direct' reads the rows of a matrix where they lie, and these windows are none",
+            "it can be chosen for a window of one element with steps of one",
+        )
+    ending = ending_of(form, group)
+    writer = ConvolutionWriter(group, form, ending, schedule, machine)
+    functions = writer.functions()
+    library = convolution_library(schedule.tile, form.dtype)
+    kernel = named_kernel(
+        "convolution", writer.operands, writer.sizes.names, functions, (library,)
+    )
+    packing = _panels(form, schedule.tile) if schedule.packed else None
+    loops = product(walk.extent for walk in form.loops)
+    return Launch(
+        kernel=kernel,
+        arguments=tuple(
+            Argument(tensor, packing if role == "w" else None) for tensor, role in writer.roles
+        ),
+        sizes=writer.sizes.sizes,
+        parallel=writer.cut.units,
+        grain=1,
+        scratch=writer.scratch,
+        flops=2 * loops * form.rows * form.columns * form.k,
+        moved=moved_bytes(group),
+        schedule=print_schedule(schedule),
+        reason=_reason(form, schedule, writer.finished),
+    )
+
+
+TEMPLATE = Template("convolution", Convolution, match_convolution, lower_convolution)
+
+
+@lru_cache(maxsize=512)
+def _form(group: Group, box: Box, constants: frozenset[str]) -> Windows | None:
+    return windows_of(group, box, constants)
+
+
+def _panels(form: Windows, tile: Tile) -> Panels:
+    """How constant weights are packed: tiles of rows, the rows of a tile next to one another."""
+
+    batch, k, rows = (known_parts(part) for part in form.w_parts)
+    return Panels(tile.rows, batch, k, rows, known_number(form.w_start))
+
+
+def _reason(form: Windows, schedule: Convolution, finished: bool) -> str:
+    what = "a matrix product" if schedule.direct else "windows packed into panels"
+    epilogue = "what follows is done in registers" if finished else "its epilogue fused"
+    weights = "constant weights packed when loaded" if schedule.packed else "weights packed as used"
+    return f"a convolution as {what}, {epilogue}; {weights}"

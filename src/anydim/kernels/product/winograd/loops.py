@@ -1,0 +1,239 @@
+"""The loops of a Winograd convolution.
+
+    for each piece of work: (loop indices, panel of windows, block of rows)
+        the transformed windows of the panel, unless the piece before left them: V[36][channels]
+        for each of the 36 products, each tile of rows: sums = U V
+        for each row: the results of its windows, with what follows
+
+Neighbouring blocks of rows share the windows of a panel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anydim.base.dtypes import uint8
+from anydim.kernels import ir
+from anydim.kernels.product.convolution.ending import Ending
+from anydim.kernels.product.convolution.form import Windows
+from anydim.kernels.product.convolution.library import TILE_SCALARS, prefix_of
+from anydim.kernels.product.convolution.places import LayerSizes
+from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.winograd.transforms import (
+    COLLECT_SCALARS,
+    PRODUCTS,
+    SPREAD_SCALARS,
+    Collect,
+    Spread,
+    windows_across,
+)
+from anydim.kernels.write.arithmetic import (
+    compare,
+    constant,
+    least,
+    loop,
+    minus,
+    plus,
+    register,
+    split_index,
+    times,
+    variable,
+)
+from anydim.kernels.write.values import number
+from anydim.lang.affine import affine
+from anydim.lang.tree import Read
+from anydim.sizes import Size, align_up, as_size, ceil_div, product
+
+if TYPE_CHECKING:
+    from anydim.kernels.product.winograd.template import Winograd
+
+
+class WinogradWriter:
+    """Writes the functions of one kernel, and collects the sizes it needs."""
+
+    def __init__(self, form: Windows, ending: Ending, schedule: Winograd) -> None:
+        self.form, self.ending, self.schedule = form, ending, schedule
+        self.tile: Tile = schedule.tile
+        self.prefix = prefix_of(self.tile, form.dtype)
+        self.sizes = LayerSizes()
+        down, along = windows_across(form)
+        self.windows = down * along
+        self.panels = ceil_div(self.windows, self.tile.width)
+        self.row_blocks = ceil_div(form.rows, schedule.block_rows)
+        loops = product(walk.extent for walk in form.loops)
+        self.units = loops * self.panels * self.row_blocks
+        self.roles = self._roles()
+        self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
+
+    def _roles(self) -> list[tuple[str, str]]:
+        roles = [(self.form.w, "w"), (self.form.x, "x")]
+        for read in (self.ending.bias, self.ending.more):
+            if read is not None and read.tensor not in {tensor for tensor, _ in roles[1:]}:
+                roles.append((read.tensor, f"r{len(roles)}"))
+        return [*roles, (self.form.outputs[0].tensor, "y")]
+
+    @property
+    def spread_bytes(self) -> Size:
+        """Bytes of the transformed windows of a panel."""
+        each = PRODUCTS * self.tile.width * self.form.dtype.bytes
+        return align_up(self.form.channels.extent * each, LINE)
+
+    @property
+    def scratch(self) -> Size:
+        """Those, and the sums of a block of rows; a vector may reach over the last ones."""
+        sums = PRODUCTS * self.schedule.block_rows * self.tile.width + self.tile.lanes
+        return self.spread_bytes + sums * self.form.dtype.bytes
+
+    def functions(self) -> tuple[ir.Function, ...]:
+        """The two transforms and main."""
+        spread = Spread(self.form, self.sizes, self.tile.lanes, self.tile.width)
+        collect = Collect(self.form, self.sizes, self.tile.lanes, self.ending)
+        spread.function(), collect.function()  # for all of the sizes they need
+        self.shared = self.sizes.names
+        functions = (spread.function(), collect.function())
+        body = self._body()
+        main = ir.Function(
+            "winograd",
+            (
+                *(
+                    ir.Pointer(role, self.form.dtype, alias=role == "y")
+                    for _, role in self.roles
+                ),
+                *(ir.Scalar(name) for name in (*self.sizes.names, "start", "stop")),
+                ir.Pointer("scratch", uint8),
+            ),
+            body,
+        )
+        return (*functions, main)
+
+    def _body(self) -> tuple[ir.Step, ...]:
+        return (
+            ir.Stack("zeros", self.form.dtype, 1),
+            ir.Store("zeros", constant(0), number(self.form.dtype, 0)),
+            ir.Declare("ready", constant(-1)),
+            loop("unit", variable("start"), variable("stop"), 1, *self._unit()),
+        )
+
+    def _unit(self) -> list[ir.Step]:
+        value, form = self.sizes.value, self.form
+        steps = split_index(
+            "unit", ("row_block", value(self.row_blocks)), ("panel", value(self.panels)),
+            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
+        )  # fmt: skip
+        steps.append(ir.Let("shared", variable("rest0")))  # what shares windows of x
+        row0 = times(variable("row_block"), self.schedule.block_rows)
+        column = times(variable("panel"), self.tile.width)
+        left = minus(value(self.windows), variable("column"))
+        rows = minus(value(form.rows), variable("row0"))
+        x = [times(variable(walk.name), value(walk.x)) for walk in form.loops]
+        y = [times(variable(walk.name), value(walk.y)) for walk in form.loops]
+        spread = ir.Call(
+            "spread",
+            (
+                ir.Address("x", constant(0)),
+                ir.Address("scratch", constant(0)),
+                *(variable(name) for name in (*SPREAD_SCALARS, *self.shared)),
+            ),
+        )
+        missing = compare("not_equal", register("ready"), variable("shared"))
+        return [
+            *steps,
+            ir.Let("row0", row0),
+            ir.Let("rows", least(rows, self.schedule.block_rows)),
+            ir.Let("column", column),
+            ir.Let("width", least(left, self.tile.width)),
+            ir.Let("x_unit", plus(value(form.x_start), *x)),
+            ir.Let("y_unit", plus(constant(0), *y)),
+            ir.Let("w_unit", self._weights()),
+            ir.If(missing, (spread, ir.Assign("ready", variable("shared")))),
+            loop(
+                "product", 0, PRODUCTS, 1,
+                loop("row", 0, variable("rows"), self.tile.rows, *self._tile()),
+            ),
+            loop("m", 0, variable("rows"), 1, *self._results()),
+        ]  # fmt: skip
+
+    def _weights(self) -> ir.Value:
+        """The first weight of the block of rows, of the first product."""
+        value, form = self.sizes.value, self.form
+        group = align_up(form.rows, self.tile.rows) * form.channels.extent * PRODUCTS
+        inner = as_size(1)
+        terms = [times(variable("row0"), value(form.channels.extent))]
+        for walk in reversed(form.loops):
+            if walk.w != 0:
+                terms.append(times(variable(walk.name), value(inner * group)))
+                inner = inner * walk.extent
+        return plus(*terms)
+
+    def _tile(self) -> list[ir.Step]:
+        value, form = self.sizes.value, self.form
+        channels = form.channels.extent
+        each = value(align_up(form.rows, self.tile.rows) * channels)
+        a = plus(
+            variable("w_unit"),
+            times(variable("product"), each),
+            times(variable("row"), value(channels)),
+        )
+        b = times(variable("product"), value(channels * self.tile.width * form.dtype.bytes))
+        row = plus(times(variable("product"), self.schedule.block_rows), variable("row"))
+        c = times(row, self.tile.width * form.dtype.bytes)
+        scalars: dict[str, ir.Value] = {
+            "k": value(channels),
+            "b_row": constant(self.tile.width),
+            "c_row": constant(self.tile.width),
+            "bias_step": constant(0),
+            "rows": least(minus(variable("rows"), variable("row")), self.tile.rows),
+            "columns": variable("width"),
+            "start": constant(1),
+            "finish": constant(0),
+        }
+        zeros, zero = ir.Address("zeros", constant(0)), number(form.dtype, 0)
+        sums = ir.Address("scratch", plus(value(self.spread_bytes), c))
+        return [
+            ir.Call(
+                f"{self.prefix}_tile",
+                (
+                    ir.Address("w", a), ir.Address("scratch", b), sums, zeros, zeros,
+                    *(scalars[name] for name in TILE_SCALARS), zero, zero,
+                ),
+            )
+        ]  # fmt: skip
+
+    def _results(self) -> list[ir.Step]:
+        value, form, ending = self.sizes.value, self.form, self.ending
+        row = plus(variable("row0"), variable("m"))
+        y_at = plus(variable("y_unit"), times(variable("channel"), value(form.row_y)))
+        sums = times(variable("m"), self.tile.width * form.dtype.bytes)
+        bias = more = ir.Address("zeros", constant(0))
+        if ending.bias is not None:
+            bias = ir.Address(self.buffers[ending.bias.tensor], self._bias(ending.bias))
+        if ending.more is not None:
+            more = ir.Address(self.buffers[ending.more.tensor], constant(0))
+        scalars: dict[str, ir.Value] = {
+            "y_at": variable("y_at"),
+            "more_at": variable("y_at"),
+            "column": variable("column"),
+            "width": variable("width"),
+            "sums_step": constant(self.schedule.block_rows * self.tile.width),
+        }
+        return [
+            ir.Let("channel", row),
+            ir.Let("y_at", y_at),
+            ir.Call(
+                "collect",
+                (
+                    ir.Address("scratch", plus(value(self.spread_bytes), sums)),
+                    ir.Address("y", constant(0)), bias, more,
+                    *(scalars[name] for name in COLLECT_SCALARS),
+                    *(variable(name) for name in self.shared),
+                ),
+            ),
+        ]  # fmt: skip
+
+    def _bias(self, read: Read) -> ir.Value:
+        form = affine(read.indices[0])
+        assert form is not None
+        value = self.sizes.value
+        terms = [times(variable(w.name), value(form.stride(w.name))) for w in self.form.loops]
+        terms.append(times(variable("channel"), value(form.stride("m"))))
+        return plus(value(form.constant), *terms)

@@ -1,0 +1,347 @@
+"""The inside of row kernels: one row with its accumulators, and one vector of its elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType, bfloat16, boolean, float16, float32, uint8
+from anydim.kernels import ir
+from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.rows.passplan import Plan, needed
+from anydim.kernels.write.elements import Context, Elements
+from anydim.kernels.write.loops import index
+from anydim.kernels.write.values import add, convert, number, operate
+from anydim.lang.affine import Affine, affine, reads, row_major_strides
+from anydim.lang.tree import Apply, Axis, Group, Read, SizeTerm, Statement
+from anydim.sizes import Size, align_up, as_size, product
+
+MOST_AHEAD = 3  # inputs whose next row is asked for ahead of time
+PIECE = 8192  # elements of a long row that are done at a time where its elements are independent
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """A flattened group with its loops told apart: `outer` ones, and those of a `row`.
+
+    `lane` is the axis along vector lanes: the last of `row`, or one of `outer` (then `across`).
+    `scaled` are scalars that stand for a sum whose factors were taken out of it. With `pieces`,
+    rows are cut into pieces that threads share.
+    """
+
+    group: Group
+    outer: tuple[Axis, ...]
+    row: tuple[Axis, ...]
+    lane: Axis
+    plan: Plan
+    scaled: frozenset[str] = frozenset()
+    pieces: bool = False
+
+    @property
+    def across(self) -> bool:
+        return self.lane in self.outer
+
+    @property
+    def whole(self) -> bool:
+        """Whether there is but one row, of independent elements: then threads share those."""
+        return not self.outer and self.independent
+
+    @property
+    def independent(self) -> bool:
+        """Whether a part of a row can be done without the rest."""
+        only_elements = len(self.plan.stored) == len(self.group.outputs)
+        return only_elements and not self.plan.made and len(self.row) == 1
+
+
+class Setting:
+    """What all code of a form shares: its statements by kind, and how wide it is written."""
+
+    def __init__(self, form: RowForm, context: Context, lanes: int, unroll: int) -> None:
+        self.form = form
+        self.plan = form.plan
+        self.context = context
+        self.lanes = lanes
+        self.unroll = unroll
+        self.statements = {s.target: s for s in form.group.statements}
+        self.outputs = frozenset(tensor.name for tensor in form.group.outputs)
+        self.scalars = frozenset(n for n, kind in self.plan.kinds.items() if kind != "element")
+        self.elements = frozenset(self.plan.kinds) - self.scalars
+        self.ahead = self._read_ahead()
+        self.near: ir.Value = index(0)  # whether rows are short enough to read ahead
+
+    def value(self, size: Size) -> ir.Value:
+        """A size as an int64 scalar."""
+        return self.context.sizes.value(size)
+
+    def dtype(self, name: str) -> DType:
+        """The element type of a tensor."""
+        return self.form.group.type_of(name).dtype
+
+    def folding(self, name: str) -> tuple[str, DType]:
+        """The function and the type that a reduction accumulates with."""
+        return folding(self.statements[name].combine, self.dtype(name))
+
+    @property
+    def width(self) -> int:
+        """Lanes of all vectors side by side."""
+        return self.lanes * self.unroll
+
+    def slot_start(self, slot: int) -> Size:
+        """Where a slot of kept elements starts in scratch, in bytes."""
+        total = as_size(0)
+        count = product(axis.extent for axis in self.form.row)
+        wide = self.width if self.form.across else 1
+        for name in self.plan.slots[:slot]:
+            total = total + align_up(count * (self.dtype(name).bytes * wide), 64)
+        return total
+
+    def _read_ahead(self) -> tuple[tuple[str, Affine, Size], ...]:
+        """What the first sweep of the next row will read: buffer, address, distance of rows.
+
+        The second sweep asks for it, where there is one: it has the memory to itself.
+        """
+        if self.form.across or not self.form.outer or self.plan.sweeps < 2:
+            return ()
+        roots = {**self.plan.made, **self.plan.stored}
+        wanted = needed(0, self.statements, self.plan.kinds, roots, {})
+        found: dict[tuple[str, Affine, Size], None] = {}
+        for name in self.statements:
+            for read in reads(self.statements[name].body) if name in wanted else ():
+                form = affine(read.indices[0]) if read.flat else None
+                if form is None or read.tensor in self.plan.kinds:
+                    continue
+                distance = form.stride(self.form.outer[-1].name)
+                if distance != 0 and form.stride(self.form.lane.name) == 1:
+                    found[self.context.buffers[read.tensor], form, distance] = None
+        return tuple(found)[:MOST_AHEAD]
+
+
+class Row:
+    """One row (or a vector of rows): its accumulators and the scalars known so far."""
+
+    def __init__(self, setting: Setting, scope: Elements, copy: int | None) -> None:
+        self.setting = setting
+        self.scope = scope
+        self.copy = copy
+        self.known: dict[str, ir.Value] = {}
+        self.accumulators: dict[str, tuple[str, ...]] = {}
+        scope.local = self.read
+
+    @property
+    def across(self) -> bool:
+        return self.copy is not None
+
+    def read(self, read: Read) -> ir.Value | None:
+        """A scalar of this row; None for tensors of other kinds."""
+        name = read.tensor
+        if name not in self.setting.scalars:
+            return None
+        if name not in self.known:
+            statement = self.setting.statements[name]
+            self.known[name] = self.scope.value(statement.body, self.setting.dtype(name))
+        return self.known[name]
+
+    def begin(self, sweep: int, copies: int) -> None:
+        """Declare the accumulators of a sweep."""
+        for name, made in self.setting.plan.made.items():
+            if made != sweep:
+                continue
+            function, dtype = self.setting.folding(name)
+            start = number(dtype, identity(function, dtype), self.setting.lanes)
+            names = tuple(self.setting.context.fresh("a") for _ in range(copies))
+            self.accumulators[name] = names
+            self.scope.steps += [ir.Declare(register, start) for register in names]
+
+    def end(self, sweep: int) -> None:
+        """Make the reductions of a sweep known."""
+        for name, made in self.setting.plan.made.items():
+            if made != sweep:
+                continue
+            function, dtype = self.setting.folding(name)
+            vector = ir.Type(dtype, self.setting.lanes)
+            parts: list[ir.Value] = [ir.Get(vector, a) for a in self.accumulators[name]]
+            while len(parts) > 1:
+                pairs = zip(parts[::2], parts[1::2])
+                odd = parts[-1:] if len(parts) % 2 else []
+                parts = [operate(function, left, right) for left, right in pairs] + odd
+            total = self.scope.name(parts[0])
+            if not self.across and vector.lanes > 1:
+                total = self.scope.name(ir.Reduce(ir.Type(dtype), function, total))
+            self.known[name] = self.scope.name(convert(total, self.setting.dtype(name)))
+
+    def empty(self) -> None:
+        """Make the reductions of a row without elements known."""
+        for name in self.setting.plan.made:
+            function, dtype = self.setting.folding(name)
+            nothing = number(dtype, identity(function, dtype))
+            self.known[name] = convert(nothing, self.setting.dtype(name))
+        for name in self.setting.form.scaled:
+            self.known[name] = number(self.setting.dtype(name), 0)
+
+    def finish(self) -> None:
+        """Store the scalars that are results."""
+        for name in self.setting.statements:
+            if name not in self.setting.scalars & self.setting.outputs:
+                continue
+            statement = self.setting.statements[name]
+            value = self.read(Read(name, (), flat=True))
+            assert value is not None
+            value = self.scope.spread(value, self.scope.lanes)
+            offset = self.scope.offset(own_address(statement))
+            buffer = self.setting.context.buffers[name]
+            self.scope.steps.append(ir.Store(buffer, offset, value, self.scope.mask))
+
+
+class Cell:
+    """The elements of a row at one vector: lanes along the row, or one element of many rows."""
+
+    def __init__(
+        self,
+        row: Row,
+        scope: Elements,
+        indices: dict[str, ir.Value],
+        sweep: int,
+        copy: int,
+        mask: ir.Value | None,
+    ) -> None:
+        self.row = row
+        self.setting = row.setting
+        self.sweep = sweep
+        self.copy = copy
+        self.mask = mask
+        self.target = scope
+        self.values: dict[str, ir.Value] = {}
+        if row.across:
+            self.scope = row.scope.inner(
+                indices, local=self.read, answers=self.setting.elements
+            )
+            self.scope.uniform = scope
+        else:
+            self.scope = scope.inner(
+                indices,
+                lane=self.setting.form.lane.name,
+                lanes=self.setting.lanes,
+                mask=mask,
+                local=self.read,
+                answers=self.setting.elements,
+            )
+
+    def emit(self) -> None:
+        """Everything the sweep does here: fold into accumulators, keep and store elements."""
+        plan = self.setting.plan
+        roots = {**plan.made, **plan.stored}
+        first = {name: kept.first for name, kept in plan.kept.items()}
+        wanted = needed(self.sweep, self.setting.statements, plan.kinds, roots, first)
+        for name in self.setting.statements:
+            if name in wanted and first.get(name, self.sweep) < self.sweep:
+                self.element(name)
+        for name, made in plan.made.items():
+            if made == self.sweep:
+                self._fold(self.setting.statements[name])
+        saved = [name for name, sweep in first.items() if sweep == self.sweep]
+        saved = [name for name in saved if name not in self.setting.outputs]
+        results = [name for name, sweep in plan.stored.items() if sweep == self.sweep]
+        values = [self.element(name) for name in (*saved, *results)]
+        for name, value in zip((*saved, *results), values):
+            buffer, offset = self._place(name)
+            self.scope.steps.append(ir.Store(buffer, offset, value, self.mask))
+        if self.sweep == 1 and self.mask is None:
+            self._prefetch()
+        self.target.steps += self.scope.steps
+
+    def _prefetch(self) -> None:
+        """Ask for what the next row's first sweep reads here."""
+        for buffer, form, distance in self.setting.ahead:
+            far = self.row.scope.outer
+            assert far is not None
+            step = far.value(SizeTerm(distance))
+            near = far.name(operate("select", self.setting.near, step, index(0)))
+            offset = self.scope.name(add(self.scope.offset(form), near))
+            self.scope.steps.append(ir.Prefetch(buffer, offset))
+
+    def read(self, read: Read) -> ir.Value | None:
+        """An element of this row; None for tensors of other kinds."""
+        return self.element(read.tensor) if read.tensor in self.setting.elements else None
+
+    def element(self, name: str) -> ir.Value:
+        """The value of an element statement here: loaded when it was kept, else computed."""
+        if name not in self.values:
+            kept = self.setting.plan.kept.get(name)
+            dtype = self.setting.dtype(name)
+            if kept is not None and kept.first < self.sweep:
+                buffer, offset = self._place(name)
+                load = ir.Load(ir.Type(dtype, self.scope.lanes), buffer, offset, self.mask)
+                self.values[name] = self.scope.name(load)
+            else:
+                body = self.setting.statements[name].body
+                self.values[name] = self.scope.value(body, dtype)
+        return self.values[name]
+
+    def _place(self, name: str) -> tuple[str, ir.Value]:
+        """Where an element is stored: the buffer and the offset of lane 0."""
+        kept = self.setting.plan.kept.get(name)
+        if name in self.setting.outputs or (kept is not None and kept.place is not None):
+            statement = self.setting.statements[name]
+            place = name if kept is None or kept.place is None else kept.place
+            return self.setting.context.buffers[place], self.scope.offset(own_address(statement))
+        assert kept is not None
+        return "scratch", self.scope.offset(self._slot(kept.slot, self.setting.dtype(name)))
+
+    def _slot(self, slot: int, dtype: DType) -> Affine:
+        row = self.setting.form.row
+        strides = row_major_strides(tuple(axis.extent for axis in row))
+        form = Affine.of(as_size(0), {axis.name: s for axis, s in zip(row, strides)})
+        if self.row.across:
+            assert self.row.copy is not None
+            form = form.scaled(as_size(self.setting.width))
+            form = form + Affine(as_size(self.row.copy * self.setting.lanes))
+        start = self.setting.slot_start(slot)
+        return form + Affine(start // dtype.bytes)
+
+    def _fold(self, statement: Statement) -> None:
+        name = statement.target
+        function, dtype = self.setting.folding(name)
+        register = self.row.accumulators[name][self.copy]
+        old = ir.Get(ir.Type(dtype, self.setting.lanes), register)
+        body = statement.body
+        masked = self.mask is not None and not self.row.across
+        if function == "add" and dtype.is_float and not masked and is_product(body):
+            assert isinstance(body, Apply)
+            if self.scope.dtype(body) == dtype:
+                left, right = (self.scope.value(a, dtype) for a in body.arguments)
+                step = operate("fma", left, right, old)
+                self.scope.steps.append(ir.Assign(register, step))
+                return
+        value = convert(self.scope.value(body, self.setting.dtype(name)), dtype)
+        if masked:
+            assert self.mask is not None
+            nothing = number(dtype, identity(function, dtype), self.setting.lanes)
+            value = operate("select", self.mask, self.scope.name(value), nothing)
+        self.scope.steps.append(ir.Assign(register, operate(function, old, self.scope.name(value))))
+
+
+def is_product(body: object) -> bool:
+    """Whether an expression is a multiplication."""
+    return isinstance(body, Apply) and body.function == "mul"
+
+
+def folding(combine: str, dtype: DType) -> tuple[str, DType]:
+    """The function and the type that a reduction accumulates with.
+
+    Bools count as small numbers; a sum of halves stops growing at 2048 when it is a half itself.
+    """
+    if dtype == boolean:
+        return {"add": "max", "mul": "min"}.get(combine, combine), uint8
+    if dtype in (float16, bfloat16) and combine in ("add", "mul"):
+        return combine, float32
+    return combine, dtype
+
+
+def identity(function: str, dtype: DType) -> int | float:
+    """What a reduction over nothing yields."""
+    if function in ("add", "mul"):
+        return 0 if function == "add" else 1
+    if dtype.is_float:
+        return float("inf") if function == "min" else float("-inf")
+    if dtype.kind == "uint":
+        return 2**dtype.bits - 1 if function == "min" else 0
+    return 2 ** (dtype.bits - 1) - 1 if function == "min" else -(2 ** (dtype.bits - 1))

@@ -1,0 +1,261 @@
+"""Finds the row form of a group: which loops are the row, and which axis the lanes run along."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import lru_cache
+
+from anydim.base.dtypes import uint8
+from anydim.kernels.inference import free_axes, read_address
+from anydim.kernels.ir import Function, Kernel, Operand, Pointer, Scalar, Step
+from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.rows.cells import PIECE, RowForm, Setting
+from anydim.kernels.rows.flatten import flatten, own_address, reads_own_points
+from anydim.kernels.rows.passplan import cost, plan_sweeps, work
+from anydim.kernels.rows.sweeps import RowProgram
+from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.lang.affine import reads, to_expr
+from anydim.lang.inside import checked
+from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
+from anydim.sizes import Box, Truth, as_size, bounds, product, prove
+
+PART_WORK = 1 << 18  # cheap operations on elements that are worth a thread: about 2 us
+TYPICAL_ROW = 128  # elements, where the size is not known
+RAW = " raw"
+
+
+def row_form(group: Group, across: bool) -> RowForm | None:
+    """The form with lanes along the reduced axes, or across them; None when there is none."""
+    form = _along(group)
+    if form is None or (across and not (form.outer and form.plan.made)):
+        return None
+    form = replace(form, lane=form.outer[-1]) if across else form
+    return form if _stores_lanes(form) else None
+
+
+@lru_cache(maxsize=512)
+def _along(group: Group) -> RowForm | None:
+    """The form with lanes along the reduced axes, wherever what is stored lies."""
+    group = flatten(group)
+    row = _row_axes(group) if reads_own_points(group) else None
+    if row is None:
+        return None
+    if not row:
+        group = _with_unit_axis(group)
+        row = (group.statements[0].axes[-1],)
+    names = frozenset(axis.name for axis in row)
+    outer = _outer_axes(group, names)
+    if outer is None:
+        return None
+    alone = len(group.statements) == 1
+    group, scaled = _factors_last(group, names)
+    if not alone and any(_is_contraction(statement) for statement in group.statements):
+        return None
+    plan = plan_sweeps(group, names)
+    return None if plan is None else RowForm(group, outer, row, row[-1], plan, scaled)
+
+
+def _row_axes(group: Group) -> tuple[Axis, ...] | None:
+    """The reduced axes; without reductions, the last axis of the first result; () for none."""
+    reduced = [s for s in group.statements if s.reduced]
+    if not reduced:
+        axes = max((s.axes for s in group.statements), key=len)
+        return axes[-1:]
+    names = {axis.name for axis in reduced[0].reduced}
+    if any({axis.name for axis in s.reduced} != names for s in reduced):
+        return None
+    for statement in group.statements:
+        if names <= {axis.name for axis in statement.axes}:
+            return tuple(axis for axis in statement.axes if axis.name in names)
+    return reduced[0].reduced
+
+
+def _outer_axes(group: Group, row: frozenset[str]) -> tuple[Axis, ...] | None:
+    """The axes that all statements share, in the order of the last one."""
+    outer = tuple(axis for axis in group.statements[-1].axes if axis.name not in row)
+    wanted = {axis.name for axis in outer}
+    for statement in group.statements:
+        if {axis.name for axis in statement.axes} - row != wanted:
+            return None
+    return outer
+
+
+def _factors_last(group: Group, row: frozenset[str]) -> tuple[Group, frozenset[str]]:
+    """Sums of scaled elements as scaled sums: a mean divides once per row, not per element.
+
+    Also returns the targets that became scaled sums; over nothing they are 0 all the same.
+    """
+    statements: list[Statement] = []
+    raw: list[Tensor] = []
+    for statement in group.statements:
+        dtype = group.type_of(statement.target).dtype
+        rest, scale = _factors(statement.body, row)
+        if statement.combine != "add" or not dtype.is_float or not scale:
+            statements.append(statement)
+            continue
+        tensor = Tensor(statement.target + RAW, group.type_of(statement.target))
+        raw.append(tensor)
+        total: Expr = Read(tensor.name, (to_expr(own_address(statement)),), flat=True)
+        for function, factor in reversed(scale):
+            total = Apply(function, (total, factor))
+        statements.append(replace(statement, target=tensor.name, body=rest))
+        statements.append(replace(statement, body=total, combine="", reduced=()))
+    group = replace(group, statements=tuple(statements), temporaries=(*group.temporaries, *raw))
+    return group, frozenset(tensor.name.removesuffix(RAW) for tensor in raw)
+
+
+def _factors(expr: Expr, row: frozenset[str]) -> tuple[Expr, list[tuple[str, Expr]]]:
+    """An expression without the factors and divisors that are the same along the row."""
+    found: list[tuple[str, Expr]] = []
+    while isinstance(expr, Apply) and expr.function in ("mul", "div"):
+        left, right = expr.arguments
+        if not free_axes(right) & row and free_axes(left) & row:
+            found.append((expr.function, right))
+            expr = left
+        elif expr.function == "mul" and not free_axes(left) & row and free_axes(right) & row:
+            found.append(("mul", left))
+            expr = right
+        else:
+            break
+    return expr, found
+
+
+def _with_unit_axis(group: Group) -> Group:
+    unit = Axis("unit axis", as_size(1))
+    return replace(
+        group, statements=tuple(replace(s, axes=(*s.axes, unit)) for s in group.statements)
+    )
+
+
+def _stores_lanes(form: RowForm) -> bool:
+    """Whether everything stored by vectors has lanes at neighbouring places."""
+    outputs = {tensor.name for tensor in form.group.outputs}
+    for statement in form.group.statements:
+        by_vectors = form.across or form.plan.kinds[statement.target] == "element"
+        kept = statement.target in outputs or statement.target in form.plan.kept
+        if by_vectors and kept and own_address(statement).stride(form.lane.name).constant != 1:
+            return False
+    return True
+
+
+def _is_contraction(statement: Statement) -> bool:
+    """Whether each factor of a sum of products lacks an axis: then elements are used many times."""
+    body = statement.body
+    if statement.combine != "add" or not isinstance(body, Apply) or body.function != "mul":
+        return False
+    factors = [free_axes(factor) for factor in body.arguments if reads(factor)]
+    written = {axis.name for axis in statement.axes}
+    return len(factors) == 2 and all(written - factor for factor in factors)
+
+
+# ---- choices -----------------------------------------------------------------------------------
+
+
+def lane_score(form: RowForm) -> int:
+    """How well reads go along the lanes: contiguous ones count for, scattered ones against."""
+    score = 0
+    for statement in form.group.statements:
+        if form.plan.kinds[statement.target] == "scalar":
+            continue
+        for read in reads(statement.body):
+            if read.tensor not in form.plan.kinds:
+                score += _read_score(read, form)
+    return score
+
+
+def _read_score(read: Read, form: RowForm) -> int:
+    address = read_address(read, form.group.type_of(read.tensor).shape)
+    stride = address.affine.stride(form.lane.name).constant
+    if stride == 0:
+        return 0
+    return 1 if stride == 1 else -4
+
+
+def lanes_for(form: RowForm, machine: Machine) -> int:
+    """Vector lanes by the widest type that elements are stored, folded or read in."""
+    made = {n for n, k in form.plan.kinds.items() if k != "scalar" or form.across}
+    stored = [form.group.type_of(name).dtype for name in made]
+    read = [
+        form.group.type_of(r.tensor).dtype
+        for s in form.group.statements
+        for r in reads(s.body)
+        if s.target in made
+    ]
+    width = max([d.bytes for d in stored] + [-(-d.bytes // 2) for d in read], default=4)
+    lanes = max(1, machine.vector_bytes // width)
+    extent = form.lane.extent.constant
+    while extent is not None and lanes > 1 and lanes // 2 >= extent:
+        lanes //= 2
+    return lanes
+
+
+# ---- launch ------------------------------------------------------------------------------------
+
+
+def row_launch(
+    name: str, form: RowForm, lanes: int, unroll: int, box: Box, machine: Machine,
+    schedule: str, reason: str,
+) -> Launch:  # fmt: skip
+    """The launch of a form with a given width."""
+    longest = bounds(form.lane.extent, box).high
+    form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
+    group = form.group
+    used = {read.tensor for statement in group.statements for read in reads(statement.body)}
+    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
+    buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
+    types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+    sizes = SizeParameters()
+    context = Context(types, sizes, machine, buffers, aligned=not form.whole)
+    setting = Setting(form, context, lanes, unroll)
+    program = RowProgram(setting)
+    rows = product(axis.extent for axis in form.row)
+    body = program.body(never_empty=prove(rows, ">=", 1, box) is Truth.PROVED)
+    outputs = {tensor.name for tensor in group.outputs}
+    operands = tuple(Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors)
+    arguments = tuple(Argument(tensor.name) for tensor in tensors)
+    if any(checked(statement.body) for statement in group.statements):
+        operands, arguments = (*operands, STATUS), (*arguments, Argument(STATUS_TENSOR))
+    flops, moved = work(group)
+    return Launch(
+        kernel=assemble(name, operands, sizes.names, body),
+        arguments=arguments,
+        sizes=sizes.sizes,
+        parallel=program.parallel,
+        grain=_grain(program),
+        scratch=program.scratch,
+        flops=flops,
+        moved=moved,
+        schedule=schedule,
+        reason=reason,
+    )
+
+
+def assemble(
+    name: str, operands: tuple[Operand, ...], sizes: Iterable[str], body: tuple[Step, ...]
+) -> Kernel:
+    """A kernel of one function with the parameters that every main function has."""
+    sizes = tuple(sizes)
+    parameters: tuple[Pointer | Scalar, ...] = (
+        *(Pointer(operand.name, operand.dtype) for operand in operands),
+        *(Scalar(size) for size in (*sizes, "start", "stop")),
+        Pointer("scratch", uint8),
+    )
+    main = Function("main", parameters, body)
+    return named_kernel(name, operands, sizes, (main,))
+
+
+def _grain(program: RowProgram) -> int:
+    """Positions of the parallel range that make one part worth a thread."""
+    each = sum(cost(s.body) + 1 for s in program.form.group.statements)
+    if program.form.whole:
+        return max(1, round(PART_WORK / each))
+    elements = 1
+    for axis in program.form.row:
+        elements *= max(1, axis.extent.constant or TYPICAL_ROW)
+    if program.form.pieces:
+        elements = min(elements, PIECE)
+    if program.form.across:
+        elements *= program.setting.width
+    return max(1, round(PART_WORK / (each * elements)))

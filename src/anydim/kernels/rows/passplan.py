@@ -1,0 +1,237 @@
+"""Which sweep over a row computes what, and what is kept from one sweep to the next.
+
+A row is what a group does at one point of its outer loops. Its statements are of three kinds:
+
+    element    has the row's axes           e(r,c) = exp(x(r,c) - top(r))
+    reduction  reduces over them            total(r) +=! e(r,c)
+    scalar     has neither                  scale(r) = 1 / total(r)
+
+A sweep runs over the row once. A reduction is known after the sweep it is made in; elements are
+computed anew in every sweep that needs them, unless that costs more than keeping them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anydim.kernels.inference import free_axes
+from anydim.kernels.rows.flatten import all_axes
+from anydim.lang.affine import reads
+from anydim.lang.tree import Apply, Cast, Expr, Group, Read, Statement
+from anydim.sizes import Size, as_size, product
+
+KEEP_ABOVE = 3.0  # the cost of a store and a later load, in cheap operations
+
+COSTS = {
+    **dict.fromkeys(("div", "sqrt", "rsqrt", "mod", "floordiv", "fmod", "log1p"), 4.0),
+    **dict.fromkeys(("exp", "log", "tanh", "sigmoid", "erf", "pow", "expm1"), 12.0),
+    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan"), 20.0),
+    **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh"), 20.0),
+}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Elements kept from sweep `first` on: in the rows of an output, or in scratch slot `slot`."""
+
+    first: int
+    place: str | None
+    slot: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sweeps of a row. `made` and `stored` give the sweep of each reduction and output."""
+
+    sweeps: int
+    kinds: Mapping[str, str]
+    made: Mapping[str, int]
+    stored: Mapping[str, int]
+    kept: Mapping[str, Kept]
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The elements kept in scratch, by slot."""
+        return tuple(name for name, kept in self.kept.items() if kept.place is None)
+
+
+def kind_of(statement: Statement, row: frozenset[str]) -> str | None:
+    """'element', 'reduction' or 'scalar' with respect to a row's axes; None when it is neither."""
+    names = {axis.name for axis in statement.axes}
+    reduced = {axis.name for axis in statement.reduced}
+    if reduced:
+        return "reduction" if reduced == row and not names & row else None
+    if row <= names:
+        return "element"
+    return None if names & row else "scalar"
+
+
+def plan_sweeps(group: Group, row: frozenset[str]) -> Plan | None:
+    """The plan of a group over the axes `row`; None when some statement does not fit."""
+    kinds: dict[str, str] = {}
+    ready: dict[str, int] = {}
+    made: dict[str, int] = {}
+    stored: dict[str, int] = {}
+    outputs = {tensor.name for tensor in group.outputs}
+    for statement in group.statements:
+        kind = kind_of(statement, row)
+        sources = own_reads(statement, kinds)
+        if kind is None or (kind == "scalar" and any(kinds[s] == "element" for s in sources)):
+            return None
+        time = max((ready[source] for source in sources), default=0)
+        name = statement.target
+        kinds[name] = kind
+        ready[name] = time + 1 if kind == "reduction" else time
+        if kind == "reduction":
+            made[name] = time
+        elif kind == "element" and name in outputs:
+            stored[name] = time
+    sweeps = 1 + max((*made.values(), *stored.values()), default=-1)
+    kept = _keep(group, kinds, made, stored, sweeps)
+    return Plan(sweeps, kinds, made, stored, kept)
+
+
+def own_reads(statement: Statement, kinds: Mapping[str, str]) -> tuple[str, ...]:
+    """The tensors of the same group that a statement reads."""
+    return tuple(dict.fromkeys(r.tensor for r in reads(statement.body) if r.tensor in kinds))
+
+
+def cost(expr: Expr) -> float:
+    """What computing an expression costs, in cheap operations; a read counts as one."""
+    if isinstance(expr, Apply):
+        return COSTS.get(expr.function, 1.0) + sum(cost(a) for a in expr.arguments)
+    if isinstance(expr, Cast):
+        return 1.0 + cost(expr.argument)
+    return 1.0 if isinstance(expr, Read) else 0.0
+
+
+def work(group: Group) -> tuple[Size, Size]:
+    """Estimates for reports: operations, and bytes moved in and out, of one launch."""
+    operations = moved = as_size(0)
+    for statement in group.statements:
+        points = product(axis.extent for axis in all_axes(statement))
+        each = max(1, round(cost(statement.body)) + bool(statement.combine))
+        operations = operations + points * each
+    for tensor in (*group.inputs, *group.outputs):
+        moved = moved + _touched(tensor.name, group) * tensor.type.dtype.bytes
+    return operations, moved
+
+
+def _touched(name: str, group: Group) -> Size:
+    """Elements of a tensor that a group reads or writes: all, but of a table the rows looked up."""
+    for statement in group.statements:
+        extents = {axis.name: axis.extent for axis in all_axes(statement)}
+        for read in reads(statement.body):
+            if read.tensor == name and any(reads(index) for index in read.indices):
+                return product(extents[axis] for axis in sorted(free_axes(read)))
+    return product(group.type_of(name).shape)
+
+
+# ---- keeping -----------------------------------------------------------------------------------
+
+
+def _keep(
+    group: Group,
+    kinds: Mapping[str, str],
+    made: Mapping[str, int],
+    stored: Mapping[str, int],
+    sweeps: int,
+) -> dict[str, Kept]:
+    """Choose the elements to keep, those nearest the results first."""
+    statements = {s.target: s for s in group.statements}
+    first: dict[str, int] = {}
+    last_use: dict[str, int] = {}
+    for name in reversed(list(statements)):
+        if kinds[name] != "element":
+            continue
+        uses = _sweeps_using(name, statements, kinds, {**made, **stored}, first, sweeps)
+        dear = _inlined_cost(name, statements, kinds, first) > KEEP_ABOVE
+        if len(uses) > 1 and dear:
+            first[name] = min(uses)
+            last_use[name] = max(uses)
+    return _places(group, statements, stored, first, last_use)
+
+
+def _sweeps_using(
+    name: str,
+    statements: Mapping[str, Statement],
+    kinds: Mapping[str, str],
+    roots: Mapping[str, int],
+    kept: Mapping[str, int],
+    sweeps: int,
+) -> list[int]:
+    return [
+        sweep
+        for sweep in range(sweeps)
+        if name in needed(sweep, statements, kinds, roots, kept)
+    ]
+
+
+def needed(
+    sweep: int,
+    statements: Mapping[str, Statement],
+    kinds: Mapping[str, str],
+    roots: Mapping[str, int],
+    kept: Mapping[str, int],
+) -> set[str]:
+    """The elements a sweep computes or loads, for the reductions and outputs of that sweep."""
+    pending = [root for root, at in roots.items() if at == sweep]
+    seen: set[str] = set()
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        if name in kept and kept[name] < sweep:
+            continue
+        pending += [s for s in own_reads(statements[name], kinds) if kinds[s] == "element"]
+    return seen
+
+
+def _inlined_cost(
+    name: str,
+    statements: Mapping[str, Statement],
+    kinds: Mapping[str, str],
+    kept: Mapping[str, int],
+) -> float:
+    total = cost(statements[name].body)
+    for source in own_reads(statements[name], kinds):
+        if kinds[source] == "element" and source not in kept:
+            total += _inlined_cost(source, statements, kinds, kept)
+    return total
+
+
+def _places(
+    group: Group,
+    statements: Mapping[str, Statement],
+    stored: Mapping[str, int],
+    first: Mapping[str, int],
+    last_use: Mapping[str, int],
+) -> dict[str, Kept]:
+    """Keep an output in itself, one other in the rows of the last output, the rest in scratch."""
+    result: dict[str, Kept] = {}
+    last = max(stored, key=lambda name: stored[name], default=None)
+    free = last is not None and last not in first
+    slot = 0
+    for name, sweep in first.items():
+        if name in stored:
+            result[name] = Kept(sweep, name)
+        elif (
+            free
+            and last is not None
+            and last_use[name] <= stored[last]
+            and _alike(group, statements, name, last)
+        ):
+            result[name] = Kept(sweep, last)
+            free = False
+        else:
+            result[name] = Kept(sweep, None, slot)
+            slot += 1
+    return result
+
+
+def _alike(group: Group, statements: Mapping[str, Statement], left: str, right: str) -> bool:
+    same_type = group.type_of(left).dtype == group.type_of(right).dtype
+    return same_type and statements[left].axes == statements[right].axes
+

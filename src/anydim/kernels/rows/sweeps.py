@@ -1,0 +1,224 @@
+"""Code for groups that work row by row: sweeps with vector lanes along or across the rows.
+
+Along: the lanes are neighbours in one row; reductions end with a sum over lanes.
+Across: the lanes are neighbouring rows; each lane has its own row, walked element by element.
+
+    along  (softmax over c)          across (mean over s)
+    for r:                           for b, block of 64 c:
+      for c by 16: top = max(...)      for s: total[64] += x(b, s, block)
+      for c by 16: e, total            y(b, block) = total[64] / S
+      for c by 16: y = e / total
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from anydim.kernels import ir
+from anydim.kernels.rows.cells import PIECE, Cell, Row, Setting
+from anydim.kernels.write.elements import Context, Elements
+from anydim.kernels.write.loops import (
+    START,
+    STOP,
+    Segment,
+    first_lanes,
+    index,
+    loop,
+    parallel_loop,
+    run_segment,
+    segments,
+)
+from anydim.kernels.write.values import add, operate
+from anydim.lang.tree import Axis
+from anydim.sizes import Size, ceil_div, product
+
+PART = "part of a row"  # the axis over pieces of rows, or blocks of rows that lanes share
+
+
+class RowProgram:
+    """Emits the body of a kernel for a form."""
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.form = setting.form
+        self.plan = setting.plan
+        self.sweeps: tuple[Segment, ...] = ()
+
+    # ---- the whole -----------------------------------------------------------------------------
+
+    def body(self, never_empty: bool) -> tuple[ir.Step, ...]:
+        """All steps of the main function. `never_empty` says that rows have elements."""
+        steps = self._rows(replace(self.setting.context, running=True), empty=False)
+        if not never_empty and not self.form.whole:
+            count = self.setting.value(product(axis.extent for axis in self.form.row))
+            stored = self.setting.scalars & self.setting.outputs
+            nothing = self._rows(self.setting.context, empty=True) if stored else ()
+            steps = (ir.If(operate("less", index(0), count), steps, nothing),)
+        return (ir.If(operate("less", START, STOP), steps),)
+
+    @property
+    def parallel(self) -> Size:
+        """The extent of the parallel range."""
+        if self.form.whole:
+            return self.form.row[0].extent
+        if self.form.across:
+            rest = product(axis.extent for axis in self._shared())
+            return rest * ceil_div(self.form.lane.extent, self.setting.width)
+        rows = product(axis.extent for axis in self.form.outer)
+        return rows * ceil_div(self.form.lane.extent, PIECE) if self.form.pieces else rows
+
+    @property
+    def scratch(self) -> Size:
+        """Bytes of the rows kept in scratch."""
+        return self.setting.slot_start(len(self.plan.slots))
+
+    def _shared(self) -> tuple[Axis, ...]:
+        return tuple(axis for axis in self.form.outer if axis != self.form.lane)
+
+    def _rows(self, context: Context, empty: bool) -> tuple[ir.Step, ...]:
+        kernel = Elements(context)
+        if self.form.across:
+            self._rows_across(kernel, empty)
+        else:
+            self._rows_along(kernel, empty)
+        return tuple(kernel.steps)
+
+    def _distances(self, kernel: Elements) -> None:
+        """Rows too long for two of them to stay in the nearest cache are not read ahead."""
+        if self.setting.ahead:
+            bytes_of = max(t.type.dtype.bytes for t in self.form.group.inputs)
+            most = self.setting.context.machine.l1_bytes // (4 * bytes_of * len(self.setting.ahead))
+            self.setting.near = kernel.name(
+                operate("less", self.setting.value(self.form.lane.extent), index(most))
+            )
+
+    # ---- along ---------------------------------------------------------------------------------
+
+    def _rows_along(self, kernel: Elements, empty: bool) -> None:
+        extent = self.setting.value(self.form.lane.extent)
+        low, high = (START, STOP) if self.form.whole else (index(0), extent)
+        if not empty and not self.form.pieces:
+            self.sweeps = segments(kernel, low, high, self.setting.lanes, self.setting.unroll)
+            self._distances(kernel)
+
+        def one(scope: Elements) -> None:
+            if self.form.pieces:
+                first = scope.name(operate("mul", scope.indices[PART], index(PIECE)))
+                last = scope.name(operate("min", scope.name(add(first, index(PIECE))), extent))
+                lanes, unroll = self.setting.lanes, self.setting.unroll
+                self.sweeps = segments(scope, first, last, lanes, unroll)
+            row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
+            if empty:
+                row.empty()
+            for sweep in range(0 if empty else self.plan.sweeps):
+                self._sweep_along(row, sweep)
+            row.finish()
+            scope.steps += row.scope.steps
+
+        if self.form.whole:
+            one(kernel)
+        else:
+            axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
+            if self.form.pieces:
+                axes.append((PART, self.setting.value(ceil_div(self.form.lane.extent, PIECE))))
+            parallel_loop(kernel, axes, one)
+
+    def _sweep_along(self, row: Row, sweep: int) -> None:
+        copies = max((segment.copies for segment in self.sweeps), default=1)
+        row.begin(sweep, copies)
+
+        def vectors(scope: Elements) -> None:
+            for segment in self.sweeps:
+
+                def cell(
+                    inner: Elements, at: ir.Value, copy: int, mask: ir.Value | None = segment.mask
+                ) -> None:
+                    Cell(row, inner, {self.form.lane.name: at}, sweep, copy, mask).emit()
+
+                run_segment(scope, segment, self.setting.lanes, cell)
+
+        self._nested(row.scope, self.form.row[:-1], vectors)
+        row.end(sweep)
+
+    def _nested(
+        self, scope: Elements, axes: tuple[Axis, ...], body: Callable[[Elements], None]
+    ) -> None:
+        if not axes:
+            body(scope)
+            return
+        extent = self.setting.value(axes[0].extent)
+        loop(scope, axes[0].name, extent, lambda inner: self._nested(inner, axes[1:], body))
+
+    # ---- across --------------------------------------------------------------------------------
+
+    def _rows_across(self, kernel: Elements, empty: bool) -> None:
+        lane = self.form.lane
+        extent = self.setting.value(lane.extent)
+        blocks = self.setting.value(ceil_div(lane.extent, self.setting.width))
+        axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
+        def one(scope: Elements) -> None:
+            first = scope.name(operate("mul", scope.indices[PART], index(self.setting.width)))
+            constant = lane.extent.constant
+            if constant is not None and constant % self.setting.width == 0:
+                scope.steps += self._block(scope, first, None, empty)
+                return
+            left = scope.name(operate("sub", extent, first))
+            if empty:
+                scope.steps += self._block(scope, first, left, empty)
+                return
+            full = self._block(scope, first, None, empty)
+            part = self._block(scope, first, left, empty)
+            fits = operate("less_equal", index(self.setting.width), left)
+            scope.steps.append(ir.If(fits, full, part))
+
+        parallel_loop(kernel, [*axes, (PART, blocks)], one)
+
+    def _block(
+        self, outer: Elements, first: ir.Value, left: ir.Value | None, empty: bool
+    ) -> tuple[ir.Step, ...]:
+        """`unroll` vectors of rows from `first` on; only `left` rows exist when it is given."""
+        shared = outer.inner({})
+        rows: list[Row] = []
+        for copy in range(self.setting.unroll):
+            at = shared.name(add(first, index(copy * self.setting.lanes)))
+            mask = None
+            if left is not None:
+                rest = shared.name(add(left, index(-copy * self.setting.lanes)))
+                mask = first_lanes(shared, rest, self.setting.lanes)
+            scope = shared.inner(
+                {self.form.lane.name: at},
+                lane=self.form.lane.name,
+                lanes=self.setting.lanes,
+                mask=mask,
+                answers=self.setting.scalars,
+            )
+            scope.steps = shared.steps
+            rows.append(Row(self.setting, scope, copy))
+        for sweep in range(0 if empty else self.plan.sweeps):
+            self._sweep_across(shared, rows, sweep)
+        for row in rows:
+            if empty:
+                row.empty()
+            row.finish()
+        return tuple(shared.steps)
+
+    def _sweep_across(self, shared: Elements, rows: list[Row], sweep: int) -> None:
+        for row in rows:
+            row.begin(sweep, 1)
+
+        def nest(uniform: Elements, indices: dict[str, ir.Value], axes: tuple[Axis, ...]) -> None:
+            if axes:
+                variable = ir.Var(ir.INDEX, self.setting.context.fresh("i"))
+                inner = uniform.inner({axes[0].name: variable})
+                nest(inner, {**indices, axes[0].name: variable}, axes[1:])
+                extent = self.setting.value(axes[0].extent)
+                step = ir.For(variable.name, index(0), extent, index(1), tuple(inner.steps))
+                uniform.steps.append(step)
+                return
+            for row in rows:
+                Cell(row, uniform, indices, sweep, 0, row.scope.mask).emit()
+
+        nest(shared, {}, self.form.row)
+        for row in rows:
+            row.end(sweep)

@@ -1,0 +1,1 @@
+"""Reductions over windows: a group in, a launch with vectors along rows of the result out."""

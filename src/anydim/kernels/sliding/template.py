@@ -1,0 +1,109 @@
+"""The template of pooling and depthwise convolution: reductions over windows, vectors along rows.
+
+    for every row of the result, a block of vectors at a time
+        for the reduced axes (small windows are unrolled)
+            load what the window covers, masked where it leaves the tensor; strides are shuffled out
+        what follows the reduction, in registers
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from anydim.kernels.ir import Operand
+from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.product.convolution.form import windows_of
+from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW, assemble
+from anydim.kernels.rows.passplan import cost, work
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.sliding.code import SlidingWriter
+from anydim.kernels.sliding.form import Sliding, sliding_of
+from anydim.kernels.template import Template
+from anydim.lang.affine import reads
+from anydim.lang.tree import Group, Tensor
+from anydim.sizes import Box, product
+
+_MOST_VECTORS = 4
+
+
+@dataclass(frozen=True)
+class Slide:
+    """`lanes` wide vectors, `vectors` of them side by side."""
+
+    lanes: int
+    vectors: int
+
+
+register("sliding", Slide)
+
+
+def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Slide | None:
+    """A schedule for a reduction over windows with what follows it; None for other groups."""
+    form = _form(group, box)
+    if form is None or _hides_convolution(group, box, constants):
+        return None
+    lanes = machine.lanes(form.dtype)
+    extent = form.lane.extent.constant
+    while extent is not None and lanes > 4 and lanes // 2 >= extent:
+        lanes //= 2
+    wanted = 1 if extent is None else -(-extent // lanes)
+    return Slide(lanes, max(1, min(_MOST_VECTORS, wanted)))
+
+
+def lower(
+    group: Group, schedule: Slide, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group."""
+    form = _form(group, box)
+    assert form is not None
+    used = {read.tensor for statement in group.statements for read in reads(statement.body)}
+    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
+    writer = SlidingWriter(group, form, schedule.lanes, schedule.vectors, machine, tensors)
+    body = writer.body()
+    outputs = {tensor.name for tensor in group.outputs}
+    operands = tuple(
+        Operand(writer.buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors
+    )
+    flops, moved = work(group)
+    return Launch(
+        kernel=assemble("sliding", operands, writer.sizes.names, body),
+        arguments=tuple(Argument(tensor.name) for tensor in tensors),
+        sizes=writer.sizes.sizes,
+        parallel=product(axis.extent for axis in form.outer),
+        grain=_grain(group, form),
+        scratch=writer.scratch,
+        flops=flops,
+        moved=moved,
+        schedule=print_schedule(schedule),
+        reason="a reduction over windows, vectors along the rows of the result",
+    )
+
+
+TEMPLATE = Template("sliding", Slide, match, lower)
+
+
+@lru_cache(maxsize=512)
+def _form(group: Group, box: Box) -> Sliding | None:
+    return sliding_of(group, box)
+
+
+def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> bool:
+    """Whether the sum alone is a convolution over channels: what follows is better done apart.
+
+    So it is with 16-bit floats: the sum is of float32, the result is not.
+    """
+    if len(group.statements) == 1:
+        return False
+    total = next(s for s in group.statements if s.combine)
+    result = Tensor(total.target, group.type_of(total.target))
+    alone = replace(group, statements=(total,), outputs=(result,), temporaries=())
+    return windows_of(alone, box, constants) is not None
+
+
+def _grain(group: Group, form: Sliding) -> int:
+    """Rows that make one part worth a thread."""
+    each = sum(cost(s.body) + 1 for s in group.statements) * len(form.bodies)
+    for axis in (*form.loops, form.lane):
+        each *= max(1, axis.extent.constant or TYPICAL_ROW)
+    return max(1, round(PART_WORK / max(1, each)))

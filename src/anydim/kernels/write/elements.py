@@ -1,0 +1,497 @@
+"""Scalar expressions of the language lowered to loop IR values, at one point of a loop nest.
+
+An `Elements` stands for the inside of one loop. It knows the current values of the axes, and
+which axis (if any) runs along vector lanes. What an expression needs is named by `Let` steps,
+collected in `steps`, each shared subexpression once. `inner()` opens the inside of a further
+loop; there, whatever does not depend on that loop's axes is computed outside it.
+
+    context = Context(types, buffers, SizeParameters(), machine)
+    kernel = Elements(context)                          # function level
+    row = kernel.inner({"r": Var(INDEX, "r")})          # inside `for r`
+    lane = row.inner({"c": Var(INDEX, "c")}, lane="c", lanes=8, mask=None)
+    y = lane.value(statement.body, float32)             # 8 values, for c .. c+7
+    # put lane.steps in the loop over c; row.steps before that loop, kernel.steps first of all
+
+A checked index (`lang/inside.py`) that leaves its axis where its value is used is reported: the
+index is stored in the check's word of the operand `STATUS`, and the read yields 0. It never touches
+memory that is not the tensor's. Masked-off lanes touch no memory either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from anydim.base.dtypes import DType, bfloat16, boolean, float32, int64
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.inference import (
+    LOGICAL,
+    Linear,
+    always_inside,
+    common_dtype,
+    dtype_of,
+    free_axes,
+    linear_expr,
+    read_address,
+    value_arguments,
+    weak_dtype,
+)
+from anydim.kernels.launch import STATUS, Machine
+from anydim.kernels.write.lanes import Runs, load_runs, runs_of, shared_quotient, start_of
+from anydim.kernels.write.values import add, convert, number, operate, splat
+from anydim.lang.affine import Affine, reads, to_expr
+from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
+from anydim.lang.inside import Check, checked, counting, within
+from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+from anydim.runtime.positions import FINE
+from anydim.sizes import Size, as_size, product
+
+_EXACT = 1 << 24  # float32 holds every integer up to here
+LocalRead = Callable[[Read], ir.Value | None]
+
+
+class SizeParameters:
+    """The size expressions a kernel needs as int64 parameters, in order of first use."""
+
+    def __init__(self) -> None:
+        self._names: dict[Size, str] = {}
+
+    def value(self, size: Size | int) -> ir.Value:
+        """A size as an int64 scalar: a constant, or a parameter p0, p1, ..."""
+        size = as_size(size)
+        if size.constant is not None:
+            return ir.Const(ir.INDEX, size.constant)
+        name = self._names.setdefault(size, f"p{len(self._names)}")
+        return ir.Var(ir.INDEX, name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._names.values())
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return tuple(self._names)
+
+
+@dataclass
+class Context:
+    """What all Elements of one function share. `buffers` maps tensors to buffer names.
+
+    `running` says that every loop runs at least once wherever this code runs: then any read may
+    move out of the loops it does not depend on. `aligned` says that vectors begin at multiples of
+    their lanes.
+    """
+
+    types: Mapping[str, TensorType]
+    sizes: SizeParameters
+    machine: Machine
+    buffers: Mapping[str, str] = field(default_factory=dict)
+    running: bool = False
+    aligned: bool = False
+    _used: dict[str, int] = field(default_factory=dict)
+    _homes: dict[str, Elements] = field(default_factory=dict)
+
+    def fresh(self, prefix: str = "v") -> str:
+        """A name that this function does not use yet."""
+        number = self._used.get(prefix, 0)
+        self._used[prefix] = number + 1
+        return f"{prefix}{number}"
+
+
+class Elements:
+    """Lowers expressions at one point of a loop nest; see the module's docstring."""
+
+    def __init__(
+        self,
+        context: Context,
+        indices: Mapping[str, ir.Value] | None = None,
+        *,
+        lane: str | None = None,
+        lanes: int = 1,
+        mask: ir.Value | None = None,
+        local: LocalRead | None = None,
+        answers: frozenset[str] = frozenset(),
+        outer: Elements | None = None,
+        own: frozenset[str] | None = None,
+    ) -> None:
+        self.context = context
+        self.indices: dict[str, ir.Value] = dict(indices or {})
+        self.lane = lane
+        self.lanes = lanes
+        self.mask = mask
+        self.local = local
+        self.answers = answers
+        self.outer = outer
+        self.uniform: Elements | None = None  # the same loop without lanes, for what needs none
+        self.own = frozenset(self.indices) if own is None else own
+        self.steps: list[ir.Step] = []
+        self._known: dict[tuple[Expr, DType], ir.Value] = {}
+        self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._starts: dict[ir.Value, ir.Value] = {}
+        self._reported: set[Check] = set()
+
+    def inner(
+        self,
+        indices: Mapping[str, ir.Value],
+        *,
+        lane: str | None = None,
+        lanes: int = 1,
+        mask: ir.Value | None = None,
+        local: LocalRead | None = None,
+        answers: frozenset[str] = frozenset(),
+    ) -> Elements:
+        """The inside of a loop over the axes of `indices` (lane 0's value for a lane axis).
+
+        Lanes, mask and `local` of this level stay in force unless new ones are given. `local` may
+        answer a read with a value (None: load it). Tensors in `answers` are asked for at this
+        level even by what could be computed outside it.
+        """
+        if lane is None:
+            lane, lanes = self.lane, self.lanes
+            mask = self.mask if mask is None else mask
+        return Elements(
+            self.context,
+            {**self.indices, **indices},
+            lane=lane,
+            lanes=lanes,
+            mask=mask,
+            local=local or self.local,
+            answers=answers,
+            outer=self,
+            own=frozenset(indices),
+        )
+
+    # ---- what callers use ----------------------------------------------------------------------
+
+    def value(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
+        """The value of an expression in every lane, as `dtype` (its own type when None).
+
+        Checked indices in it are checked here.
+        """
+        for check in counting(expr, self.context.types):
+            self._check(check)
+        found = self._at(expr, dtype or self.dtype(expr))
+        return self.spread(found, self.lanes)
+
+    def scalar(self, expr: Expr, dtype: DType | None = None) -> ir.Value:
+        """The value of an expression that is the same in all lanes, as a scalar."""
+        found = self._at(expr, dtype or self.dtype(expr))
+        if found.type.lanes != 1:
+            raise InternalError(f"{expr} differs from lane to lane")
+        return found
+
+    def dtype(self, expr: Expr) -> DType:
+        """The element type an expression has on its own."""
+        return dtype_of(expr, self.context.types) or weak_dtype(expr)
+
+    def name(self, value: ir.Value) -> ir.Value:
+        """Name a value by a Let step here, so that it is computed once."""
+        if isinstance(value, (ir.Const, ir.Var)):
+            return value
+        name = self.context.fresh()
+        self.steps.append(ir.Let(name, value))
+        self.context._homes[name] = self
+        return ir.Var(value.type, name)
+
+    def spread(self, value: ir.Value, lanes: int) -> ir.Value:
+        """A value in every lane; a scalar is spread where it was named, once."""
+        if value.type.lanes == lanes or isinstance(value, ir.Const):
+            return splat(value, lanes)
+        home = self
+        if isinstance(value, ir.Var):
+            home = self.context._homes.get(value.name, self)
+        key = (value, lanes)
+        if key not in home._spread:
+            home._spread[key] = home.name(splat(value, lanes))
+        return home._spread[key]
+
+    def know(self, expr: Expr, value: ir.Value) -> None:
+        """From here on `expr` (of its own type) is `value`: a scalar, or one per lane."""
+        self._known[expr, self.dtype(expr)] = value
+
+    def offset(self, form: Affine) -> ir.Value:
+        """An affine form as an int64 scalar; the lane axis counts with the index of lane 0."""
+        own = form.stride(self.lane) if self.lane is not None and self.lanes > 1 else as_size(0)
+        if own.constant == 0:
+            return self.scalar(to_expr(form), int64)
+        assert self.lane is not None
+        rest = Affine.of(form.constant, {n: c for n, c in form.terms if n != self.lane})
+        start = self.scalar(to_expr(rest), int64)
+        if own.constant == 1:
+            return self._start(start)
+        step = operate("mul", self.indices[self.lane], self.context.sizes.value(own))
+        return self.name(add(start, step))
+
+    # ---- how it is done ------------------------------------------------------------------------
+
+    def _at(self, expr: Expr, dtype: DType) -> ir.Value:
+        """Scalar when the expression does not depend on the lane axis, else one per lane."""
+        key = (expr, dtype)
+        if key in self._known:
+            return self._known[key]
+        if self.outer is not None and self._hoistable(expr):
+            found = self.outer._at(expr, dtype)
+        elif self.uniform is not None and not self._needs_lanes(expr):
+            found = self.uniform._at(expr, dtype)
+        else:
+            natural = dtype_of(expr, self.context.types) or dtype
+            if natural != dtype:
+                found = self.name(convert(self._at(expr, natural), dtype))
+            else:
+                found = self.name(self._compute(expr, dtype))
+        self._known[key] = found
+        return found
+
+    def _hoistable(self, expr: Expr) -> bool:
+        """Whether it may be computed outside this loop (which may run zero times)."""
+        if free_axes(expr) & self.own:
+            return False
+        found = reads(expr)
+        if self.answers and any(read.tensor in self.answers for read in found):
+            return False
+        return self.context.running or all(
+            always_inside(read, self.context.types) for read in found
+        )
+
+    def _of_row(self, expr: Expr) -> bool:
+        """Whether it is a result of the loops outside, as the total of a softmax is.
+
+        Elements are then multiplied by its reciprocal: one division per row, not per element.
+        """
+        outer = self.outer
+        while outer is not None and not outer.answers:
+            outer = outer.outer
+        if outer is None or not self._hoistable(expr):
+            return False
+        return any(read.tensor in outer.answers for read in reads(expr))
+
+    def _needs_lanes(self, expr: Expr) -> bool:
+        answers = self.answers if self.outer is None else self.answers | self.outer.answers
+        return self.lane in free_axes(expr) or any(r.tensor in answers for r in reads(expr))
+
+    def _compute(self, expr: Expr, dtype: DType) -> ir.Value:
+        if isinstance(expr, Literal):
+            return number(dtype, expr.value)
+        if isinstance(expr, SizeTerm):
+            return self.context.sizes.value(expr.size)
+        if isinstance(expr, Index):
+            return self._index(expr.name)
+        if isinstance(expr, Cast):
+            limited = _limited(expr, self.dtype(expr.argument))
+            if limited is not None:
+                return self._convert_limited(expr.dtype, *limited)
+            return convert(self._at(expr.argument, self.dtype(expr.argument)), dtype)
+        if isinstance(expr, Read):
+            found = self.local(expr) if self.local is not None else None
+            return self._load(expr) if found is None else found
+        return self._apply(expr, dtype)
+
+    def _convert_limited(
+        self, dtype: DType, inner: Expr, low: Literal, high: Literal
+    ) -> ir.Value:
+        """A number between two others as an integer: no NaN is left to ask for."""
+        value = self._at(inner, float32)
+        lanes = value.type.lanes
+        for function, bound in (("fast_max", low), ("fast_min", high)):
+            value = operate(function, value, number(float32, bound.value, lanes))
+        return ir.Convert(ir.Type(dtype, lanes), value, fits=True)
+
+    def _index(self, name: str) -> ir.Value:
+        value = self.indices[name]
+        if name != self.lane or self.lanes == 1:
+            return value
+        vector = ir.Type(int64, self.lanes)
+        return ir.Op(vector, "add", (ir.Splat(vector, value), ir.Iota(vector)))
+
+    def _apply(self, expr: Apply, dtype: DType) -> ir.Value:
+        if expr.function == INSIDE:
+            return self._at(expr.arguments[0], dtype)
+        if expr.function in REINTERPRETING:
+            inner = self._at(expr.arguments[0], self.dtype(expr.arguments[0]))
+            return ir.Bitcast(ir.Type(dtype, inner.type.lanes), inner)
+        if expr.function in LOGICAL:
+            common: DType = boolean
+        elif FUNCTIONS[expr.function].result == "bool":
+            types = common_dtype(expr.arguments, self.context.types)
+            common = types or max(
+                (weak_dtype(a) for a in expr.arguments), key=lambda d: (d.is_float, d.bits)
+            )
+        else:
+            common = dtype
+        if self.lane in self.indices and self.lanes > 1:
+            first, aligned = self.indices[self.lane], self.context.aligned
+            shared = shared_quotient(expr, self.lane, self.lanes, first, aligned)
+            if shared is not None:
+                return shared
+        fused = self._fused(expr, common)
+        if fused is not None:
+            return fused
+        values = [self._at(argument, common) for argument in value_arguments(expr)]
+        # 1 / x overflows in float16 where x / x would not
+        wide = common.is_float and common.bits >= 32
+        if expr.function == "div" and wide and self._of_row(expr.arguments[1]):
+            one = Apply("div", (Literal(1.0, common), expr.arguments[1]))
+            return operate("mul", *self._alike([values[0], self._at(one, common)]))
+        if expr.function == "select":
+            values.insert(0, self._at(expr.arguments[0], boolean))
+        return operate(expr.function, *self._alike(values))
+
+    def _alike(self, values: list[ir.Value]) -> list[ir.Value]:
+        """All scalars, or all with as many lanes as the widest."""
+        lanes = max(value.type.lanes for value in values)
+        return [self.spread(value, lanes) for value in values]
+
+    def _fused(self, expr: Apply, dtype: DType) -> ir.Value | None:
+        """a * b + c, a * b - c and c - a * b on floats as one fused multiply-add."""
+        if expr.function not in ("add", "sub") or not dtype.is_float or dtype == bfloat16:
+            return None
+        left, right = expr.arguments
+        for factors, other, first in ((left, right, True), (right, left, False)):
+            typed = dtype_of(factors, self.context.types) in (dtype, None)
+            if not (typed and isinstance(factors, Apply) and factors.function == "mul"):
+                continue
+            a, b = (self._at(f, dtype) for f in factors.arguments)
+            c = self._at(other, dtype)
+            if expr.function == "sub" and first:
+                c = self.name(operate("neg", c))
+            elif expr.function == "sub":
+                a = self.name(operate("neg", a))
+            return operate("fma", *self._alike([a, b, c]))
+        return None
+
+    # ---- reads ---------------------------------------------------------------------------------
+
+    def _load(self, read: Read) -> ir.Value:
+        shape = self.context.types[read.tensor].shape
+        inside = self._inside(read, shape)
+        form = read_address(read, shape)
+        if self.lanes == 1 or not (
+            self.lane in form.affine.indices
+            or any(self._varies(atom) for atom, _ in form.atoms)
+            or (inside is not None and inside.type.lanes > 1)
+        ):
+            value = self._load_scalar(read, form, inside)
+        else:
+            value = self._load_lanes(read, form, inside)
+        if read.default is None or inside is None:
+            return value
+        default = self._at(read.default, value.type.dtype)
+        return operate("select", *self._alike([inside, self.name(value), default]))
+
+    def _load_scalar(self, read: Read, form: Linear, inside: ir.Value | None) -> ir.Value:
+        dtype = self.context.types[read.tensor].dtype
+        offset = self._at(linear_expr(form), int64)
+        return ir.Load(ir.Type(dtype), self._buffer(read), offset, inside)
+
+    def _load_lanes(self, read: Read, form: Linear, inside: ir.Value | None) -> ir.Value:
+        assert self.lane is not None
+        vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
+        mask = self._both(self.mask, inside)
+        regular = not any(self._varies(atom) for atom, _ in form.atoms)
+        if regular and form.affine.stride(self.lane).constant == 1:
+            terms = {n: c for n, c in form.affine.terms if n != self.lane}
+            rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
+            offset = self._start(self._at(linear_expr(rest), int64))
+            return ir.Load(vector, self._buffer(read), offset, mask)
+        found = runs_of(form, self.lane, self.lanes) if self.context.aligned else None
+        if found is not None:
+            return self._load_runs(read, form, found, mask)
+        offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
+        return ir.Gather(vector, self._buffer(read), offsets, mask)
+
+    def _load_runs(self, read: Read, form: Linear, found: Runs, mask: ir.Value | None) -> ir.Value:
+        """Lanes out of a few runs of neighbours."""
+        assert self.lane is not None
+        rest = {name: by for name, by in form.affine.terms if name != self.lane}
+        atoms = tuple((atom, by) for atom, by in form.atoms if not self._varies(atom))
+        outside = Linear(Affine.of(form.affine.constant, rest), atoms)
+        at = add(
+            self._at(linear_expr(outside), int64),
+            start_of(found, self.indices[self.lane], self.context.sizes.value),
+        )
+        vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
+        size, buffer = self.context.sizes.value, self._buffer(read)
+        return load_runs(vector, buffer, self.name(at), found, mask, size, self.name)
+
+    def _both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
+        if left is None or right is None:
+            known = left if right is None else right
+            return None if known is None else self.spread(known, self.lanes)
+        return self.name(operate("and", *self._alike([left, right])))
+
+    def _start(self, rest: ir.Value) -> ir.Value:
+        """rest + the index of lane 0."""
+        assert self.lane is not None
+        if rest not in self._starts:
+            self._starts[rest] = self.name(add(rest, self.indices[self.lane]))
+        return self._starts[rest]
+
+    def _varies(self, expr: Expr) -> bool:
+        return self.lanes > 1 and self.lane in free_axes(expr)
+
+    def _buffer(self, read: Read) -> str:
+        return self.context.buffers.get(read.tensor, read.tensor)
+
+    # ---- checked indices -----------------------------------------------------------------------
+
+    def _inside(self, read: Read, shape: tuple[Size, ...]) -> ir.Value | None:
+        """Whether the position is inside the tensor; None when that needs no question."""
+        condition: Expr | None = None
+        extents = (product(shape),) if read.flat else shape
+        for index, extent in zip(read.indices, extents):
+            if read.default is None and not reads(index) and not checked(index):
+                continue
+            if isinstance(index, Apply) and index.function == INSIDE:
+                index = index.arguments[0]
+            both = within(index, extent)
+            condition = both if condition is None else Apply("and", (condition, both))
+        return None if condition is None else self._at(condition, boolean)
+
+    def _check(self, check: Check) -> None:
+        """Report a failing index, once, in the outermost loop that knows it."""
+        outer = self.outer
+        if outer is not None and self.context.running and self._hoistable(check.failing):
+            outer._check(check)
+        elif self.uniform is not None and not self._needs_lanes(check.failing):
+            self.uniform._check(check)
+        elif check not in self._reported:
+            self._reported.add(check)
+            self._report(check)
+
+    def _report(self, check: Check) -> None:
+        failing = self._at(check.failing, boolean)
+        index = self._at(check.index, int64)
+        if self.mask is not None and self._needs_lanes(check.failing):
+            failing = self.name(operate("and", *self._alike([failing, self.mask])))
+        then: list[ir.Step] = []
+        some: ir.Value = failing
+        if failing.type.lanes > 1:
+            some = self.name(ir.Reduce(ir.FLAG, "max", failing))
+        if index.type.lanes > 1:
+            fine = number(int64, FINE, index.type.lanes)
+            chosen = ir.Var(index.type, self.context.fresh())
+            picked = operate("select", *self._alike([failing, index, fine]))
+            then.append(ir.Let(chosen.name, picked))
+            index = ir.Reduce(ir.INDEX, "max", chosen)
+        found = operate("max", index, number(int64, FINE + 1))  # no index is mistaken for none
+        word = ir.Const(ir.INDEX, check.number)
+        self.steps.append(ir.If(some, (*then, ir.Store(STATUS.name, word, found))))
+
+
+def _limited(expr: Cast, have: DType) -> tuple[Expr, Literal, Literal] | None:
+    """x, low and high of a cast of min(max(x, low), high) to an integer type that holds both."""
+    outer = expr.argument
+    if have != float32 or not expr.dtype.is_integer or expr.dtype.stored:
+        return None
+    if not (isinstance(outer, Apply) and outer.function == "min"):
+        return None
+    inner, high = outer.arguments
+    if not (isinstance(inner, Apply) and inner.function == "max" and isinstance(high, Literal)):
+        return None
+    value, low = inner.arguments
+    least, most = expr.dtype.range
+    least, most = max(least, -_EXACT), min(most, _EXACT)
+    if not isinstance(low, Literal) or not least <= low.value <= high.value <= most:
+        return None
+    return value, low, high

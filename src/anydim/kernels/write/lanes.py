@@ -1,0 +1,266 @@
+"""Positions that repeat from vector to vector: o // 2, o % 8, min(o % 8, 3) along lanes o.
+
+In vectors that begin at a multiple of their lanes, such an index is the same pattern of lanes
+everywhere, plus a start. A read at a sum of them loads a few short runs of neighbours and picks
+its lanes out of these, where a gather would load element by element.
+
+    z(o % 2, o // 2) with 8 lanes   two runs of 4: from z(0, v // 2) and z(1, v // 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+
+from anydim.base.dtypes import boolean, int64
+from anydim.kernels import ir
+from anydim.kernels.inference import Linear, free_axes
+from anydim.kernels.write.values import add, number, operate, splat
+from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
+from anydim.sizes import Size
+
+_SMALL = 1 << 10  # numbers below it are divided by a multiplication
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """Lane l of the vector that begins at v is slope * v + lanes[l], a whole number."""
+
+    slope: Fraction
+    lanes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Neighbours that lanes read: `count` of them, from `steps` and `low` on.
+
+    `steps` are multiples of sizes; `picks` are the (lane, place in the run) that they give.
+    """
+
+    steps: tuple[tuple[Size, int], ...]
+    low: int
+    count: int
+    picks: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What a vector that begins at v reads: runs, all from v times the sum of `slopes` on."""
+
+    slopes: tuple[tuple[Size, Fraction], ...]
+    runs: tuple[Run, ...]
+
+
+def runs_of(form: Linear, lane: str, lanes: int) -> Runs | None:
+    """The runs that a position reads; None when it has no pattern, or gathering is as good."""
+    parts = [(form.affine.stride(lane), pattern(Index(lane), lane, lanes))]
+    parts += [(size, pattern(e, lane, lanes)) for e, size in form.atoms if lane in free_axes(e)]
+    near = [0] * lanes
+    far: list[tuple[tuple[Size, int], ...]] = [()] * lanes
+    slopes = []
+    for size, found in parts:
+        if size == 0:
+            continue
+        if found is None:
+            return None
+        slopes.append((size, found.slope))
+        known = size.constant
+        if known is not None:
+            near = [n + known * p for n, p in zip(near, found.lanes)]
+        elif any(found.lanes):
+            far = [(*f, (size, p)) for f, p in zip(far, found.lanes)]
+    groups: dict[tuple[tuple[Size, int], ...], list[int]] = {}
+    for place, steps in enumerate(far):
+        groups.setdefault(steps, []).append(place)
+    runs = []
+    for steps, members in groups.items():
+        low = min(near[n] for n in members)
+        count = max(near[n] for n in members) - low + 1
+        if count > lanes or len({near[n] for n in members}) < count:
+            return None
+        runs.append(Run(steps, low, count, tuple((n, near[n] - low) for n in members)))
+    return Runs(tuple(slopes), tuple(runs)) if len(runs) <= lanes // 2 else None
+
+
+def pattern(expr: Expr, lane: str, lanes: int) -> Pattern | None:
+    """The pattern of an integer expression over the lane axis alone."""
+    if isinstance(expr, Index):
+        return Pattern(Fraction(1), tuple(range(lanes))) if expr.name == lane else None
+    if not isinstance(expr, Apply) or expr.function not in _RULES or len(expr.arguments) != 2:
+        return None
+    inner = pattern(expr.arguments[0], lane, lanes)
+    by = _known(expr.arguments[1])
+    if inner is None or by is None:
+        return None
+    return _RULES[expr.function](inner, by)
+
+
+def _known(expr: Expr) -> int | None:
+    if isinstance(expr, SizeTerm):
+        return expr.size.constant
+    if isinstance(expr, Literal) and isinstance(expr.value, int):
+        return int(expr.value)
+    return None
+
+
+def _divided(part: Pattern, by: int) -> Pattern | None:
+    if by < 1 or (part.slope * len(part.lanes)) % by:
+        return None
+    return Pattern(part.slope / by, tuple(value // by for value in part.lanes))
+
+
+def _rest(part: Pattern, by: int) -> Pattern | None:
+    if by < 1 or (part.slope * len(part.lanes)) % by:
+        return None
+    return Pattern(Fraction(0), tuple(value % by for value in part.lanes))
+
+
+def _each(function: Callable[[int, int], int]) -> Callable[[Pattern, int], Pattern | None]:
+    """Of numbers that are the same in every vector."""
+
+    def made(part: Pattern, by: int) -> Pattern | None:
+        if part.slope != 0:
+            return None
+        return Pattern(part.slope, tuple(function(value, by) for value in part.lanes))
+
+    return made
+
+
+def _shifted(sign: int) -> Callable[[Pattern, int], Pattern | None]:
+    return lambda part, by: Pattern(part.slope, tuple(v + sign * by for v in part.lanes))
+
+
+def _scaled(part: Pattern, by: int) -> Pattern | None:
+    return Pattern(part.slope * by, tuple(value * by for value in part.lanes))
+
+
+_RULES: dict[str, Callable[[Pattern, int], Pattern | None]] = {
+    "floordiv": _divided,
+    "mod": _rest,
+    "min": _each(min),
+    "max": _each(max),
+    "add": _shifted(1),
+    "sub": _shifted(-1),
+    "mul": _scaled,
+}
+
+
+# ---- code --------------------------------------------------------------------------------------
+
+
+def shared_quotient(
+    expr: Apply, lane: str, lanes: int, first: ir.Value, aligned: bool
+) -> ir.Value | None:
+    """A quotient or rest of the lane axis, which is `first` in lane 0, by one division for all.
+
+    None where it is something else. `aligned` says that `first` is a multiple of the lanes.
+    """
+    if expr.function not in ("floordiv", "mod"):
+        return None
+    found = _repeated(expr, lane, lanes, first) if aligned else None
+    return found or _divided_small(expr, lane, lanes, first)
+
+
+def _repeated(expr: Apply, lane: str, lanes: int, first: ir.Value) -> ir.Value | None:
+    """A start and lanes that are known."""
+    found = pattern(expr, lane, lanes)
+    if found is None:
+        return None
+    same = _of_first_vector(expr, lanes)
+    if found.slope == 0:
+        return same
+    return operate("add", splat(_times(first, found.slope), lanes), same)
+
+
+def _divided_small(expr: Apply, lane: str, lanes: int, first: ir.Value) -> ir.Value | None:
+    """By any small number: with first = q * by + r, lane l has the quotient q + (r + l) // by.
+
+    And r + l is so small that a multiplication and a shift divide it.
+    """
+    by = _known(expr.arguments[1])
+    if expr.arguments[0] != Index(lane) or by is None or not 1 < by <= _SMALL - lanes:
+        return None
+    vector = ir.Type(int64, lanes)
+    divisor = number(int64, by)
+    rest = splat(operate("mod", first, divisor), lanes)
+    small = operate("add", rest, ir.Iota(vector))
+    shift = _SMALL.bit_length() * 2
+    more = operate("mul", small, number(int64, -(-(1 << shift) // by), lanes))
+    quotient = operate("shift_right", more, number(int64, shift, lanes))
+    if expr.function == "floordiv":
+        return operate("add", splat(operate("floordiv", first, divisor), lanes), quotient)
+    return operate("sub", small, operate("mul", quotient, number(int64, by, lanes)))
+
+
+def _of_first_vector(expr: Expr, lanes: int) -> ir.Value:
+    """What has a pattern, in the vector that begins at 0."""
+    vector = ir.Type(int64, lanes)
+    if not isinstance(expr, Apply):
+        known = _known(expr)
+        return ir.Iota(vector) if known is None else number(int64, known, lanes)
+    return operate(expr.function, *(_of_first_vector(part, lanes) for part in expr.arguments))
+
+
+def _times(first: ir.Value, slope: Fraction) -> ir.Value:
+    moved = operate("mul", first, number(int64, slope.numerator))
+    return operate("floordiv", moved, number(int64, slope.denominator))
+
+
+def start_of(found: Runs, first: ir.Value, size: Callable[[Size], ir.Value]) -> ir.Value:
+    """How far the runs of the vector from `first` on are from those of the first vector."""
+    at: ir.Value = number(int64, 0)
+    for by, slope in found.slopes:
+        if slope == 0:
+            continue
+        at = add(at, operate("mul", _times(first, slope), size(by)))
+    return at
+
+
+def load_runs(
+    vector: ir.Type, buffer: str, at: ir.Value, found: Runs, mask: ir.Value | None,
+    size: Callable[[Size], ir.Value], name: Callable[[ir.Value], ir.Value],
+) -> ir.Value:  # fmt: skip
+    """The lanes of a vector, out of its runs; `at` is where they all begin."""
+    value: ir.Value | None = None
+    for run in found.runs:
+        begin = add(at, number(int64, run.low))
+        for by, count in run.steps:
+            begin = add(begin, operate("mul", size(by), number(int64, count)))
+        loaded = name(_loaded(vector, buffer, name(begin), run, mask, name))
+        if value is None:
+            places = dict(run.picks)
+            picks = tuple(places.get(lane, 0) for lane in range(vector.lanes))
+            value = name(ir.Shuffle(vector, loaded, loaded, picks))
+            continue
+        spread = tuple(lane % loaded.type.lanes for lane in range(vector.lanes))
+        wide = name(ir.Shuffle(vector, loaded, loaded, spread))
+        places = {lane: vector.lanes + place for lane, place in run.picks}
+        picks = tuple(places.get(lane, lane) for lane in range(vector.lanes))
+        value = name(ir.Shuffle(vector, value, wide, picks))
+    assert value is not None
+    return value
+
+
+def _loaded(
+    vector: ir.Type, buffer: str, begin: ir.Value, run: Run, mask: ir.Value | None,
+    name: Callable[[ir.Value], ir.Value],
+) -> ir.Value:  # fmt: skip
+    """The elements of a run in a vector just as long; those that no lane wants are not read."""
+    kind = ir.Type(vector.dtype, max(2, 1 << (run.count - 1).bit_length()))
+    flags = ir.Type(boolean, kind.lanes)
+    wanted: ir.Value | None = None
+    if run.count < kind.lanes:
+        wanted = operate("less", ir.Iota(ir.Type(int64, kind.lanes)),
+                         number(int64, run.count, kind.lanes))  # fmt: skip
+    if mask is not None:
+        places = [[lane for lane, at in run.picks if at == place] for place in range(run.count)]
+        places += [[0]] * (kind.lanes - run.count)
+        any_of: ir.Value | None = None
+        for turn in range(max(map(len, places))):
+            picks = tuple(own[min(turn, len(own) - 1)] for own in places)
+            some: ir.Value = ir.Shuffle(flags, mask, mask, picks)
+            any_of = some if any_of is None else operate("or", name(any_of), name(some))
+        assert any_of is not None
+        wanted = any_of if wanted is None else operate("and", name(wanted), name(any_of))
+    return ir.Load(kind, buffer, begin, None if wanted is None else name(wanted))

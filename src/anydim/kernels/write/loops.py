@@ -1,0 +1,174 @@
+"""Loops that row kernels are made of: the parallel range over several axes, and vector sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from anydim.base.dtypes import int64
+from anydim.kernels import ir
+from anydim.kernels.write.elements import Elements
+from anydim.kernels.write.values import add, operate, splat
+
+START = ir.Var(ir.INDEX, "start")
+STOP = ir.Var(ir.INDEX, "stop")
+
+
+def index(value: int) -> ir.Const:
+    """An int64 constant."""
+    return ir.Const(ir.INDEX, value)
+
+
+def loop(scope: Elements, axis: str, extent: ir.Value, body: Callable[[Elements], None]) -> None:
+    """A sequential loop over one axis."""
+    variable = scope.context.fresh("i")
+    inner = scope.inner({axis: ir.Var(ir.INDEX, variable)})
+    body(inner)
+    scope.steps.append(ir.For(variable, index(0), extent, index(1), tuple(inner.steps)))
+
+
+def parallel_loop(
+    scope: Elements, axes: Sequence[tuple[str, ir.Value]], body: Callable[[Elements], None]
+) -> None:
+    """The loop over start:stop of the flattened axes; their indices advance like an odometer."""
+    counter = scope.context.fresh("r")
+    if len(axes) < 2:
+        inner = scope.inner({name: ir.Var(ir.INDEX, counter) for name, _ in axes})
+        body(inner)
+    else:
+        registers = _first_position(scope, axes)
+        values = {name: ir.Var(ir.INDEX, scope.context.fresh("i")) for name, _ in axes}
+        inner = scope.inner(values)
+        inner.steps += [
+            ir.Let(values[name].name, ir.Get(ir.INDEX, registers[name])) for name, _ in axes
+        ]
+        body(inner)
+        inner.steps += _advance(inner, axes, registers, values)
+    scope.steps.append(ir.For(counter, START, STOP, index(1), tuple(inner.steps)))
+
+
+def _first_position(scope: Elements, axes: Sequence[tuple[str, ir.Value]]) -> dict[str, str]:
+    registers: dict[str, str] = {}
+    rest: ir.Value = START
+    for name, extent in reversed(axes[1:]):
+        registers[name] = scope.context.fresh("at")
+        scope.steps.append(ir.Declare(registers[name], operate("mod", rest, extent)))
+        rest = scope.name(operate("floordiv", rest, extent))
+    first = axes[0][0]
+    registers[first] = scope.context.fresh("at")
+    scope.steps.append(ir.Declare(registers[first], rest))
+    return registers
+
+
+def _advance(
+    scope: Elements,
+    axes: Sequence[tuple[str, ir.Value]],
+    registers: dict[str, str],
+    values: dict[str, ir.Var],
+) -> tuple[ir.Step, ...]:
+    steps: tuple[ir.Step, ...] = ()
+    for position, (name, extent) in enumerate(axes):
+        following = scope.context.fresh("n")
+        value = ir.Let(following, operate("add", values[name], index(1)))
+        taken = ir.Assign(registers[name], ir.Var(ir.INDEX, following))
+        if position == 0:
+            steps = (value, taken)
+        else:
+            inside = operate("less", ir.Var(ir.INDEX, following), extent)
+            back = ir.Assign(registers[name], index(0))
+            steps = (value, ir.If(inside, (taken,), (back, *steps)))
+    return steps
+
+
+# ---- sweeps ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Vectors of a sweep: `copies` side by side from `low` on, repeated up to `high`.
+
+    `high` None runs once. With a mask, only its lanes exist, and only where `when` holds.
+    """
+
+    copies: int
+    low: ir.Value
+    high: ir.Value | None = None
+    mask: ir.Value | None = None
+    when: ir.Value | None = None
+
+
+def segments(
+    scope: Elements, low: ir.Value, high: ir.Value, lanes: int, unroll: int
+) -> tuple[Segment, ...]:
+    """Cut low:high into blocks of vectors, single vectors and a masked rest.
+
+    `unroll` and `lanes` are powers of two unless the range is constant.
+    """
+    if isinstance(low, ir.Const) and isinstance(high, ir.Const):
+        return _constant_segments(scope, int(low.value), int(high.value), lanes, unroll)
+    count = scope.name(operate("sub", high, low)) if low != index(0) else high
+    blocks_end = _whole(scope, low, count, lanes * unroll)
+    vectors_end = _whole(scope, low, count, lanes)
+    found = [Segment(unroll, low, blocks_end)]
+    if unroll > 1:
+        found.append(Segment(1, blocks_end, vectors_end))
+    if lanes > 1:
+        rest = scope.name(operate("sub", high, vectors_end))
+        mask = first_lanes(scope, rest, lanes)
+        more = scope.name(operate("less", vectors_end, high))
+        found.append(Segment(1, vectors_end, None, mask, more))
+    return tuple(found)
+
+
+def _whole(scope: Elements, low: ir.Value, count: ir.Value, block: int) -> ir.Value:
+    if block == 1:
+        return scope.name(add(low, count))
+    whole = scope.name(operate("bit_and", count, index(-block)))
+    return scope.name(add(low, whole))
+
+
+def _constant_segments(
+    scope: Elements, low: int, high: int, lanes: int, unroll: int
+) -> tuple[Segment, ...]:
+    vectors, rest = divmod(max(0, high - low), lanes)
+    copies = next((u for u in (unroll, unroll - 1) if u > 1 and vectors % u == 0), unroll)
+    whole = vectors // copies * copies
+    found = []
+    if whole:
+        end = low + whole * lanes
+        found.append(Segment(copies, index(low), None if whole == copies else index(end)))
+    if vectors > whole:
+        found.append(Segment(vectors - whole, index(low + whole * lanes)))
+    if rest:
+        mask = first_lanes(scope, index(rest), lanes)
+        found.append(Segment(1, index(low + vectors * lanes), None, mask))
+    return tuple(found)
+
+
+def first_lanes(scope: Elements, count: ir.Value, lanes: int) -> ir.Value:
+    """A mask of the lanes below `count`."""
+    vector = ir.Type(int64, lanes)
+    return scope.name(operate("less", ir.Iota(vector), scope.name(splat(count, lanes))))
+
+
+def run_segment(
+    scope: Elements,
+    segment: Segment,
+    lanes: int,
+    body: Callable[[Elements, ir.Value, int], None],
+) -> None:
+    """Emit a segment; `body` gets the scope, the index of lane 0 and the number of the copy."""
+    inner = scope.inner({})
+    if segment.high is None:
+        start: ir.Value = segment.low
+    else:
+        start = ir.Var(ir.INDEX, scope.context.fresh("c"))
+    for copy in range(segment.copies):
+        body(inner, inner.name(add(start, index(copy * lanes))), copy)
+    steps = tuple(inner.steps)
+    if isinstance(start, ir.Var) and segment.high is not None:
+        step = index(lanes * segment.copies)
+        steps = (ir.For(start.name, segment.low, segment.high, step, steps),)
+    elif segment.when is not None:
+        steps = (ir.If(segment.when, steps),)
+    scope.steps += steps
