@@ -22,12 +22,13 @@ from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph, Listed
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
+from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.kernels.text import print_kernel
 from anydim.lang.printer import print_statement
-from anydim.native.build import Built, build, module_texts
-from anydim.passes.assemble import Assemble, Packed
+from anydim.native.build import Assembled, Built, build, module_texts
+from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels
 from anydim.passes.fuse import Fuse
 from anydim.passes.inline import Inline
@@ -39,15 +40,14 @@ from anydim.passes.options import PLAIN, Options, given_options
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
-from anydim.passes.segment import Part, Segment, cut_text, straight
+from anydim.passes.segment import Cut, Part, Segment, cut_text
 from anydim.passes.simplify import Simplify
 from anydim.passes.units import Units
 from anydim.passes.views import Views
 from anydim.passes.watch import Watch
 from anydim.passes.wider import Wider
 from anydim.program.differential import Ranges
-from anydim.program.region import RegionProgram
-from anydim.program.steps import Program
+from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.runtime.region import RegionExecutable
 from anydim.sizes import Dim
@@ -124,7 +124,7 @@ class CompileReport:
 
     `seconds` is the time of each pass in order; `stages` prints each stage when asked; `notes`
     are lines on what was fused and which shape arithmetic disappeared; `compiled` and `cached`
-    count the native modules made now and found on disk.
+    count the native modules made now and found on disk; `kernels` are those of its sites, by name.
     """
 
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -133,6 +133,7 @@ class CompileReport:
     compiled: int = 0
     cached: int = 0
     chosen: tuple[Chosen, ...] = ()
+    kernels: Mapping[str, Kernel] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Compiled:
     """What a compilation gives: native code, the program it came from, and its meaning."""
 
     executable: Executable | RegionExecutable
-    program: Program | RegionProgram
+    program: Program
     reference: Callable[[Mapping[str, Any]], dict[str, Any]]
     report: CompileReport
     index_ranges: Callable[[], Ranges]
@@ -174,27 +175,23 @@ def compile_source(
     parts = [part for cut in cuts for part in cut.parts]
     fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
     for entry in PASSES:
-        made = entry.make(code.machine, code.templates)
-        run = made.run if entry.name != "fuse" or options.fuse else _same
+        chosen = entry.make(code.machine, code.templates)
+        run = chosen.run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)
     scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, code, options))
-    linked = work.timed("assemble", lambda: _assembled(parts, fused, scheduled, threads))
-    whole = linked[0].program if straight(cuts) else Link(threads).run(
-        cuts, {id(part): made for part, made in zip(parts, linked)}
-    )  # fmt: skip
-    built = work.timed("native", lambda: build(whole, code))
-    kernels = {k.name: k for made in linked for k in made.program.kernels}
+    made = work.timed("assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads))
+    built = work.timed("native", lambda: build(made, code))
     work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
-    work.stage("kernels", lambda: "\n".join(map(print_kernel, kernels.values())))
-    work.stage("program", whole.text)
-    work.stage("llvm", lambda: _llvm_text(whole, code))
+    work.stage("kernels", lambda: "\n".join(map(print_kernel, made.kernels.values())))
+    work.stage("program", made.program.text)
+    work.stage("llvm", lambda: _llvm_text(made, code))
     work.watch.done(work.seconds)
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
-    report = work.report(nodes, [item for items in scheduled for item in items], built)
+    report = work.report(nodes, [item for items in scheduled for item in items], made, built)
     ranges = partial(index_ranges, graph)
     lists = graph.lists
-    return Compiled(built.executable, whole, _reference(graph), report, ranges, lists)
+    return Compiled(built.executable, made.program, _reference(graph), report, ranges, lists)
 
 
 def _asked(source: Any) -> Options:
@@ -228,20 +225,21 @@ def _same(graph: Graph) -> Graph:
 
 
 def _assembled(
+    cuts: Sequence[Cut],
     parts: Sequence[Part],
     graphs: Sequence[Graph],
     scheduled: Sequence[tuple[Scheduled | Alias, ...]],
     threads: int,
-) -> list[Linked]:
-    """The programs of parts; `graphs` are what passes made of them."""
-    made = []
-    packed = Packed()
+) -> Assembled:
+    """The program; `graphs` are what passes made of the parts."""
+    store, linked = Store(), {}
     for part, graph, items in zip(parts, graphs, scheduled):
         outer = graph.replace(types={**graph.types, **_named_types(part.graph)})
         sources = tuple(node.source for node in part.graph.nodes)
-        program = Assemble(threads, sources, packed).run(outer, items)
-        made.append(Linked(program, graph.guards))
-    return made
+        segment = Assemble(threads, sources, store).run(outer, items)
+        linked[id(part)] = Linked(segment, graph.guards)
+    program = Link(store, threads).run(cuts, linked)
+    return Assembled(program, store.kernels, store.arrays)
 
 
 class _Work:
@@ -269,7 +267,7 @@ class _Work:
         return result
 
     def report(
-        self, nodes: int, scheduled: Sequence[Scheduled | Alias], built: Built
+        self, nodes: int, scheduled: Sequence[Scheduled | Alias], made: Assembled, built: Built
     ) -> CompileReport:
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         notes = [
@@ -281,8 +279,9 @@ class _Work:
             Chosen(item.writes, item.launch.schedule, item.launch.reason) for item in launches
         )
         return CompileReport(
-            self.seconds, self.stages, tuple(notes), built.compiled, built.cached, chosen
-        )
+            self.seconds, self.stages, tuple(notes), built.compiled, built.cached, chosen,
+            made.kernels,
+        )  # fmt: skip
 
 
 def _named_types(graph: Graph) -> dict[str, Any]:
@@ -302,8 +301,8 @@ def _parts_text(items: Sequence[Any], text: Callable[[Any], str]) -> str:
     return "\n".join(f"# part {number}\n{text(item)}" for number, item in enumerate(items))
 
 
-def _llvm_text(program: Program | RegionProgram, code: Target) -> str:
-    texts = module_texts(program, code)
+def _llvm_text(made: Assembled, code: Target) -> str:
+    texts = module_texts(made, code)
     return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
 
 

@@ -22,8 +22,7 @@ from anydim.passes.options import PLAIN, Options
 from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
 from anydim.program.explain import explain
 from anydim.program.plan import Memory, Plan, memory, plan
-from anydim.program.region import RegionProgram
-from anydim.program.steps import Program
+from anydim.program.program import Program
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import pack, unpack
@@ -38,7 +37,7 @@ class Model:
     def __init__(
         self,
         executable: Executable | RegionExecutable,
-        program: Program | RegionProgram,
+        program: Program,
         reference: Function,
         report: CompileReport | None = None,
         index_ranges: Callable[[], Ranges] = dict,

@@ -135,10 +135,10 @@ def test_memory_is_not_taken_again_and_again(model) -> None:
 def test_the_arena_is_hardly_more_than_what_lives_at_once(model) -> None:
     """At most 1.1 times the largest set of live intermediates that fusion leaves."""
     sizes = {"batch": 8, "seq": 128}
-    program = model.program
+    program = model.program.straight
     spans: dict[str, tuple[int, int]] = {}
-    for number, step in enumerate(program.steps):
-        for name in step.operands:
+    for number, site in enumerate(program.sites):
+        for name in site.operands:
             if program.buffer[name].kind == "arena":
                 spans[name] = (spans.get(name, (number, number))[0], number)
     live = [
@@ -147,6 +147,6 @@ def test_the_arena_is_hardly_more_than_what_lives_at_once(model) -> None:
             for name, (first, last) in spans.items()
             if first <= number <= last
         )
-        for number in range(len(program.steps))
+        for number in range(len(program.sites))
     ]
     assert model.plan(**sizes).value_bytes <= 1.1 * max(live)

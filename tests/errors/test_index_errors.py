@@ -142,7 +142,7 @@ def test_two_tables_in_one_kernel():
     inputs = {"ids": (INT64, ["b", "s"]), "types": (INT64, ["b", "s"])}
     constants = {"words": table(9), "kinds": table(2)}
     model = model_of(nodes, inputs, {"y": (FLOAT, ["b", "s", 5])}, constants)
-    assert len(model.program.steps) == 1
+    assert len(model.program.sites) == 1
     ids, types = numpy.array([[0, 8, 3]]), numpy.array([[0, 1, 1]])
     model(ids=ids, types=types)
     with refused("/words of m: index 9 is outside -9..8 of 'words'"):
@@ -231,7 +231,7 @@ def test_a_constant_index_is_checked_before_anything_runs():
     node = helper.make_node("Gather", ["x", "where"], ["y"], name="/first", axis=1)
     inputs = {"x": (FLOAT, ["b", "s", 4])}
     model = model_of([node], inputs, {"y": (FLOAT, ["b", 4])}, {"where": numpy.array(2)})
-    assert model.program.positions == ()
+    assert model.program.segments[0].positions == ()
     x = numpy.ones((2, 3, 4), numpy.float32)
     assert model(x=x)["y"].shape == (2, 4)
     with refused("at b = 2, s = 2\n  m: /first: index 2 inside an axis of size s"):

@@ -11,7 +11,7 @@ import pytest
 from anydim.base.dtypes import int64
 from anydim.base.errors import DimError, InputError
 from anydim.model import Model
-from anydim.program.steps import LaunchStep
+from anydim.program.segment import Site
 from anydim.sizes import Box, Dim, Guard, Size, as_size, parse
 from tests.unit.program.tiny import adder, executable, program, spec
 
@@ -33,7 +33,7 @@ def shared() -> Model:
     inputs = [spec("ids", "batch", "seq"), spec("mask", "batch", "seq")]
     inputs += [spec("pos", parse("seq + 1")), spec("table", 3, 4)]
     guards = (Guard(parse("seq % 7"), "!=", as_size(6), "lengths 6, 13, 20, ... are not taken"),)
-    steps = [LaunchStep("add", ("ids", "mask", "y"), (count,), count)]
+    steps = [Site("add", ("ids", "mask", "y"), (count,), count)]
     made = program(BOX, inputs, [spec("y", "batch", "seq")], steps, guards=guards, name="bert.onnx")
     return model_of(made)
 

@@ -29,7 +29,7 @@ from anydim.lang.evaluate import _Evaluator
 from anydim.lang.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import TensorType
 from anydim.passes import assemble
-from anydim.program.steps import LaunchStep
+from anydim.program.segment import Site
 from anydim.targets.llvm.host import machine
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.fences import fences, watched
@@ -93,10 +93,10 @@ def compiled(case: Case) -> ad.Model:
     if not case.eager:
         return ad.compile(case.graph, threads=case.threads)
 
-    def eager(**fields: Any) -> LaunchStep:
-        return LaunchStep(**{**fields, "grain": 1})
+    def eager(**fields: Any) -> Site:
+        return Site(**{**fields, "grain": 1})
 
-    with mock.patch.object(assemble, "LaunchStep", eager):
+    with mock.patch.object(assemble, "Site", eager):
         return ad.compile(case.graph, threads=case.threads)
 
 

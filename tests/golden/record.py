@@ -18,10 +18,9 @@ from unittest.mock import patch
 import numpy
 
 import anydim as ad
-from anydim.kernels.ir import Kernel, Library
+from anydim.kernels.ir import Library
 from anydim.kernels.launch import Machine
 from anydim.kernels.text import print_function, print_kernel
-from anydim.program.region import RegionProgram
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.processor import NATIVE, described
 from anydim.targets.targets import TARGETS
@@ -65,16 +64,10 @@ def kept(case: Case, threads: int = 1, processor: str = NATIVE) -> Kept:
 def kernels(model: ad.Model) -> dict[str, str]:
     """Name -> hash of the text without the name, of kernels and of the libraries they call."""
     found = {}
-    for kernel in _kernels(model):
+    for kernel in model.report.kernels.values():
         found[kernel.name] = short(print_kernel(kernel).replace(kernel.name, "kernel", 1))
         found |= {one.name: short(_library_text(one)) for one in kernel.libraries}
     return dict(sorted(found.items()))
-
-
-def _kernels(model: ad.Model) -> list[Kernel]:
-    program = model.program
-    parts = program.segments if isinstance(program, RegionProgram) else (program,)
-    return [kernel for part in parts for kernel in part.kernels]
 
 
 def _library_text(library: Library) -> str:

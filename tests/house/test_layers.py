@@ -10,7 +10,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
 LAYERS = (
-    "base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native", "graph", "ops",
+    "base", "sizes", "runtime", "program", "lang", "kernels", "targets", "native", "graph", "ops",
     "frontends", "passes", "compiler", "model", "backend", "definitions", "report", "__init__",
     "cli", "__main__",
 )  # fmt: skip

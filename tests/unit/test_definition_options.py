@@ -285,6 +285,6 @@ def test_matmul_is_the_operators_kernel() -> None:
     a, b = graph.input("A", ad.float32, (m, k)), graph.input("B", ad.float32, (k, n))
     graph.output("C", graph.matmul(a, b))
     operator, own = ad.compile(graph), ad.define(MATMUL).matmul.model(draw(2, 2), draw(2, 2))
-    names = [[kernel.name for kernel in model.program.kernels] for model in (operator, own)]
+    names = [[site.kernel for site in model.program.sites] for model in (operator, own)]
     assert names[0] == names[1]
-    assert operator.program.steps[0].sizes == own.program.steps[0].sizes
+    assert operator.program.sites[0].sizes == own.program.sites[0].sizes

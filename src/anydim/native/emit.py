@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from anydim.base.errors import InternalError
 from anydim.native.arithmetic import DECLARATIONS, LARGEST, Arithmetic, Lines, Term
 from anydim.native.entry import Entry, negation, verdict
-from anydim.program.steps import ALIGNMENT, LaunchStep, Program
+from anydim.program.segment import ALIGNMENT, Segment, Site
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, POOL, Layout
 from anydim.runtime.positions import FINE
@@ -33,21 +32,19 @@ class Host:
     checks: tuple[Check, ...]
 
 
-def emit(program: Program) -> Host:
+def emit(program: Segment) -> Host:
     """The host module; raises GraphError when the inputs do not tell every needed dim."""
-    _verify(program)
     layout = Layout.of(program.signature, len(program.slots), len(program.positions))
     bind, checks = _bind(program, layout)
     parts = [DECLARATIONS, bind, _run(program, layout, RUN)]
     return Host("\n".join(parts), layout, checks)
 
 
-def emit_segment(program: Program, prefix: str) -> Host:
+def emit_segment(program: Segment, prefix: str) -> Host:
     """The module of a program that is a step of a region; its functions are `part_names(prefix)`.
 
     The caller writes the dims; nothing but the size of numbers is left to be checked.
     """
-    _verify(program)
     layout = Layout.of(program.signature, len(program.slots), len(program.positions))
     bind, run = part_names(prefix)
     parts = [DECLARATIONS, _bind_given(program, layout, bind), _run(program, layout, run)]
@@ -59,26 +56,10 @@ def part_names(prefix: str) -> tuple[str, str]:
     return f"{prefix}_bind", f"{prefix}_run"
 
 
-def _verify(program: Program) -> None:
-    kernels = {kernel.name: kernel for kernel in program.kernels}
-    if len(kernels) != len(program.kernels):
-        raise InternalError("two kernels of a program have one name")
-    for step in program.steps:
-        kernel = kernels.get(step.kernel)
-        if kernel is None:
-            raise InternalError(f"a launch of '{step.kernel}', which the program does not hold")
-        operands, sizes = len(kernel.operands), len(kernel.sizes)
-        if len(step.operands) != operands or len(step.sizes) != sizes:
-            raise InternalError(f"'{step.kernel}' takes {operands} operands and {sizes} sizes")
-        for name in step.operands:
-            if name not in program.buffer:
-                raise InternalError(f"'{step.kernel}' is launched on the unknown buffer '{name}'")
-
-
 # ---- bind --------------------------------------------------------------------------------------
 
 
-def _bind(program: Program, layout: Layout) -> tuple[str, tuple[Check, ...]]:
+def _bind(program: Segment, layout: Layout) -> tuple[str, tuple[Check, ...]]:
     signature, lines = program.signature, Lines()
     entry = Entry(signature, lines, layout.input_axis, needed=_needed(program))
     entry.solve()
@@ -102,7 +83,7 @@ def _bind(program: Program, layout: Layout) -> tuple[str, tuple[Check, ...]]:
     return _function(BIND, lines), entry.first + entry.second
 
 
-def _bind_given(program: Program, layout: Layout, name: str) -> str:
+def _bind_given(program: Segment, layout: Layout, name: str) -> str:
     """Sizes from dims that the caller has written and checked; 1 when one does not fit 64 bits."""
     lines = Lines()
     dims = {
@@ -121,7 +102,7 @@ def _function(name: str, lines: Lines) -> str:
     return f"define i64 @{name}(ptr %block) {ATTRIBUTES} {{\n{body}\n}}\n"
 
 
-def _needed(program: Program) -> frozenset[str]:
+def _needed(program: Segment) -> frozenset[str]:
     signature = program.signature
     sizes = [*signature.box.constraints]
     sizes += [size for spec in signature.inputs for size in spec.shape]
@@ -129,13 +110,13 @@ def _needed(program: Program) -> frozenset[str]:
     return needed_dims(program).union(*(size.symbols for size in sizes))
 
 
-def needed_dims(program: Program) -> frozenset[str]:
+def needed_dims(program: Segment) -> frozenset[str]:
     """The dims that what the program does depends on, beside what it checks."""
     sizes = [*program.slots, *(z for spec in program.signature.outputs for z in spec.shape)]
     return frozenset().union(*(size.symbols for size in sizes))
 
 
-def _results(program: Program, layout: Layout, arithmetic: Arithmetic) -> None:
+def _results(program: Segment, layout: Layout, arithmetic: Arithmetic) -> None:
     """Write output shapes, slots, arena bytes, and whether any launch can use several threads."""
     lines = arithmetic.lines
     for number, spec in enumerate(program.signature.outputs):
@@ -146,7 +127,7 @@ def _results(program: Program, layout: Layout, arithmetic: Arithmetic) -> None:
         lines.store_word("%block", layout.first_slot + number, arithmetic.size(size))
     lines.store_word("%block", ARENA_BYTES, arithmetic.size(program.total_bytes))
     several = "false"
-    wide = {(step.parallel, max(1, step.grain)) for step in program.steps}
+    wide = {(step.parallel, max(1, step.grain)) for step in program.sites}
     for parallel, grain in sorted(wide, key=str) if program.threads > 1 else ():
         enough = arithmetic.holds(arithmetic.size(parallel), ">=", str(2 * grain))
         several = lines.let(f"or i1 {several}, {enough}")
@@ -156,10 +137,10 @@ def _results(program: Program, layout: Layout, arithmetic: Arithmetic) -> None:
 # ---- run ---------------------------------------------------------------------------------------
 
 
-def _run(program: Program, layout: Layout, name: str) -> str:
+def _run(program: Segment, layout: Layout, name: str) -> str:
     """All launches; returns the code of the first checked index that left its axis, else 0."""
-    starts = range(0, len(program.steps), STEPS_PER_FUNCTION)
-    chunks = [program.steps[start : start + STEPS_PER_FUNCTION] for start in starts]
+    starts = range(0, len(program.sites), STEPS_PER_FUNCTION)
+    chunks = [program.sites[start : start + STEPS_PER_FUNCTION] for start in starts]
     functions = [
         _chunk(number, start, steps, program, layout)
         for number, (start, steps) in enumerate(zip(starts, chunks))
@@ -183,7 +164,7 @@ def _run(program: Program, layout: Layout, name: str) -> str:
 
 
 def _chunk(
-    number: int, first: int, steps: Sequence[LaunchStep], program: Program, layout: Layout
+    number: int, first: int, steps: Sequence[Site], program: Segment, layout: Layout
 ) -> str:
     lines = Lines()
     words = max(len(step.operands) + len(step.sizes) for step in steps)
@@ -199,7 +180,7 @@ def _chunk(
 class _Chunk:
     """The body of a function that does some of the launches; loads each word once."""
 
-    def __init__(self, program: Program, layout: Layout, lines: Lines) -> None:
+    def __init__(self, program: Segment, layout: Layout, lines: Lines) -> None:
         self.program, self.layout, self.lines = program, layout, lines
         self.slots = {size: layout.first_slot + n for n, size in enumerate(program.slots)}
         signature = program.signature
@@ -243,7 +224,7 @@ class _Chunk:
             return self.lines.let(f"getelementptr i8, ptr {self.arena}, i64 {offset}")
         return self.load("%block", self.pointers[name], "ptr")
 
-    def launch(self, site: int, step: LaunchStep) -> None:
+    def launch(self, site: int, step: Site) -> None:
         for word, (type, value) in enumerate(self._arguments(step)):
             self.lines.store_word("%arguments", word, value, type)
         parallel = self.size(step.parallel)
@@ -253,7 +234,7 @@ class _Chunk:
             f"i64 {parallel}, i64 {max(1, step.grain)}, ptr {self.scratch}, i64 {self.stride})"
         )
 
-    def _arguments(self, step: LaunchStep) -> Iterator[tuple[str, str]]:
+    def _arguments(self, step: Site) -> Iterator[tuple[str, str]]:
         for name in step.operands:
             yield "ptr", self.buffer(name)
         for size in step.sizes:

@@ -14,7 +14,7 @@ from anydim.base.errors import GraphError
 from anydim.native.arithmetic import LARGEST, Arithmetic, Lines, Term
 from anydim.native.entry import Entry, negation, verdict
 from anydim.program.binding import told
-from anydim.program.region import RegionProgram
+from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
 from anydim.runtime import context
 from anydim.runtime.checks import Check
@@ -25,7 +25,7 @@ from anydim.sizes import Box, Size, product
 MAIN = "anydim_regions"
 
 
-def function_name(program: RegionProgram, number: int) -> str:
+def function_name(program: Program, number: int) -> str:
     """The function of a region."""
     return MAIN if number == len(program.regions) - 1 else f"anydim_region{number}"
 
@@ -53,7 +53,7 @@ class Code:
     """The function of one region; `known` are the dims that have values so far."""
 
     def __init__(
-        self, program: RegionProgram, number: int, layout: RegionLayout, failures: list[Failure]
+        self, program: Program, number: int, layout: RegionLayout, failures: list[Failure]
     ) -> None:
         self.program, self.number, self.layout, self.failures = program, number, layout, failures
         self.region = program.regions[number]

@@ -15,12 +15,12 @@ from anydim.native.arithmetic import LARGEST
 from anydim.native.emit import needed_dims, part_names
 from anydim.native.region_code import MAIN, Code, function_name, tensor_bytes
 from anydim.native.region_loop import loop
+from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
     CallStep,
     FindStep,
     LoopStep,
-    RegionProgram,
     ReleaseStep,
     SegmentStep,
     Step,
@@ -42,7 +42,7 @@ class RegionHost:
     failures: tuple[Failure, ...]
 
 
-def emit_regions(program: RegionProgram) -> RegionHost:
+def emit_regions(program: Program) -> RegionHost:
     """The module of a program; GraphError when a region's inputs do not tell a dim it needs."""
     layout = region_layout(program)
     failures: list[Failure] = []
@@ -93,7 +93,7 @@ def _release(code: Code, number: int, step: ReleaseStep) -> None:
 
 
 def _segment(code: Code, number: int, step: SegmentStep) -> None:
-    program, place = step.program, code.places.segments[number]
+    program, place = step.segment, code.places.segments[number]
     bind, run = part_names(segment_name(place.number))
     lines, layout = code.lines, place.layout
     for input, name in enumerate(step.reads):
@@ -149,7 +149,7 @@ def _result(code: Code, name: str, bytes: str, source: str) -> None:
 
 def _bind(code: Code, number: int, step: SegmentStep, bind: str) -> None:
     """Sizes of the segment, unless they are those of the last time."""
-    program, place, lines = step.program, code.places.segments[number], code.lines
+    program, place, lines = step.segment, code.places.segments[number], code.lines
     names = program.signature.box.names
     first = place.base + place.layout.first_dim
     used = [dim for dim in names if dim in needed_dims(program)]

@@ -1,16 +1,19 @@
-"""Launches -> program: buffers, arena offsets, packed constants, host steps.
+"""Launches -> a segment: buffers, arena offsets, packed constants, sites.
 
-After: every operand of every step is a buffer with a known place: an argument of the call, a
-constant, or an offset in the arena that is a size expression.
+After: every operand of every site is a buffer with a known place: an argument of the call, a
+constant, or an offset in the arena that is a size expression. Kernels and arrays stand beside the
+record, in a store that all segments of a program share.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy
 
+from anydim.base.dtypes import from_numpy
+from anydim.base.errors import InternalError
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
@@ -18,7 +21,8 @@ from anydim.kernels.product.packing import pack
 from anydim.lang.tree import TensorType
 from anydim.passes.memory import ArenaPlan, Lifetime, PlanMemory
 from anydim.passes.schedule import Alias, Found, Scheduled
-from anydim.program.steps import ALIGNMENT, Buffer, LaunchStep, Program
+from anydim.program.program import Constant as Held
+from anydim.program.segment import ALIGNMENT, Buffer, Segment, Site
 from anydim.runtime.pages import Pages
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature, TensorSpec
@@ -27,25 +31,25 @@ from anydim.sizes import Box, Size, align_up, as_size, maximum, product, simplif
 
 @dataclass(frozen=True)
 class Assemble:
-    """Put a program together for `threads` threads.
+    """Put a segment together for `threads` threads.
 
     Each launch that checks indices gets an operand with a word for each of its checks; `sources`
-    names the nodes they came from. `packed` keeps constants for programs that share them.
+    names the nodes they came from. Kernels and constants go into `store`.
     """
 
     threads: int = 1
     sources: tuple[str, ...] = ()
-    packed: Packed = field(default_factory=lambda: Packed())
+    store: Store = field(default_factory=lambda: Store())
 
-    def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Program:
+    def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Segment:
         """`graph` gives the signature and the constants, `scheduled` the launches in order."""
         names = _Names(graph, scheduled)
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         plan = PlanMemory().run(names.lifetimes(launches), graph.box)
-        constants: dict[str, numpy.ndarray] = {}
+        constants: dict[str, None] = {}
         statuses: list[Buffer] = []
         positions: list[Position] = []
-        steps = []
+        sites = []
         for item in launches:
             status = Buffer(
                 f"status {len(statuses)}", "status", as_size(8 * len(item.checks)),
@@ -54,13 +58,13 @@ class Assemble:
             if any(argument.tensor == STATUS_TENSOR for argument in item.launch.arguments):
                 statuses.append(status)
                 positions += [self._position(check, item, graph) for check in item.checks]
-            steps.append(self._step(item, names, graph, constants, status.name))
-        return Program(
+            sites.append(self._site(item, names, graph, constants, status.name))
+        held = [self.store.constants[name] for name in constants]
+        return Segment(
             signature=_signature(graph),
-            buffers=(*_buffers(graph, names, plan, constants), *statuses),
-            steps=tuple(steps),
-            kernels=_distinct(item.launch.kernel for item in launches),
-            constants=constants,
+            buffers=(*_buffers(graph, names, plan, held), *statuses),
+            sites=tuple(sites),
+            constants=tuple(constants),
             arena_bytes=simplify(plan.bytes, graph.box),
             scratch_bytes=_scratch(launches, graph.box),
             threads=self.threads,
@@ -72,10 +76,10 @@ class Assemble:
         indices = check.indices if check.indices in graph.inputs else ""
         return Position(source, check.tensor, check.size, check.from_end, indices)
 
-    def _step(
-        self, item: Scheduled, names: _Names, graph: Graph, constants: dict[str, numpy.ndarray],
+    def _site(
+        self, item: Scheduled, names: _Names, graph: Graph, constants: dict[str, None],
         status: str,
-    ) -> LaunchStep:  # fmt: skip
+    ) -> Site:  # fmt: skip
         operands = []
         for argument in item.launch.arguments:
             if argument.tensor == STATUS_TENSOR:
@@ -83,12 +87,14 @@ class Assemble:
                 continue
             value = item.values[argument.tensor]
             if value in graph.constants:
-                operands.append(self._constant(value, argument.packing, graph, constants))
+                name = self.store.constant(value, graph.constants[value], argument.packing)
+                constants[name] = None
+                operands.append(name)
             else:
                 operands.append(names.root(value))
         launch = item.launch
-        return LaunchStep(
-            kernel=launch.kernel.name,
+        return Site(
+            kernel=self.store.kernel(launch.kernel),
             operands=tuple(operands),
             sizes=launch.sizes,
             parallel=launch.parallel,
@@ -101,29 +107,43 @@ class Assemble:
             reason=launch.reason,
         )
 
-    def _constant(
-        self, value: str, packing: Packing | None, graph: Graph,
-        constants: dict[str, numpy.ndarray],
-    ) -> str:  # fmt: skip
-        name = value if packing is None else f"{value}/{_short(packing)}"
-        if name not in constants:
-            constants[name] = self.packed.array(graph.constants[value], packing)
-        return name
 
-
-class Packed:
-    """Constants as programs take them, each once: contiguous, or packed for a kernel."""
+class Store:
+    """Kernels and constants of a program, each once, under names that are nobody else's."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Constant, Packing | None], numpy.ndarray] = {}
+        self.kernels: dict[str, Kernel] = {}
+        self.arrays: dict[str, numpy.ndarray] = {}
+        self.constants: dict[str, Held] = {}
+        self._names: dict[tuple[Constant, Packing | None], str] = {}
         self._pages = Pages()
 
-    def array(self, constant: Constant, packing: Packing | None) -> numpy.ndarray:
+    def kernel(self, kernel: Kernel) -> str:
+        """The name of a kernel."""
+        if self.kernels.setdefault(kernel.name, kernel).identity != kernel.identity:
+            raise InternalError(f"two kernels of a program are named '{kernel.name}'")
+        return kernel.name
+
+    def constant(self, value: str, constant: Constant, packing: Packing | None = None) -> str:
+        """The name of a constant as a kernel takes it; the graph calls it `value`."""
         key = (constant, packing)
-        if key not in self._known:
-            array = numpy.ascontiguousarray(constant.array)
-            self._known[key] = array if packing is None else pack(array, packing, self._pages)
-        return self._known[key]
+        if key not in self._names:
+            kind = "" if packing is None else f"/panels{packing.width}"
+            name = fresh(f"{value}{kind}", self.arrays)
+            array = numpy.require(constant.array, None, ("C", "A"))
+            if packing is not None:
+                array = pack(array, packing, self._pages)
+            self.arrays[name], self._names[key] = array, name
+            self.constants[name] = Held(name, from_numpy(array.dtype), array.shape)
+        return self._names[key]
+
+
+def fresh(name: str, taken: Collection[str]) -> str:
+    """The name, with a number behind it where it is taken."""
+    number, found = 1, name
+    while found in taken:
+        number, found = number + 1, f"{name}/{number + 1}"
+    return found
 
 
 class _Names:
@@ -189,21 +209,13 @@ def _signature(graph: Graph) -> Signature:
 
 
 def _buffers(
-    graph: Graph, names: _Names, plan: ArenaPlan, constants: dict[str, numpy.ndarray]
+    graph: Graph, names: _Names, plan: ArenaPlan, constants: Sequence[Held]
 ) -> list[Buffer]:
     buffers = [Buffer(n, "input", _bytes(graph.types[n])) for n in graph.inputs]
     buffers += [Buffer(n, "output", _bytes(graph.types[n])) for n in graph.outputs]
-    buffers += [Buffer(n, "constant", as_size(array.nbytes)) for n, array in constants.items()]
+    buffers += [Buffer(each.name, "constant", as_size(each.bytes)) for each in constants]
     buffers += [
         Buffer(name, "arena", _bytes(names.types[name]), offset)
         for name, offset in plan.offsets.items()
     ]
     return buffers
-
-
-def _short(packing: Packing) -> str:
-    return f"panels{packing.width}/{abs(hash(packing)) % (1 << 32):08x}"
-
-
-def _distinct(kernels: Iterable[Kernel]) -> tuple[Kernel, ...]:
-    return tuple({kernel.name: kernel for kernel in kernels}.values())

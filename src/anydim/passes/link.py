@@ -1,4 +1,4 @@
-"""Cut graphs and the programs of their parts -> a program of regions.
+"""Cut graphs and the segments of their parts -> a program.
 
 After: every value that a step makes is released behind its last reader, unless it is a result.
 """
@@ -8,70 +8,79 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy
-
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import Branch, Call, Loop, Sizes
-from anydim.passes.segment import Cut, Held, Part
+from anydim.passes.assemble import Store
+from anydim.passes.segment import Cut, Held, Part, straight
+from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
     CallStep,
     FindStep,
     LoopStep,
     Region,
-    RegionProgram,
     ReleaseStep,
     SegmentStep,
     Stack,
     Step,
 )
-from anydim.program.steps import Program
+from anydim.program.segment import Segment
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Guard
 
 
 @dataclass(frozen=True)
 class Linked:
-    """The program of a part, and what has to hold of sizes for it."""
+    """The segment of a part, and what has to hold of sizes for it."""
 
-    program: Program
+    segment: Segment
     guards: tuple[Guard, ...]
 
 
 @dataclass(frozen=True)
 class Link:
-    """Put regions together for `threads` threads."""
+    """Put regions together for `threads` threads; constants that they name go into `store`."""
 
+    store: Store
     threads: int = 1
 
-    def run(self, cuts: Sequence[Cut], parts: Mapping[int, Linked]) -> RegionProgram:
+    def run(self, cuts: Sequence[Cut], parts: Mapping[int, Linked]) -> Program:
         """`parts` holds what became of each part, by its id."""
-        return RegionProgram(tuple(_region(cut, parts) for cut in cuts), self.threads)
+        if straight(cuts):
+            (whole,) = parts.values()
+            return Program.of(whole.segment, tuple(self.store.constants.values()))
+        regions = tuple(self._region(cut, parts) for cut in cuts)
+        return Program(regions, tuple(self.store.constants.values()), self.threads)
 
+    def _region(self, cut: Cut, parts: Mapping[int, Linked]) -> Region:
+        graph = cut.graph
+        guards = list(graph.guards)
+        steps: list[Step] = []
+        for step in cut.steps:
+            if isinstance(step, Held):
+                steps.append(_HELD[type(step.node.region)](step.node, step.regions))
+                continue
+            linked = parts[id(step)]
+            guards += [guard for guard in linked.guards if guard not in guards]
+            if linked.segment.signature.outputs:
+                steps.append(SegmentStep(linked.segment, _source(step)))
+        signature = Signature(
+            graph.name, graph.box, _specs(graph, graph.inputs), _specs(graph, graph.outputs),
+            tuple(guards),
+        )  # fmt: skip
+        return Region(
+            signature=signature,
+            given=cut.given,
+            values={spec.name: spec for spec in _specs(graph, tuple(graph.types))},
+            constants=self._constants(graph, steps),
+            steps=tuple(_with_releases(steps, graph.outputs)),
+        )
 
-def _region(cut: Cut, parts: Mapping[int, Linked]) -> Region:
-    graph = cut.graph
-    guards = list(graph.guards)
-    steps: list[Step] = []
-    for step in cut.steps:
-        if isinstance(step, Held):
-            steps.append(_HELD[type(step.node.region)](step.node, step.regions))
-            continue
-        linked = parts[id(step)]
-        guards += [guard for guard in linked.guards if guard not in guards]
-        if linked.program.signature.outputs:
-            steps.append(SegmentStep(linked.program, _source(step)))
-    signature = Signature(
-        graph.name, graph.box, _specs(graph, graph.inputs), _specs(graph, graph.outputs),
-        tuple(guards),
-    )  # fmt: skip
-    return Region(
-        signature=signature,
-        given=cut.given,
-        values={spec.name: spec for spec in _specs(graph, tuple(graph.types))},
-        constants=_constants(graph, steps),
-        steps=tuple(_with_releases(steps, graph.outputs)),
-    )
+    def _constants(self, graph: Graph, steps: Sequence[Step]) -> dict[str, str]:
+        """The constants that steps other than segments take, and those that are results."""
+        read = [n for step in steps if not isinstance(step, SegmentStep) for n in step.reads]
+        names = dict.fromkeys(n for n in (*read, *graph.outputs) if n in graph.constants)
+        return {name: self.store.constant(name, graph.constants[name]) for name in names}
 
 
 def _source(part: Part) -> str:
@@ -81,13 +90,6 @@ def _source(part: Part) -> str:
 
 def _specs(graph: Graph, names: tuple[str, ...]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(n, graph.types[n].dtype, graph.types[n].shape) for n in names)
-
-
-def _constants(graph: Graph, steps: Sequence[Step]) -> dict[str, numpy.ndarray]:
-    """The constants that steps other than segments take, and those that are results."""
-    read = [n for step in steps if not isinstance(step, SegmentStep) for n in step.reads]
-    names = dict.fromkeys(name for name in (*read, *graph.outputs) if name in graph.constants)
-    return {name: numpy.require(graph.constants[name].array, None, ("C", "A")) for name in names}
 
 
 def _with_releases(steps: Sequence[Step], outputs: Sequence[str]) -> Iterator[Step]:

@@ -16,9 +16,8 @@ import numpy
 
 from anydim.base.errors import InputError
 from anydim.program.binding import told
-from anydim.program.plan import plan, tensor_bytes
-from anydim.program.region import RegionProgram
-from anydim.program.steps import Program
+from anydim.program.plan import estimate
+from anydim.program.program import Program
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box, Size, as_size
 
@@ -73,7 +72,7 @@ class CheckReport:
 
 
 def check(
-    program: Program | RegionProgram,
+    program: Program,
     call: Function,
     reference: Function,
     samples: int = 100,
@@ -136,17 +135,17 @@ def draw(
     return data.integers(low, max(low, high) + 1, shape).astype(spec.dtype.numpy)
 
 
-def _box(program: Program | RegionProgram) -> Box:
+def _box(program: Program) -> Box:
     """The dims to choose sizes for: those that data decides are not among them."""
     box = program.signature.box
-    if isinstance(program, Program):
+    if program.straight is not None:
         return box
     chosen = told(box, program.signature.inputs, frozenset())
     return box.without(set(box.names) - chosen)
 
 
 def _sizes(
-    program: Program | RegionProgram, chance: random.Random
+    program: Program, chance: random.Random
 ) -> Iterator[dict[str, int]]:
     box = _box(program)
     seen = set()
@@ -192,7 +191,7 @@ def _limits(box: Box) -> Iterator[float]:
 
 
 def _affordable(
-    program: Program | RegionProgram, sizes: dict[str, int], limit: float
+    program: Program, sizes: dict[str, int], limit: float
 ) -> dict[str, int]:
     """The sizes, or smaller ones at which the program and its reference cost at most `limit`."""
     box = _box(program)
@@ -208,21 +207,14 @@ def _affordable(
     return sizes
 
 
-def _cost(program: Program | RegionProgram, sizes: Mapping[str, int]) -> float:
-    planned = plan(program, sizes) if isinstance(program, RegionProgram) else None
-    if planned is not None:
-        size = planned.bytes + planned.input_bytes + planned.output_bytes
-        return max(planned.flops / MOST_FLOPS, size / MOST_BYTES)
-    assert isinstance(program, Program)
-    flops = sum(step.flops.evaluate(sizes) for step in program.steps)
-    tensors = (*program.signature.inputs, *program.signature.outputs)
-    size = program.total_bytes.evaluate(sizes)
-    size += sum(tensor_bytes(spec).evaluate(sizes) for spec in tensors)
-    return max(flops / MOST_FLOPS, size / MOST_BYTES)
+def _cost(program: Program, sizes: Mapping[str, int]) -> float:
+    planned = estimate(program, sizes)
+    size = planned.bytes + planned.input_bytes + planned.output_bytes
+    return max(planned.flops / MOST_FLOPS, size / MOST_BYTES)
 
 
 def _compare(
-    program: Program | RegionProgram, came: Arrays, expected: Arrays, sizes: Mapping[str, int]
+    program: Program, came: Arrays, expected: Arrays, sizes: Mapping[str, int]
 ) -> tuple[float, list[Failure]]:
     worst, failures = 0.0, []
     for spec in program.signature.outputs:

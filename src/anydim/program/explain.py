@@ -6,37 +6,36 @@ from collections import Counter
 from collections.abc import Sequence
 
 from anydim.program.plan import memory
-from anydim.program.region import RegionProgram, ReleaseStep
-from anydim.program.steps import LaunchStep, Program
+from anydim.program.program import Program
+from anydim.program.region import ReleaseStep
+from anydim.program.segment import Site
 
 
-def explain(program: Program | RegionProgram, notes: Sequence[str] = ()) -> str:
+def explain(program: Program, notes: Sequence[str] = ()) -> str:
     """A text: launches by kernel with schedule and reason, memory, and what passes noted."""
-    parts = program.segments if isinstance(program, RegionProgram) else (program,)
-    steps = [step for part in parts for step in part.steps]
-    counts = Counter(step.kernel for step in steps)
-    first: dict[str, LaunchStep] = {}
-    for step in steps:
-        first.setdefault(step.kernel, step)
+    counts = Counter(site.kernel for site in program.sites)
+    first: dict[str, Site] = {}
+    for site in program.sites:
+        first.setdefault(site.kernel, site)
     lines = [
         str(program.signature),
         f"  dims: {program.signature.box or 'none'}",
-        f"  {len(steps)} launches of {len(counts)} kernels, {program.threads} threads",
+        f"  {len(program.sites)} launches of {len(counts)} kernels, {program.threads} threads",
     ]
-    if isinstance(program, Program):
-        lines.append(f"  {len(program.slots)} sizes are computed once per call")
+    if program.straight is not None:
+        lines.append(f"  {len(program.straight.slots)} sizes are computed once per call")
     lines.append(f"  arena: {memory(program)}")
-    if isinstance(program, RegionProgram):
+    if program.straight is None:
         lines += _course(program)
-    for kernel, step in first.items():
+    for kernel, site in first.items():
         lines += ["", f"kernel {kernel}: {counts[kernel]} launches"]
-        lines += _details(step, [s for s in steps if s.kernel == kernel])
+        lines += _details(site, [s for s in program.sites if s.kernel == kernel])
     if notes:
         lines += ["", "notes", *(f"  {note}" for note in notes)]
     return "\n".join(lines)
 
 
-def _course(program: RegionProgram) -> list[str]:
+def _course(program: Program) -> list[str]:
     """The steps of each region, in short."""
     lines = [f"  {len(program.segments)} segments in {len(program.regions)} regions:"]
     for number, region in enumerate(program.regions):
@@ -48,16 +47,16 @@ def _course(program: RegionProgram) -> list[str]:
     return lines
 
 
-def _details(step: LaunchStep, steps: Sequence[LaunchStep]) -> list[str]:
+def _details(site: Site, sites: Sequence[Site]) -> list[str]:
     lines = []
-    if step.schedule:
-        lines.append(f"  schedule: {step.schedule}")
-    if step.reason:
-        lines.append(f"  because: {step.reason}")
-    lines.append(f"  parallel over {step.parallel}, at least {step.grain} a part")
-    if step.scratch != 0:
-        lines.append(f"  scratch: {step.scratch} bytes a thread")
-    sources = list(dict.fromkeys(s.source for s in steps if s.source))
+    if site.schedule:
+        lines.append(f"  schedule: {site.schedule}")
+    if site.reason:
+        lines.append(f"  because: {site.reason}")
+    lines.append(f"  parallel over {site.parallel}, at least {site.grain} a part")
+    if site.scratch != 0:
+        lines.append(f"  scratch: {site.scratch} bytes a thread")
+    sources = list(dict.fromkeys(s.source for s in sites if s.source))
     lines += [f"  from {source}" for source in sources[:4]]
     if len(sources) > 4:
         lines.append(f"  and {len(sources) - 4} more")

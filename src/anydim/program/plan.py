@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from anydim.base.errors import DimError
 from anydim.base.text import listed, suggestion
 from anydim.program.binding import told
-from anydim.program.region import RegionProgram
+from anydim.program.program import Program
 from anydim.program.region_plan import Work, needs, values_at
-from anydim.program.steps import ALIGNMENT, LaunchStep, Program
+from anydim.program.segment import Site
 from anydim.runtime.signature import Signature, TensorSpec
-from anydim.sizes import Box, Size, align_up, as_size, bounds, product
+from anydim.sizes import Box, Size, bounds, product
 
 
 @dataclass(frozen=True)
@@ -77,31 +77,37 @@ class Plan:
         return "\n".join(lines + _table(self.launches))
 
 
-def plan(program: Program | RegionProgram, sizes: Mapping[str, int]) -> Plan:
+def plan(program: Program, sizes: Mapping[str, int]) -> Plan:
     """The plan at these sizes; raises DimError when they are not a point of the box.
 
     Dims that data decides may be left out.
     """
-    if isinstance(program, RegionProgram):
-        return _region_plan(program, sizes)
-    signature = program.signature
-    check_sizes(signature.name, signature.box, sizes)
+    signature, known = program.signature, needs(program)
+    decided = set(known.box.names) - told(signature.box, signature.inputs, frozenset())
+    optional = [name for name in decided if name not in sizes and program.straight is None]
+    check_sizes(signature.name, known.box.without(optional), sizes)
     _check_guards(signature, sizes)
+    return estimate(program, sizes)
+
+
+def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
+    """The plan at sizes that nobody has checked."""
+    signature, known = program.signature, needs(program)
+    values, unknown = values_at(known.box, sizes)
 
     def value(size: Size) -> int:
-        return size.evaluate(sizes)
+        return max(0, size.evaluate(values))
 
-    launches = tuple(_launch(step, program.threads, sizes) for step in program.steps)
-    values = value(align_up(program.arena_bytes, ALIGNMENT))
     return Plan(
         name=signature.name,
-        sizes={name: sizes[name] for name in signature.box.names},
-        value_bytes=values,
-        scratch_bytes=value(program.total_bytes) - values,
+        sizes={name: values[name] for name in known.box.names},
+        value_bytes=value(known.values),
+        scratch_bytes=value(known.arena),
         input_bytes=sum(value(tensor_bytes(spec)) for spec in signature.inputs),
         output_bytes=sum(value(tensor_bytes(spec)) for spec in signature.outputs),
-        constant_bytes=sum(array.nbytes for array in program.constants.values()),
-        launches=launches,
+        constant_bytes=sum(constant.bytes for constant in program.constants),
+        launches=tuple(_launches(work, program.threads, values) for work in known.work),
+        unknown=unknown,
     )
 
 
@@ -118,34 +124,9 @@ def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
             )
 
 
-def _region_plan(program: RegionProgram, sizes: Mapping[str, int]) -> Plan:
-    signature, known = program.signature, needs(program)
-    decided = set(known.box.names) - told(signature.box, signature.inputs, frozenset())
-    optional = [name for name in decided if name not in sizes]
-    check_sizes(signature.name, known.box.without(optional), sizes)
-    _check_guards(signature, sizes)
-    values, unknown = values_at(known.box, sizes)
-
-    def value(size: Size) -> int:
-        return max(0, size.evaluate(values))
-
-    parts = {id(array): array for part in program.segments for array in part.constants.values()}
-    return Plan(
-        name=signature.name,
-        sizes={name: values[name] for name in known.box.names},
-        value_bytes=value(known.values),
-        scratch_bytes=value(known.arena),
-        input_bytes=sum(value(tensor_bytes(spec)) for spec in signature.inputs),
-        output_bytes=sum(value(tensor_bytes(spec)) for spec in signature.outputs),
-        constant_bytes=sum(array.nbytes for array in parts.values()),
-        launches=tuple(_region_launch(work, program.threads, values) for work in known.work),
-        unknown=unknown,
-    )
-
-
-def _region_launch(work: Work, threads: int, values: Mapping[str, int]) -> LaunchPlan:
+def _launches(work: Work, threads: int, values: Mapping[str, int]) -> LaunchPlan:
     sizes = {name: size.evaluate(values) for name, size in work.sizes.items()}
-    once = _launch(work.step, threads, sizes)
+    once = _launch(work.site, threads, sizes)
     times = None if work.times is None else work.times.evaluate(values)
     often = 1 if times is None else times
     return replace(once, flops=once.flops * often, moved=once.moved * often, times=times)
@@ -172,11 +153,11 @@ _RELATIONS = {
 }
 
 
-def _launch(step: LaunchStep, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
-    parallel = step.parallel.evaluate(sizes)
-    parts = 0 if parallel <= 0 else max(1, min(threads, parallel // max(1, step.grain)))
-    flops, moved = step.flops.evaluate(sizes), step.moved.evaluate(sizes)
-    return LaunchPlan(step.kernel, step.schedule, step.source, parallel, parts, flops, moved)
+def _launch(site: Site, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
+    parallel = site.parallel.evaluate(sizes)
+    parts = 0 if parallel <= 0 else max(1, min(threads, parallel // max(1, site.grain)))
+    flops, moved = site.flops.evaluate(sizes), site.moved.evaluate(sizes)
+    return LaunchPlan(site.kernel, site.schedule, site.source, parallel, parts, flops, moved)
 
 
 def tensor_bytes(spec: TensorSpec) -> Size:
@@ -207,15 +188,13 @@ class Memory:
         return f"{self.bytes} bytes, {limit} for {self.box or 'its only size'}"
 
 
-def memory(program: Program | RegionProgram) -> Memory:
+def memory(program: Program) -> Memory:
     """Peak memory of a call of a program, beside inputs, outputs and constants.
 
     Where data decides what runs, the outputs are among it.
     """
-    if isinstance(program, RegionProgram):
-        known = needs(program)
-        return Memory(known.bytes, known.box)
-    return Memory(as_size(program.total_bytes), program.signature.box)
+    known = needs(program)
+    return Memory(known.bytes, known.box)
 
 
 def _table(launches: tuple[LaunchPlan, ...]) -> list[str]:

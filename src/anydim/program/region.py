@@ -1,42 +1,41 @@
-"""Programs whose course depends on data: regions of steps, and values that live between steps.
+"""Regions: steps over named values, some of which run other regions.
 
-A region is what a graph with `if`, `loop`, calls or found sizes becomes. Its dims have values when
-it begins (those `given` from outside by name, those that the shapes of its inputs tell) or get them
-on the way. Straight-line parts are programs of their own. `region_emit.py` makes native code of it.
+A region is what a graph becomes, and each graph that it holds. Its dims have values when it begins
+(those `given` from outside by name, those that the shapes of its inputs tell) or get them on the
+way. What runs straight through between two steps of another kind is one segment.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TypeAlias
 
-import numpy
-
-from anydim.program.steps import Program
+from anydim.program.segment import Segment
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Guard, Size
 
 
 @dataclass(frozen=True)
 class SegmentStep:
-    """A straight-line program; its inputs and outputs are values of the region, by name."""
+    """Launches in order; the inputs and outputs of the segment are values of the region."""
 
-    program: Program
+    segment: Segment
     source: str = ""
 
     @property
     def reads(self) -> tuple[str, ...]:
-        return tuple(spec.name for spec in self.program.signature.inputs)
+        return tuple(spec.name for spec in self.segment.signature.inputs)
 
     @property
     def makes(self) -> tuple[str, ...]:
-        return tuple(spec.name for spec in self.program.signature.outputs)
+        return tuple(spec.name for spec in self.segment.signature.outputs)
 
     def lines(self) -> Iterator[str]:
+        signature = self.segment.signature
         yield f"run {_names(self.makes)} = segment({_names(self.reads)})"
-        yield from (f"  {line}" for line in self.program.text().splitlines()[2:])
+        yield from (f"    {_line(guard)}" for guard in signature.guards)
+        yield from (f"    {line}" for line in self.segment.lines())
 
 
 @dataclass(frozen=True)
@@ -171,27 +170,31 @@ class Region:
 
     `signature` names its inputs and outputs, its dims, and the guards that have to hold as soon as
     the dims they speak of have values. `values` has the type of each value. `constants` are those
-    that a step other than a segment takes, or that the region gives.
+    that a step other than a segment takes, or that the region gives: by value, the name that the
+    program has for it.
     """
 
     signature: Signature
     given: frozenset[str]
     values: Mapping[str, TensorSpec]
-    constants: Mapping[str, numpy.ndarray]
+    constants: Mapping[str, str]
     steps: tuple[Step, ...]
 
     @property
     def segments(self) -> tuple[SegmentStep, ...]:
         return tuple(step for step in self.steps if isinstance(step, SegmentStep))
 
-    def lines(self) -> Iterator[str]:
+    def heading(self) -> Iterator[str]:
+        """What it takes and gives, and what holds of its dims."""
         signature = self.signature
         yield f"{signature}"
         yield f"  dims {signature.box}"
         if self.given:
             yield f"  given {', '.join(sorted(self.given))}"
-        for guard in signature.guards:
-            yield f"  guard {guard.left} {guard.relation} {guard.right}  # {guard.message}"
+        yield from (f"  {_line(guard)}" for guard in signature.guards)
+
+    def lines(self) -> Iterator[str]:
+        yield from self.heading()
         for step in self.steps:
             note = f"  # {step.source}" if step.source else ""
             first, *others = step.lines()
@@ -199,30 +202,8 @@ class Region:
             yield from (f"  {line}" for line in others)
 
 
-@dataclass(frozen=True)
-class RegionProgram:
-    """Regions that use each other by number, the one that is called last."""
-
-    regions: tuple[Region, ...]
-    threads: int = 1
-
-    @property
-    def signature(self) -> Signature:
-        """The inputs and outputs of a call; its box has the dims that are found too."""
-        return self.regions[-1].signature
-
-    @cached_property
-    def segments(self) -> tuple[Program, ...]:
-        """Every straight-line program, in the order of regions and steps."""
-        return tuple(step.program for region in self.regions for step in region.segments)
-
-    def text(self) -> str:
-        """A readable print."""
-        lines = [f"threads {self.threads}"]
-        for number, region in enumerate(self.regions):
-            first, *others = region.lines()
-            lines += ["", f"region {number}: {first}", *others]
-        return "\n".join(lines) + "\n"
+def _line(guard: Guard) -> str:
+    return f"guard {guard.left} {guard.relation} {guard.right}  # {guard.message}"
 
 
 def _names(names: tuple[str, ...]) -> str:

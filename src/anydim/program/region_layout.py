@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from anydim.program.region import LoopStep, Region, RegionProgram, SegmentStep, Stack
-from anydim.program.steps import Program
+from anydim.program.program import Program
+from anydim.program.region import LoopStep, Region, SegmentStep, Stack
+from anydim.program.segment import Segment
 from anydim.runtime import context
 from anydim.runtime.layout import Layout
 from anydim.runtime.signature import TensorSpec
@@ -97,7 +98,7 @@ class RegionLayout:
     words: int
 
 
-def region_layout(program: RegionProgram) -> RegionLayout:
+def region_layout(program: Program) -> RegionLayout:
     """The layout for a program."""
     words = _Words()
     wanted = aimed(program)
@@ -108,7 +109,7 @@ def region_layout(program: RegionProgram) -> RegionLayout:
     return RegionLayout(regions, words.next)
 
 
-def aimed(program: RegionProgram) -> list[set[int]]:
+def aimed(program: Program) -> list[set[int]]:
     """For each region, the results that may be made right in a stack of a loop around it."""
     found: list[set[int]] = [set() for _ in program.regions]
     for region in program.regions:
@@ -164,7 +165,7 @@ class _Region:
             self._value(region.values[name])
         for number, step in enumerate(region.steps):
             if isinstance(step, SegmentStep):
-                self.segments[number] = self._segment(step.program)
+                self.segments[number] = self._segment(step.segment)
                 continue
             for name in step.makes:
                 self._value(region.values[name])
@@ -194,9 +195,9 @@ class _Region:
     def _value(self, spec: TensorSpec) -> None:
         self.values[spec.name] = self._fresh(spec)
 
-    def _segment(self, program: Program) -> SegmentPlace:
-        signature = program.signature
-        layout = Layout.of(signature, len(program.slots), len(program.positions))
+    def _segment(self, segment: Segment) -> SegmentPlace:
+        signature = segment.signature
+        layout = Layout.of(signature, len(segment.slots), len(segment.positions))
         base, first = self.words.take(layout.words), len(signature.inputs)
         for number, spec in enumerate(signature.outputs):
             self.values[spec.name] = Place(

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anydim.program.binding import solve
+from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
     CallStep,
     LoopStep,
     Region,
-    RegionProgram,
     ReleaseStep,
     SegmentStep,
     Step,
 )
 from anydim.program.region_layout import aimed
-from anydim.program.steps import ALIGNMENT, LaunchStep
+from anydim.program.segment import ALIGNMENT, Segment, Site
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Dim, Size, align_up, as_size, maximum, product, prove
 from anydim.sizes.proofs import Truth
@@ -38,7 +38,7 @@ class Work:
     `times` is None where data decides.
     """
 
-    step: LaunchStep
+    site: Site
     sizes: Mapping[str, Size]
     times: Size | None
 
@@ -49,7 +49,10 @@ class Work:
 @dataclass(frozen=True)
 class Needs:
     """`values`: the most bytes of values that live between steps. `arena`: the most that one
-    segment needs for itself. `box`: the dims that these speak of."""
+    segment needs for itself. `box`: the dims that these speak of.
+
+    Of a straight program, whose results belong to the caller: those in the arena, and scratch.
+    """
 
     values: Size
     arena: Size
@@ -61,8 +64,10 @@ class Needs:
         return self.values + self.arena
 
 
-def needs(program: RegionProgram) -> Needs:
+def needs(program: Program) -> Needs:
     """The formulas of a program."""
+    if program.straight is not None:
+        return _straight(program.straight)
     walk = _Walk(program)
     main = len(program.regions) - 1
     box = program.signature.box
@@ -71,6 +76,13 @@ def needs(program: RegionProgram) -> Needs:
     return Needs(
         largest(peaks, whole), largest(walk.arenas, whole), tuple(walk.work), whole
     )
+
+
+def _straight(segment: Segment) -> Needs:
+    box = segment.signature.box
+    same = {dim.name: dim.size for dim in box.dims}
+    work = tuple(Work(site, same, as_size(1)) for site in segment.sites)
+    return Needs(segment.value_bytes, segment.threads * segment.scratch_stride, work, box)
 
 
 def values_at(box: Box, sizes: Mapping[str, int]) -> tuple[dict[str, int], tuple[str, ...]]:
@@ -103,7 +115,7 @@ Env = Mapping[str, Size]
 class _Walk:
     """Collects the bytes that live at each step of everything that runs."""
 
-    program: RegionProgram
+    program: Program
     arenas: list[Size] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
     others: list[Dim] = field(default_factory=list)
@@ -137,8 +149,8 @@ class _Walk:
     ) -> Iterator[Size]:
         """The bytes of what a step runs, beside the values of the region."""
         if isinstance(step, SegmentStep):
-            self.arenas.append(step.program.total_bytes.substitute(env))
-            self.work += [Work(launch, env, times) for launch in step.program.steps]
+            self.arenas.append(step.segment.total_bytes.substitute(env))
+            self.work += [Work(site, env, times) for site in step.segment.sites]
         elif isinstance(step, BranchStep):
             for number in dict.fromkeys((step.then, step.otherwise)):
                 own = self.inner(region, number, step.given, env)

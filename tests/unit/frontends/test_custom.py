@@ -79,7 +79,7 @@ def test_a_definition_implements_an_operator(way: str, tmp_path: Path) -> None:
 
 def test_it_fuses_with_what_is_around_it() -> None:
     made = ad.compile(GATED, operators={"my.ops": GATES})
-    assert len(made.program.steps) == 1
+    assert len(made.program.sites) == 1
 
 
 def test_ordered_definitions_and_several_results() -> None:
@@ -196,8 +196,8 @@ def test_options_in_a_file_hold(tmp_path: Path) -> None:
         "def f(float(N) x) -> (y) { y(i) = x(i) + 1 }\n"
         "def g(float(N) x) -> (y) { y(i) = x(i) + 2 }\n"
     )
-    assert "unroll=1" in ad.compile(f"{path}:f").program.steps[0].schedule
-    assert "unroll=2" in ad.compile(f"{path}:g").program.steps[0].schedule
+    assert "unroll=1" in ad.compile(f"{path}:f").program.sites[0].schedule
+    assert "unroll=2" in ad.compile(f"{path}:g").program.sites[0].schedule
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,7 @@ def test_what_follows_is_done_with_it() -> None:
     g.output("y", g.relu(y + x))
     graph = g.graph()
     model = ad.compile(graph)
-    assert "winograd: " in model.explain() and len(model.program.steps) == 1
+    assert "winograd: " in model.explain() and len(model.program.sites) == 1
     with settings.override(winograd=False):
         plain = ad.compile(graph)
     assert "convolution: " in plain.explain()
@@ -110,7 +110,7 @@ def test_what_it_cannot_do_follows_in_another_kernel() -> None:
     y = g.conv(x, g.constant(w), pads=(1, 1, 1, 1))
     g.output("y", y * g.sigmoid(y))
     model = ad.compile(g)
-    assert [step.schedule.partition("(")[0] for step in model.program.steps] == [
+    assert [step.schedule.partition("(")[0] for step in model.program.sites] == [
         "winograd", "pointwise",
     ]  # fmt: skip
     for sizes in ((0, 3, 3), (1, 1, 1), (2, 17, 33)):

@@ -7,9 +7,9 @@ import ctypes
 import pytest
 
 from anydim.base.errors import DimError
-from anydim.kernels.ir import Kernel
 from anydim.native.emit import emit
-from anydim.program.steps import LaunchStep, Program
+from anydim.program.program import Program
+from anydim.program.segment import Site
 from anydim.sizes import Box, Dim, Guard, Size, as_size, maximum, minimum, parse
 from tests.unit.program.tiny import executable, program, spec
 
@@ -22,14 +22,9 @@ EXPRESSIONS = [
 
 def slots_program(box: Box, sizes: list[Size]) -> Program:
     """A program whose one launch has these sizes, so that they are its slots."""
-    names = tuple(f"s{number}" for number in range(len(sizes)))
-    step = LaunchStep("nothing", (), tuple(sizes), as_size(0))
+    step = Site("nothing", (), tuple(sizes), as_size(0))
     inputs = [spec(name, name) for name in box.names]
-    made = program(box, inputs, [], [step])
-    return Program(
-        made.signature, made.buffers, made.steps, (Kernel("nothing", (), names, ()),), {},
-        as_size(0), as_size(0),
-    )  # fmt: skip
+    return program(box, inputs, [], [step])
 
 
 class Native:
@@ -47,7 +42,7 @@ class Native:
         code = self.executable._bind(ctypes.addressof(block))
         slots = block[self.layout.first_slot :]
         kind = self.executable._checks[code - 1].kind if code else ""
-        return kind, dict(zip(self.program.slots, slots))
+        return kind, dict(zip(self.program.straight.slots, slots))
 
 
 @pytest.mark.parametrize("high", [20, None], ids=["bounded", "unbounded"])
@@ -91,6 +86,6 @@ def test_what_the_box_does_not_prove_is_checked() -> None:
     box = Box.of(Dim("a", 0, 9), Dim("b", 0, 9), constraints=(a - b,))
     guards = (Guard(a, "!=", as_size(5), "five"), Guard(a, "<=", as_size(9), "proved"))
     inputs = [spec("x", "a"), spec("y", "b")]
-    host = emit(program(box, inputs, [], [], guards=guards))
+    host = emit(program(box, inputs, [], [], guards=guards).straight)
     kinds = [check.kind for check in host.checks]
     assert kinds == ["high", "high", "constraint", "guard", "large"]

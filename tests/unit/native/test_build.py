@@ -24,8 +24,8 @@ from anydim.kernels.ir import (
     Type,
     Var,
 )  # fmt: skip
-from anydim.native.build import build, module_texts
-from anydim.program.steps import LaunchStep, Program
+from anydim.native.build import Assembled, build, module_texts
+from anydim.program.segment import Site
 from anydim.runtime.executable import Executable
 from anydim.sizes import Box, Dim, Size
 from anydim.targets.targets import target
@@ -82,20 +82,17 @@ DOUBLE_ROWS = Kernel(
 )  # fmt: skip
 
 
-def doubler(threads: int) -> Program:
+def doubler(threads: int) -> Assembled:
     """y = 4 * x, twice the same kernel."""
-    steps = [
-        LaunchStep("double rows", ("x", "t"), (M,), N, source="once"),
-        LaunchStep("double rows", ("t", "y"), (M,), N, source="twice"),
+    sites = [
+        Site("double rows", ("x", "t"), (M,), N, source="once"),
+        Site("double rows", ("t", "y"), (M,), N, source="twice"),
     ]
     made = program(
         Box.of(Dim("n", 0, 500), Dim("m", 0, 50)), [spec("x", "n", "m")], [spec("y", "n", "m")],
-        [], arena={"t": N * M}, threads=threads,
+        sites, arena={"t": N * M}, threads=threads,
     )  # fmt: skip
-    return Program(
-        made.signature, made.buffers, tuple(steps), (DOUBLE_ROWS,), {},
-        made.arena_bytes, made.scratch_bytes, threads,
-    )  # fmt: skip
+    return Assembled(made, {"double rows": DOUBLE_ROWS}, {})
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-thread", "3-threads"])

@@ -11,7 +11,7 @@ import pytest
 
 import anydim as ad
 from anydim.model import Model
-from anydim.program.region import RegionProgram
+from anydim.program.program import Program
 from anydim.program.region_layout import region_layout
 from anydim.runtime import context
 from anydim.runtime.arena import SHRINK_AFTER
@@ -27,8 +27,8 @@ def native(model: Model) -> RegionExecutable:
     return model.executable
 
 
-def regions(model: Model) -> RegionProgram:
-    assert isinstance(model.program, RegionProgram)
+def regions(model: Model) -> Program:
+    assert model.program.straight is None
     return model.program
 
 

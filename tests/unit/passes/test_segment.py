@@ -8,11 +8,12 @@ import anydim as ad
 from anydim.base.dtypes import boolean, float32, int64
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import CALL, LOOP, SIZES, Call, Loop, Sizes
+from anydim.passes.assemble import Store
 from anydim.passes.copies import without_copies
 from anydim.passes.link import Link, Linked
 from anydim.passes.segment import Cut, Held, Part, Segment, straight
-from anydim.program.region import RegionProgram, ReleaseStep
-from anydim.program.steps import Program
+from anydim.program import segment as records
+from anydim.program.region import ReleaseStep
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.graph.region_graphs import kind, node, region
@@ -153,9 +154,8 @@ def test_values_are_released_behind_their_last_reader() -> None:
     graph = found(node("neg", "x", "a"), region(CALL, "a", "b", Call(_negation())), FIND,
                   first("b", "z"))  # fmt: skip
     cuts = cut(graph)
-    parts = {id(part): Linked(_program(part.graph), ()) for each in cuts for part in each.parts}
-    program = Link().run(cuts, parts)
-    assert isinstance(program, RegionProgram)
+    parts = {id(part): Linked(_segment(part.graph), ()) for each in cuts for part in each.parts}
+    program = Link(Store()).run(cuts, parts)
     main = program.regions[-1]
     released = [(number, step.reads) for number, step in enumerate(main.steps)
                 if isinstance(step, ReleaseStep)]  # fmt: skip
@@ -170,15 +170,15 @@ def _negation() -> Graph:
     return Graph("f", Box.of(N), {"i": ROW, "o": ROW}, ("i",), ("o",), {}, (node("neg", "i", "o"),))
 
 
-def _program(graph: Graph) -> Program:
-    """A program that does nothing, with the signature of a graph."""
+def _segment(graph: Graph) -> records.Segment:
+    """A segment that does nothing, with the signature of a graph."""
     inputs, outputs = (
         tuple(TensorSpec(name, graph.types[name].dtype, graph.types[name].shape) for name in names)
         for names in (graph.inputs, graph.outputs)
     )
     nothing = as_size(0)
     signature = Signature(graph.name, graph.box, inputs, outputs)
-    return Program(signature, (), (), (), {}, nothing, nothing)
+    return records.Segment(signature, (), (), (), nothing, nothing)
 
 
 def test_a_found_dim_that_a_held_graph_speaks_of_is_found_before() -> None:

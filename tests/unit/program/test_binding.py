@@ -10,7 +10,7 @@ import pytest
 from anydim.base.errors import DimError, GraphError
 from anydim.native.emit import emit
 from anydim.program.binding import solve
-from anydim.program.steps import LaunchStep
+from anydim.program.segment import Site
 from anydim.sizes import Box, Dim, Size, parse
 from tests.unit.program.tiny import executable, program, spec
 
@@ -58,7 +58,7 @@ def test_a_product_is_solved_when_one_factor_is_known() -> None:
 def test_a_dim_that_no_input_tells_is_named() -> None:
     made = program(Box.of(Dim("n"), Dim("m")), [spec("x", "n")], [spec("y", "m")], [])
     with pytest.raises(GraphError, match="no input tells the size of dim 'm'"):
-        emit(made)
+        emit(made.straight)
 
 
 def test_a_dim_that_nothing_needs_may_stay_unknown() -> None:
@@ -71,7 +71,7 @@ def test_long_programs_run_whole() -> None:
     n = Size.symbol("n")
     values = {f"t{number}": n for number in range(40)}
     names = ["x", *values, "y"]
-    steps = [LaunchStep("add", (a, "x", b), (n,), n) for a, b in pairwise(names)]
+    steps = [Site("add", (a, "x", b), (n,), n) for a, b in pairwise(names)]
     box = Box.of(Dim("n", 0, 100))
     run = executable(program(box, [spec("x", "n")], [spec("y", "n")], steps, arena=values))
     x = numpy.arange(17, dtype=numpy.float32)

@@ -10,7 +10,7 @@ from anydim.compiler import CompileReport
 from anydim.model import Model
 from anydim.program.explain import explain
 from anydim.program.plan import memory, plan
-from anydim.program.steps import LaunchStep
+from anydim.program.segment import Site
 from anydim.sizes import Box, Dim, Guard, Size, as_size
 from tests.unit.program.tiny import adder, executable, program, spec
 
@@ -48,7 +48,7 @@ def test_memory_without_bound() -> None:
 
 
 def test_a_plan_prints() -> None:
-    step = LaunchStep(
+    step = Site(
         "add", ("x", "x", "y"), (N,), N, 1, source="node 'first'", flops=1000 * N,
         moved=8 * N, schedule="pointwise(lanes=8)", reason="one element after the other",
     )  # fmt: skip

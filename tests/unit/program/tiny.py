@@ -8,11 +8,12 @@ from functools import cache
 import llvmlite.binding as llvm
 import numpy
 
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import float32, from_numpy
 from anydim.kernels.ir import Kernel, Operand
 from anydim.native.emit import BIND, RUN, emit
 from anydim.native.threads import STOP, WORKER, threads_text
-from anydim.program.steps import Buffer, LaunchStep, Program
+from anydim.program.program import Constant, Program
+from anydim.program.segment import Buffer, Segment, Site
 from anydim.runtime.executable import Executable, Native
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Guard, Size, align_up, as_size, product
@@ -120,7 +121,7 @@ def program(
     box: Box,
     inputs: Sequence[TensorSpec],
     outputs: Sequence[TensorSpec],
-    steps: Sequence[LaunchStep],
+    sites: Sequence[Site],
     arena: Mapping[str, Size] | None = None,
     constants: Mapping[str, numpy.ndarray] | None = None,
     threads: int = 1,
@@ -135,17 +136,18 @@ def program(
     for value, count in (arena or {}).items():
         buffers.append(buffer(value, "arena", count, end))
         end = end + align_up(count * 4, 64)
-    scratch = [step.scratch for step in steps]
-    return Program(
+    scratch = [site.scratch for site in sites]
+    segment = Segment(
         signature=Signature(name, box, tuple(inputs), tuple(outputs), guards),
         buffers=tuple(buffers),
-        steps=tuple(steps),
-        kernels=tuple(KERNELS[n] for n in dict.fromkeys(step.kernel for step in steps)),
-        constants=constants or {},
+        sites=tuple(sites),
+        constants=tuple(constants or {}),
         arena_bytes=end,
         scratch_bytes=max(scratch, key=str, default=as_size(0)),
         threads=threads,
     )
+    held = [Constant(n, from_numpy(a.dtype), a.shape) for n, a in (constants or {}).items()]
+    return Program.of(segment, tuple(held))
 
 
 @cache
@@ -165,24 +167,29 @@ def compiled(text: str) -> bytes:
     return machine().emit_object(module)
 
 
-def executable(made: Program) -> Executable:
-    """Compile a program whose kernels are of TEXTS."""
-    host = emit(made)
+def executable(
+    made: Program, constants: Mapping[str, numpy.ndarray] | None = None
+) -> Executable:
+    """Compile a program of one segment whose kernels are of TEXTS."""
+    segment, arrays = made.straight, constants or {}
+    assert segment is not None
+    host = emit(segment)
+    kernels = dict.fromkeys(site.kernel for site in made.sites)
     builder = llvm.JITLibraryBuilder()
     threads = threads_text(this_machine().architecture)
-    for text in (host.text, threads, *(TEXTS[k.name] for k in made.kernels)):
+    for text in (host.text, threads, *(TEXTS[name] for name in kernels)):
         builder.add_object_img(compiled(text))
-    for symbol in (BIND, RUN, WORKER, STOP, *(kernel.name for kernel in made.kernels)):
+    for symbol in (BIND, RUN, WORKER, STOP, *kernels):
         builder.export_symbol(symbol)
     jit = llvm.create_lljit_compiler(machine())
     library = builder.link(jit, f"tiny{id(host)}")
     native = Native(
         library[BIND], library[RUN], library[WORKER], library[STOP],
-        tuple(library[step.kernel] for step in made.steps), keep=(library, jit),
+        tuple(library[site.kernel] for site in made.sites), keep=(library, jit),
     )  # fmt: skip
     return Executable(
-        made.signature, native, host.layout, host.checks, tuple(made.constants.values()),
-        made.threads,
+        made.signature, native, host.layout, host.checks,
+        [arrays[name] for name in segment.constants], segment.threads,
     )  # fmt: skip
 
 
@@ -190,8 +197,8 @@ def adder(box: Box, *shape: int | str, threads: int = 1, grain: int = 4) -> Prog
     """y = (a + b) + b, with the first sum in the arena."""
     a, b, y = spec("a", *shape), spec("b", *shape), spec("y", *shape)
     n = elements(a)
-    steps = [
-        LaunchStep("add", ("a", "b", "t"), (n,), n, grain, source="first"),
-        LaunchStep("add", ("t", "b", "y"), (n,), n, grain, source="second"),
+    sites = [
+        Site("add", ("a", "b", "t"), (n,), n, grain, source="first"),
+        Site("add", ("t", "b", "y"), (n,), n, grain, source="second"),
     ]
-    return program(box, [a, b], [y], steps, arena={"t": n}, threads=threads)
+    return program(box, [a, b], [y], sites, arena={"t": n}, threads=threads)

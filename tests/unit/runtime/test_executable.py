@@ -13,7 +13,7 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.program.plan import memory, plan
-from anydim.program.steps import LaunchStep
+from anydim.program.segment import Site
 from anydim.runtime.executable import Executable
 from anydim.sizes import Box, Dim, Size, as_size
 from tests.unit.program.tiny import adder, executable, program, spec
@@ -87,10 +87,10 @@ def test_calls_from_eight_threads(run: Executable) -> None:
 
 def test_constants_are_read() -> None:
     constant = numpy.full(16, 3, numpy.float32)
-    steps = [LaunchStep("add", ("x", "weight", "y"), (as_size(16),), as_size(16))]
+    steps = [Site("add", ("x", "weight", "y"), (as_size(16),), as_size(16))]
     box = Box.of()
     made = program(box, [spec("x", 16)], [spec("y", 16)], steps, constants={"weight": constant})
-    run = executable(made)
+    run = executable(made, {"weight": constant})
     del made, constant
     gc.collect()
     x = numpy.arange(16, dtype=numpy.float32)
@@ -100,7 +100,7 @@ def test_constants_are_read() -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_scratch_is_private_to_a_thread(threads: int) -> None:
     """Every part writes its scratch whole before it reads any of it back."""
-    step = LaunchStep("through", ("x", "y"), (), N, grain=8, scratch=4 * N)
+    step = Site("through", ("x", "y"), (), N, grain=8, scratch=4 * N)
     box = Box.of(Dim("n", 0, 5000))
     made = program(box, [spec("x", "n")], [spec("y", "n")], [step], threads=threads)
     run = executable(made)
@@ -112,8 +112,9 @@ def test_scratch_is_private_to_a_thread(threads: int) -> None:
 
 def test_a_scalar_output_and_no_inputs() -> None:
     one = numpy.ones(1, numpy.float32)
-    steps = [LaunchStep("add", ("one", "one", "y"), (as_size(1),), as_size(1))]
-    run = executable(program(Box.of(), [], [spec("y")], steps, constants={"one": one}))
+    steps = [Site("add", ("one", "one", "y"), (as_size(1),), as_size(1))]
+    made = program(Box.of(), [], [spec("y")], steps, constants={"one": one})
+    run = executable(made, {"one": one})
     result = run({})["y"]
     assert result.shape == () and result.dtype == float32.numpy and result == 2
 

@@ -1,7 +1,7 @@
-"""The host program: which kernels run in which order, on which buffers, at which sizes.
+"""A straight line of launches: which code runs in which order, on which buffers, at which sizes.
 
-Everything is a size expression, so one program serves every size in the box. `native/emit.py`
-turns it into native code; `text` prints it.
+Everything is a size expression, so one record serves every size in the box. `native/` turns it
+into code of the host; `text` prints it.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy
-
-from anydim.kernels.ir import Kernel
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size, align_up, as_size
@@ -40,13 +37,13 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class LaunchStep:
-    """One kernel call.
+class Site:
+    """A place where code is launched.
 
-    `operands` are buffer names in the order of the kernel's operands, `sizes` match the kernel's
-    sizes. The parallel range 0:parallel is cut into at most one part per thread, none smaller
-    than `grain`. Each thread gets `scratch` bytes. `flops` and `moved` (bytes) are estimates for
-    reports; `source` names the nodes it came from.
+    `kernel` names the code that serves it at every size. `operands` are buffer names in the order
+    of the code's operands, `sizes` those that it takes. The parallel range 0:parallel is cut into
+    at most one part per thread, none smaller than `grain`. Each thread gets `scratch` bytes.
+    `flops` and `moved` (bytes) are estimates for reports; `source` names the nodes it came from.
     """
 
     kernel: str
@@ -71,19 +68,19 @@ class LaunchStep:
 
 
 @dataclass(frozen=True)
-class Program:
-    """Everything the host does in a call.
+class Segment:
+    """Launches that run in order.
 
-    An input, output or constant buffer has the name of that input, output or constant. The arena
-    holds `arena_bytes` of values, then `scratch_bytes` for each of `threads`. `positions` are the
-    indices that the launches check, in the order of their words.
+    An input, output or constant buffer has the name of that input, output or constant;
+    `constants` are the names in the order of their words. The arena holds `arena_bytes` of
+    values, then `scratch_bytes` for each of `threads`. `positions` are the indices that the
+    launches check, in the order of their words.
     """
 
     signature: Signature
     buffers: tuple[Buffer, ...]
-    steps: tuple[LaunchStep, ...]
-    kernels: tuple[Kernel, ...]
-    constants: Mapping[str, numpy.ndarray]
+    sites: tuple[Site, ...]
+    constants: tuple[str, ...]
     arena_bytes: Size
     scratch_bytes: Size
     threads: int = 1
@@ -92,7 +89,12 @@ class Program:
     @cached_property
     def total_bytes(self) -> Size:
         """What the arena takes at a call, values and scratch."""
-        return align_up(self.arena_bytes, ALIGNMENT) + self.threads * self.scratch_stride
+        return self.value_bytes + self.threads * self.scratch_stride
+
+    @cached_property
+    def value_bytes(self) -> Size:
+        """Bytes of the values in the arena, up to where scratch begins."""
+        return align_up(self.arena_bytes, ALIGNMENT)
 
     @cached_property
     def scratch_stride(self) -> Size:
@@ -105,31 +107,24 @@ class Program:
         return tuple(dict.fromkeys(s for s in self._sizes() if s.constant is None))
 
     def _sizes(self) -> Iterator[Size]:
-        yield from (self.total_bytes, align_up(self.arena_bytes, ALIGNMENT), self.scratch_stride)
+        yield from (self.total_bytes, self.value_bytes, self.scratch_stride)
         for buffer in self.buffers:
             if buffer.offset is not None:
                 yield buffer.offset
-        for step in self.steps:
-            yield step.parallel
-            yield from step.sizes
+        for site in self.sites:
+            yield site.parallel
+            yield from site.sizes
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
         """The buffers by name."""
         return {buffer.name: buffer for buffer in self.buffers}
 
-    def text(self) -> str:
-        """A readable print."""
-        lines = [
-            f"program {self.signature}",
-            f"  dims {self.signature.box}",
-            *(f"  guard {g.left} {g.relation} {g.right}  # {g.message}"
-              for g in self.signature.guards),
-            f"  threads {self.threads}",
-            f"  arena {self.arena_bytes} bytes",
-            f"  scratch {self.scratch_bytes} bytes a thread",
-            *(f"  slot s{number} = {size}" for number, size in enumerate(self.slots)),
-            *(f"  {buffer}" for buffer in self.buffers),
-            *(f"  {step}" for step in self.steps),
-        ]  # fmt: skip
-        return "\n".join(lines) + "\n"
+    def lines(self) -> Iterator[str]:
+        """What it needs and does, without its signature."""
+        yield f"threads {self.threads}"
+        yield f"arena {self.arena_bytes} bytes"
+        yield f"scratch {self.scratch_bytes} bytes a thread"
+        yield from (f"slot s{number} = {size}" for number, size in enumerate(self.slots))
+        yield from map(str, self.buffers)
+        yield from map(str, self.sites)

@@ -1,0 +1,88 @@
+"""A program: everything that the host does in a call, and what it needs, as records.
+
+Code and the contents of constants stand beside it, by the names that the records have for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from anydim.base.dtypes import DType
+from anydim.program.region import Region, SegmentStep
+from anydim.program.segment import Segment, Site
+from anydim.runtime.signature import Signature
+
+
+@dataclass(frozen=True)
+class Constant:
+    """An array that a program holds, as its code takes it: contiguous, or packed for a kernel."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array."""
+        count = self.dtype.bytes
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True)
+class Program:
+    """Regions that use each other by number, the one that is called last.
+
+    What runs straight through is one region whose only step is a segment of the same signature.
+    """
+
+    regions: tuple[Region, ...]
+    constants: tuple[Constant, ...] = ()
+    threads: int = 1
+
+    @staticmethod
+    def of(segment: Segment, constants: tuple[Constant, ...] = ()) -> Program:
+        """A program that is one segment."""
+        signature = segment.signature
+        values = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
+        region = Region(signature, frozenset(), values, {}, (SegmentStep(segment),))
+        return Program((region,), constants, segment.threads)
+
+    @property
+    def signature(self) -> Signature:
+        """The inputs and outputs of a call; its box has the dims that are found too."""
+        return self.regions[-1].signature
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """Every segment, in the order of regions and steps."""
+        return tuple(step.segment for region in self.regions for step in region.segments)
+
+    @cached_property
+    def sites(self) -> tuple[Site, ...]:
+        """Every launch, in the order of segments."""
+        return tuple(site for segment in self.segments for site in segment.sites)
+
+    @cached_property
+    def straight(self) -> Segment | None:
+        """The one segment that is all of it; None where there is more."""
+        steps = self.regions[-1].steps
+        if len(self.regions) > 1 or len(steps) != 1 or not isinstance(steps[0], SegmentStep):
+            return None
+        segment = steps[0].segment
+        return segment if segment.signature == self.signature else None
+
+    def text(self) -> str:
+        """A readable print."""
+        segment = self.straight
+        if segment is not None:
+            first, *others = self.regions[0].heading()
+            lines = [f"program {first}", *others, *(f"  {line}" for line in segment.lines())]
+            return "\n".join(lines) + "\n"
+        lines = [f"threads {self.threads}"]
+        for number, region in enumerate(self.regions):
+            first, *others = region.lines()
+            lines += ["", f"region {number}: {first}", *others]
+        return "\n".join(lines) + "\n"
