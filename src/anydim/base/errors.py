@@ -35,6 +35,10 @@ class ModelError(UserError):
     """A model file cannot be read, is not valid, or needs what anydim does not have."""
 
 
+class ArtefactError(ModelError):
+    """A saved model cannot be read or run here: damaged, of another version, for other machines."""
+
+
 class LanguageError(UserError):
     """A program text is wrong; the message points at line and column."""
 

@@ -16,6 +16,8 @@ from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.targets.llvm.emitter import Module
+from anydim.targets.llvm.halves import HALVES_TEXT, has_halves
+from anydim.targets.llvm.halves import NAME as HALVES
 from anydim.targets.llvm.spelling import symbol, type_text
 from anydim.targets.llvm.steps import Steps
 from anydim.targets.llvm.values import ZERO, Buffer
@@ -38,6 +40,8 @@ def sources(kernels: Iterable[ir.Kernel], processor: Processor) -> dict[str, Sou
             if libraries.setdefault(library.name, library) != library:
                 raise InternalError(f"two libraries are named '{library.name}'")
     found = {name: _source(made, render_library, processor) for name, made in libraries.items()}
+    if not has_halves(processor):
+        found[HALVES] = Source.of(HALVES_TEXT)
     return found | {kernel.name: _source(kernel, render_kernel, processor) for kernel in wanted}
 
 

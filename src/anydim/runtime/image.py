@@ -1,0 +1,131 @@
+"""An image of code: read, checked, and mapped where it can run. See `targets/image.py`.
+
+    head    magic, architecture, bytes of the image, number of entries, stamp, entries
+    body    code and read-only data, position-independent
+
+The stamp is the digest of the records that the code was made for. Pages are mapped from the file
+as they are, so that processes share them; where a file system forbids that, they are copied into
+memory of their own, which is then made executable. Nothing can be written and executed at once.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy
+
+from anydim.base.errors import ArtefactError, InternalError
+
+ARCHITECTURES = {"x86_64": 1, "aarch64": 2}
+PAGES = {"x86_64": 1 << 12, "aarch64": 1 << 16}  # the largest page of such machines
+_MAGIC = b"anydim-code-1\0\0\0"
+_HEAD = struct.Struct("<16sIIQ32s")  # magic, architecture, entries, bytes, stamp
+_MOST_ENTRIES = 1 << 20
+_READ, _EXECUTE = 1, 4  # of mprotect
+
+
+def head_bytes(entries: int) -> int:
+    """The length of a head with so many entries."""
+    return _HEAD.size + 8 * entries
+
+
+def head(architecture: str, length: int, entries: Sequence[int], stamp: bytes) -> bytes:
+    """The first bytes of an image; `entries` are offsets into it."""
+    if len(stamp) != 32 or len(entries) > _MOST_ENTRIES:
+        raise InternalError("an image with a wrong stamp or too many entries")
+    fixed = _HEAD.pack(_MAGIC, ARCHITECTURES[architecture], len(entries), length, stamp)
+    return fixed + struct.pack(f"<{len(entries)}Q", *entries)
+
+
+@dataclass(frozen=True)
+class ImageHead:
+    """What an image says of itself; `length` is that of the whole image, `entries` are offsets."""
+
+    architecture: str
+    length: int
+    entries: tuple[int, ...]
+    stamp: bytes
+
+
+def read_head(data: bytes | memoryview | mmap.mmap) -> ImageHead:
+    """The head of an image that takes all of `data`; raises ArtefactError where it is none."""
+    names = {number: name for name, number in ARCHITECTURES.items()}
+    if len(data) < _HEAD.size:
+        raise ArtefactError("the code is cut short")
+    magic, architecture, count, length, stamp = _HEAD.unpack_from(data)
+    if magic != _MAGIC or architecture not in names:
+        raise ArtefactError("the code has another form than this version of anydim reads")
+    if length != len(data) or count > _MOST_ENTRIES or head_bytes(count) > length:
+        raise ArtefactError("the code has not the length that it says")
+    entries = struct.unpack_from(f"<{count}Q", data, _HEAD.size)
+    if any(not head_bytes(count) <= entry < length for entry in entries):
+        raise ArtefactError("the code has an entry outside of itself")
+    return ImageHead(names[architecture], length, entries, stamp)
+
+
+class MappedImage:
+    """An image in memory; `address(number)` is where an entry starts, valid while this lives."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self.head = read_head(memory)
+        self._base = _address(memory)
+
+    def address(self, entry: int) -> int:
+        """Where an entry starts."""
+        return self._base + self.head.entries[entry]
+
+    @property
+    def data(self) -> memoryview:
+        """All bytes, to be checked before anything is called."""
+        return memoryview(self._memory)
+
+
+def map_file(file: BinaryIO, offset: int, length: int) -> MappedImage:
+    """The image at a place of a file, which must start a page; nothing of it runs yet.
+
+    Raises ArtefactError where this is no image, OptionError where the system runs no mapped code.
+    """
+    _supported()
+    try:
+        memory = mmap.mmap(
+            file.fileno(), length, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC,
+            offset=offset,
+        )  # fmt: skip
+    except (OSError, ValueError):  # mounted without execution, or pages larger than we expect
+        file.seek(offset)
+        return map_bytes(file.read(length))
+    return MappedImage(memory)
+
+
+def map_bytes(code: bytes) -> MappedImage:
+    """A copy of an image, in memory of its own; errors are those of `map_file`."""
+    _supported()
+    read_head(code)
+    memory = mmap.mmap(-1, len(code), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(code)
+    system = ctypes.CDLL(None, use_errno=True)
+    start, size = ctypes.c_void_p(_address(memory)), ctypes.c_size_t(len(code))
+    if system.mprotect(start, size, _READ | _EXECUTE):
+        reason = os.strerror(ctypes.get_errno())
+        raise _refused(f"the system does not let memory be executed: {reason}")
+    return MappedImage(memory)
+
+
+def _supported() -> None:
+    if not hasattr(mmap, "PROT_EXEC") or os.uname().sysname != "Linux":
+        raise _refused("saved code runs on Linux only, so far")
+
+
+def _refused(problem: str) -> ArtefactError:
+    return ArtefactError(problem, "compile the model on this machine")
+
+
+def _address(memory: mmap.mmap) -> int:
+    return int(numpy.frombuffer(memory, numpy.uint8).ctypes.data)

@@ -1,0 +1,106 @@
+"""Objects -> one image of code that runs wherever it is mapped, with nothing left to be linked.
+
+An image is what `runtime/image.py` reads: a head, then code and read-only data of all objects. It
+has no address in it, no symbol from outside and no memory that is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from anydim.base.errors import InternalError
+from anydim.runtime.image import head, head_bytes
+from anydim.targets.elf import Object, Section, Symbol, read_object
+from anydim.targets.relocations import RULES
+
+_ALIGNMENT = 64  # of functions: a cache line
+_LARGEST = 1 << 27  # bytes; how far an aarch64 branch reaches
+_PADDING = b"\xcc"  # x86-64: a trap; aarch64 never runs what stands between functions
+
+
+def link(objects: Iterable[bytes], entries: Sequence[str], stamp: bytes = bytes(32)) -> bytes:
+    """The image of objects; `entries` are the symbols that can be asked for, in that order.
+
+    `stamp` names what the code belongs to, 32 bytes. Raises InternalError where objects need what
+    an image does not have, or do not fit together.
+    """
+    return _Link([read_object(data) for data in objects], entries).image(stamp)
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A section of an object (both by number) and where it starts in the image."""
+
+    object: int
+    number: int
+    section: Section
+    start: int
+
+
+class _Link:
+    def __init__(self, objects: Sequence[Object], entries: Sequence[str]) -> None:
+        self.objects, self.entries = objects, entries
+        architectures = {made.architecture for made in objects}
+        if len(architectures) != 1:
+            raise InternalError(f"objects for {sorted(architectures)} in one image")
+        (self.architecture,) = architectures
+        self.length = head_bytes(len(entries))
+        self.placed = list(self._placed())
+        self.starts = {(each.object, each.number): each.start for each in self.placed}
+        self.public = dict(self._public())
+
+    def image(self, stamp: bytes) -> bytes:
+        if self.length > _LARGEST:
+            raise InternalError(f"an image of {self.length} bytes")
+        code = bytearray(_PADDING * self.length)
+        for each in self.placed:
+            code[each.start : each.start + len(each.section.data)] = each.section.data
+        rules = RULES[self.architecture]
+        for each in self.placed:
+            for relocation in each.section.relocations:
+                rule = rules.get(relocation.kind)
+                if rule is None:
+                    raise InternalError(
+                        f"a relocation of kind {relocation.kind} to '{relocation.symbol.name}' in "
+                        f"'{each.section.name}' for {self.architecture}"
+                    )
+                place = self._place(each.object, relocation.symbol) + relocation.addend
+                rule(code, each.start + relocation.offset, place)
+        missing = [name for name in self.entries if name not in self.public]
+        if missing:
+            raise InternalError(f"no object defines {missing}")
+        offsets = [self.public[name] for name in self.entries]
+        start = head(self.architecture, len(code), offsets, stamp)
+        code[: len(start)] = start
+        return bytes(code)
+
+    def _placed(self) -> Iterable[_Placed]:
+        """Code first, then data, so that code lies close together."""
+        sections = [
+            (not section.name.startswith(".text"), number, own, section)
+            for number, made in enumerate(self.objects)
+            for own, section in made.sections.items()
+        ]
+        for _, number, own, section in sorted(sections, key=lambda each: each[:3]):
+            alignment = max(_ALIGNMENT, section.alignment)
+            start = -(-self.length // alignment) * alignment
+            self.length = start + len(section.data)
+            yield _Placed(number, own, section, start)
+
+    def _public(self) -> Iterable[tuple[str, int]]:
+        seen: set[str] = set()
+        for number, made in enumerate(self.objects):
+            for symbol in made.symbols:
+                if symbol.public and symbol.section is not None:
+                    if symbol.name in seen:
+                        raise InternalError(f"two objects define '{symbol.name}'")
+                    seen.add(symbol.name)
+                    yield symbol.name, self.starts[number, symbol.section] + symbol.value
+
+    def _place(self, number: int, symbol: Symbol) -> int:
+        if symbol.section is not None:
+            return self.starts[number, symbol.section] + symbol.value
+        if symbol.name not in self.public:
+            raise InternalError(f"code needs '{symbol.name}', which no object defines")
+        return self.public[symbol.name]

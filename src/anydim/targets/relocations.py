@@ -1,0 +1,105 @@
+"""How places are written into code that stays where it is put: relative to the instruction.
+
+A rule takes the image, where to write, the place it speaks of (addend included), and writes. What
+would need an address at run time has no rule. An address that is loaded from a table of addresses
+(a "global offset table") is computed instead: everything is in the image.
+
+Sources: System V ABI for x86-64, section 4.4; ELF for the Arm 64-bit Architecture, section 5.7.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from anydim.base.errors import InternalError
+
+Rule = Callable[[bytearray, int, int], None]
+
+
+def _signed(value: int, bits: int, what: str) -> int:
+    """The low bits of a number that fits them with its sign."""
+    if not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
+        raise InternalError(f"{what} of {value} bytes in an image")
+    return value & ((1 << bits) - 1)
+
+
+def _relative32(code: bytearray, at: int, place: int) -> None:
+    struct.pack_into("<I", code, at, _signed(place - at, 32, "a distance"))
+
+
+def _relative64(code: bytearray, at: int, place: int) -> None:
+    struct.pack_into("<Q", code, at, _signed(place - at, 64, "a distance"))
+
+
+# ---- x86-64 --------------------------------------------------------------------------------------
+
+
+def _load_of_address(code: bytearray, at: int, place: int) -> None:
+    """`mov place@GOTPCREL(%rip), register` becomes `lea place(%rip), register`."""
+    if code[at - 2] != 0x8B:
+        raise InternalError(f"instruction {code[at - 3 : at].hex()} takes an address from a table")
+    code[at - 2] = 0x8D
+    _relative32(code, at, place)
+
+
+# ---- aarch64 -------------------------------------------------------------------------------------
+
+
+def _branch(code: bytearray, at: int, place: int) -> None:
+    """B and BL: 26 bits of words."""
+    (word,) = struct.unpack_from("<I", code, at)
+    distance = _signed(place - at, 28, "a jump") >> 2
+    struct.pack_into("<I", code, at, word & 0xFC000000 | distance)
+
+
+def _page(code: bytearray, at: int, place: int) -> None:
+    """ADRP: 21 bits of pages of 4 KiB; images are aligned to pages."""
+    (word,) = struct.unpack_from("<I", code, at)
+    pages = _signed((place >> 12) - (at >> 12), 21, "a distance in pages")
+    word = word & 0x9F00001F | (pages & 3) << 29 | pages >> 2 << 5
+    struct.pack_into("<I", code, at, word)
+
+
+def _in_page(code: bytearray, at: int, place: int, shift: int = 0) -> None:
+    """ADD, or a load or store of 1 << shift bytes: the place inside its page."""
+    (word,) = struct.unpack_from("<I", code, at)
+    inside = place & 0xFFF
+    if inside & ((1 << shift) - 1):
+        raise InternalError("a place that is not aligned in an image")
+    struct.pack_into("<I", code, at, word & 0xFFC003FF | inside >> shift << 10)
+
+
+def _address_in_page(code: bytearray, at: int, place: int) -> None:
+    """`ldr xd, [xn, :got_lo12:place]` becomes `add xd, xn, :lo12:place`."""
+    (word,) = struct.unpack_from("<I", code, at)
+    if word & 0xFFC00000 != 0xF9400000:
+        raise InternalError(f"instruction {word:08x} takes an address from a table")
+    struct.pack_into("<I", code, at, 0x91000000 | word & 0x3FF)
+    _in_page(code, at, place)
+
+
+RULES: Mapping[str, Mapping[int, Rule]] = {
+    "x86_64": {
+        2: _relative32,  # R_X86_64_PC32
+        4: _relative32,  # R_X86_64_PLT32
+        24: _relative64,  # R_X86_64_PC64
+        42: _load_of_address,  # R_X86_64_REX_GOTPCRELX
+    },
+    "aarch64": {
+        260: _relative64,  # R_AARCH64_PREL64
+        261: _relative32,  # R_AARCH64_PREL32
+        275: _page,  # R_AARCH64_ADR_PREL_PG_HI21
+        277: _in_page,  # R_AARCH64_ADD_ABS_LO12_NC
+        278: _in_page,  # R_AARCH64_LDST8_ABS_LO12_NC
+        282: _branch,  # R_AARCH64_JUMP26
+        283: _branch,  # R_AARCH64_CALL26
+        284: partial(_in_page, shift=1),  # R_AARCH64_LDST16_ABS_LO12_NC
+        285: partial(_in_page, shift=2),  # R_AARCH64_LDST32_ABS_LO12_NC
+        286: partial(_in_page, shift=3),  # R_AARCH64_LDST64_ABS_LO12_NC
+        299: partial(_in_page, shift=4),  # R_AARCH64_LDST128_ABS_LO12_NC
+        311: _page,  # R_AARCH64_ADR_GOT_PAGE
+        312: _address_in_page,  # R_AARCH64_LD64_GOT_LO12_NC
+    },
+}
