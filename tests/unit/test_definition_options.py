@@ -9,7 +9,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.kernels.product.contraction.template import Contraction
+from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.rows.template import Rows
 from anydim.kernels.schedule import schedule_name
 from anydim.kernels.templates import TEMPLATES

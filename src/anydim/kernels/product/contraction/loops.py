@@ -13,7 +13,6 @@ that work. Row tiles are of even height: 13 rows with tiles of up to 8 are 7 + 6
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
@@ -22,6 +21,7 @@ from anydim.kernels.product.contraction.copies import gather_library, transpose_
 from anydim.kernels.product.contraction.form import Form, Walk
 from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
 from anydim.kernels.product.contraction.places import Blocks, operands_of, scratch_of
+from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
 from anydim.kernels.product.micro import GIVEN, Tile, give
@@ -45,9 +45,6 @@ from anydim.kernels.write.elements import Context, SizeParameters, number
 from anydim.lang.affine import address
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Size, align_up, as_size
-
-if TYPE_CHECKING:
-    from anydim.kernels.product.contraction.template import Contraction
 
 BACKWARDS = "backwards"  # the size that is 1 where pieces of work come in the opposite order
 

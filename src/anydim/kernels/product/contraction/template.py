@@ -8,7 +8,6 @@ block sizes included.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.base.dtypes import float32, float64, int32, int64
@@ -26,8 +25,9 @@ from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.contraction.form import Form, form_of
 from anydim.kernels.product.contraction.loops import BACKWARDS, MainWriter
 from anydim.kernels.product.contraction.places import Blocks
+from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.micro import Tile, tile_of
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, as_size, ceil_div, maximum, minimum, product
@@ -35,39 +35,6 @@ from anydim.sizes import Box, as_size, ceil_div, maximum, minimum, product
 _DTYPES = (float32, float64, int32, int64)
 _LONG_PANELS = 4  # columns of B that share what is read of A, where A cannot stay in a cache
 _LONG_TILES = 64
-
-
-@dataclass(frozen=True)
-class Contraction:
-    """How a contraction runs; see `loops.py` for the loops.
-
-    A block of rows has `block_rows_bytes` of A, a block of columns at least a panel, else
-    `block_columns_bytes` of B; `block_k` steps of k run over a row tile before it moves on. Two to
-    `chunk_tiles` row tiles take turns every `chunk_k` steps instead, while that part of B is in
-    the first cache: there B comes from memory, and nothing else should wait for loads. Where sums
-    are so long that this does not fit the second cache, all row tiles take turns every `long_k`
-    steps, on several panels at once.
-    A B that is not `packed` when it is loaded, or comes in panels, is packed as it is used.
-    """
-
-    rows: int
-    vectors: int
-    lanes: int
-    unroll: int
-    block_k: int
-    chunk_k: int
-    chunk_tiles: int
-    long_k: int
-    block_rows_bytes: int
-    block_columns_bytes: int
-    packed: bool
-
-    @property
-    def tile(self) -> Tile:
-        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
-
-
-register("contraction", Contraction)
 
 
 def match_contraction(

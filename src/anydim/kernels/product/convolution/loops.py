@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from anydim.base.dtypes import uint8
 from anydim.kernels import ir
@@ -25,6 +24,7 @@ from anydim.kernels.product.convolution.form import Loop, Windows
 from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, prefix_of
 from anydim.kernels.product.convolution.packing import PACK_SCALARS, WindowPack, weights_function
 from anydim.kernels.product.convolution.places import LayerSizes
+from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
 from anydim.kernels.product.micro import LINE, Tile
@@ -46,9 +46,6 @@ from anydim.kernels.write.values import number
 from anydim.lang.affine import affine, reads
 from anydim.lang.tree import Group, Read, TensorType
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
-
-if TYPE_CHECKING:
-    from anydim.kernels.product.convolution.template import Convolution
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ weights are packed when they are loaded. Every size is a run-time argument.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.base.dtypes import float32, float64, int32, int64
@@ -26,41 +25,15 @@ from anydim.kernels.product.convolution.ending import ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.convolution.library import convolution_library
 from anydim.kernels.product.convolution.loops import ConvolutionWriter
+from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.micro import Tile, tile_of
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
 
 _DTYPES = (float32, float64, int32, int64)
 _DIRECT_ROWS = 64  # up to so many output channels, copying what lies well already does not pay
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """How a convolution runs; see `loops.py` for the loops.
-
-    A piece of work has up to `block_tiles` register tiles of rows and `block_panels` panels of
-    columns; a chunk up to `chunk_k` products of each sum. With `direct` the rows of B are read
-    where they lie in x. Weights that are not `packed` when they are loaded are packed as used.
-    """
-
-    rows: int
-    vectors: int
-    lanes: int
-    unroll: int
-    chunk_k: int
-    block_tiles: int
-    block_panels: int
-    direct: bool
-    packed: bool
-
-    @property
-    def tile(self) -> Tile:
-        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
-
-
-register("convolution", Convolution)
 
 
 def match_convolution(

@@ -10,8 +10,6 @@ Neighbouring blocks of rows share the windows of a panel.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from anydim.base.dtypes import uint8
 from anydim.kernels import ir
 from anydim.kernels.product.convolution.ending import Ending
@@ -19,6 +17,7 @@ from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.library import TILE_SCALARS, prefix_of
 from anydim.kernels.product.convolution.places import LayerSizes
 from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.winograd.schedule import Winograd
 from anydim.kernels.product.winograd.transforms import (
     COLLECT_SCALARS,
     PRODUCTS,
@@ -43,9 +42,6 @@ from anydim.kernels.write.values import number
 from anydim.lang.affine import affine
 from anydim.lang.tree import Read
 from anydim.sizes import Size, align_up, as_size, ceil_div, product
-
-if TYPE_CHECKING:
-    from anydim.kernels.product.winograd.template import Winograd
 
 
 class WinogradWriter:

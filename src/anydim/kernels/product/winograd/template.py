@@ -8,7 +8,6 @@ largest result. `settings.winograd` turns it off.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.base import settings
@@ -31,37 +30,15 @@ from anydim.kernels.product.convolution.library import convolution_library
 from anydim.kernels.product.convolution.places import Bound
 from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.product.winograd.loops import WinogradWriter
+from anydim.kernels.product.winograd.schedule import Winograd
 from anydim.kernels.product.winograd.transforms import WEIGHTS
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
 
 _LEAST_CHANNELS = 16  # in and out: with fewer the transforms cost more than they save
 _LEAST_SIDE = 10  # places: smaller images leave lanes empty and read larger weights
-
-
-@dataclass(frozen=True)
-class Winograd:
-    """How a Winograd convolution runs: a piece of work has up to `block_tiles` register tiles of
-    rows."""
-
-    rows: int
-    vectors: int
-    lanes: int
-    unroll: int
-    block_tiles: int
-
-    @property
-    def block_rows(self) -> int:
-        return self.block_tiles * self.rows
-
-    @property
-    def tile(self) -> Tile:
-        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
-
-
-register("winograd", Winograd)
 
 
 def match_winograd(

@@ -1,0 +1,35 @@
+"""How a convolution runs: the schedule that its template proposes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.kernels.product.micro import Tile
+from anydim.kernels.schedule import register
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """How a convolution runs; see `loops.py` for the loops.
+
+    A piece of work has up to `block_tiles` register tiles of rows and `block_panels` panels of
+    columns; a chunk up to `chunk_k` products of each sum. With `direct` the rows of B are read
+    where they lie in x. Weights that are not `packed` when they are loaded are packed as used.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int
+    chunk_k: int
+    block_tiles: int
+    block_panels: int
+    direct: bool
+    packed: bool
+
+    @property
+    def tile(self) -> Tile:
+        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
+
+
+register("convolution", Convolution)

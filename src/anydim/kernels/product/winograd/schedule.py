@@ -1,0 +1,31 @@
+"""How a convolution by Winograd's algorithm runs: the schedule that its template proposes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anydim.kernels.product.micro import Tile
+from anydim.kernels.schedule import register
+
+
+@dataclass(frozen=True)
+class Winograd:
+    """How a Winograd convolution runs: a piece of work has up to `block_tiles` register tiles of
+    rows."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int
+    block_tiles: int
+
+    @property
+    def block_rows(self) -> int:
+        return self.block_tiles * self.rows
+
+    @property
+    def tile(self) -> Tile:
+        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
+
+
+register("winograd", Winograd)
