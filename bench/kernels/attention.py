@@ -21,8 +21,8 @@ import numpy as np
 from anydim.base.dtypes import float32
 from anydim.kernels.attention.template import TEMPLATE
 from anydim.kernels.launch import Launch
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.host import machine

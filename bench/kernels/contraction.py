@@ -29,8 +29,8 @@ from anydim.base.dtypes import float32
 from anydim.kernels.launch import Launch
 from anydim.kernels.product.contraction.template import TEMPLATE
 from anydim.kernels.product.packing import pack
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.compiler import compile_modules

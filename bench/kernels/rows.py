@@ -21,8 +21,8 @@ from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
 from anydim.kernels.rows import template as rows
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.run import ENTRY, build

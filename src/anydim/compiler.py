@@ -26,7 +26,7 @@ from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.kernels.text import print_kernel
-from anydim.lang.printer import print_statement
+from anydim.lang.surface.printer import print_statement
 from anydim.native.build import Assembled, Built, build, module_texts
 from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels

@@ -39,9 +39,9 @@ from anydim.frontends.definition import (
 from anydim.frontends.pragmas import options_of
 from anydim.graph.evaluate import bind, check_guards
 from anydim.kernels.schedule import parse_schedule
-from anydim.lang.ranks import ellipses_of
-from anydim.lang.stored import stored_definitions
-from anydim.lang.syntax import TYPE_NAMES, Definition, Parameter, Spread
+from anydim.lang.resolve.ranks import ellipses_of
+from anydim.lang.surface.stored import stored_definitions
+from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
 from anydim.model import Model, compile
 from anydim.passes.options import PLAIN, Options, given_options
 from anydim.runtime.arrays import Wrap, shared_array, wrapper

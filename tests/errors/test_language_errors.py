@@ -5,8 +5,8 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.base.errors import LanguageError
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.lang.language import group_of, random

@@ -25,8 +25,8 @@ from anydim.graph.nodes import Graph, Node
 from anydim.graph.reader import read_graph
 from anydim.graph.text import constants_of, print_graph
 from anydim.kernels.templates import TEMPLATES
-from anydim.lang.evaluate import _Evaluator
-from anydim.lang.evaluate import evaluate as evaluate_group
+from anydim.lang.meaning.evaluate import _Evaluator
+from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import TensorType
 from anydim.passes import assemble
 from anydim.program.segment import Site

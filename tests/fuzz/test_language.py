@@ -15,13 +15,13 @@ from hypothesis.extra.lark import from_lark
 
 from anydim.base.dtypes import float32, from_numpy, int64
 from anydim.base.errors import LanguageError, UserError
-from anydim.lang.evaluate import evaluate
-from anydim.lang.group_text import parse_group
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse
-from anydim.lang.printer import print_definition, print_group
-from anydim.lang.syntax import Name, Spread
-from anydim.lang.tables import load_grammar
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.group_text import parse_group
+from anydim.lang.surface.parser import parse
+from anydim.lang.surface.printer import print_definition, print_group
+from anydim.lang.surface.syntax import Name, Spread
+from anydim.lang.surface.tables import load_grammar
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.fuzz.language_mutants import mutant

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anydim as ad
 from anydim.frontends.builder import Value
-from anydim.lang.parser import parse
+from anydim.lang.surface.parser import parse
 from anydim.sizes import Size, as_size
 from tests.fuzz.maker import Maker, Shape
 

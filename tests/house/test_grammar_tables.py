@@ -9,9 +9,9 @@ import lark
 import pytest
 
 from anydim.base.errors import LanguageError
-from anydim.lang import tables
-from anydim.lang.parser import grammar, run_grammar
-from anydim.lang.rules import builder
+from anydim.lang.surface import tables
+from anydim.lang.surface.parser import grammar, run_grammar
+from anydim.lang.surface.rules import builder
 
 FILES = resources.files("anydim.ops")
 LIBRARY = [file for file in FILES.iterdir() if file.name.endswith(".tc")]
@@ -23,11 +23,11 @@ BAD = (
 
 
 def test_tables_are_current() -> None:
-    written = resources.files("anydim.lang").joinpath(tables.TABLES).read_text("utf-8")
+    written = resources.files("anydim.lang.surface").joinpath(tables.TABLES).read_text("utf-8")
     made_of = json.loads(written)[0]
     if made_of.split()[:2] != ["lark", lark.__version__]:
         pytest.skip("tables of another version of lark: not used with this one")
-    assert made_of == tables.origin(), "python -m anydim.lang.tables writes them again"
+    assert made_of == tables.origin(), "python -m anydim.lang.surface.tables writes them again"
 
 
 @pytest.mark.parametrize("file", LIBRARY, ids=lambda file: file.name)

@@ -11,7 +11,7 @@ import pytest
 import anydim as ad
 from anydim.base import settings
 from anydim.graph import operator
-from anydim.lang import parser
+from anydim.lang.surface import parser
 from anydim.targets.llvm import compiler, render
 
 

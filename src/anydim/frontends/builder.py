@@ -29,7 +29,7 @@ from anydim.frontends.definition import called
 from anydim.frontends.nesting import Standing, branch, loop
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS, operator
-from anydim.lang.syntax import Definition
+from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, Guard, Size, as_size
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.frontends.pragmas import domain_of
-from anydim.lang.stored import stored_definitions
-from anydim.lang.syntax import Definition
+from anydim.lang.surface.stored import stored_definitions
+from anydim.lang.surface.syntax import Definition
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 Operators = Mapping[tuple[str, str], Definition]

@@ -17,12 +17,12 @@ from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.text import listed, suggestion
 from anydim.graph.nodes import FUSED, Graph, Node
-from anydim.lang.affine import rewrite
-from anydim.lang.instantiate import instantiate
-from anydim.lang.ranks import ellipses_of, ranks_of
-from anydim.lang.renaming import renamed
-from anydim.lang.syntax import Definition, Name, Number, Parameter, Spread, walk
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.resolve.ranks import ellipses_of, ranks_of
+from anydim.lang.surface.syntax import Definition, Name, Number, Parameter, Spread, walk
 from anydim.lang.tree import Expr, Group, Read, Tensor, TensorType
+from anydim.lang.tree.affine import rewrite
+from anydim.lang.tree.renaming import renamed
 from anydim.sizes import Box, Dim, Size, as_size
 
 Pattern = tuple[tuple[str, tuple[bool, ...]], ...]

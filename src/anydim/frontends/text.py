@@ -22,10 +22,10 @@ from anydim.frontends.custom import read_text
 from anydim.frontends.definition import Pattern, graph_of, keywords, pattern_of
 from anydim.frontends.pragmas import options_of
 from anydim.graph.nodes import Graph
-from anydim.lang.printer import print_head
-from anydim.lang.ranks import ellipses_of, spreads_of
-from anydim.lang.stored import stored_definitions
-from anydim.lang.syntax import TYPE_NAMES, Attribute, Definition, Parameter, Spread
+from anydim.lang.resolve.ranks import ellipses_of, spreads_of
+from anydim.lang.surface.printer import print_head
+from anydim.lang.surface.stored import stored_definitions
+from anydim.lang.surface.syntax import TYPE_NAMES, Attribute, Definition, Parameter, Spread
 from anydim.sizes import Box, Dim
 
 _SOURCE = re.compile(r"(?P<path>.+\.tc)(?::(?P<name>[A-Za-z_]\w*))?", re.DOTALL)

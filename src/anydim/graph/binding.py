@@ -10,7 +10,7 @@ from anydim.base.dtypes import from_numpy
 from anydim.base.errors import DimError, InputError
 from anydim.base.text import listed, suggestion
 from anydim.graph.nodes import Graph, Node
-from anydim.lang.evaluate import check_guards as check_group_guards
+from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Size
 

@@ -13,8 +13,8 @@ from anydim.graph.binding import bind, check_guards, found, told
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import Branch, Call, Loop, Scan, Sizes
-from anydim.lang.evaluate import check_guards as check_group_guards
-from anydim.lang.evaluate import evaluate as evaluate_group
+from anydim.lang.meaning.evaluate import check_guards as check_group_guards
+from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
 from anydim.runtime.lists import pack, unpack
 from anydim.sizes.guard import holds

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import Graph, Node
-from anydim.lang.inside import checks, index_tensor, size_of
 from anydim.lang.tree import Cast, Group, Read, Statement
+from anydim.lang.tree.bounds_checks import checks, index_tensor, size_of
 from anydim.sizes import Size, minimum
 
 

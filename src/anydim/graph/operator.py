@@ -16,9 +16,9 @@ from typing import Any
 from anydim.base.errors import GraphError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
 from anydim.kernels.routines.record import Routine
-from anydim.lang.instantiate import instantiate
-from anydim.lang.stored import stored_definition
-from anydim.lang.syntax import Definition
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.stored import stored_definition
+from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import Group, Tensor, TensorType
 from anydim.sizes import Box, Guard, Truth, prove
 

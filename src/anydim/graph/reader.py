@@ -15,7 +15,7 @@ from anydim.graph.nodes import FUSED, Constant, Graph, Listed, Node
 from anydim.graph.regions import REGION, Region
 from anydim.graph.scan import Scanner
 from anydim.graph.text import held_path
-from anydim.lang.group_text import parse_group
+from anydim.lang.surface.group_text import parse_group
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, Guard, Size
 

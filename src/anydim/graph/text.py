@@ -37,7 +37,7 @@ from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.regions import REGION, Branch, Loop, Region, Scan, Sizes
-from anydim.lang.printer import print_group
+from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import TensorType
 from anydim.sizes import Guard, Size
 

@@ -10,9 +10,9 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import Loop, Sizes
 from anydim.graph.verify_regions import check_region
-from anydim.lang.affine import reads
-from anydim.lang.stepping import written
 from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree.affine import reads
+from anydim.lang.tree.stepping import written
 from anydim.sizes import Truth, prove
 
 

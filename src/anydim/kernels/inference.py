@@ -14,9 +14,9 @@ import numpy
 
 from anydim.base.dtypes import DTYPES, DType, boolean, float64, from_numpy, int64
 from anydim.base.errors import InternalError
-from anydim.lang.affine import Affine, reads, row_major_strides, to_expr
 from anydim.lang.functions import FUNCTIONS, unsigned
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+from anydim.lang.tree.affine import Affine, reads, row_major_strides, to_expr
 from anydim.sizes import Size, as_size
 
 LOGICAL = ("and", "or", "xor", "not")

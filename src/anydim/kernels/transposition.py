@@ -36,8 +36,8 @@ from anydim.kernels.write.arithmetic import (
 )
 from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.squares import transposed
-from anydim.lang.affine import Affine, address, affine, row_major_strides
 from anydim.lang.tree import Axis, Group, Literal, Read
+from anydim.lang.tree.affine import Affine, address, affine, row_major_strides
 from anydim.sizes import Box, Size, Truth, as_size, ceil_div, product, prove
 
 _BYTES = (4, 8)  # of elements whose squares were measured faster than gathering

@@ -128,7 +128,7 @@ _ROWS = (
       for name, dtype in DTYPES.items() if dtype.kind != "bool" and dtype.bits >= 8),
 )  # fmt: skip
 
-INSIDE = "inside"  # see inside.py
+INSIDE = "inside"  # see tree/bounds_checks.py
 _CHECK = ScalarFunction(
     INSIDE, 3, "same", lambda index, size, number: index, doc="an index that is checked",
     internal=True,

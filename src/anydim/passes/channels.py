@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 import numpy
 
 from anydim.graph.nodes import Constant, Graph
-from anydim.lang.affine import reads, rewrite
-from anydim.lang.evaluate import evaluate
+from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement, TensorType
+from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.flow import Line, group_of, live, pack, unpack, unused
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from anydim.graph.nodes import Graph, Node
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
-from anydim.lang.affine import rewrite
 from anydim.lang.tree import Expr, Group, Index, Read, Statement
+from anydim.lang.tree.affine import rewrite
 from anydim.passes.flow import Line, fused_node, group_of, inputs_of
 from anydim.passes.spaces import loop_names, rename_axes
 from anydim.passes.views import is_view

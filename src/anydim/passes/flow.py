@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.nodes import FUSED, Graph, Node
-from anydim.lang.affine import reads
 from anydim.lang.tree import Group, Read, Statement, Tensor, TensorType
+from anydim.lang.tree.affine import reads
 
 
 @dataclass(frozen=True)

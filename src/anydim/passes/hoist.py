@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.micro import tile_of
-from anydim.lang.affine import Affine, affine, reads, rewrite, to_expr
-from anydim.lang.stepping import replaced, sizes_of, with_body, writes
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -29,6 +27,8 @@ from anydim.lang.tree import (
     TensorType,
     Write,
 )
+from anydim.lang.tree.affine import Affine, affine, reads, rewrite, to_expr
+from anydim.lang.tree.stepping import replaced, sizes_of, with_body, writes
 from anydim.passes.flow import is_product, unused
 from anydim.sizes import Size, as_size, ceil_div
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from anydim.graph.nodes import Graph
-from anydim.lang.affine import reads, rewrite
-from anydim.lang.inside import checks
 from anydim.lang.tree import Expr, Index, Read, Statement
+from anydim.lang.tree.affine import reads, rewrite
+from anydim.lang.tree.bounds_checks import checks
 from anydim.passes.flow import Line, inputs_of, is_product, pack, unpack
 from anydim.passes.views import is_view
 from anydim.sizes import Truth, as_size, product, prove

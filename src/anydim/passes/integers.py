@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 from anydim.base.dtypes import float32, int32
 from anydim.graph.nodes import Graph
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.lang.affine import reads, rewrite
-from anydim.lang.inside import checked
 from anydim.lang.tree import (
     Apply,
     Cast,
@@ -28,6 +26,8 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
+from anydim.lang.tree.affine import reads, rewrite
+from anydim.lang.tree.bounds_checks import checked
 from anydim.passes.flow import Line, live, pack, unpack, unused
 from anydim.passes.rules import simplified
 from anydim.sizes import Box, Truth, product, prove

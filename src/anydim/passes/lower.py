@@ -12,9 +12,9 @@ from functools import partial
 
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
-from anydim.lang.affine import rewrite
-from anydim.lang.inside import checked, numbered
 from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType
+from anydim.lang.tree.affine import rewrite
+from anydim.lang.tree.bounds_checks import checked, numbered
 from anydim.passes.flow import Line, live, pack, unused
 from anydim.sizes.guard import Guard
 

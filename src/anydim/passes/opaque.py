@@ -13,8 +13,8 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
 from anydim.kernels.template import Template
-from anydim.lang.renaming import renamed as renamed_steps
 from anydim.lang.tree import Group, Tensor
+from anydim.lang.tree.renaming import renamed as renamed_steps
 from anydim.passes.flow import fused_node, unused
 from anydim.passes.options import PLAIN, Options
 from anydim.passes.schedule import Alias, Schedule, Scheduled

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import OPERATORS, Operator
 from anydim.kernels.launch import Machine
-from anydim.lang.stepping import writes
 from anydim.lang.tree import Branch, Group, Loop, Statement, Step, Write
+from anydim.lang.tree.stepping import writes
 from anydim.passes.flow import is_product
 from anydim.passes.turns import Unsuitable, expanded
 

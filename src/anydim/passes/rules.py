@@ -14,9 +14,9 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import DTYPES, converted, int64
-from anydim.lang.affine import rewrite
 from anydim.lang.functions import INSIDE, compute
 from anydim.lang.tree import Apply, Cast, Expr, Literal, SizeTerm
+from anydim.lang.tree.affine import rewrite
 
 
 @dataclass(frozen=True)

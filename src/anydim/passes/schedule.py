@@ -20,8 +20,10 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import parse_options
 from anydim.kernels.template import Template
 from anydim.kernels.wishes import first_match, wished
-from anydim.lang.affine import rewrite
-from anydim.lang.inside import (
+from anydim.lang.surface.printer import print_statement
+from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor
+from anydim.lang.tree.affine import rewrite
+from anydim.lang.tree.bounds_checks import (
     checks,
     counted_from_end,
     index_tensor,
@@ -29,10 +31,8 @@ from anydim.lang.inside import (
     numbered,
     size_of,
 )
-from anydim.lang.printer import print_statement
-from anydim.lang.renaming import renamed as renamed_steps
-from anydim.lang.stepping import expressions_of, with_expressions
-from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor
+from anydim.lang.tree.renaming import renamed as renamed_steps
+from anydim.lang.tree.stepping import expressions_of, with_expressions
 from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.views import is_reshape
 from anydim.sizes import Box, Size

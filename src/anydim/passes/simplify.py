@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 
 from anydim.base.errors import InputError
 from anydim.graph.nodes import Constant, Graph
-from anydim.lang.affine import affine, reads, rewrite, to_expr
-from anydim.lang.evaluate import evaluate
-from anydim.lang.inside import checked, counting, is_inside, numbered, size_of
-from anydim.lang.ranges import INSIDE, UNDECIDED, read_guards, read_status
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status
 from anydim.lang.tree import Apply, Axis, Expr, Read, Statement
+from anydim.lang.tree.affine import affine, reads, rewrite, to_expr
+from anydim.lang.tree.bounds_checks import checked, counting, is_inside, numbered, size_of
 from anydim.passes.flow import Line, group_of, inputs_of, live, pack, unpack
 from anydim.passes.rules import simplified
 from anydim.passes.spaces import rename_axes

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from anydim.lang.affine import affine, reads, rewrite
 from anydim.lang.tree import Axis, Expr, Index, Read, Statement
+from anydim.lang.tree.affine import affine, reads, rewrite
 from anydim.sizes import Size
 
 Occurrence = tuple[int, str]  # statement number, axis name in that statement

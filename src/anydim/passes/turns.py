@@ -19,9 +19,6 @@ from anydim.base.frozen import FrozenMapping
 from anydim.graph import regions
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.launch import Machine
-from anydim.lang.affine import affine, reads, rewrite
-from anydim.lang.renaming import renamed
-from anydim.lang.stepping import writes
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -38,6 +35,9 @@ from anydim.lang.tree import (
     TensorType,
     Write,
 )
+from anydim.lang.tree.affine import affine, reads, rewrite
+from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.stepping import writes
 from anydim.passes.flow import fused_node, group_of, unused
 from anydim.passes.hoist import Hoist
 from anydim.sizes import Box, Dim, Size, Truth, ceil_div, maximum, prove

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from anydim.graph.nodes import Graph
-from anydim.lang.affine import Affine, reads, rewrite, row_major_strides, to_expr
-from anydim.lang.inside import checked
 from anydim.lang.tree import Expr, Index, Read, SizeTerm, Statement, TensorType
+from anydim.lang.tree.affine import Affine, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.tree.bounds_checks import checked
 from anydim.passes.flow import Line, pack, unpack, unused
 from anydim.sizes import Size, as_size
 

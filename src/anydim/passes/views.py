@@ -14,7 +14,9 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from anydim.graph.nodes import Graph
-from anydim.lang.affine import (
+from anydim.lang.resolve.ranges import running
+from anydim.lang.tree import Apply, Expr, Index, Read, Statement, TensorType
+from anydim.lang.tree.affine import (
     Affine,
     address,
     affine,
@@ -24,9 +26,7 @@ from anydim.lang.affine import (
     row_major_strides,
     to_expr,
 )
-from anydim.lang.inside import checks
-from anydim.lang.ranges import running
-from anydim.lang.tree import Apply, Expr, Index, Read, Statement, TensorType
+from anydim.lang.tree.bounds_checks import checks
 from anydim.passes.flow import Line, live, pack, unpack
 from anydim.sizes import Box, Size, Truth, as_size, prove
 

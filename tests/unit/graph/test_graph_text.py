@@ -64,8 +64,8 @@ def fused() -> Graph:
 def _as_fused(group, names, node):
     from dataclasses import replace
 
-    from anydim.lang.affine import rewrite
     from anydim.lang.tree import Read
+    from anydim.lang.tree.affine import rewrite
 
     def own(name):
         return names.get(name, f"{node.outputs[0]}.{name}")

@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int64
-from anydim.lang.evaluate import evaluate
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anydim.base.dtypes import DType, float16, float32, int32, int64
-from anydim.lang.inside import inside
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -27,6 +26,7 @@ from anydim.lang.tree import (
     TensorType,
     Write,
 )
+from anydim.lang.tree.bounds_checks import inside
 from anydim.sizes import Box, Dim, Size, as_size
 
 T, B, C, K, N, M = (Size.symbol(name) for name in ("T", "B", "C", "K", "N", "M"))

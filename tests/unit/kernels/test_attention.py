@@ -12,8 +12,8 @@ from anydim.base.dtypes import DType, float32, float64
 from anydim.kernels.attention.template import TEMPLATE
 from anydim.kernels.launch import Machine
 from anydim.kernels.schedule import parse_schedule, print_schedule
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, as_size
 from tests.unit.kernels.attention_cases import BOX, BY_NAME, CASES, LONG, SOFTMAX, Case

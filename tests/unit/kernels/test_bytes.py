@@ -15,9 +15,9 @@ import pytest
 from anydim.base.dtypes import DTYPES, DType, int4, int8, uint8
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.bytes.template import TEMPLATE
-from anydim.lang.evaluate import evaluate
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.kernels.launching import Prepared

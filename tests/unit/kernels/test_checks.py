@@ -12,8 +12,8 @@ import pytest
 from anydim.base.dtypes import boolean, float32, int64
 from anydim.kernels.launch import STATUS, STATUS_TENSOR, Machine
 from anydim.kernels.templates import TEMPLATES
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.passes.schedule import canonical
 from anydim.runtime.positions import FINE

@@ -156,7 +156,7 @@ def test_scalar_refuses_what_differs_from_lane_to_lane() -> None:
 
 
 def test_offsets_are_affine_forms_at_lane_zero() -> None:
-    from anydim.lang.affine import address
+    from anydim.lang.tree.affine import address
 
     _, _, lane = levels()
     form = address(X, TYPES["x"].shape)

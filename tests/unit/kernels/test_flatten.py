@@ -8,8 +8,8 @@ from anydim.base.dtypes import float32
 from anydim.kernels.rows.flatten import flatten, reads_own_points
 from anydim.kernels.rows.form import row_form
 from anydim.kernels.rows.passplan import plan_sweeps
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import as_size
 from tests.unit.kernels.row_cases import BOX, BY_NAME

@@ -9,7 +9,7 @@ from anydim.base.dtypes import float64
 from anydim.kernels.launch import Machine
 from anydim.kernels.nest import template as nest
 from anydim.kernels.nest.template import Nest
-from anydim.lang.evaluate import evaluate
+from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, Step, Tensor, Write
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box, Dim, Size

@@ -11,8 +11,8 @@ import pytest
 from anydim.base.dtypes import from_numpy
 from anydim.kernels.launch import Machine
 from anydim.kernels.nest import template as nest
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse
 from anydim.lang.tree import Group, TensorType
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box, Dim, as_size

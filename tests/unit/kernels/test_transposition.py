@@ -10,8 +10,8 @@ from anydim.base.dtypes import float32, float64, int64
 from anydim.kernels import transposition
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import Machine
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from anydim.lang.syntax import (
+from anydim.lang.surface.syntax import (
     Assignment,
     Attribute,
     Call,

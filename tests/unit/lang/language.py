@@ -7,9 +7,9 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import from_numpy
-from anydim.lang.evaluate import evaluate
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, Size, as_size
 

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from anydim.base.dtypes import from_numpy
-from anydim.lang.evaluate import evaluate
-from anydim.lang.group_text import parse_group
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse
-from anydim.lang.printer import print_definition, print_group
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.group_text import parse_group
+from anydim.lang.surface.parser import parse
+from anydim.lang.surface.printer import print_definition, print_group
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.lang.catalogue import PROGRAMS

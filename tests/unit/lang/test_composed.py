@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from anydim.base.errors import LanguageError
-from anydim.lang.composed import COMPOSED
+from anydim.lang.tree.composed import COMPOSED
 from tests.unit.lang.language import check, run
 
 NAMES = ("x", "a", "b")

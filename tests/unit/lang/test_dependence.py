@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anydim.lang import dependence_isl as isl
-from anydim.lang.dependence import IN_ORDER, PARALLEL, SUM, Analysis, analyse
-from anydim.lang.dependence_accesses import accesses, instances
-from anydim.lang.dependence_tests import common_loops, distance, same_turn
+from anydim.lang.dependence import isl
+from anydim.lang.dependence.accesses import accesses, instances
+from anydim.lang.dependence.distances import common_loops, distance, same_turn
+from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, SUM, Analysis, analyse
 from anydim.lang.tree import Apply, Branch, Expr, Group, Index, Loop, Read, SizeTerm, Step, Write
 from anydim.sizes import Box, Dim, Size, as_size
 from tests.unit.kernels.nest_cases import (

@@ -5,12 +5,12 @@ import pytest
 
 from anydim.base.dtypes import float64, int64
 from anydim.base.errors import DimError, InputError
-from anydim.lang import evaluate as module
-from anydim.lang.evaluate import evaluate
-from anydim.lang.inside import checks
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.meaning import evaluate as module
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
+from anydim.lang.tree.bounds_checks import checks
 from anydim.sizes import Size, as_size
 from tests.unit.lang.language import check, group_of, random, run
 

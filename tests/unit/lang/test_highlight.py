@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pygments.token import Comment, Error, Keyword, Name, Number, Operator, Text
 
-from anydim.lang.highlight import ComprehensionLexer
+from anydim.lang.surface.highlight import ComprehensionLexer
 from tests.unit.lang.catalogue import PROGRAMS
 
 ROOT = Path(__file__).parents[3]

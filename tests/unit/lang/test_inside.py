@@ -6,8 +6,12 @@ import pytest
 
 from anydim.base.dtypes import float32, int32, int64
 from anydim.base.errors import LanguageError
-from anydim.lang.group_text import parse_group
-from anydim.lang.inside import (
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.group_text import parse_group
+from anydim.lang.surface.parser import parse_definition
+from anydim.lang.surface.printer import print_group
+from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree.bounds_checks import (
     checked,
     checks,
     counted_from_end,
@@ -17,10 +21,6 @@ from anydim.lang.inside import (
     numbered,
     size_of,
 )
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
-from anydim.lang.printer import print_group
-from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
 
 BOX = Box.of(Dim("N", 0, 99), Dim("M", 1, 99), Dim("L", 0, 99))

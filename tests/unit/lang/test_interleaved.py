@@ -7,10 +7,10 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.base.errors import LanguageError
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.resolve.witness import early_read
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
-from anydim.lang.witness import early_read
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.lang.language import check, random
 

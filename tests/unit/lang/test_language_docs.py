@@ -8,15 +8,15 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.base.errors import InputError, LanguageError
-from anydim.lang.composed import COMPOSED
-from anydim.lang.evaluate import evaluate
 from anydim.lang.functions import FUNCTIONS
-from anydim.lang.group_text import parse_group
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse
-from anydim.lang.printer import print_group
-from anydim.lang.syntax import TYPE_NAMES
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.group_text import parse_group
+from anydim.lang.surface.parser import parse
+from anydim.lang.surface.printer import print_group
+from anydim.lang.surface.syntax import TYPE_NAMES
 from anydim.lang.tree import TensorType
+from anydim.lang.tree.composed import COMPOSED
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.lang.language import known
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from anydim.base.dtypes import float32
 from anydim.base.errors import DimError, InputError, LanguageError
-from anydim.lang.evaluate import evaluate
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse_definition
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.lang.language import check, random, run

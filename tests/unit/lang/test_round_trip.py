@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from anydim.base.dtypes import boolean, float32, int64
 from anydim.base.errors import LanguageError
-from anydim.lang.evaluate import evaluate
 from anydim.lang.functions import FUNCTIONS
-from anydim.lang.group_text import parse_group
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse, parse_definition
-from anydim.lang.printer import print_definition, print_group
+from anydim.lang.meaning.evaluate import evaluate
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.group_text import parse_group
+from anydim.lang.surface.parser import parse, parse_definition
+from anydim.lang.surface.printer import print_definition, print_group
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -29,7 +29,7 @@ from anydim.lang.tree import (
     Tensor,
     TensorType,
 )
-from anydim.lang.typing import dtype_of, identity
+from anydim.lang.tree.typing import dtype_of, identity
 from anydim.sizes import Box, Dim, Guard, as_size
 from tests.unit.lang.generated import programs
 from tests.unit.lang.language import random

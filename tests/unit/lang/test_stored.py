@@ -11,9 +11,9 @@ import anydim.ops  # noqa: F401  fills the registry
 from anydim.base import settings
 from anydim.base.errors import LanguageError
 from anydim.graph.operator import OPERATORS
-from anydim.lang import stored
-from anydim.lang.parser import parse_definition
-from anydim.lang.stored import from_json, stored_definition, to_json
+from anydim.lang.surface import stored
+from anydim.lang.surface.parser import parse_definition
+from anydim.lang.surface.stored import from_json, stored_definition, to_json
 
 TEXTS = [record.text for record in OPERATORS.values() if isinstance(record.text, str)]
 EVERY_KIND = """

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from anydim.base.dtypes import boolean, float32, int64
-from anydim.lang.affine import affine
 from anydim.lang.tree import Literal
+from anydim.lang.tree.affine import affine
 
 
 @pytest.mark.parametrize("left, right, same", [

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from anydim.base.errors import LanguageError
-from anydim.lang.affine import rewrite
 from anydim.lang.tree import Cast, Literal
+from anydim.lang.tree.affine import rewrite
 from tests.unit.lang.language import group_of, random, run
 
 

@@ -10,7 +10,7 @@ from anydim.base.dtypes import float64
 from anydim.frontends.builder import Value
 from anydim.graph.evaluate import evaluate
 from anydim.graph.nodes import Graph
-from anydim.lang.affine import reads
+from anydim.lang.tree.affine import reads
 from anydim.passes.channels import Channels
 from anydim.passes.flow import unpack
 from anydim.passes.lower import Lower

@@ -12,8 +12,8 @@ from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.kernels.launch import Machine
-from anydim.lang.instantiate import instantiate
-from anydim.lang.parser import parse
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
 from anydim.passes.recur import Recur
 from anydim.sizes import Box, Dim, as_size

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import boolean, float32
-from anydim.lang.evaluate import evaluate
+from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import (
     Apply,
     Axis,

@@ -16,7 +16,7 @@ import numpy
 from anydim.base.errors import AnydimError
 from anydim.graph.nodes import Node
 from anydim.graph.operator import operator
-from anydim.lang.evaluate import evaluate
+from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, simplify
 

@@ -11,7 +11,7 @@ from anydim.frontends.definition import called
 from anydim.frontends.onnx.held import Held
 from anydim.frontends.onnx.schema import bound, value_of
 from anydim.frontends.onnx.tensors import Unsupported
-from anydim.lang.syntax import Definition
+from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import TensorType
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 
 from anydim.base.dtypes import float32
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.lang.affine import Affine, address, reads, rewrite, row_major_strides
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -28,6 +27,7 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
+from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_strides
 from anydim.sizes import as_size
 
 MOST_READS = 32  # of one expression, once pointwise statements are written into it

@@ -25,9 +25,9 @@ from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import constant, variable
 from anydim.kernels.write.elements import Context, SizeParameters
-from anydim.lang.affine import reads
-from anydim.lang.inside import checked
 from anydim.lang.tree import Group, Tensor
+from anydim.lang.tree.affine import reads
+from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 MOST_KEYS = 512  # in one block

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anydim.lang.affine import affine, reads, rewrite
-from anydim.lang.dependence_accesses import all_writes
-from anydim.lang.inside import checked
+from anydim.lang.dependence.accesses import all_writes
 from anydim.lang.tree import Expr, Literal, Loop, Read, SizeTerm, Step, Write
+from anydim.lang.tree.affine import affine, reads, rewrite
+from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size
 
 

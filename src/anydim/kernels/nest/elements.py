@@ -17,9 +17,9 @@ from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes, linear, linear_expr
 from anydim.kernels.write.elements import Context, Elements, LocalRead
 from anydim.kernels.write.values import operate
-from anydim.lang.affine import Affine, reads, row_major_strides
-from anydim.lang.inside import Check
 from anydim.lang.tree import Apply, Cast, Expr, Read, SizeTerm
+from anydim.lang.tree.affine import Affine, reads, row_major_strides
+from anydim.lang.tree.bounds_checks import Check
 from anydim.sizes import Size, as_size
 
 Registers = Mapping[Read, str]  # what holds the value of a read

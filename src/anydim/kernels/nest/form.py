@@ -13,13 +13,11 @@ from typing import TypeAlias
 
 from anydim.base.dtypes import DType, int64
 from anydim.kernels.inference import free_axes
-from anydim.lang.affine import affine, reads
-from anydim.lang.dependence_accesses import Instance, accesses, instances, steps_of
-from anydim.lang.dependence_chunks import Chunks, chunkings
-from anydim.lang.dependence_rings import rings
-from anydim.lang.dependence_starts import filled_in_order
-from anydim.lang.dependence_tests import same_turn
-from anydim.lang.stepping import variables_of
+from anydim.lang.dependence.accesses import Instance, accesses, instances, steps_of
+from anydim.lang.dependence.chunks import Chunks, chunkings
+from anydim.lang.dependence.distances import same_turn
+from anydim.lang.dependence.rings import rings
+from anydim.lang.dependence.starts import filled_in_order
 from anydim.lang.tree import (
     Axis,
     Branch,
@@ -34,6 +32,8 @@ from anydim.lang.tree import (
     TensorType,
     Write,
 )
+from anydim.lang.tree.affine import affine, reads
+from anydim.lang.tree.stepping import variables_of
 from anydim.sizes import Atom, Box, Size, as_size, maximum, minimum
 
 Ranges: TypeAlias = "dict[str, tuple[Size, Size] | None]"  # of loop variables

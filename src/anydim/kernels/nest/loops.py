@@ -24,11 +24,11 @@ from anydim.kernels.nest.form import NestForm
 from anydim.kernels.nest.writes import Way, WriteCode
 from anydim.kernels.write.loops import START, STOP, index
 from anydim.kernels.write.values import add, operate
-from anydim.lang.dependence_accesses import all_writes
-from anydim.lang.dependence_chunks import Chunks, Cut
-from anydim.lang.inside import checked
-from anydim.lang.stepping import expressions_of, written
+from anydim.lang.dependence.accesses import all_writes
+from anydim.lang.dependence.chunks import Chunks, Cut
 from anydim.lang.tree import Axis, Branch, Expr, Literal, Loop, Read, Step, Write
+from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree.stepping import expressions_of, written
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,12 @@ from anydim.kernels.rows.passplan import cost
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.kernels.write.elements import SizeParameters
-from anydim.lang.affine import reads
-from anydim.lang.dependence import IN_ORDER, PARALLEL, analyse
-from anydim.lang.dependence_accesses import instances
-from anydim.lang.dependence_chunks import Chunks
-from anydim.lang.inside import checked
+from anydim.lang.dependence.accesses import instances
+from anydim.lang.dependence.chunks import Chunks
+from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, analyse
 from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, Step, TensorType, Write
+from anydim.lang.tree.affine import reads
+from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, align_up, as_size, maximum, product
 
 NONE = "none"

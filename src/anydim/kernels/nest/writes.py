@@ -19,9 +19,9 @@ from anydim.kernels.nest.form import NestForm, one_to_one
 from anydim.kernels.rows.cells import folding, identity, is_product
 from anydim.kernels.write.loops import Segment, index, segments
 from anydim.kernels.write.values import add, convert, number, operate
-from anydim.lang.affine import affine, reads
-from anydim.lang.inside import checked
 from anydim.lang.tree import Apply, Axis, Read, Write
+from anydim.lang.tree.affine import affine, reads
+from anydim.lang.tree.bounds_checks import checked
 
 Range = tuple[ir.Value, ir.Value]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from anydim.kernels.inference import dtype_of
-from anydim.lang.affine import Affine, address, reads, rewrite, row_major_strides, to_expr
 from anydim.lang.tree import (
     Apply,
     Cast,
@@ -22,6 +21,7 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
+from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_strides, to_expr
 from anydim.sizes import as_size
 
 PRODUCT = "product"  # the tensor that stands for the finished sums in an expression

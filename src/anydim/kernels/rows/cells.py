@@ -11,8 +11,8 @@ from anydim.kernels.rows.passplan import Plan, needed
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.loops import index
 from anydim.kernels.write.values import add, convert, number, operate
-from anydim.lang.affine import Affine, affine, reads, row_major_strides
 from anydim.lang.tree import Apply, Axis, Group, Read, SizeTerm, Statement
+from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
 from anydim.sizes import Size, align_up, as_size, product
 
 MOST_AHEAD = 3  # inputs whose next row is asked for ahead of time

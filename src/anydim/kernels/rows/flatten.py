@@ -15,8 +15,16 @@ from dataclasses import replace
 
 from anydim.base.dtypes import int64
 from anydim.kernels.inference import free_axes
-from anydim.lang.affine import Affine, address, affine, reads, rewrite, row_major_strides, to_expr
 from anydim.lang.tree import Axis, Cast, Expr, Group, Index, Literal, Read, Statement
+from anydim.lang.tree.affine import (
+    Affine,
+    address,
+    affine,
+    reads,
+    rewrite,
+    row_major_strides,
+    to_expr,
+)
 from anydim.sizes import Size, as_size
 
 

@@ -16,9 +16,9 @@ from anydim.kernels.rows.flatten import flatten, own_address, reads_own_points
 from anydim.kernels.rows.passplan import cost, plan_sweeps, work
 from anydim.kernels.rows.sweeps import RowProgram
 from anydim.kernels.write.elements import Context, SizeParameters
-from anydim.lang.affine import reads, to_expr
-from anydim.lang.inside import checked
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
+from anydim.lang.tree.affine import reads, to_expr
+from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Truth, as_size, bounds, product, prove
 
 PART_WORK = 1 << 18  # cheap operations on elements that are worth a thread: about 2 us

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 
 from anydim.kernels.inference import free_axes
 from anydim.kernels.rows.flatten import all_axes
-from anydim.lang.affine import reads
 from anydim.lang.tree import Apply, Cast, Expr, Group, Read, Statement
+from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, product
 
 KEEP_ABOVE = 3.0  # the cost of a store and a later load, in cheap operations

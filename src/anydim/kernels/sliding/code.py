@@ -26,8 +26,8 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.loops import parallel_loop
 from anydim.kernels.write.values import number, operate, splat
-from anydim.lang.affine import Affine, to_expr
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Tensor, TensorType
+from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import as_size
 
 

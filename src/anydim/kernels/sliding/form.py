@@ -15,9 +15,9 @@ from anydim.base.dtypes import DType, float32, float64, int32, int64
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.convolution.places import inside_always
 from anydim.kernels.product.epilogue import Output, epilogue_of
-from anydim.lang.affine import Affine, address, affine, reads, rewrite
-from anydim.lang.inside import checked
 from anydim.lang.tree import Axis, Expr, Group, Index, Read, SizeTerm, Statement, TensorType
+from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite
+from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size
 
 DTYPES = (float32, float64, int32, int64)

@@ -20,8 +20,8 @@ from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.sliding.code import SlidingWriter
 from anydim.kernels.sliding.form import Sliding, sliding_of
 from anydim.kernels.template import Template
-from anydim.lang.affine import reads
 from anydim.lang.tree import Group, Tensor
+from anydim.lang.tree.affine import reads
 from anydim.sizes import Box, product
 
 _MOST_VECTORS = 4

@@ -12,9 +12,9 @@ loop; there, whatever does not depend on that loop's axes is computed outside it
     y = lane.value(statement.body, float32)             # 8 values, for c .. c+7
     # put lane.steps in the loop over c; row.steps before that loop, kernel.steps first of all
 
-A checked index (`lang/inside.py`) that leaves its axis where its value is used is reported: the
-index is stored in the check's word of the operand `STATUS`, and the read yields 0. It never touches
-memory that is not the tensor's. Masked-off lanes touch no memory either.
+A checked index (`lang/tree/bounds_checks.py`) that leaves its axis where its value is used is
+reported: the index is stored in the check's word of the operand `STATUS`, and the read yields 0. It
+never touches memory that is not the tensor's. Masked-off lanes touch no memory either.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from anydim.kernels.inference import (
 from anydim.kernels.launch import STATUS, Machine
 from anydim.kernels.write.lanes import Runs, load_runs, runs_of, shared_quotient, start_of
 from anydim.kernels.write.values import add, convert, number, operate, splat
-from anydim.lang.affine import Affine, reads, to_expr
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
-from anydim.lang.inside import Check, checked, counting, within
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+from anydim.lang.tree.affine import Affine, reads, to_expr
+from anydim.lang.tree.bounds_checks import Check, checked, counting, within
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
 

@@ -18,8 +18,6 @@ from anydim.base.dtypes import DType, int32
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.contraction.form import merged
 from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, outside_reads
-from anydim.lang.affine import Affine, address, reads, row_major_strides, to_expr
-from anydim.lang.inside import checked
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -31,6 +29,8 @@ from anydim.lang.tree import (
     SizeTerm,
     Statement,
 )
+from anydim.lang.tree.affine import Affine, address, reads, row_major_strides, to_expr
+from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size, product
 
 Parts = tuple[tuple[Size, Size], ...]

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from anydim.base.dtypes import int32
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.epilogue import PRODUCT, Output
-from anydim.lang.affine import rewrite
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
+from anydim.lang.tree.affine import rewrite
 from anydim.sizes import Size, ceil_div
 
 WORD = 4  # bytes that are multiplied and added at once

@@ -38,8 +38,8 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.elements import Context, SizeParameters
-from anydim.lang.affine import reads
 from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 MOST_ROWS = 256  # of a block

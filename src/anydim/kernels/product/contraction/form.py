@@ -23,8 +23,8 @@ from anydim.kernels.product.epilogue import (
     split_start,
 )
 from anydim.kernels.product.micro import tile_of
-from anydim.lang.affine import Affine, address, reads, row_major_strides, to_expr
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
+from anydim.lang.tree.affine import Affine, address, reads, row_major_strides, to_expr
 from anydim.sizes import Size, as_size, product
 
 ROW, COLUMN = "m", "n"

@@ -42,8 +42,8 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.elements import Context, SizeParameters, number
-from anydim.lang.affine import address
 from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree.affine import address
 from anydim.sizes import Size, align_up, as_size
 
 BACKWARDS = "backwards"  # the size that is 1 where pieces of work come in the opposite order

@@ -9,8 +9,8 @@ from anydim.kernels import ir
 from anydim.kernels.product.contraction.form import Form
 from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.kernels.product.micro import LINE, Tile
-from anydim.lang.affine import reads
 from anydim.lang.tree import Group
+from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, align_up, as_size
 
 

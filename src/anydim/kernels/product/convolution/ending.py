@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from anydim.kernels.product.contraction.form import COLUMN, ROW
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.epilogue import PRODUCT
-from anydim.lang.affine import Affine, affine
 from anydim.lang.tree import Apply, Expr, Group, Literal, Read
+from anydim.lang.tree.affine import Affine, affine
 from anydim.sizes import as_size
 
 

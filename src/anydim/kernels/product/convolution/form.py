@@ -25,8 +25,8 @@ from anydim.kernels.product.convolution.places import (
     split_groups,
 )
 from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, outside_reads
-from anydim.lang.affine import Affine, address, rewrite, row_major_strides, to_expr
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, SizeTerm, Statement
+from anydim.lang.tree.affine import Affine, address, rewrite, row_major_strides, to_expr
 from anydim.sizes import Box, Size, as_size, product
 
 

@@ -43,8 +43,8 @@ from anydim.kernels.write.arithmetic import (
 )
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.values import number
-from anydim.lang.affine import affine, reads
 from anydim.lang.tree import Group, Read, TensorType
+from anydim.lang.tree.affine import affine, reads
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
 
 

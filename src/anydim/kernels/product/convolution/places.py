@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 from anydim.kernels import ir
 from anydim.kernels.write.elements import SizeParameters
-from anydim.lang.affine import Affine, affine, rewrite
-from anydim.lang.ranges import running
+from anydim.lang.resolve.ranges import running
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
+from anydim.lang.tree.affine import Affine, affine, rewrite
 from anydim.sizes import Box, Size, Truth, as_size, prove
 
 _SMALL = 8  # strides, windows and paddings

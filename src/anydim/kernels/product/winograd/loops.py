@@ -39,8 +39,8 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.values import number
-from anydim.lang.affine import affine
 from anydim.lang.tree import Read
+from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, product
 
 

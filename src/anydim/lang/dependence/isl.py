@@ -1,0 +1,215 @@
+"""The same questions put to isl, the integer set library, where it is installed.
+
+Sets hold the values of loops and axes of two accesses that touch one place; symbols of sizes are
+parameters. A product of symbols is a parameter of its own, and what isl cannot take is left out:
+an empty set is a proof, one that is not empty is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+from anydim.lang.dependence.accesses import Access, Instance, LoopAt, unchecked
+from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
+from anydim.lang.tree.affine import rewrite
+from anydim.sizes import Atom, Box, Size
+
+_RELATIONS = {
+    "equal": "=", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
+    "greater_equal": ">=",
+}  # fmt: skip
+
+
+def available() -> bool:
+    """Whether isl can be asked."""
+    return _isl() is not None
+
+
+@cache
+def _isl() -> Any:
+    """The module, once a question needs it: reading it takes as long as a tenth of anydim."""
+    try:
+        return import_module("islpy")
+    except ImportError:
+        return None
+
+
+def may_meet(
+    first: Access, second: Access, same: tuple[LoopAt, ...], at: LoopAt | None, box: Box,
+    later: bool | None = None,
+) -> bool:  # fmt: skip
+    """Whether two accesses may touch one place while the loops `same` are at one turn.
+
+    With `at`, at different turns of that loop; `later` says which of both comes first.
+    """
+    question = _Question(box)
+    left = question.side(first, "a")
+    right = question.side(second, "b")
+    wanted = [f"{left[o.number]} = {right[o.number]}" for o in same]
+    if at is not None:
+        a, b = left[at.number], right[at.number]
+        relation = "!=" if later is None else "<" if later == (at.loop.step > 0) else ">"
+        wanted.append(f"{a} {relation} {b}")
+    wanted += question.meeting(first, second)
+    return not question.empty(wanted)
+
+
+class _Left(Exception):
+    """What isl cannot take."""
+
+
+@dataclass
+class _Question:
+    """Names and constraints of one question."""
+
+    box: Box
+    parameters: dict[str, str] = field(default_factory=dict)
+    variables: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
+    names: dict[str, dict[object, str]] = field(default_factory=dict)
+
+    def side(self, access: Access, mark: str) -> dict[object, str]:
+        """The variables of an access with their ranges: loops by number, axes by name."""
+        names: dict[object, str] = {}
+        inside: dict[str, str] = {}
+        self.names[mark] = names
+        for at in access.instance.loops:
+            name = self._variable(f"{mark}{at.number}l")
+            self._bounds(at, name, inside)
+            names[at.number] = inside[at.variable] = name
+        for number, axis in enumerate(access.instance.axes):
+            name = self._variable(f"{mark}{number}x")
+            names[axis.name] = name
+            self._keep(partial(self._below, name, axis.extent, inside))
+        self._conditions(access.instance, inside)
+        return names
+
+    def _variable(self, name: str) -> str:
+        self.variables.append(name)
+        return name
+
+    def _bounds(self, at: LoopAt, name: str, inside: Mapping[str, str]) -> None:
+        loop, around = at.loop, dict(inside)
+        up = loop.step > 0
+        self._keep(lambda: f"{name} {'>=' if up else '<='} {self._expr(loop.start, around, {})}")
+        self._keep(lambda: f"{name} {'<' if up else '>'} {self._expr(loop.stop, around, {})}")
+        if abs(loop.step) != 1:
+            turn = self._variable(f"{name}k")
+            self._keep(
+                lambda: f"{name} = {self._expr(loop.start, around, {})} + {loop.step} * {turn}"
+            )
+
+    def _conditions(self, instance: Instance, inside: Mapping[str, str]) -> None:
+        for condition, holds in instance.conditions:
+            if isinstance(condition, Apply) and condition.function in _RELATIONS:
+                self._keep(partial(self._condition, condition, holds, inside))
+
+    def _below(self, name: str, extent: Size, inside: Mapping[str, str]) -> str:
+        return f"0 <= {name} < {self._size(extent, inside)}"
+
+    def _condition(self, condition: Apply, holds: bool, inside: Mapping[str, str]) -> str:
+        left, right = (self._expr(a, inside, {}) for a in condition.arguments)
+        relation = _RELATIONS[condition.function]
+        return f"{'' if holds else 'not '}({left} {relation} {right})"
+
+    def _keep(self, text: Callable[[], str]) -> None:
+        try:
+            self.known.append(text())
+        except _Left:
+            return
+
+    def meeting(self, first: Access, second: Access) -> list[str]:
+        """That both are at one place, as far as it can be said."""
+        if first.indices is None or second.indices is None:
+            return []
+        found = []
+        for pair in zip(first.indices, second.indices):
+            left, right = (rewrite(index, unchecked) for index in pair)
+            try:
+                a = self._expr(left, self._loops(first, "a"), self.names["a"])
+                b = self._expr(right, self._loops(second, "b"), self.names["b"])
+            except _Left:
+                continue
+            found.append(f"{a} = {b}")
+        return found
+
+    def _loops(self, access: Access, mark: str) -> dict[str, str]:
+        return {at.variable: self.names[mark][at.number] for at in access.instance.loops}
+
+    def _expr(self, expr: Expr, loops: Mapping[str, str], axes: Mapping[Any, str]) -> str:
+        if isinstance(expr, SizeTerm):
+            return f"({self._size(expr.size, loops)})"
+        if isinstance(expr, Literal) and isinstance(expr.value, int):
+            return str(int(expr.value))
+        if isinstance(expr, Index) and expr.name in axes:
+            return axes[expr.name]
+        if isinstance(expr, Apply):
+            if expr.function in ("add", "sub"):
+                left, right = (self._expr(a, loops, axes) for a in expr.arguments)
+                return f"({left} {'+' if expr.function == 'add' else '-'} {right})"
+            if expr.function == "mul":
+                return self._product(expr, loops, axes)
+            if expr.function in ("floordiv", "mod"):
+                left = self._expr(expr.arguments[0], loops, axes)
+                return self._divided(expr.function, left, expr.arguments[1])
+        raise _Left
+
+    def _product(
+        self, expr: Apply, loops: Mapping[str, str], axes: Mapping[Any, str]
+    ) -> str:
+        for number, other in (expr.arguments, expr.arguments[::-1]):
+            if isinstance(number, SizeTerm) and number.size.constant is not None:
+                return f"({number.size.constant}*{self._expr(other, loops, axes)})"
+        raise _Left
+
+    def _divided(self, function: str, left: str, right: Expr) -> str:
+        by = right.size.constant if isinstance(right, SizeTerm) else None
+        if by is None or by <= 0:
+            raise _Left
+        return f"floor(({left})/{by})" if function == "floordiv" else f"(({left}) mod {by})"
+
+    def _size(self, size: Size, loops: Mapping[str, str]) -> str:
+        parts: list[str] = []
+        for monomial, coefficient in size.monomials:
+            if not monomial:
+                parts.append(str(coefficient))
+            elif len(monomial) == 1:
+                parts.append(f"{coefficient}*{self._atom(monomial[0], loops)}")
+            else:
+                product = Size({monomial: 1})
+                if product.symbols & loops.keys():
+                    raise _Left
+                parts.append(f"{coefficient}*{self._parameter(str(product), product)}")
+        return f"({' + '.join(parts) or '0'})"
+
+    def _atom(self, atom: str, loops: Mapping[str, str]) -> str:
+        if not isinstance(atom, Atom):
+            return loops[atom] if atom in loops else self._parameter(atom, Size.symbol(atom))
+        if atom.function in ("floordiv", "mod"):
+            left = self._size(atom.arguments[0], loops)
+            return self._divided(atom.function, left, SizeTerm(atom.arguments[1]))
+        whole = Size({(atom,): 1})
+        if whole.symbols & loops.keys():
+            raise _Left
+        return self._parameter(str(whole), whole)
+
+    def _parameter(self, text: str, size: Size) -> str:
+        if text not in self.parameters:
+            name = self.parameters[text] = f"p{len(self.parameters)}"
+            where = self.box.interval(size)
+            if where.lo is not None:
+                self.known.append(f"{name} >= {where.lo}")
+            if where.hi is not None:
+                self.known.append(f"{name} <= {where.hi}")
+        return self.parameters[text]
+
+    def empty(self, wanted: list[str]) -> bool:
+        """Whether nothing meets all that is known and wanted."""
+        space = f"[{', '.join(self.parameters.values())}] -> {{ [{', '.join(self.variables)}]"
+        text = f"{space} : {' and '.join([*self.known, *wanted]) or '0 = 0'} }}"
+        isl = _isl()
+        return bool(isl.Set.read_from_str(isl.DEFAULT_CONTEXT, text).is_empty())

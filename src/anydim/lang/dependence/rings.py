@@ -1,0 +1,51 @@
+"""Temporaries of which the last few slices are enough: ring buffers, and how deep they are.
+
+A temporary that is told from turn to turn only, c(t, i) read as c(t - 2, i) and never again, needs
+three slices: slice t lies at t modulo 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from anydim.lang.dependence.accesses import Access, Instance, accesses
+from anydim.lang.dependence.starts import filled_in_order
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box
+
+DEEPEST = 64  # slices; a deeper ring saves little
+
+
+def rings(
+    found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box
+) -> dict[str, tuple[int, int]]:
+    """For each of the `hidden` tensors that can be a ring: its dimension and how many slices."""
+    known = dict(types)
+    all = [a for instance in found for a in accesses(instance, known)]
+    made = {}
+    for tensor in sorted(hidden):
+        touching = [access for access in all if access.tensor == tensor]
+        for dimension in range(types[tensor].rank if touching else 0):
+            depth = _depth(touching, dimension)
+            if depth is not None and filled_in_order(tensor, found, types, box, kept=False):
+                made[tensor] = dimension, depth
+                break
+    return made
+
+
+def _depth(touching: Sequence[Access], dimension: int) -> int | None:
+    """One more than the turns between the first and the last use of a slice."""
+    loops, rests = set(), []
+    for access in touching:
+        form = access.form(dimension)
+        if form is None or form.alone is None or form.alone[0] != "loop":
+            return None
+        if form.rest.constant is None:
+            return None
+        at = next(at for at in access.instance.loops if at.number == form.alone[1])
+        loops.add((at.number, at.loop.step))
+        rests.append(form.rest.constant)
+    if len(loops) != 1 or abs(next(iter(loops))[1]) != 1:
+        return None
+    depth = max(rests) - min(rests) + 1
+    return depth if depth <= DEEPEST else None

@@ -1,0 +1,301 @@
+"""Which loops and axes of a nest may run in any order, which must not, and why.
+
+    found = analyse(group, box)
+    found.loops        a verdict for each loop: 'parallel', 'sum' (turns add up) or 'in order'
+    found.axes         a verdict for each axis of each write
+    found.rings        temporaries of which a few slices are enough, and how many
+    found.chunks       ranges along which the whole can be cut
+    found.carried(0)   tensors that loop 0 carries from turn to turn, with the distance
+    found.steady(0)    writes in loop 0 that do not depend on what its turns write
+    print(found)       all of it in words
+
+Loops and writes have numbers, in the order of the text. What cannot be told counts as a dependence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.lang.dependence import isl
+from anydim.lang.dependence.accesses import (
+    Access,
+    Instance,
+    LoopAt,
+    accesses,
+    instances,
+    steps_of,
+    unchecked,
+)
+from anydim.lang.dependence.chunks import Chunks, chunkings
+from anydim.lang.dependence.distances import common_loops, distance
+from anydim.lang.dependence.rings import rings
+from anydim.lang.dependence.starts import private
+from anydim.lang.surface.printer import name_text, print_expression
+from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree.affine import rewrite
+from anydim.sizes import Box, Size, Truth, prove
+
+PARALLEL, SUM, IN_ORDER = "parallel", "sum", "in order"
+_PLAIN = {ord(brace): "" for brace in "{}"}
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """Access `second` may touch, `turns` turns of a loop later, the place that `first` did.
+
+    `turns` None: some number of turns, not known; then either may be the earlier one.
+    """
+
+    first: Access
+    second: Access
+    turns: Size | None
+
+    at: LoopAt
+
+    @property
+    def tensor(self) -> str:
+        return self.first.tensor
+
+    @property
+    def _steady(self) -> bool:
+        """Whether the place is the same in every turn."""
+        forms = [self.second.form(n) for n in range(len(self.second.indices or ()))]
+        return all(form is not None and form.factor(self.at.number) == 0 for form in forms)
+
+    @property
+    def adds(self) -> bool:
+        """Whether both add to the place by one function, in any order."""
+        combines = {_accumulates(a.instance, self.tensor) for a in (self.first, self.second)}
+        return len(combines) == 1 and "" not in combines
+
+    def __str__(self) -> str:
+        early, late = _place(self.first), _place(self.second)
+        does = {(True, False): "is read", (False, True): "is written anew"}.get(
+            (self.first.writes, self.second.writes), "is written again"
+        )
+        after = "after it is written" if self.first.writes else "after it is read"
+        if self.turns is None and early == late and self._steady:
+            return f"{late} {does} in every turn, {after} in others"
+        if self.turns is None:
+            return f"{late} {does} in one turn and may be {early} of another"
+        count = "1 turn" if self.turns == 1 else f"{self.turns} turns"
+        return f"{late} {does} {count} {after} as {early}"
+
+
+@dataclass(frozen=True)
+class LoopVerdict:
+    """Whether the turns of a loop may run in any order, and the dependences that say no."""
+
+    at: LoopAt
+    order: str
+    dependences: tuple[Dependence, ...]
+
+    def __str__(self) -> str:
+        name = self.at.variable
+        if self.order == PARALLEL:
+            return f"{name} is parallel: no turn touches what another one writes"
+        if self.order == SUM:
+            return f"{name} may run in any order, one turn at a time: {_sums(self.dependences)}"
+        return f"{name} runs in order: {next(d for d in self.dependences if not d.adds)}"
+
+
+@dataclass(frozen=True)
+class AxisVerdict:
+    """Whether the values of an axis of a write may be taken in any order, or side by side."""
+
+    write: int
+    axis: str
+    order: str
+    words: str
+
+    def __str__(self) -> str:
+        return f"{self.axis} of write {self.write} is {self.order}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """What is known of a group's order."""
+
+    instances: tuple[Instance, ...]
+    loops: tuple[LoopVerdict, ...]
+    axes: tuple[AxisVerdict, ...]
+    rings: Mapping[str, tuple[int, int]]  # tensor -> dimension, slices
+    chunks: tuple[Chunks, ...]
+
+    def carried(self, loop: int) -> dict[str, Size | None]:
+        """The tensors that a turn reads as earlier turns wrote them, and how far back at most.
+
+        None: it is not known how far.
+        """
+        found: dict[str, Size | None] = {}
+        for dependence in self.loops[loop].dependences:
+            first, second = dependence.first, dependence.second
+            flows = first.writes and not second.writes
+            if not flows and (dependence.turns is not None or first.writes == second.writes):
+                continue
+            known = found.get(dependence.tensor, dependence.turns)
+            found[dependence.tensor] = _furthest(known, dependence.turns)
+        return found
+
+    def steady(self, loop: int) -> tuple[int, ...]:
+        """The writes in a loop that read nothing which it carries, nor what such writes make."""
+        inside = [i for i in self.instances if loop in {at.number for at in i.loops}]
+        writes = [i for i in inside if i.write is not None]
+        moving = set(self.carried(loop))
+        moving |= {i.write.target for i in inside if i.write is not None and i.conditions}
+        before = -1
+        while before != len(moving):
+            before = len(moving)
+            for instance in writes:
+                assert instance.write is not None
+                if {read.tensor for read in instance.reads} & moving:
+                    moving.add(instance.write.target)
+        return tuple(
+            i.number for i in writes if i.write is not None and i.write.target not in moving
+        )
+
+    def __str__(self) -> str:
+        lines = [str(verdict) for verdict in self.loops]
+        lines += [str(verdict) for verdict in self.axes if verdict.order != PARALLEL]
+        for tensor, (dimension, depth) in self.rings.items():
+            slices = "1 slice" if depth == 1 else f"{depth} slices"
+            lines.append(f"{slices} of {tensor} along dimension {dimension} are enough")
+        for chunks in self.chunks:
+            lines.append(f"parts along {chunks.axis} share nothing that is written")
+        return "\n".join(lines)
+
+
+def analyse(group: Group, box: Box) -> Analysis:
+    """The order of a group: what its loops and axes allow at every size of the box."""
+    return _analyse(group, box)
+
+
+@lru_cache(maxsize=256)
+def _analyse(group: Group, box: Box) -> Analysis:
+    found = instances(steps_of(group))
+    tensors = (*group.inputs, *group.outputs, *group.temporaries)
+    types = {tensor.name: tensor.type for tensor in tensors}
+    hidden = {tensor.name for tensor in group.temporaries}
+    return Analysis(
+        found,
+        loop_verdicts(found, types, hidden, box),
+        tuple(axis_verdicts(found)),
+        rings(found, types, hidden, box),
+        tuple(chunkings(found, types, hidden, box)),
+    )
+
+
+# ---- loops -------------------------------------------------------------------------------------
+
+
+def loop_verdicts(
+    found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box
+) -> tuple[LoopVerdict, ...]:
+    """A verdict for every loop, by number; `hidden` tensors may exist once for each turn."""
+    all = [a for instance in found for a in accesses(instance, dict(types))]
+    loops = {at.number: at for instance in found for at in instance.loops}
+    verdicts = []
+    for _, at in sorted(loops.items()):
+        inside = [a for a in all if at.number in {o.number for o in a.instance.loops}]
+        own = {name for name in hidden if private(name, at, found, types, box)}
+        verdicts.append(_verdict(at, [a for a in inside if a.tensor not in own], box))
+    return tuple(verdicts)
+
+
+def _verdict(at: LoopAt, inside: Sequence[Access], box: Box) -> LoopVerdict:
+    written = {a.tensor for a in inside if a.writes}
+    found: list[Dependence] = []
+    for number, first in enumerate(inside):
+        for second in inside[number:]:
+            if first.tensor == second.tensor in written and (first.writes or second.writes):
+                found += _between(first, second, at, box)
+    if not found:
+        return LoopVerdict(at, PARALLEL, ())
+    order = SUM if all_add(found) else IN_ORDER
+    return LoopVerdict(at, order, tuple(found))
+
+
+def all_add(found: Sequence[Dependence]) -> bool:
+    """Whether nothing but sums into the same places ties the turns together."""
+    return all(dependence.adds for dependence in found)
+
+
+def _between(first: Access, second: Access, at: LoopAt, box: Box) -> list[Dependence]:
+    turns = distance(first, second, at, box)
+    if isinstance(turns, bool):
+        return []
+    if turns is None:
+        if isl.available():
+            common = common_loops(first.instance, second.instance)
+            outer = common[: [c.number for c in common].index(at.number)]
+            if not isl.may_meet(first, second, outer, at, box):
+                return []
+        return [Dependence(first, second, None, at)]
+    sign = prove(turns, "<", 0, box)
+    if sign is Truth.PROVED:
+        return [Dependence(second, first, -turns, at)]
+    known = turns if prove(turns, ">", 0, box) is Truth.PROVED else None
+    return [Dependence(first, second, known, at)]
+
+
+def _accumulates(instance: Instance, tensor: str) -> str:
+    """The function by which a write adds to what the tensor holds; '' when it does not."""
+    write = instance.write
+    if write is None or write.fresh or write.target != tensor:
+        return ""
+    own = [read for read in instance.reads if read.tensor == tensor]
+    return "" if own else write.combine
+
+
+def _furthest(left: Size | None, right: Size | None) -> Size | None:
+    if left is None or right is None or left.constant is None or right.constant is None:
+        return left if left == right else None
+    return left if left.constant >= right.constant else right
+
+
+# ---- axes --------------------------------------------------------------------------------------
+
+
+def axis_verdicts(found: Sequence[Instance]) -> list[AxisVerdict]:
+    """A verdict for every axis of every write."""
+    verdicts = []
+    for instance in found:
+        write = instance.write
+        if write is None:
+            continue
+        told = set()
+        access = Access(instance, write.target, write.place, True)
+        for dimension in range(len(write.place)):
+            form = access.form(dimension)
+            if form is not None and len(form.axes) == 1:
+                told.add(form.axes[0][0])
+        for axis in write.axes:
+            order, words = PARALLEL, "each value has a place of its own"
+            if axis.name not in told:
+                order = SUM if write.combine else IN_ORDER
+                words = f"values of {axis.name} may meet at one place of {write.target}"
+                words += "" if write.combine else "; the last one stays"
+            verdicts.append(AxisVerdict(instance.number, axis.name, order, words))
+        for axis in write.reduced:
+            words = "its values are combined in any order"
+            verdicts.append(AxisVerdict(instance.number, axis.name, SUM, words))
+    return verdicts
+
+
+# ---- words -------------------------------------------------------------------------------------
+
+
+def _place(access: Access) -> str:
+    name = name_text(access.tensor)
+    if access.indices is None:
+        return f"{name}[...]"
+    axes = {axis.name for axis in access.instance.axes}
+    plain = [rewrite(index, unchecked) for index in access.indices]
+    text = ", ".join(print_expression(index, axes) for index in plain)
+    return f"{name}({text})".translate(_PLAIN)
+
+
+def _sums(found: Sequence[Dependence]) -> str:
+    return f"turns add to the same places of {found[0].tensor}"

@@ -1,0 +1,85 @@
+"""Steps in numpy: loops and branches in Python, each statement over all its axes at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy
+
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.meaning.gather import outside_error
+from anydim.lang.tree import Branch, Expr, Loop, Statement, Step, TensorType, Write
+
+Array = numpy.ndarray[Any, Any]
+Sizes = Mapping[str, int]
+
+
+class Compute(Protocol):
+    """The whole target of a statement for some sizes; `tensor` is what its values are places in."""
+
+    def __call__(self, statement: Statement, sizes: Sizes, tensor: str = "") -> Array:
+        """The values."""
+
+
+@dataclass
+class Turns:
+    """Runs steps on `values`, which holds every tensor."""
+
+    types: Mapping[str, TensorType]
+    values: MutableMapping[str, Array]
+    compute: Compute
+
+    def run(self, steps: Sequence[Step], sizes: Sizes) -> None:
+        """Run steps in order."""
+        for step in steps:
+            if isinstance(step, (Statement, Write)):
+                self.assign(step, sizes)
+            elif isinstance(step, Branch):
+                holds = bool(self._scalar(step.condition, sizes))
+                self.run(step.then if holds else step.otherwise, sizes)
+            else:
+                self._loop(step, sizes)
+
+    def assign(self, step: Statement | Write, sizes: Sizes) -> None:
+        """Run one statement."""
+        if isinstance(step, Statement):
+            self.values[step.target] = self.compute(step, sizes)
+        else:
+            self._write(step, sizes)
+
+    def _loop(self, loop: Loop, sizes: Sizes) -> None:
+        start, stop = (int(self._scalar(end, sizes)) for end in (loop.start, loop.stop))
+        for turn in range(start, stop, loop.step):
+            self.run(loop.body, {**sizes, loop.variable: turn})
+
+    def _scalar(self, expr: Expr, sizes: Sizes) -> Any:
+        return self.compute(Statement("", (), expr), sizes)[()]
+
+    def _write(self, step: Write, sizes: Sizes) -> None:
+        target = self.values[step.target]
+        places = tuple(self.place(step, axis, sizes) for axis in range(target.ndim))
+        combine = step.combine if step.reduced else ""
+        whole = Statement(step.target, step.axes, step.body, combine, step.reduced)
+        body = self.compute(whole, sizes)
+        body = body.astype(target.dtype, copy=False)
+        if not step.combine or step.fresh:
+            target[places] = body  # of places that meet, numpy keeps the last
+        elif not places:
+            target[...] = FUNCTIONS[step.combine].numpy(target, body)
+        else:
+            ufunc: Any = FUNCTIONS[step.combine].numpy
+            ufunc.at(target, places, body)
+
+    def place(self, step: Write, axis: int, sizes: Sizes) -> Array:
+        """Where each element goes along one dimension; raises InputError outside the target."""
+        index = Statement(step.target, step.axes, step.place[axis])
+        found = self.compute(index, sizes, step.target)
+        length = self.values[step.target].shape[axis]
+        wrong = (found < 0) | (found >= length)
+        if wrong.any():
+            where = int(found[wrong].flat[0])
+            raise outside_error(step.target, where, self.values[step.target].shape, "written")
+        return found
+

@@ -1,0 +1,73 @@
+"""Broadcasting: the sizes of ellipses that several parameters share.
+
+At each position the dimensions that meet are equal or 1. What is not decided while the sizes are
+symbols becomes a guard, and the result's size an expression that is right in every case.
+"""
+
+from __future__ import annotations
+
+from anydim.lang.resolve.binding import Binding, spread_axes
+from anydim.lang.tree import Axis
+from anydim.sizes import Size, Truth, as_size, met, prove
+
+
+def broadcast(binding: Binding) -> None:
+    """Set the extents of every ellipsis from the dimensions that meet at each position."""
+    for name, axes in binding.ellipses.items():
+        meeting: list[list[tuple[str, Size]]] = [[] for _ in axes]
+        for parameter in binding.definition.parameters:
+            places = spread_axes(binding, parameter, name)
+            shape = binding.tensors[parameter.name].shape
+            for offset, axis in enumerate(reversed(places), start=1):
+                meeting[-offset].append((parameter.name, shape[axis]))
+        binding.ellipses[name] = tuple(
+            Axis(axis.name, _meet(binding, name, sizes)) for axis, sizes in zip(axes, meeting)
+        )
+
+
+def _meet(binding: Binding, ellipsis: str, meeting: list[tuple[str, Size]]) -> Size:
+    """The size that several broadcast dimensions give together."""
+    distinct: list[tuple[str, Size]] = []
+    for tensor, size in meeting:
+        if size.constant != 1 and not any(binding.proved(size, "==", s) for _, s in distinct):
+            distinct.append((tensor, size))
+    if not distinct:
+        return as_size(1)
+    if len(distinct) == 1:
+        return distinct[0][1]
+    result = _wide(binding, [size for _, size in distinct])
+    for position, (tensor, size) in enumerate(distinct):
+        others = [(t, s) for t, s in distinct[:position] if result is None]
+        if result is not None and size != result:
+            others = [next((t, s) for t, s in distinct if s == result)]
+        for other, other_size in others:
+            _compatible(binding, ellipsis, (other, other_size), (tensor, size))
+    if result is not None:
+        return result
+    return met((size for _, size in distinct), binding.box)
+
+
+def _wide(binding: Binding, sizes: list[Size]) -> Size | None:
+    """A size among these that is never 1, so that it is the result; constants first."""
+    ordered = sorted(sizes, key=lambda size: size.constant is None)
+    for size in ordered:
+        if prove(size, "==", 1, binding.box) is Truth.REFUTED:
+            return size
+    return None
+
+
+def _compatible(
+    binding: Binding, ellipsis: str, left: tuple[str, Size], right: tuple[str, Size]
+) -> None:
+    (a_name, a), (b_name, b) = left, right
+    what = f"'...{ellipsis}': {a} of {a_name} and {b} of {b_name}"
+    a_wide = prove(a, "==", 1, binding.box) is Truth.REFUTED
+    b_wide = prove(b, "==", 1, binding.box) is Truth.REFUTED
+    if a_wide and b_wide and prove(a, "==", b, binding.box) is Truth.REFUTED:
+        position = binding.definition.position
+        raise binding.error(position, f"cannot broadcast {what}")
+    condition = a - b
+    condition = condition if a_wide else condition * (a - 1)
+    condition = condition if b_wide else condition * (b - 1)
+    if not binding.proved(condition, "==", 0):
+        binding.guard(condition, "==", as_size(0), f"can broadcast {what}")

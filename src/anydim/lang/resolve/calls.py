@@ -1,0 +1,178 @@
+"""Calls between definitions: a callee becomes steps of its caller, with names of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anydim.base.dtypes import DTYPES, DType
+from anydim.base.errors import LanguageError
+from anydim.base.text import counted
+from anydim.lang.resolve.scope import Scope, new_name
+from anydim.lang.resolve.walker import Walker
+from anydim.lang.surface.syntax import (
+    TYPE_NAMES,
+    Definition,
+    Invoke,
+    Name,
+    Parameter,
+    Setting,
+    Term,
+)
+from anydim.lang.tree import (
+    Axis,
+    Group,
+    Index,
+    Literal,
+    Read,
+    SizeTerm,
+    Statement,
+    Step,
+    TensorType,
+)
+from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.stepping import variables_of
+from anydim.lang.tree.typing import TypeProblem, converted, typed
+from anydim.sizes import Box, Size
+
+MOST_STEPS = 2_000  # of a definition with all it calls
+Instantiate = Callable[["Definition", tuple[TensorType, ...], Mapping[str, Any], Box], Group]
+
+
+@dataclass
+class Calls:
+    """Groups of callees, each made once for arguments of the same types and kept in `made`.
+
+    `names` are those of the caller's tensors.
+    """
+
+    instantiate: Instantiate
+    names: set[str]
+    made: dict[Any, Group]
+    numbers: dict[str, int] = field(default_factory=dict)  # given last to each stem
+    count: int = 0  # steps of all calls so far
+
+    def fresh(self, stem: str) -> str:
+        """A name for one more tensor."""
+        number = self.numbers.get(stem, 0) + 1
+        while f"{stem}.{number}" in self.names:
+            number += 1
+        self.numbers[stem] = number
+        self.names.add(f"{stem}.{number}")
+        return f"{stem}.{number}"
+
+    def result_types(self, item: Invoke, scope: Scope, walker: Walker) -> tuple[TensorType, ...]:
+        """The types of the results of a call."""
+        types = [_argument_type(t, p, scope, walker) for t, p in self._pairs(item, scope)]
+        group = self._group(item, scope, tuple(types), walker)
+        return tuple(tensor.type for tensor in group.outputs)
+
+    def steps(self, item: Invoke, scope: Scope, walker: Walker) -> list[Step]:
+        """The steps of a call; `walker` gets the types of what they hide."""
+        steps: list[Step] = []
+        arguments = []
+        for term, parameter in self._pairs(item, scope):
+            if isinstance(term, Name) and term.name in walker.tensors:
+                arguments.append(term.name)
+                continue
+            kind, body = _scalar(term, parameter, scope, walker)
+            arguments.append(self.fresh(parameter.name))
+            walker.tensors[arguments[-1]] = kind
+            steps.append(Statement(arguments[-1], (), body))
+        types = tuple(walker.tensors[name] for name in arguments)
+        group = self._group(item, scope, types, walker)
+        self._limit(item, scope, group)
+        for guard in group.guards:
+            if guard not in scope.binding.guards:
+                scope.binding.guards.append(guard)
+        names = {tensor.name: name for tensor, name in zip(group.inputs, arguments)}
+        copies = []
+        for tensor, target in zip(group.outputs, item.targets):
+            alone = len(walker.roles[target].writers) == 1 and target not in arguments
+            names[tensor.name] = target if alone else self.fresh(target)
+            if not alone:
+                copies.append(_copied(names[tensor.name], target, tensor.type))
+                walker.tensors[names[tensor.name]] = tensor.type
+        for tensor in group.temporaries:
+            names[tensor.name] = self.fresh(f"{item.call.name}.{tensor.name}")
+            walker.tensors[names[tensor.name]] = tensor.type
+        inner = group.steps or group.statements
+        sizes = {}
+        for variable in variables_of(inner):
+            sizes[variable] = Size.symbol(new_name(variable, scope.taken))
+        return [*steps, *renamed(inner, names, sizes), *copies]
+
+    def _pairs(self, item: Invoke, scope: Scope) -> list[tuple[Term, Parameter]]:
+        callee = scope.binding.definition.callee(item.call.name)
+        given, wanted = item.call.arguments, callee.parameters
+        if len(given) != len(wanted):
+            names = ", ".join(parameter.name for parameter in wanted)
+            takes = f"'{callee.name}' takes {counted(len(wanted), 'tensor')} ({names})"
+            hint = f"write {callee.name}({names}) with tensors of yours"
+            raise scope.binding.error(item.call.position, f"{takes}, not {len(given)}", hint)
+        return list(zip(given, wanted))
+
+    def _limit(self, item: Invoke, scope: Scope, group: Group) -> None:
+        self.count += len(group.steps or group.statements)
+        if self.count > MOST_STEPS:
+            raise scope.binding.error(
+                item.call.position, f"with all calls this is more than {MOST_STEPS} statements"
+            )
+
+    def _group(
+        self, item: Invoke, scope: Scope, types: tuple[TensorType, ...], walker: Walker
+    ) -> Group:
+        callee = scope.binding.definition.callee(item.call.name)
+        attributes = {s.name: _setting(s, callee, scope, walker) for s in item.call.settings}
+        key = (id(callee), types, tuple(attributes.items()), scope.box)
+        if key not in self.made:
+            try:
+                self.made[key] = self.instantiate(callee, types, attributes, scope.box)
+            except LanguageError as error:
+                problem = f"in this call of '{callee.name}': {error.problem}"
+                raise scope.binding.error(item.call.position, problem, error.hint) from None
+        return self.made[key]
+
+
+def _argument_type(
+    term: Term, parameter: Parameter, scope: Scope, walker: Walker
+) -> TensorType:
+    if isinstance(term, Name) and term.name in walker.tensors:
+        return walker.tensors[term.name]
+    return _scalar(term, parameter, scope, walker)[0]
+
+
+def _scalar(
+    term: Term, parameter: Parameter, scope: Scope, walker: Walker
+) -> tuple[TensorType, Any]:
+    """A number that is given where a callee takes a scalar, and its type."""
+    work = walker.scalar(term, scope)
+    try:
+        wanted = TYPE_NAMES.get(parameter.type)
+        dtype: DType = DTYPES[wanted] if wanted else typed(work.body, walker.tensors)[1]
+        return TensorType(dtype, ()), converted(work.body, walker.tensors, dtype)
+    except TypeProblem as problem:
+        raise work.type_error(problem) from None
+
+
+def _copied(source: str, target: str, kind: TensorType) -> Statement:
+    axes = tuple(Axis(f"{target}.{axis}", size) for axis, size in enumerate(kind.shape))
+    return Statement(target, axes, Read(source, tuple(Index(axis.name) for axis in axes)))
+
+
+def _setting(setting: Setting, callee: Definition, scope: Scope, walker: Walker) -> Any:
+    """The value of an attribute in a call: a constant, a size or the name of a type."""
+    kind = next((a.kind for a in callee.attributes if a.name == setting.name), "")
+    if kind == "type" and isinstance(setting.value, Name):
+        known = scope.binding.dtypes.get(setting.value.name)
+        return setting.value.name if known is None else known.name
+    value = walker.scalar(setting.value, scope).body
+    if isinstance(value, Literal):
+        return value.value
+    if isinstance(value, SizeTerm):
+        return value.size if value.size.constant is None else value.size.constant
+    raise scope.binding.error(
+        setting.value.position, f"attribute '{setting.name}' is known only while the call runs",
+        "attributes are constants and sizes; give tensors and scalars as arguments",
+    )  # fmt: skip

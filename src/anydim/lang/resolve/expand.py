@@ -1,0 +1,299 @@
+"""Surface terms -> tree expressions: names resolved, ellipses spread out, sizes folded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from anydim.base.dtypes import DTYPES, DType
+from anydim.base.errors import LanguageError, UserError
+from anydim.base.text import counted
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.resolve.binding import Binding, fold_sizes, spread_axes
+from anydim.lang.resolve.ranges import proved
+from anydim.lang.surface.syntax import (
+    FUNCTION_ALIASES,
+    TYPE_NAMES,
+    Call,
+    Convert,
+    Count,
+    Dimension,
+    Flat,
+    Name,
+    Number,
+    Operation,
+    Parameter,
+    Spread,
+    Term,
+)
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Index,
+    Literal,
+    Read,
+    SizeTerm,
+    TensorType,
+)
+from anydim.lang.tree.affine import affine, rewrite, to_expr
+from anydim.lang.tree.composed import COMPOSED
+from anydim.sizes import Size, Truth, as_size, maximum, minimum, product, prove
+
+LARGEST = 20_000  # nodes of an expression
+DEPTH_WEIGHT = LARGEST // 120  # so that a depth of 120 is as much
+
+_COMPARISONS = {
+    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
+    "greater_equal": ">=",
+}  # fmt: skip
+
+
+@dataclass
+class Expander:
+    """Expands the terms of one statement.
+
+    `indices` collects the indices met, in order; `trusted` the reads' dimensions (as index
+    expressions) that broadcasting makes right by construction.
+    """
+
+    binding: Binding
+    tensors: Mapping[str, TensorType]
+    indices: dict[str, int] = field(default_factory=dict)  # name -> first position
+    positions: dict[Expr, int] = field(default_factory=dict)  # where each was first met
+    trusted: set[tuple[str, int, Expr]] = field(default_factory=set)
+    extents: dict[int, tuple[int, int]] = field(default_factory=dict)  # by id, of those `kept`
+    kept: list[Expr] = field(default_factory=list)
+
+    def error(self, term: Term, problem: str, hint: str = "") -> LanguageError:
+        return self.binding.error(term.position, problem, hint)
+
+    def expand(self, term: Term) -> Expr:
+        """The expression a term stands for."""
+        expr = self._expand(term)
+        self.positions.setdefault(expr, term.position)
+        return expr
+
+    def _expand(self, term: Term) -> Expr:
+        if isinstance(term, Number):
+            return Literal(term.value)
+        if isinstance(term, Name):
+            return self._name(term)
+        if isinstance(term, Call):
+            return self._call(term)
+        if isinstance(term, Operation):
+            return fold(term.function, [self.expand(a) for a in term.arguments], self.binding)
+        if isinstance(term, Convert):
+            return Cast(self._dtype(term.type), self.expand(term.argument))
+        if isinstance(term, Flat):
+            return self._flat(term)
+        if isinstance(term, Dimension):
+            return self._dimension(term)
+        if isinstance(term, Count):
+            extents = [axis.extent for axis in self.binding.ellipses[term.ellipsis]]
+            return SizeTerm(product(extents))
+        raise self.error(term, "an ellipsis stands only among indices")
+
+    def _name(self, term: Name) -> Expr:
+        binding = self.binding
+        if term.name in binding.attributes:
+            return binding.attributes[term.name]
+        if term.name in self.tensors:
+            return self._checked(Read(term.name, ()), term)
+        if term.name in binding.sizes:
+            return SizeTerm(binding.sizes[term.name])
+        self.indices.setdefault(term.name, term.position)
+        return Index(term.name)
+
+    def _dtype(self, name: str) -> DType:
+        if name in self.binding.dtypes:
+            return self.binding.dtypes[name]
+        return DTYPES[TYPE_NAMES[name]]
+
+    def _call(self, term: Call) -> Expr:
+        if term.name in self.tensors:
+            return self._read(term)
+        function = FUNCTION_ALIASES.get(term.name, term.name)
+        if function in FUNCTIONS:
+            return fold(function, [self.expand(a) for a in term.arguments], self.binding)
+        if function in COMPOSED:
+            expr = COMPOSED[function].make(*(self.expand(a) for a in term.arguments))
+            if max(self._extent(expr)) > LARGEST:
+                raise self.error(term, "the expression is too large", "give parts of it names")
+            return expr
+        return Cast(self._dtype(term.name), self.expand(term.arguments[0]))
+
+    def _extent(self, expr: Expr) -> tuple[int, int]:
+        """How many nodes an expression has when it is written out, and the depth, weighted."""
+        if not isinstance(expr, (Apply, Cast)):
+            return 1, DEPTH_WEIGHT
+        known = self.extents.get(id(expr))
+        if known is None:
+            parts = expr.arguments if isinstance(expr, Apply) else (expr.argument,)
+            inner = [self._extent(part) for part in parts]
+            nodes, depth = sum(n for n, _ in inner), max(d for _, d in inner)
+            known = self.extents[id(expr)] = nodes + 1, depth + DEPTH_WEIGHT
+            self.kept.append(expr)
+        return known
+
+    def _read(self, term: Call) -> Expr:
+        shape = self.tensors[term.name].shape
+        indices: list[Expr] = []
+        for argument in term.arguments:
+            if isinstance(argument, Spread):
+                indices += self._spread(term, argument, len(indices))
+            else:
+                indices.append(self.index(argument))
+        if len(indices) != len(shape):
+            have = counted(len(shape), "dimension")
+            raise self.error(
+                term, f"'{term.name}' has {have} here, not {len(indices)}",
+                "give an index for each, or '...s' for those of an ellipsis",
+            )  # fmt: skip
+        default = None if term.default is None else self.expand(term.default)
+        return self._checked(Read(term.name, tuple(indices), False, default), term)
+
+    def _checked(self, read: Read, term: Term) -> Read:
+        """The read, when it has as many indices as its tensor has dimensions."""
+        shape = self.tensors[read.tensor].shape
+        if not read.flat and len(read.indices) != len(shape):
+            have = counted(len(shape), "dimension")
+            hint = f"write {read.tensor}(i, ...)"
+            raise self.error(term, f"'{read.tensor}' has {have} and needs indices", hint)
+        return read
+
+    def _flat(self, term: Flat) -> Expr:
+        default = None if term.default is None else self.expand(term.default)
+        return self._checked(Read(term.tensor, (self.index(term.offset),), True, default), term)
+
+    def index(self, term: Term) -> Expr:
+        """An index expression in normal form; whole numbers are sizes."""
+        index = self.whole_sizes(self.expand(term))
+        self.positions.setdefault(index, term.position)
+        return index
+
+    def whole_sizes(self, expr: Expr) -> Expr:
+        """An integer expression in normal form, with whole numbers as sizes."""
+        expr = rewrite(expr, _number_as_size)
+        form = affine(expr)
+        if form is None:
+            return expr
+        for size in (form.constant, *(factor for _, factor in form.terms)):
+            if any(abs(coefficient) >= 1 << 63 for _, coefficient in size.monomials):
+                position = self.positions.get(expr, self.binding.definition.position)
+                raise self.binding.error(position, "a number in an index is beyond 64 bits")
+        return to_expr(form)
+
+    def _dimension(self, term: Dimension) -> Expr:
+        shape = self.tensors[term.tensor].shape
+        if term.axis >= len(shape):
+            have = counted(len(shape), "dimension")
+            raise self.error(term, f"'{term.tensor}' has {have} here, from 0")
+        return SizeTerm(shape[term.axis])
+
+    # ---- ellipses ------------------------------------------------------------------------------
+
+    def _spread(self, term: Call, spread: Spread, start: int) -> list[Expr]:
+        """The indices of an ellipsis in a read, dimensions of size 1 pinned to 0."""
+        axes = self.axes_of(spread)
+        parameter = _parameter(self.binding, term.name)
+        places = None if parameter is None else spread_axes(self.binding, parameter, spread.name)
+        declared = parameter is not None and (term.name, spread.name) in self.binding.spreads
+        if not declared or places is None or places.start != start:
+            return [Index(axis.name) for axis in axes]
+        shape = self.tensors[term.name].shape
+        own = axes[len(axes) - len(places) :]
+        return [
+            self._broadcast(term.name, place, shape[place], axis)
+            for place, axis in zip(places, own)
+        ]
+
+    def axes_of(self, spread: Spread) -> tuple[Axis, ...]:
+        """The axes of an ellipsis; its indices count as met."""
+        axes = self.binding.ellipses[spread.name]
+        for axis in axes:
+            self.indices.setdefault(axis.name, spread.position)
+        return axes
+
+    def _broadcast(self, tensor: str, place: int, size: Size, axis: Axis) -> Expr:
+        index: Expr = Index(axis.name)
+        if size.constant == 1 and axis.extent.constant != 1:
+            index = SizeTerm(as_size(0))
+        elif not proved(size, "==", axis.extent, self.binding.box):
+            if size.constant is None and not _never_one(size, self.binding):
+                index = Apply("mul", (index, SizeTerm(minimum(1, maximum(size - 1, 0)))))
+        self.trusted.add((tensor, place, index))
+        return index
+
+
+def _never_one(size: Size, binding: Binding) -> bool:
+    return prove(size, "==", 1, binding.box) is Truth.REFUTED
+
+
+def _parameter(binding: Binding, name: str) -> Parameter | None:
+    return next((p for p in binding.definition.parameters if p.name == name), None)
+
+
+def _number_as_size(expr: Expr) -> Expr | None:
+    """Whole numbers as sizes, and arithmetic on sizes folded."""
+    if isinstance(expr, Literal) and type(expr.value) is int:
+        return SizeTerm(as_size(expr.value))
+    if isinstance(expr, Apply):
+        parts = [a.size for a in expr.arguments if isinstance(a, SizeTerm)]
+        if len(parts) == len(expr.arguments):
+            folded = fold_sizes(expr.function, parts)
+            return None if folded is None else SizeTerm(folded)
+    return None
+
+
+# ---- folding -----------------------------------------------------------------------------------
+
+
+def fold(function: str, arguments: list[Expr], binding: Binding) -> Expr:
+    """A function applied, computed now where sizes and constants decide it."""
+    if function == "neg" and isinstance(arguments[0], Literal):
+        value = arguments[0].value
+        return Apply("neg", tuple(arguments)) if isinstance(value, bool) else Literal(-value)
+    sizes = [_size_of(argument) for argument in arguments]
+    if any(isinstance(a, SizeTerm) for a in arguments) and None not in sizes:
+        known = [size for size in sizes if size is not None]
+        folded = fold_sizes(function, known)
+        if folded is not None:
+            return SizeTerm(folded)
+    if function in _COMPARISONS and None not in sizes:
+        return _compare(function, arguments, binding)
+    return _fold_logic(function, arguments)
+
+
+def _size_of(expr: Expr) -> Size | None:
+    if isinstance(expr, SizeTerm):
+        return expr.size
+    if isinstance(expr, Literal) and type(expr.value) is int:
+        return as_size(expr.value)
+    return None
+
+
+def _compare(function: str, arguments: list[Expr], binding: Binding) -> Expr:
+    left, right = (_size_of(argument) for argument in arguments)
+    assert left is not None and right is not None
+    try:
+        truth = prove(left, _COMPARISONS[function], right, binding.box)
+    except UserError:
+        truth = Truth.UNKNOWN
+    if truth is Truth.UNKNOWN:
+        return Apply(function, tuple(arguments))
+    return Literal(truth is Truth.PROVED)
+
+
+def _fold_logic(function: str, arguments: list[Expr]) -> Expr:
+    first = arguments[0]
+    known = first.value if isinstance(first, Literal) and isinstance(first.value, bool) else None
+    if known is not None:
+        if function == "select":
+            return arguments[1] if known else arguments[2]
+        if function == "not":
+            return Literal(not known)
+        if function in ("and", "or") and known == (function == "or"):
+            return first
+    return Apply(function, tuple(arguments))

@@ -1,0 +1,114 @@
+"""Every position proven inside its tensor, refused, guarded, or checked while running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from anydim.base.errors import LanguageError
+from anydim.lang.resolve import ranges
+from anydim.lang.resolve.extents import Work, read_places
+from anydim.lang.resolve.ranges import Constraint
+from anydim.lang.resolve.scope import Turn, hoisted, trips
+from anydim.lang.resolve.witness import escape
+from anydim.lang.tree import Expr, Literal, Read, SizeTerm
+from anydim.lang.tree.bounds_checks import inside
+from anydim.sizes import Box, Size, simplify
+
+
+def check_reads(work: Work, satisfied: set[Constraint]) -> None:
+    """Every read proven inside its tensor, guarded, or checked while running."""
+    if any(extent.constant == 0 for extent in work.extents.values()):
+        return
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Read) or expr.default is not None:
+            return None
+        return _checked_read(work, expr, satisfied)
+
+    work.change(change)
+
+
+def _checked_read(work: Work, read: Read, satisfied: set[Constraint]) -> Read | None:
+    box = work.binding.box
+    indices = list(read.indices)
+    for position, size, axis in read_places(read, work.tensors):
+        item = ranges.constraint(position, size, read.tensor, axis, box)
+        if item in satisfied or (read.tensor, axis, position) in work.expander.trusted:
+            continue
+        status, span = ranges.read_status(position, size, work.extents, box)
+        if status == ranges.INSIDE:
+            continue
+        if span is not None and work.masks:
+            return replace(read, default=Literal(0))  # only a mask keeps it in bounds
+        where = work.expander.positions.get(read, work.assignment.position)
+        at = Position(read.tensor, axis, position, size, where, "read")
+        indices[axis] = settle(work, at, status, span)
+    return replace(read, indices=tuple(indices))
+
+
+@dataclass(frozen=True)
+class Position:
+    """An index expression at one dimension of a tensor that is 'read' or 'written' there."""
+
+    tensor: str
+    axis: int
+    index: Expr
+    size: Size
+    where: int  # in the text
+    verb: str
+
+
+def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None) -> Expr:
+    """The index of a position that is not proven inside: refused, guarded, or checked."""
+    box = work.binding.box
+    if span is None or status == ranges.BY_DATA:
+        return inside(at.index, at.size)
+    turns: tuple[Turn, ...] = ()
+    scope = work.scope
+    if scope is not None and (scope.turns or scope.conditional):
+        if status == ranges.OUTSIDE:
+            raise _leaves(work, at, span)
+        low = hoisted(span[0], scope.turns, box, False)
+        high = hoisted(span[1], scope.turns, box, True)
+        runs = [*work.extents.values(), *map(trips, scope.turns)]
+        known = all(s is not None and s.symbols <= set(scope.outer.names) for s in runs)
+        if scope.conditional or not known or low is None or high is None:
+            return inside(at.index, at.size)
+        turns, box, span = scope.turns, scope.outer, (low, high)
+        extents = {**work.extents, **_trip_extents(turns, box)}
+        status, _ = ranges.span_status(low, high, at.size, extents, box)
+    if status == ranges.OUTSIDE:
+        raise _leaves(work, at, span)
+    if status == ranges.UNDECIDED:
+        _guard(work, at, span, {**work.extents, **_trip_extents(turns, box)}, box)
+    return at.index
+
+
+def _trip_extents(turns: Sequence[Turn], box: Box) -> dict[str, Size]:
+    found = ((turn.variable, trips(turn)) for turn in turns)
+    known = ((name, simplify(size, box)) for name, size in found if size is not None)
+    return {name: ranges.not_negative(size, box) for name, size in known}
+
+
+def _guard(
+    work: Work, at: Position, span: tuple[Size, Size], extents: Mapping[str, Size], box: Box
+) -> None:
+    line = work.binding.definition.text.count("\n", 0, at.where) + 1
+    where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
+    message = f"{work.binding.definition.name}, line {line}: {where}, inside its size {at.size}"
+    for guard in ranges.read_guards(*span, at.size, extents, box, message):
+        if guard not in work.binding.guards:
+            work.binding.guards.append(guard)
+
+
+def _leaves(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
+    where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
+    found = escape(at.index, at.size, work.extents, work.binding.box)
+    witness = f": with {found[0]} at {found[1]}" if found is not None and found[0] else ""
+    hint = "give the index a range: where i in lo:hi"
+    if isinstance(at.index, SizeTerm) and at.index.size == at.size and at.size.constant is None:
+        hint = f"'{at.size}' is that size, and no index: count in another name"
+    elif at.verb == "read":
+        hint = f"give the read a default: x(...) else 0, or {hint.removeprefix('give ')}"
+    return work.error(at.where, f"{where}, whose size is {at.size}{witness}", hint)

@@ -1,0 +1,181 @@
+"""Definitions whose statements need order -> a group with steps.
+
+`shaping.py` finds the shapes and element types of all tensors; then one walk over the text makes
+the steps: loops, branches, whole statements and writes of parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from anydim.lang.resolve import placing
+from anydim.lang.resolve.binding import Binding
+from anydim.lang.resolve.calls import Calls, Instantiate
+from anydim.lang.resolve.extents import Work
+from anydim.lang.resolve.ranges import is_known
+from anydim.lang.resolve.roles import Role, accumulates, roles_of
+from anydim.lang.resolve.scope import Scope
+from anydim.lang.resolve.shaping import shapes_of
+from anydim.lang.resolve.straight import straightened
+from anydim.lang.resolve.walker import Walker
+from anydim.lang.resolve.witness import early_read
+from anydim.lang.resolve.written import assumed, first_unwritten
+from anydim.lang.surface.syntax import Assignment, Invoke
+from anydim.lang.tree import Axis, Group, Index, Read, Statement, Step, Tensor, TensorType
+from anydim.lang.tree.renaming import renamed
+from anydim.lang.tree.stepping import every, written
+from anydim.lang.tree.typing import identity
+
+
+def ordered(
+    binding: Binding, types: tuple[TensorType, ...], instantiate: Instantiate,
+    made: dict[Any, Group],
+) -> Group:  # fmt: skip
+    """The group of a bound definition that needs order; LanguageError where it makes no sense.
+
+    `instantiate` makes the groups of callees, which `made` keeps.
+    """
+    definition = binding.definition
+    roles = roles_of(definition, binding)
+    _check_definers(binding, roles)
+    scope = Scope(binding, binding.box, taken=set(binding.box.names))
+    calls = Calls(instantiate, {*binding.tensors, *roles}, made)
+    tensors = shapes_of(definition.statements, scope, roles, calls)
+    maker = Maker(roles, tensors, calls)
+    steps = maker.block(definition.statements, scope)
+    copies = {p.name: calls.fresh(p.name) for p in definition.parameters if p.name in roles}
+    steps = (*_copied(copies, binding), *maker.renamed(steps, copies))
+    results = [copies.get(name, name) for name in definition.results]
+    inputs = tuple(Tensor(p.name, kind) for p, kind in zip(definition.parameters, types))
+    kinds = dict(maker.tensors)
+    kinds.update((new, kinds[old]) for old, new in copies.items())
+    outside = {tensor.name for tensor in inputs} | set(results)
+    group = Group(
+        inputs=inputs,
+        outputs=tuple(Tensor(name, kinds[name]) for name in results),
+        statements=(),
+        temporaries=tuple(Tensor(n, kind) for n, kind in kinds.items() if n not in outside),
+        guards=tuple(binding.guards),
+        steps=steps,
+    )
+    _check_written(group, maker, binding)
+    group = replace(group, steps=(*group.steps, *_empty_results(group)))
+    return straightened(group, binding.box, calls.fresh)
+
+
+def _empty_results(group: Group) -> Iterator[Step]:
+    """Results without elements, when the loops that would write them have no turns at all."""
+    for tensor in group.outputs:
+        if tensor.name not in written(group.steps):
+            shape = tensor.type.shape
+            axes = tuple(Axis(f"{tensor.name}.{axis}", size) for axis, size in enumerate(shape))
+            yield Statement(tensor.name, axes, identity("add", tensor.type.dtype))
+
+
+def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
+    """Raise LanguageError where an element may be read, or given, that nothing wrote."""
+    box = assumed(binding.box, group.guards)
+    types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+    given = {tensor.name for tensor in group.inputs}
+    results = [tensor.name for tensor in group.outputs]
+    found = first_unwritten(group.steps, types, given, results, box)
+    if found is None:
+        return
+    early = early_read(group, box)
+    step, read, name = found.step, found.read, found.tensor
+    if early is not None:
+        step, read, name = early.step, early.read, early.tensor
+    position = maker.where(step, read, name)
+    shown_name = maker.original.get(name, name)
+    if early is None:
+        what = "read" if step is not None else "given back"
+        problem = f"'{shown_name}' is not known to be written everywhere before it is {what}"
+    elif step is not None and early.later:
+        problem = f"the order contradicts this read: {early.text}"
+    else:
+        sizes = ", ".join(map(str, types[name].shape))
+        problem = f"{early.text}; '{shown_name}' has the sizes ({sizes})" if sizes else early.text
+    hint = f"define all of it first, as in {shown_name}(...) = 0"
+    in_turns = early is not None and not early.sizes.keys() <= set(binding.box.names)
+    if early is not None and early.later and step is not None and in_turns:
+        hint = f"let the turns run in another order, or {hint}"
+    raise binding.error(position, problem, hint)
+
+
+def _check_definers(binding: Binding, roles: dict[str, Role]) -> None:
+    for name, role in roles.items():
+        if not role.parameter and all(map(accumulates, role.writers)):
+            raise binding.error(
+                role.writers[0].position, f"nothing defines '{name}' before this adds to it",
+                "start from the operator's identity, as in '+=!', or assign it first",
+            )  # fmt: skip
+
+
+@dataclass
+class Maker(Walker):
+    """Makes the steps, once the types of all tensors are known."""
+
+    calls: Calls
+    sources: dict[int, tuple[Step, Work | Invoke]] = field(default_factory=dict)  # by id of step
+    original: dict[str, str] = field(default_factory=dict)  # of a copy the parameter
+
+    def assignment(self, item: Assignment, scope: Scope) -> list[Step]:
+        role = self.roles[item.target]
+        work = placing.begin(item, scope, self.tensors, item is role.definer)
+        placing.finish(work, role.constrains(item))
+        kind = self.tensors[item.target]
+        steps = placing.steps_of(work, kind.dtype, self._copy_name)
+        for axis, size in enumerate(kind.shape):
+            if not is_known(size):
+                problem = f"the size of dimension {axis} of '{item.target}' does not follow"
+                hint = f"define all of it first: {item.target}(i, ...) = 0 where i in 0:..."
+                raise work.error(item.position, problem, hint)
+        return self._from(work, steps)
+
+    def _copy_name(self, target: str) -> str:
+        name = self.calls.fresh(target)
+        self.tensors[name] = self.tensors[target]
+        return name
+
+    def invoke(self, item: Invoke, scope: Scope) -> list[Step]:
+        return self._from(item, self.calls.steps(item, scope, self))
+
+    def _from(self, source: Work | Invoke, steps: list[Step]) -> list[Step]:
+        for step in every(steps):
+            self.sources[id(step)] = step, source
+        return steps
+
+    def renamed(self, steps: Sequence[Step], copies: Mapping[str, str]) -> tuple[Step, ...]:
+        """The steps with the copies in place of parameters that are written."""
+        new = renamed(steps, copies)
+        for before, after in zip(every(steps), every(new)):
+            if id(before) in self.sources:
+                self.sources[id(after)] = after, self.sources[id(before)][1]
+        self.original = {copy: name for name, copy in copies.items()}
+        return new
+
+    def where(self, step: Step | None, read: Read | None, name: str) -> int:
+        """The place in the text of a read in a step, or of what writes a tensor."""
+        name = self.original.get(name, name)
+        _, source = self.sources.get(id(step), (None, None))
+        if source is None:
+            return self.roles[name].writers[0].position if name in self.roles else 0
+        if isinstance(source, Invoke):
+            return source.position
+        if read is None:
+            return source.assignment.position
+        places = source.expander.positions
+        same = [at for expr, at in places.items() if isinstance(expr, Read) and expr.tensor == name]
+        return places.get(read, same[0] if same else source.assignment.position)
+
+
+def _copied(copies: Mapping[str, str], binding: Binding) -> list[Step]:
+    """A parameter that is written is copied first: what the caller holds stays as it is."""
+    steps: list[Step] = []
+    for name, copy in copies.items():
+        shape = binding.tensors[name].shape
+        axes = tuple(Axis(f"{name}.{axis}", size) for axis, size in enumerate(shape))
+        steps.append(Statement(copy, axes, Read(name, tuple(Index(axis.name) for axis in axes))))
+    return steps

@@ -1,0 +1,335 @@
+"""Ranges of indices: what reads imply, and whether every read stays inside its tensor.
+
+A read constrains its indices when its position is affine in them: 0 <= position < size. In each
+round every index that is the only unknown one of some read gets the largest range that reads in
+bounds, intersecting what several reads say; then the next round knows more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from anydim.base.errors import DimError
+from anydim.lang.tree import Apply, Cast, Expr, Index, Read
+from anydim.lang.tree.affine import Affine, affine
+from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, simplify
+from anydim.sizes.guard import Guard
+
+Change = Callable[[Expr], Expr | None]
+UNKNOWN = "unknown."  # how sizes are called that are not inferred yet
+
+
+class RangeProblem(Exception):
+    """Why an index has no range, or a read no proof."""
+
+    def __init__(self, text: str, hint: str = "") -> None:
+        self.text, self.hint = text, hint
+        super().__init__(text)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """0 <= form < size, because dimension `axis` of `tensor` is read there."""
+
+    form: Affine
+    size: Size
+    tensor: str
+    axis: int
+
+    def __str__(self) -> str:
+        return f"the read of '{self.tensor}' in dimension {self.axis}"
+
+
+def proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
+    """Whether a relation holds all over the box."""
+    return prove(left, relation, right, box) is Truth.PROVED
+
+
+def running(extents: Iterable[Size], box: Box) -> Box:
+    """The part of the box where all these ranges run: a dim that empties one at 0 is at least 1."""
+    emptying = {
+        name
+        for extent in extents
+        for name in extent.symbols
+        if _empty_at_zero(extent, name)
+    }
+    if not emptying:
+        return box
+    raised = (
+        replace(dim, lo=max(dim.lo, 1), hi=dim.hi if dim.hi is None else max(dim.hi, 1))
+        if dim.name in emptying
+        else dim
+        for dim in box.dims
+    )
+    return Box.of(*raised, constraints=box.constraints)
+
+
+def _empty_at_zero(extent: Size, name: str) -> bool:
+    """Whether an extent is 0 where a dim is; where the dim divides something, it is not defined."""
+    try:
+        return extent.substitute({name: 0}).constant == 0
+    except DimError:
+        return False
+
+
+def constraint(position: Expr, size: Size, tensor: str, axis: int, box: Box) -> Constraint | None:
+    """What reading at `position` of a dimension of `size` says; None when nothing affine.
+
+    `e // f < size` says `e < size * f`, for a positive f.
+    """
+    if isinstance(position, Apply) and position.function == "floordiv":
+        divisor = affine(position.arguments[1])
+        if divisor is None or divisor.terms or not proved(divisor.constant, ">", 0, box):
+            return None
+        return constraint(position.arguments[0], size * divisor.constant, tensor, axis, box)
+    form = affine(position)
+    return None if form is None or not form.terms else Constraint(form, size, tensor, axis)
+
+
+# ---- inference ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Bound:
+    low: Size
+    high: Size  # exclusive
+
+
+def infer(
+    constraints: list[Constraint], known: Mapping[str, Size], wanted: Iterable[str], box: Box
+) -> tuple[dict[str, Size], set[Constraint]]:
+    """The extents of the wanted indices, and the constraints that hold because of them.
+
+    Raises RangeProblem for an index whose range does not follow or does not start at 0.
+    """
+    extents, satisfied, missing = solve(constraints, known, wanted, box)
+    if missing:
+        raise open_range(missing[0], constraints, extents)
+    return extents, satisfied
+
+
+def open_range(
+    name: str, constraints: Iterable[Constraint], extents: Mapping[str, Size]
+) -> RangeProblem:
+    """Why an index has no range: no read speaks of it, or those that do leave others open, too."""
+    for item in constraints:
+        others = [n for n in item.form.indices if n not in extents and n != name]
+        if name in item.form.indices and others:
+            both = " and ".join(f"'{n}'" for n in (name, *others))
+            alone = f"where {others[0]} in 0:..., or where {name} in 0:..."
+            return RangeProblem(
+                f"the range of '{name}' does not follow: {item} leaves {both} open",
+                f"settle one of them: {alone}",
+            )
+    return RangeProblem(
+        f"the range of '{name}' does not follow from any read", f"add: where {name} in 0:..."
+    )
+
+
+def is_known(size: Size) -> bool:
+    """Whether a size speaks of nothing that is still to be inferred."""
+    return not any(name.startswith(UNKNOWN) for name in size.symbols)
+
+
+def solve(
+    constraints: list[Constraint], known: Mapping[str, Size], wanted: Iterable[str], box: Box
+) -> tuple[dict[str, Size], set[Constraint], list[str]]:
+    """As `infer`, with the indices whose range does not follow."""
+    extents = dict(known)
+    missing = [name for name in wanted if name not in extents]
+    satisfied: set[Constraint] = set()
+    while missing:
+        found: dict[str, list[_Bound]] = {}
+        for item in constraints:
+            unknown = [name for name in item.form.indices if name not in extents]
+            if len(unknown) != 1:
+                continue
+            bound = _bound(item, unknown[0], extents, box)
+            if bound is not None:
+                found.setdefault(unknown[0], []).append(bound)
+                satisfied.add(item)
+        if not found:
+            break
+        for name, bounds in found.items():
+            extents[name] = _intersect(name, bounds, box)
+        missing = [name for name in missing if name not in extents]
+    return extents, satisfied, missing
+
+
+def _bound(item: Constraint, name: str, extents: Mapping[str, Size], box: Box) -> _Bound | None:
+    """The values of one index that keep a constraint, whatever the known indices do."""
+    own = item.form.stride(name)
+    others = Affine(item.form.constant, tuple(t for t in item.form.terms if t[0] != name))
+    span = affine_range(others, extents, box)
+    if span is None:
+        return None
+    low, high = span
+    if proved(own, ">", 0, box):
+        return _Bound(-(low // own), (item.size - 1 - high + own) // own)
+    if proved(own, "<", 0, box):
+        back = -own
+        return _Bound(-((item.size - 1 - high) // back), low // back + 1)
+    return None
+
+
+def _intersect(name: str, bounds: list[_Bound], box: Box) -> Size:
+    lows = [simplify(bound.low, box) for bound in bounds]
+    starts_at_zero = any(proved(low, "==", 0, box) for low in lows)
+    if not starts_at_zero or not all(proved(low, "<=", 0, box) for low in lows):
+        wrong = dict.fromkeys(str(low) for low in lows if not proved(low, "==", 0, box))
+        raise RangeProblem(
+            f"the reads give '{name}' a range from {' and '.join(wrong)}, not from 0",
+            f"add: where {name} in 0:..., or shift the index",
+        )
+    return least([bound.high for bound in bounds], box)
+
+
+def least(sizes: list[Size], box: Box) -> Size:
+    """The smallest of several extents, and 0 where it would be negative."""
+    smallest = simplify(minimum(*sizes), box)
+    return not_negative(smallest, box)
+
+
+def not_negative(size: Size, box: Box) -> Size:
+    """An extent: the size itself, or 0 where it may fall below."""
+    if proved(size, ">=", 0, box):
+        return size
+    return simplify(maximum(0, size), box)
+
+
+# ---- bounds ------------------------------------------------------------------------------------
+
+
+def affine_range(
+    form: Affine, extents: Mapping[str, Size], box: Box
+) -> tuple[Size, Size] | None:
+    """The least and the greatest value of a form over its ranges; exact where no range is empty.
+
+    None when the sign of a coefficient is not known.
+    """
+    low = high = form.constant
+    for name, coefficient in form.terms:
+        last = coefficient * (extents[name] - 1)
+        if proved(coefficient, ">=", 0, box):
+            high = high + last
+        elif proved(coefficient, "<=", 0, box):
+            low = low + last
+        else:
+            return None
+    return low, high
+
+
+def expression_range(
+    expr: Expr, extents: Mapping[str, Size], box: Box
+) -> tuple[Size, Size, bool] | None:
+    """Bounds of an integer expression, and whether they are attained; None when data decides."""
+    form = affine(expr)
+    if form is not None:
+        span = affine_range(form, extents, box)
+        return None if span is None else (*span, True)
+    if isinstance(expr, Cast) and expr.dtype.is_integer:
+        return expression_range(expr.argument, extents, box)
+    if not isinstance(expr, Apply):
+        return None
+    skip = 1 if expr.function == "select" else 0
+    parts = [expression_range(a, extents, box) for a in expr.arguments[skip:]]
+    known = [part for part in parts if part is not None]
+    if expr.function == "mod" and len(known) > 1 and known[1][0] == known[1][1]:
+        return _mod_range(known[0], known[1][0], box)
+    if len(known) < len(parts):
+        return None
+    return _combine_ranges(expr.function, known, box)
+
+
+def _mod_range(
+    part: tuple[Size, Size, bool], divisor: Size, box: Box
+) -> tuple[Size, Size, bool] | None:
+    low, high, exact = part
+    if not proved(divisor, ">", 0, box):
+        return None
+    if proved(low, ">=", 0, box) and proved(high, "<", divisor, box):
+        return low, high, exact
+    return as_size(0), divisor - 1, False
+
+
+def _combine_ranges(
+    function: str, parts: list[tuple[Size, Size, bool]], box: Box
+) -> tuple[Size, Size, bool] | None:
+    lows = [low for low, _, _ in parts]
+    highs = [high for _, high, _ in parts]
+    if function == "add":
+        return lows[0] + lows[1], highs[0] + highs[1], False
+    if function == "sub":
+        return lows[0] - highs[1], highs[0] - lows[1], False
+    if function == "mul" and lows[1] == highs[1] and proved(lows[1], ">=", 0, box):
+        return lows[0] * lows[1], highs[0] * lows[1], parts[0][2]
+    if function == "floordiv" and lows[1] == highs[1] and proved(lows[1], ">", 0, box):
+        return lows[0] // lows[1], highs[0] // lows[1], parts[0][2]
+    if function == "min":
+        return minimum(*lows), minimum(*highs), False
+    if function == "max":
+        return maximum(*lows), maximum(*highs), False
+    if function == "select":
+        return minimum(*lows), maximum(*highs), False
+    return None
+
+
+# ---- reads in bounds ---------------------------------------------------------------------------
+
+INSIDE, OUTSIDE, UNDECIDED, BY_DATA = "inside", "outside", "undecided", "by data"
+
+
+def read_status(
+    position: Expr, size: Size, extents: Mapping[str, Size], box: Box
+) -> tuple[str, tuple[Size, Size] | None]:
+    """Whether a position lies in 0:size while all ranges run, and the bounds when sizes decide."""
+    active = running(extents.values(), box)
+    span = expression_range(position, extents, active)
+    if span is None:
+        return BY_DATA, None
+    low, high, exact = span
+    status, ends = span_status(low, high, size, extents, box)
+    return (status, ends) if exact or status == INSIDE else (BY_DATA, None)
+
+
+def span_status(
+    low: Size, high: Size, size: Size, extents: Mapping[str, Size], box: Box
+) -> tuple[str, tuple[Size, Size] | None]:
+    """Whether low and high, the ends of what is read, lie in 0:size while all ranges run."""
+    active = running(extents.values(), box)
+    if proved(low, ">=", 0, active) and proved(high, "<", size, active):
+        return INSIDE, None
+    refuted = Truth.REFUTED
+    if refuted in (prove(low, ">=", 0, active), prove(high, "<", size, active)):
+        return OUTSIDE, (low, high)
+    return UNDECIDED, (low, high)
+
+
+def read_guards(
+    low: Size, high: Size, size: Size, extents: Mapping[str, Size], box: Box, message: str
+) -> list[Guard]:
+    """Guards that keep low:high inside 0:size wherever all ranges run."""
+    active = running(extents.values(), box)
+    may_stop = [e for e in extents.values() if not proved(e, ">", 0, box)]
+    runs = minimum(1, *may_stop) if may_stop else as_size(1)
+    guards = []
+    if not proved(low, ">=", 0, active):
+        guards.append(Guard(-low * runs, "<=", as_size(0), message))
+    if not proved(high, "<", size, active):
+        guards.append(Guard((high - size + 1) * runs, "<=", as_size(0), message))
+    return guards
+
+
+def uses(expr: Expr, name: str) -> bool:
+    """Whether an expression depends on an index."""
+    if isinstance(expr, Index):
+        return expr.name == name
+    if isinstance(expr, Apply):
+        return any(uses(argument, name) for argument in expr.arguments)
+    if isinstance(expr, Cast):
+        return uses(expr.argument, name)
+    if isinstance(expr, Read):
+        inner = any(uses(index, name) for index in expr.indices)
+        return inner or (expr.default is not None and uses(expr.default, name))
+    return False

@@ -1,0 +1,110 @@
+"""How many dimensions each ellipsis stands for: from the ranks of the arguments, or as given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anydim.base.text import counted
+from anydim.lang.surface.syntax import Definition, Parameter, Spread
+
+
+@dataclass
+class Ranks:
+    """Dimensions by ellipsis; `own` has them by (parameter, ellipsis).
+
+    A parameter with one ellipsis may have fewer of its dimensions: the others broadcast.
+    """
+
+    definition: Definition
+    arguments: Mapping[str, int]  # the rank of each argument
+    whole: dict[str, int] = field(default_factory=dict)
+    own: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def split(self, parameter: Parameter, found: Sequence[Spread]) -> None:
+        """Share the dimensions of a parameter with several ellipses among them."""
+        unknown = [term for term in found if term.name not in self.whole]
+        if len(unknown) > 1:
+            names = " or ".join(f"'...{term.name}'" for term in unknown)
+            raise self.definition.error(
+                parameter.position,
+                f"how the dimensions of '{parameter.name}' are shared is not known",
+                f"give {names}, the number of dimensions it stands for, like an attribute",
+            )
+        taken = sum(self.whole[term.name] for term in found if term.name in self.whole)
+        free = self.free(parameter, taken, exact=not unknown)
+        if unknown:
+            self.whole[unknown[0].name] = free
+        for term in found:
+            self.own[parameter.name, term.name] = self.whole[term.name]
+
+    def free(self, parameter: Parameter, taken: int = 0, exact: bool = False) -> int:
+        """The dimensions of an argument that plain terms and `taken` leave to an ellipsis."""
+        needed = taken + sum(not isinstance(term, Spread) for term in parameter.shape)
+        actual = self.arguments[parameter.name]
+        if actual < needed or (exact and actual > needed):
+            least = "" if exact else "at least "
+            raise self.definition.error(
+                parameter.position,
+                f"'{parameter.name}' has {least}{counted(needed, 'dimension')}, "
+                f"and the argument has {actual}",
+                "give an array of that rank, or declare an ellipsis such as '...b'"
+                if exact
+                else "give an array of that rank",
+            )
+        return actual - needed
+
+
+def ranks_of(
+    definition: Definition, arguments: Mapping[str, int], given: Mapping[str, Any]
+) -> Ranks:
+    """The ranks of all ellipses; `given` holds attributes, and "...p" for the rank of an ellipsis.
+
+    Raises LanguageError where they do not follow or do not fit.
+    """
+    ranks = Ranks(definition, arguments, whole=_given(definition, given))
+    for parameter in definition.parameters:
+        found = spreads_of(parameter)
+        if len(found) == 1:
+            name = found[0].name
+            ranks.own[parameter.name, name] = ranks.free(parameter)
+            if f"...{name}" not in given:
+                ranks.whole[name] = max(ranks.own[parameter.name, name], ranks.whole.get(name, 0))
+    for parameter in definition.parameters:
+        found = spreads_of(parameter)
+        if len(found) > 1:
+            ranks.split(parameter, found)
+        elif not found:
+            ranks.free(parameter, exact=True)
+    for (tensor, name), own in ranks.own.items():
+        if own > ranks.whole[name]:
+            raise definition.error(
+                definition.position,
+                f"'{tensor}' has {counted(own, 'dimension')} for '...{name}', "
+                f"which has {ranks.whole[name]}",
+                "give an array with fewer dimensions",
+            )
+    return ranks
+
+
+def spreads_of(parameter: Parameter) -> list[Spread]:
+    """The ellipses in the shape of a parameter."""
+    return [term for term in parameter.shape if isinstance(term, Spread)]
+
+
+def ellipses_of(definition: Definition) -> tuple[str, ...]:
+    """The ellipses of a definition, in order."""
+    found = (term.name for p in definition.parameters for term in spreads_of(p))
+    return tuple(dict.fromkeys(found))
+
+
+def _given(definition: Definition, given: Mapping[str, Any]) -> dict[str, int]:
+    known = {name[3:]: value for name, value in given.items() if name.startswith("...")}
+    for name, value in known.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise definition.error(
+                definition.position, f"'...{name}' stands for {value!r} dimensions",
+                "give a whole number from 0 up",
+            )  # fmt: skip
+    return known

@@ -1,0 +1,127 @@
+"""Who writes which tensor of a definition, and which statement defines it wholly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anydim.lang.resolve.binding import Binding
+from anydim.lang.surface.syntax import (
+    Assignment,
+    Definition,
+    Exists,
+    Invoke,
+    Item,
+    Loop,
+    Name,
+    Spread,
+    Term,
+    parts,
+    walk,
+)
+
+Chain = tuple[int, ...]  # the blocks around an item, outer before inner
+
+
+@dataclass(frozen=True)
+class Role:
+    """How a tensor comes about.
+
+    `definer` is the item that defines all of it before anything else writes there; without one,
+    and when it is no parameter, its size is the union of what its `writers` cover.
+    """
+
+    parameter: bool
+    definer: Assignment | Invoke | None
+    writers: tuple[Assignment | Invoke, ...]
+
+    def constrains(self, item: Assignment) -> bool:
+        """Whether what the tensor holds limits the ranges of an item that writes it."""
+        if self.parameter or self.definer is not None:
+            return item is not self.definer
+        return accumulates(item)
+
+
+def accumulates(item: Assignment | Invoke) -> bool:
+    """Whether an item combines with what its target holds."""
+    return isinstance(item, Assignment) and bool(item.combine) and not item.initial
+
+
+def needs_order(definition: Definition, binding: Binding) -> bool:
+    """Whether a definition is more than one whole assignment for each of its tensors."""
+    found: set[str] = set(binding.tensors)
+    for item in definition.statements:
+        if not isinstance(item, Assignment) or item.target in found:
+            return True
+        taken = found | binding.sizes.keys() | binding.attributes.keys()
+        if not _is_plain(item, taken) or accumulates(item):
+            return True
+        if item.target in tensors_named(item):
+            return True
+        found.add(item.target)
+    return False
+
+
+def _is_plain(item: Assignment, taken: set[str]) -> bool:
+    """Whether the indices on the left are different names of their own."""
+    spreads = {f"...{term.name}" for term in item.indices if isinstance(term, Spread)}
+    names = {term.name for term in item.indices if isinstance(term, Name)}
+    return len(names) + len(spreads) == len(item.indices) and taken.isdisjoint(names)
+
+
+def tensors_named(item: Assignment) -> set[str]:
+    """Names on the right and in the indices of an item that may be those of tensors."""
+    terms = [item.value, *item.indices]
+    found = set()
+    for clause in item.where:
+        ends = clause.indices if isinstance(clause, Exists) else (clause.low, clause.high)
+        terms += ends
+        found |= {clause.tensor} if isinstance(clause, Exists) else set()
+    return found.union(*map(names_in, terms))
+
+
+def names_in(term: Term) -> set[str]:
+    """Names in a term that may be those of tensors."""
+    inner = [part for part in walk(term) if not isinstance(part, Spread)]
+    return {getattr(part, "tensor", getattr(part, "name", "")) for part in inner} - {""}
+
+
+def roles_of(definition: Definition, binding: Binding) -> dict[str, Role]:
+    """The role of every tensor that a definition writes, in the order of first writing."""
+    found: dict[str, list[tuple[Assignment | Invoke, Chain]]] = {}
+    for item, chain in _chained(definition.statements, (), [0]):
+        names = (item.target,) if isinstance(item, Assignment) else item.targets
+        for name in names:
+            found.setdefault(name, []).append((item, chain))
+    parameters = {parameter.name for parameter in definition.parameters}
+    turns = set(_variables(definition.statements))
+    taken = parameters | found.keys() | binding.sizes.keys() | binding.attributes.keys() | turns
+    roles = {}
+    for name, writers in found.items():
+        first, chain = writers[0]
+        before_all = all(other[: len(chain)] == chain for _, other in writers)
+        whole = not accumulates(first) and (isinstance(first, Invoke) or _is_plain(first, taken))
+        definer = first if before_all and whole and name not in parameters else None
+        roles[name] = Role(name in parameters, definer, tuple(item for item, _ in writers))
+    return roles
+
+
+def _chained(
+    block: tuple[Item, ...], chain: Chain, count: list[int]
+) -> Iterator[tuple[Assignment | Invoke, Chain]]:
+    count[0] += 1
+    chain = (*chain, count[0])
+    for item in block:
+        if isinstance(item, (Assignment, Invoke)):
+            yield item, chain
+        else:
+            for inner in parts(item):
+                yield from _chained(inner, chain, count)
+
+
+def _variables(block: tuple[Item, ...]) -> Iterator[str]:
+    for item in block:
+        if isinstance(item, Loop):
+            yield item.variable
+        for inner in parts(item):
+            yield from _variables(inner)

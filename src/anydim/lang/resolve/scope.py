@@ -1,0 +1,201 @@
+"""Where a statement stands: the loops and branches around it, and what sizes are known there.
+
+The variable of a loop is a symbol of sizes. In the body, the box that proofs rest on is extended by
+it with its bounds, and by what the conditions around say of sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from anydim.lang.resolve.binding import Binding
+from anydim.lang.tree import Apply, Expr, Literal, SizeTerm
+from anydim.sizes import Box, Dim, Size, Truth, as_size, bounds, prove
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A loop: low <= variable < high in its body; `high` is None when data decides."""
+
+    variable: str
+    low: Size
+    high: Size | None
+    step: int = 1
+
+    @property
+    def least(self) -> Size:
+        """The least value in any turn."""
+        if self.step >= -1 or self.high is None:
+            return self.low
+        return self.high - 1 + self.step * ((self.high - 1 - self.low) // -self.step)
+
+    @property
+    def greatest(self) -> Size | None:
+        """The greatest value in any turn; None when data decides."""
+        if self.step <= 1 or self.high is None:
+            return None if self.high is None else self.high - 1
+        return self.low + self.step * ((self.high - 1 - self.low) // self.step)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """`binding` knows the sizes and the box of this place, `outer` is the box of the group.
+
+    `taken` holds the names of sizes in use, so that every loop variable is a new one.
+    """
+
+    binding: Binding
+    outer: Box
+    turns: tuple[Turn, ...] = ()
+    conditional: bool = False
+    taken: set[str] = field(default_factory=set)
+
+    @property
+    def box(self) -> Box:
+        return self.binding.box
+
+    def copied(self) -> Scope:
+        """The same scope with a record of names of its own."""
+        return replace(self, taken=set(self.taken))
+
+    def entered(
+        self, name: str, low: Size, high: Size | None, step: int
+    ) -> tuple[Scope, str, Size]:
+        """The scope of a loop's body, the loop's variable, and what it counts from.
+
+        The variable starts at 0 where `low` may be below it: then `name` is variable + low.
+        """
+        variable = new_name(name, self.taken)
+        least = bounds(low, self.box).lo
+        base = as_size(0)
+        if least is None or least < 0:
+            base, least = low, 0
+            low, high = as_size(0), None if high is None else high - base
+        symbol = Size.symbol(variable)
+        facts = [symbol - low] if low.constant is None else []
+        facts += [] if high is None else [high - 1 - symbol]
+        box = _extended(self.box, Dim(variable, least), facts)
+        sizes = {**self.binding.sizes, name: symbol + base}
+        binding = replace(self.binding, box=box, sizes=sizes)
+        turns = (*self.turns, Turn(variable, low, high, step))
+        return replace(self, binding=binding, turns=turns), variable, base
+
+    def within(self, condition: Expr, holds: bool) -> Scope:
+        """The scope of a branch that runs where a condition holds, or where it does not."""
+        box = with_facts(self.box, facts_of(condition, holds, self.box))
+        return replace(self, binding=replace(self.binding, box=box), conditional=True)
+
+
+def new_name(name: str, taken: set[str]) -> str:
+    """The name, or one made from it that is not taken; it is taken from then on."""
+    number, new = 1, name
+    while new in taken:
+        number += 1
+        new = f"{name}_{number}"
+    taken.add(new)
+    return new
+
+
+def _extended(box: Box, dim: Dim, facts: Sequence[Size]) -> Box:
+    return with_facts(Box.of(*box.dims, dim, constraints=box.constraints), facts)
+
+
+def with_facts(box: Box, facts: Iterable[Size]) -> Box:
+    """The part of a box where sizes are not negative; those that speak of other names are left."""
+    known = {dim.name for dim in box.dims}
+    new = tuple(f for f in facts if f.symbols and f.symbols <= known and f not in box.constraints)
+    return Box.of(*box.dims, constraints=(*box.constraints, *new)) if new else box
+
+
+# ---- what conditions say of sizes --------------------------------------------------------------
+
+_OPPOSITE = {
+    "less": "greater_equal", "greater_equal": "less", "greater": "less_equal",
+    "less_equal": "greater", "equal": "not_equal", "not_equal": "equal",
+}  # fmt: skip
+
+
+def facts_of(condition: Expr, holds: bool, box: Box) -> list[Size]:
+    """Sizes that are not negative where a condition holds (or does not); what is not plain says
+    nothing."""
+    if not isinstance(condition, Apply):
+        return []
+    if condition.function == "not":
+        return facts_of(condition.arguments[0], not holds, box)
+    if condition.function == ("and" if holds else "or"):
+        return [fact for part in condition.arguments for fact in facts_of(part, holds, box)]
+    if condition.function not in _OPPOSITE:
+        return []
+    sides = [_size(argument) for argument in condition.arguments]
+    if sides[0] is None or sides[1] is None:
+        return []
+    function = condition.function if holds else _OPPOSITE[condition.function]
+    return _relation(function, sides[0], sides[1], box)
+
+
+def exact_facts(condition: Expr, holds: bool, box: Box) -> list[Size] | None:
+    """Sizes that are not negative exactly where a condition holds (or does not), if there are."""
+    if not isinstance(condition, Apply):
+        return None
+    if condition.function == "not":
+        return exact_facts(condition.arguments[0], not holds, box)
+    if condition.function == ("and" if holds else "or"):
+        parts = [exact_facts(part, holds, box) for part in condition.arguments]
+        found = [fact for part in parts if part is not None for fact in part]
+        return None if None in parts else found
+    return facts_of(condition, holds, box) or None
+
+
+def _size(expr: Expr) -> Size | None:
+    if isinstance(expr, SizeTerm):
+        return expr.size
+    if isinstance(expr, Literal) and type(expr.value) is int:
+        return as_size(expr.value)
+    return None
+
+
+def _relation(function: str, left: Size, right: Size, box: Box) -> list[Size]:
+    if function == "equal":
+        return [left - right, right - left]
+    if function == "not_equal":
+        if prove(left, ">=", right, box) is Truth.PROVED:
+            return [left - right - 1]
+        return [right - left - 1] if prove(left, "<=", right, box) is Truth.PROVED else []
+    if function.startswith("greater"):
+        left, right = right, left
+    return [right - left - (0 if function.endswith("equal") else 1)]
+
+
+# ---- over all turns ----------------------------------------------------------------------------
+
+
+def hoisted(size: Size, turns: Sequence[Turn], box: Box, greatest: bool) -> Size | None:
+    """The greatest (or least) value of a size over all turns; None when it does not follow.
+
+    Exact where all of these loops run and their ranges do not depend on each other.
+    """
+    for turn in reversed(turns):
+        if turn.variable not in size.symbols:
+            continue
+        split = size.linear_in((turn.variable,))
+        if split is None:
+            return None
+        coefficient = split[0][turn.variable]
+        if prove(coefficient, ">=", 0, box) is Truth.PROVED:
+            at_top = greatest
+        elif prove(coefficient, "<=", 0, box) is Truth.PROVED:
+            at_top = not greatest
+        else:
+            return None
+        end = turn.greatest if at_top else turn.least
+        if end is None:
+            return None
+        size = split[1] + coefficient * end
+    return size
+
+
+def trips(turn: Turn) -> Size | None:
+    """A size that is positive exactly where a loop runs; None when data decides."""
+    return None if turn.high is None else turn.high - turn.low
+

@@ -1,0 +1,159 @@
+"""A walk over the loops, branches and statements of a definition, scope after scope."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from anydim.base.dtypes import boolean
+from anydim.lang.resolve.expand import Expander
+from anydim.lang.resolve.extents import Work
+from anydim.lang.resolve.inbounds import check_reads
+from anydim.lang.resolve.ranges import is_known, proved
+from anydim.lang.resolve.roles import Role
+from anydim.lang.resolve.scope import Scope
+from anydim.lang.surface.syntax import (
+    Assignment,
+    Branch,
+    Call,
+    Count,
+    Dimension,
+    Invoke,
+    Item,
+    Loop,
+    Name,
+    Term,
+    walk,
+)
+from anydim.lang.tree import Apply, Expr, Literal, SizeTerm, Step, TensorType
+from anydim.lang.tree import Branch as BranchStep
+from anydim.lang.tree import Loop as LoopStep
+from anydim.lang.tree.typing import TypeProblem, as_index, converted
+from anydim.sizes import Size, as_size
+
+
+@dataclass
+class Walker(ABC):
+    """`tensors` are those known so far; sizes not inferred yet have names of their own.
+
+    `walks_all`: also what the sizes at hand leave out, so that types do not depend on them.
+    """
+
+    walks_all: ClassVar[bool] = False
+
+    roles: dict[str, Role]
+    tensors: dict[str, TensorType]
+
+    @abstractmethod
+    def assignment(self, item: Assignment, scope: Scope) -> list[Step]:
+        """The steps of an assignment."""
+
+    @abstractmethod
+    def invoke(self, item: Invoke, scope: Scope) -> list[Step]:
+        """The steps of a call."""
+
+    def block(self, block: Sequence[Item], scope: Scope) -> tuple[Step, ...]:
+        """The steps of a block."""
+        return tuple(step for item in block for step in self._item(item, scope))
+
+    def _item(self, item: Item, scope: Scope) -> list[Step]:
+        if isinstance(item, Assignment):
+            return self.assignment(item, scope)
+        if isinstance(item, Invoke):
+            return self.invoke(item, scope)
+        return self._loop(item, scope) if isinstance(item, Loop) else self._branch(item, scope)
+
+    def scalar(self, term: Term, scope: Scope) -> Work:
+        """A term without indices, with its reads checked."""
+        expander = Expander(scope.binding, self.tensors)
+        item = Assignment("", (), "", False, term, (), term.position)
+        body = expander.expand(term)
+        work = Work(item, scope.binding, self.tensors, expander, [], body, scope=scope)
+        check_reads(work, set())
+        return work
+
+    # ---- loops ---------------------------------------------------------------------------------
+
+    def _loop(self, loop: Loop, scope: Scope) -> list[Step]:
+        start, stop = self._end(loop.start, scope), self._end(loop.stop, scope)
+        step = self._step(loop, scope)
+        ends = [end.size if isinstance(end, SizeTerm) else None for end in (start, stop)]
+        if not all(end is None or is_known(end) for end in ends):
+            return []
+        low, high = ends if step > 0 else (_next(ends[1]), _next(ends[0]))
+        if low is None:
+            low = as_size(0)
+            start, stop = _not_below_zero(start, stop, step)
+        if high is not None and proved(high, "<=", low, scope.box) and not self.walks_all:
+            return []
+        inner, variable, base = scope.entered(loop.variable, low, high, step)
+        body = self.block(loop.body, inner)
+        start, stop = (_less(end, base) for end in (start, stop))
+        return [LoopStep(variable, start, stop, step, body)] if body else []
+
+    def _end(self, term: Term, scope: Scope) -> Expr:
+        work = self.scalar(term, scope)
+        expr = work.expander.whole_sizes(work.body)
+        try:
+            return as_index(expr, self.tensors)
+        except TypeProblem as problem:
+            problem.text = problem.text.replace("an index", "the end of a loop")
+            raise work.type_error(problem) from None
+
+    def _step(self, loop: Loop, scope: Scope) -> int:
+        expr = self._end(loop.step, scope)
+        number = expr.size.constant if isinstance(expr, SizeTerm) else None
+        if not number:
+            raise scope.binding.error(
+                loop.step.position, "the step of a loop is a number that is known, and not 0",
+                "such as 2 or -1; without one it is 1",
+            )  # fmt: skip
+        return number
+
+    # ---- branches ------------------------------------------------------------------------------
+
+    def _branch(self, branch: Branch, scope: Scope) -> list[Step]:
+        work = self.scalar(branch.condition, scope)
+        plain = work.body
+        try:
+            condition = converted(plain, self.tensors, boolean)
+        except TypeProblem as problem:
+            raise work.type_error(problem) from None
+        if isinstance(condition, Literal) and not (self.walks_all and by_sizes(branch, scope)):
+            taken = branch.then if condition.value else branch.otherwise
+            return list(self.block(taken, scope))
+        then = self.block(branch.then, scope.within(plain, True))
+        otherwise = self.block(branch.otherwise, scope.within(plain, False))
+        return [BranchStep(condition, then, otherwise)] if then or otherwise else []
+
+
+def by_sizes(branch: Branch, scope: Scope) -> bool:
+    """Whether a condition speaks of more than constants and attributes."""
+    inner = walk(branch.condition)
+    names = {part.name for part in inner if isinstance(part, Name)}
+    return bool(names - scope.binding.attributes.keys()) or any(
+        isinstance(part, (Dimension, Count, Call)) for part in inner
+    )
+
+
+def _not_below_zero(start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr]:
+    """The ends of a loop that data decides, without the turns below 0."""
+    zero = SizeTerm(as_size(0))
+    if step < 0:
+        return start, Apply("max", (stop, SizeTerm(as_size(-1))))
+    first = Apply("mod", (start, SizeTerm(as_size(step))))
+    return Apply("select", (Apply("less", (start, zero)), first, start)), stop
+
+
+def _next(size: Size | None) -> Size | None:
+    return None if size is None else size + 1
+
+
+def _less(end: Expr, base: Size) -> Expr:
+    if base.constant == 0:
+        return end
+    if isinstance(end, SizeTerm):
+        return SizeTerm(end.size - base)
+    return Apply("sub", (end, SizeTerm(base)))

@@ -1,0 +1,426 @@
+"""What can be said about a definition before its arguments are known: names, arities, order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from anydim.base.errors import LanguageError
+from anydim.base.text import counted, listed, suggestion
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.surface.hints import OVER_INDICES, shown_read
+from anydim.lang.surface.syntax import (
+    FUNCTION_ALIASES,
+    RESERVED,
+    TYPE_NAMES,
+    Assignment,
+    Attribute,
+    Call,
+    Convert,
+    Count,
+    Definition,
+    Dimension,
+    Exists,
+    Flat,
+    Invoke,
+    Item,
+    Loop,
+    Name,
+    Number,
+    Parameter,
+    Range,
+    Spread,
+    Term,
+    children,
+    items,
+    targets,
+    walk,
+)
+from anydim.lang.tree.composed import COMPOSED
+
+
+@dataclass
+class _Names:
+    """What the names of a definition mean; `tensors` grows as statements write."""
+
+    definition: Definition
+    others: Mapping[str, Definition]
+    tensors: dict[str, int | None] = field(default_factory=dict)  # rank; None when it varies
+    sizes: set[str] = field(default_factory=set)
+    types: set[str] = field(default_factory=set)
+    attributes: set[str] = field(default_factory=set)
+    ellipses: set[str] = field(default_factory=set)
+    turns: list[str] = field(default_factory=list)  # variables of the loops around
+
+    def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
+        return self.definition.error(position, problem, hint)
+
+    def is_index(self, name: str) -> bool:
+        return self.role(name) == "index"
+
+    def role(self, name: str) -> str:
+        """What a name is in a statement: a tensor, size, attribute, loop variable or index."""
+        kinds = {"tensor": self.tensors, "size": self.sizes, "attribute": self.attributes,
+                 "loop variable": self.turns}  # fmt: skip
+        return next((kind for kind, names in kinds.items() if name in names), "index")
+
+    def read(self, tensor: str) -> str:
+        """How a tensor is read: `x(i,j)`."""
+        return shown_read(tensor, self.tensors.get(tensor))
+
+
+def check(definition: Definition, others: Mapping[str, Definition] | None = None) -> None:
+    """Raise LanguageError for a definition that no arguments can make right.
+
+    `others` are the definitions beside it, which it may call.
+    """
+    names = _Names(definition, others or {})
+    _check_head(names)
+    _check_block(definition.statements, names)
+    written = set(targets(definition.statements))
+    for result in definition.results:
+        if result not in written:
+            parameter = any(p.name == result for p in definition.parameters)
+            hint = "it is a parameter: give the result another name" if parameter else ""
+            hint = hint or suggestion(result, written) or f"add a statement: {result}(...) = ..."
+            raise names.error(definition.position, f"no statement assigns result '{result}'", hint)
+    if len(set(definition.results)) != len(definition.results):
+        raise names.error(definition.position, "a result is named twice", "name it once")
+    if not definition.results:
+        raise names.error(definition.position, "there is no result", "write -> (name)")
+
+
+def _check_head(names: _Names) -> None:
+    seen: set[str] = set()
+    heads: tuple[Parameter | Attribute, ...] = names.definition.parameters
+    for declared in (*heads, *names.definition.attributes):
+        if declared.name in seen or declared.name in RESERVED:
+            why = "is named twice" if declared.name in seen else "is a word of the language"
+            problem = f"parameter '{declared.name}' {why}"
+            raise names.error(declared.position, problem, "give it another name")
+        seen.add(declared.name)
+    for attribute in names.definition.attributes:
+        kind = names.types if attribute.kind == "type" else names.attributes
+        kind.add(attribute.name)
+    for parameter in names.definition.parameters:
+        names.tensors[parameter.name] = _rank(parameter.shape)
+        if parameter.type not in TYPE_NAMES:
+            if not parameter.type[0].isupper():
+                hint = suggestion(parameter.type, TYPE_NAMES)
+                hint = hint or "a type variable starts with a capital letter"
+                problem = f"there is no element type '{parameter.type}'"
+                raise names.error(parameter.position, problem, hint)
+            names.types.add(parameter.type)
+        for term in parameter.shape:
+            if isinstance(term, Spread):
+                names.ellipses.add(term.name)
+            names.sizes.update(t.name for t in walk(term) if isinstance(t, Name))
+    names.sizes -= names.attributes
+    for parameter in names.definition.parameters:
+        if parameter.name in names.sizes:
+            raise names.error(
+                parameter.position, f"'{parameter.name}' is both a tensor and a size",
+                "give one of them another name",
+            )  # fmt: skip
+        for term in parameter.shape:
+            _check_shape(term, names)
+
+
+def _check_shape(term: Term, names: _Names) -> None:
+    for inner in walk(term):
+        nested = isinstance(inner, Spread) and inner is not term
+        if nested or isinstance(inner, (Flat, Convert, Count, Dimension)):
+            problem = "a dimension is a size, a number or '...name'"
+            raise names.error(inner.position, problem, _DIMENSIONS)
+        if isinstance(inner, Call) and FUNCTION_ALIASES.get(inner.name, inner.name) not in (
+            "min", "max",
+        ):  # fmt: skip
+            problem = f"'{inner.name}' cannot be part of a shape"
+            raise names.error(inner.position, problem, _DIMENSIONS)
+
+
+_DIMENSIONS = "such as N, 3, N + 1 or ...s"
+
+
+def _rank(indices: tuple[Term, ...]) -> int | None:
+    return None if any(isinstance(i, Spread) for i in indices) else len(indices)
+
+
+# ---- statements --------------------------------------------------------------------------------
+
+
+def _check_block(block: tuple[Item, ...], names: _Names) -> None:
+    for item in block:
+        if isinstance(item, Assignment):
+            _check_assignment(item, names)
+        elif isinstance(item, Invoke):
+            _check_invoke(item, names)
+        elif isinstance(item, Loop):
+            _check_loop(item, names)
+        else:
+            _check_terms(item.condition, names)
+            _no_indices(item.condition, names, "a condition")
+            _check_block(item.then, names)
+            _check_block(item.otherwise, names)
+
+
+def _check_loop(loop: Loop, names: _Names) -> None:
+    for end in (loop.start, loop.stop, loop.step):
+        _check_terms(end, names)
+        _no_indices(end, names, "the range of a loop")
+    name = loop.variable
+    if not names.is_index(name) or name in names.types or name in RESERVED:
+        raise names.error(loop.position, f"'{name}' has a meaning already: count in another name")
+    if name in targets(loop.body):
+        problem = f"'{name}' counts turns, and a statement assigns it"
+        raise names.error(loop.position, problem, "count in another name")
+    if not names.turns:  # a turn may read what a later statement of an earlier turn wrote
+        for item in items(loop.body):
+            if isinstance(item, Assignment):
+                names.tensors.setdefault(item.target, _rank(item.indices))
+    names.turns.append(name)
+    _check_block(loop.body, names)
+    names.turns.pop()
+
+
+def _no_indices(term: Term, names: _Names, what: str) -> None:
+    for inner in walk(term):
+        if isinstance(inner, Name) and names.is_index(inner.name):
+            known = (*names.tensors, *names.sizes, *names.attributes, *names.turns)
+            raise names.error(
+                inner.position, f"{what} has no index '{inner.name}'",
+                suggestion(inner.name, known) or "it speaks of sizes, loops and scalars",
+            )  # fmt: skip
+
+
+def _check_assignment(statement: Assignment, names: _Names) -> None:
+    target = statement.target
+    _check_target(target, statement.position, names)
+    rank = _rank(statement.indices)
+    known = names.tensors.setdefault(target, rank)
+    if rank != known and None not in (rank, known):
+        problem = f"'{target}' has {counted(known or 0, 'dimension')}, and {rank} here"
+        hint = f"write {names.read(target)}, or another tensor"
+        raise names.error(statement.position, problem, hint)
+    left = _left_indices(statement, names)
+    for clause in statement.where:
+        _check_clause(clause, names)
+    _check_terms(statement.value, names)
+    if not statement.combine:
+        _check_no_reduction(statement, left, names)
+        _check_no_unused(statement, left, names)
+
+
+def _check_target(target: str, position: int, names: _Names) -> None:
+    taken = target in names.sizes or target in names.attributes or target in names.turns
+    if taken or target in names.types or target in RESERVED:
+        role = names.role(target)
+        what = "a word of the language" if target in RESERVED else f"the name of a {role}"
+        what = "a type" if target in names.types else what
+        hint = f"it is {what}: give the tensor another name"
+        raise names.error(position, f"'{target}' cannot be assigned", hint)
+
+
+def _check_invoke(invoke: Invoke, names: _Names) -> None:
+    call = invoke.call
+    callee = names.others.get(call.name)
+    if callee is None:
+        hint = suggestion(call.name, names.others) or f"there is {listed(names.others)}"
+        raise names.error(call.position, f"there is no definition '{call.name}'", hint)
+    if call.default is not None:
+        raise names.error(call.position, f"'else' follows a read, and '{call.name}' is no tensor")
+    if len(invoke.targets) != len(callee.results):
+        results = ", ".join(callee.results)
+        raise names.error(
+            invoke.position,
+            f"'{call.name}' has {counted(len(callee.results), 'result')} ({results}), "
+            f"and {len(invoke.targets)} are assigned",
+            f"write: {results} = {call.name}(...)",
+        )
+    for argument in call.arguments:
+        if isinstance(argument, Name) and argument.name in names.tensors:
+            continue
+        _no_tensors(argument, names)
+        _check_terms(argument, names)
+        _no_indices(argument, names, "an argument")
+    for setting in call.settings:
+        _check_terms(setting.value, names)
+        _no_indices(setting.value, names, "an attribute")
+    for target in invoke.targets:
+        _check_target(target, invoke.position, names)
+        if invoke.targets.count(target) > 1:
+            problem = f"'{target}' is assigned twice"
+            raise names.error(invoke.position, problem, "give each result a name of its own")
+        names.tensors.setdefault(target, None)
+
+
+def _no_tensors(argument: Term, names: _Names) -> None:
+    for inner in walk(argument):
+        if isinstance(inner, Name) and names.tensors.get(inner.name, 0) not in (0, None):
+            raise names.error(
+                inner.position, f"an argument is a tensor by name or a number, and '{inner.name}' "
+                "is a part of an expression",
+                f"give the expression a name first: z(...) = {names.read(inner.name)} ...",
+            )  # fmt: skip
+
+
+def _left_indices(statement: Assignment, names: _Names) -> set[str]:
+    """The indices and ellipses that stand on the left."""
+    left: set[str] = set()
+    for term in statement.indices:
+        if isinstance(term, Spread):
+            _check_ellipsis(term.name, term.position, names)
+            left.add(f"...{term.name}")
+            continue
+        _check_terms(term, names)
+        left.update(t.name for t in walk(term) if isinstance(t, Name) and names.is_index(t.name))
+    return left
+
+
+def _check_no_reduction(statement: Assignment, left: set[str], names: _Names) -> None:
+    for term in walk(statement.value):
+        label = term.name if isinstance(term, Name) else ""
+        label = f"...{term.name}" if isinstance(term, Spread) else label
+        if not label or label in left:
+            continue
+        if isinstance(term, Spread) or names.is_index(label):
+            raise names.error(
+                term.position,
+                f"index '{label}' is not on the left, so the statement reduces over it",
+                "write '+=!', '*=!', 'min=!' or 'max=!' instead of '='",
+            )
+
+
+def _check_no_unused(statement: Assignment, left: set[str], names: _Names) -> None:
+    """Raise LanguageError for an index of a `where` that the rest of an assignment has not."""
+    for clause in statement.where:
+        ends = (clause.low, clause.high) if isinstance(clause, Range) else clause.indices
+        own = (Name(clause.index, clause.position),) if isinstance(clause, Range) else ()
+        for term in (inner for end in (*own, *ends) for inner in walk(end)):
+            label = f"...{term.name}" if isinstance(term, Spread) else getattr(term, "name", "")
+            index = isinstance(term, Spread) or (isinstance(term, Name) and names.is_index(label))
+            if index and label not in left:
+                raise names.error(
+                    term.position, f"index '{label}' is in no other part of the statement",
+                    f"take '{label}' out of the 'where', or add it on the left",
+                )  # fmt: skip
+
+
+def _check_clause(clause: Range | Exists, names: _Names) -> None:
+    if isinstance(clause, Range):
+        if not names.is_index(clause.index):
+            hint = f"it is a {names.role(clause.index)}; a range is for an index of the statement"
+            raise names.error(clause.position, f"'{clause.index}' is not an index", hint)
+        _check_terms(clause.low, names)
+        _check_terms(clause.high, names)
+        return
+    if clause.tensor not in names.tensors:
+        raise names.error(
+            clause.position, f"there is no tensor '{clause.tensor}'",
+            suggestion(clause.tensor, names.tensors) or f"there is {listed(names.tensors)}",
+        )  # fmt: skip
+    call = Call(clause.tensor, clause.indices, position=clause.position)
+    _check_terms(call, names)
+
+
+def _check_terms(term: Term, names: _Names) -> None:
+    """Check a term and all inside it."""
+    waiting = [term]
+    while waiting:
+        term = waiting.pop()
+        _check_term(term, names)
+        spread_ok = isinstance(term, Call) and term.name in names.tensors
+        for inner in children(term):
+            if not isinstance(inner, Spread):
+                waiting.append(inner)
+            elif spread_ok:
+                _check_ellipsis(inner.name, inner.position, names)
+            else:
+                raise names.error(inner.position, "an ellipsis stands only among indices")
+    if isinstance(term, Spread):
+        raise names.error(term.position, "an ellipsis stands only among indices")
+
+
+def _check_term(term: Term, names: _Names) -> None:
+    if isinstance(term, Call):
+        _check_call(term, names)
+    elif isinstance(term, Name):
+        if names.tensors.get(term.name, 0) not in (0, None):
+            hint = f"write {names.read(term.name)}"
+            raise names.error(term.position, f"tensor '{term.name}' needs indices", hint)
+    elif isinstance(term, (Flat, Dimension)) and term.tensor not in names.tensors:
+        hint = suggestion(term.tensor, names.tensors) or f"there is {listed(names.tensors)}"
+        raise names.error(term.position, f"there is no tensor '{term.tensor}'", hint)
+    elif isinstance(term, Dimension):
+        rank = names.tensors[term.tensor]
+        if rank is not None and term.axis >= rank:
+            problem = f"'{term.tensor}' has {counted(rank, 'dimension')}, from 0"
+            raise names.error(term.position, problem, _within(term.tensor, rank))
+    elif isinstance(term, Count):
+        _check_ellipsis(term.ellipsis, term.position, names)
+    elif isinstance(term, Convert) and term.type not in names.types | TYPE_NAMES.keys():
+        hint = suggestion(term.type, TYPE_NAMES)
+        raise names.error(term.position, f"there is no element type '{term.type}'", hint)
+    elif isinstance(term, Number) and isinstance(term.value, int) and term.value >= 2**64:
+        raise names.error(term.position, "an integer beyond 64 bits")
+
+
+def _check_call(call: Call, names: _Names) -> None:
+    if call.settings and call.name not in names.others:
+        raise names.error(call.position, f"'{call.name}' has no attributes")
+    count = len(call.arguments)
+    if call.name in names.tensors:
+        rank = names.tensors[call.name]
+        if rank is not None and _rank(call.arguments) not in (rank, None):
+            raise names.error(
+                call.position,
+                f"tensor '{call.name}' has {counted(rank, 'dimension')}, not {count}",
+                f"write {names.read(call.name)}",
+            )
+        return
+    if call.default is not None:
+        raise names.error(call.position, f"'else' follows a read, and '{call.name}' is no tensor")
+    function = FUNCTIONS.get(FUNCTION_ALIASES.get(call.name, call.name))
+    if function is not None and function.internal:
+        function = None
+    is_type = call.name in TYPE_NAMES or call.name in names.types
+    composed = COMPOSED.get(call.name)
+    if function is None and composed is None and not is_type:
+        raise _unknown(call, names)
+    row = function or composed
+    arity = 1 if row is None else row.arity
+    if count != arity:
+        problem = f"'{call.name}' takes {counted(arity, 'argument')}, not {count}"
+        hint = f"write {call.name}({', '.join('abc'[:arity])})"
+        if call.name in OVER_INDICES and count == 1:
+            hint = OVER_INDICES[call.name]
+        raise names.error(call.position, problem, hint)
+
+
+def _within(tensor: str, rank: int) -> str:
+    if rank == 0:
+        return f"'{tensor}' is a scalar"
+    return f"write {tensor}.0" if rank == 1 else f"write {tensor}.0 to {tensor}.{rank - 1}"
+
+
+def _unknown(call: Call, names: _Names) -> LanguageError:
+    if call.name in names.others:
+        return names.error(
+            call.position, f"the call of '{call.name}' is a part of an expression",
+            f"give its result a name first: y = {call.name}(...)",
+        )  # fmt: skip
+    functions = (row.name for row in FUNCTIONS.values() if not row.internal)
+    known = (*names.tensors, *functions, *COMPOSED, *TYPE_NAMES)
+    hint = OVER_INDICES.get(call.name) or suggestion(call.name, known)
+    if call.name in targets(names.definition.statements):
+        hint = "a statement assigns it, but not before this one"
+    elif names.role(call.name) not in ("index", "tensor"):
+        hint = f"it is a {names.role(call.name)}, without indices"
+    hint = hint or f"the tensors here are {listed(names.tensors)}"
+    return names.error(call.position, f"there is no tensor or function '{call.name}'", hint)
+
+
+def _check_ellipsis(name: str, position: int, names: _Names) -> None:
+    if name not in names.ellipses:
+        hint = suggestion(name, names.ellipses) or f"declare it: float(...{name}) x"
+        raise names.error(position, f"no parameter has '...{name}'", hint)

@@ -1,0 +1,135 @@
+"""What to write instead: advice for texts that follow other notations.
+
+The parser knows where a text goes wrong and what it expected there; `mistake` looks at the text on
+both sides of that place. A row of `MISTAKES` is one habit from another language.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from anydim.lang.surface.syntax import ATTRIBUTE_KINDS, TYPE_NAMES
+
+_LOOK_BACK = 500  # characters before the place that a row may look at, without remarks
+_REMARK = re.compile(r"#[^\n]*")
+_TYPE = rf"(?:{'|'.join(sorted(TYPE_NAMES, key=len, reverse=True))})"
+_HEAD = r"\bdef\s+\w+\s*\([^{}]*"
+_COMMENT = "comments start with '#'; '//' is floor division"
+_LOOP = "write a loop as: for t in 0:N { ... }"
+_SLICE = "there are no slices: give each dimension an index, as in x(i,j)"
+_LOGIC = "in conditions write '&&', '||' and '!'"
+_UNDECLARED = "nothing is declared: write y(i) = ..., sizes and type follow"
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """A habit: what stands before the place, what stands at it, and the advice.
+
+    `expects` is a terminal of the grammar that would have been right there; empty for any.
+    """
+
+    before: str
+    at: str
+    advice: str
+    expects: str = ""
+
+    def matches(self, before: str, rest: str, expected: Collection[str]) -> bool:
+        """Whether this is the mistake between two parts of a text."""
+        if self.expects and self.expects not in expected:
+            return False
+        here = re.match(self.at, rest) is not None
+        return here and re.search(rf"(?:{self.before})\Z", before) is not None
+
+
+MISTAKES: tuple[Mistake, ...] = (
+    Mistake("", r"//|/\*", _COMMENT),
+    Mistake(r"/", r"\*", _COMMENT),
+    Mistake("", r"-=", "there is no '-=': write += -(...)"),
+    Mistake("", r"/=", "there is no '/=': write *= 1 / (...)"),
+    Mistake("", r":=", "write '='"),
+    Mistake("", r"[×·]", "write '*'"),
+    Mistake("", r"÷", "write '/'"),
+    Mistake("", r"[−–]", "write '-'"),
+    Mistake("", r"≤|≥|≠", "write '<=', '>=' or '!='"),
+    Mistake("", r"[^\x00-\x7f]", "names are made of letters a-z, A-Z, digits and '_'"),
+    Mistake("", r"[\"'`]", "there are no texts in the language"),
+    Mistake(r"\*", r"\*", "a power is pow(x, 2)"),
+    Mistake("", r"@", "a matrix product is a sum: C(m,n) +=! A(m,k) * B(k,n)"),
+    # definitions
+    Mistake("", r"\w", "a definition starts with 'def': def f(float(N) x) -> (y) { ... }", "DEF"),
+    Mistake(_HEAD + r"\w\s*", r"\[", "dimensions stand in parentheses: float(N) x"),
+    Mistake(r"\bdef\s+\w+\s*\((?:[^{}]*,)?\s*\w+\s*", r":",
+            "the type stands before the name: float(N) x"),
+    Mistake(_HEAD + r"\w\s+\w+\s*", r"\(", "dimensions stand at the type: float(N) x"),
+    Mistake(_HEAD + r";[^)]*\w\s*", r"[,)=]",
+            f"an attribute has a kind and a name; kinds: {', '.join(ATTRIBUTE_KINDS)}", "NAME"),
+    Mistake(_HEAD + r"\)\s*", r"=>|[:={]", "results follow the parameters: -> (y) { ... }",
+            "_ARROW"),
+    Mistake("", r"\(", "statements stand in braces: { y(i) = x(i) }", "LBRACE"),
+    Mistake("", r"\.\.\.?(?!\w)", "an ellipsis has a name: ...s", "ELLIPSIS"),
+    # places in tensors
+    Mistake(r"\w\s*", r"\[", "indices stand in parentheses: y(i)", "ASSIGN"),
+    Mistake(r"\w\[[^\[\]]*", r",",
+            "x[...] takes the row-major offset alone; with an index for each dimension: x(i,j)"),
+    Mistake(r"\w\s*[\[(][^{}=]*", r":", _SLICE, "RPAR"),
+    Mistake(r"[(,\[]\s*", r":", _SLICE),
+    Mistake(r"\w\s*\[[^{}=]*", r":", _SLICE, "RSQB"),
+    Mistake(r"\w\([^()]*\)\s*", r"\(", "one pair of parentheses holds all indices: x(i,j)"),
+    Mistake(r"\w", r"\.[A-Za-z]", "the size of dimension 0 of a tensor x is x.0"),
+    # loops, ranges and conditions
+    Mistake(r"\bfor\s*", r"\(", _LOOP),
+    Mistake(r"\bfor\s+\w+\s*", r"=", _LOOP),
+    Mistake(r"\bin\s+[^{}:]*\.", r"\.", "a range is written low:high"),
+    Mistake(r"\bwhere\b[^{}]*\bin\s+[^{}:]*", r".", "a range has two ends: where i in 0:N",
+            "COLON"),
+    Mistake(r"\bwhere\b[^{}]*\w\s*", r"[<>=!]=?",
+            "'where' gives ranges, i in low:high; a condition is chosen by: condition ? a : b"),
+    Mistake(r"\bfor\b[^{}]*", r"\}",
+            "a loop stands before what it repeats: for t in 0:N { ... }; "
+            "the range of an index is: where i in 0:N"),
+    Mistake(r"=[^{}]*\bif\b[^{}]*", r"else\b", "a choice in an expression is: condition ? a : b"),
+    Mistake(r"\b(?:elif|elseif)\s*", r"\w", "write 'else if'"),
+    Mistake(r"\bwhile\s*[^{}]*", r".",
+            "there is no 'while': a loop has a range, which a tensor may limit: 0:count(b)"),
+    # statements
+    Mistake(r"\breturn\s+", r"\w", "results are named in the head: def f(...) -> (y)"),
+    Mistake(r"\b(?:let|var|const|auto)\s+", r"\w", _UNDECLARED),
+    Mistake(rf"[{{;}})]\s*{_TYPE}(?:\([^()]*\))?\s+", r"\w+\s*(?:\([^()]*\))?\s*=", _UNDECLARED),
+    Mistake(rf"=\s*{_TYPE}\s+\w[^={{}}]*", r"", "a conversion is written float(x(i))", "ASSIGN"),
+    Mistake(rf"\(\s*{_TYPE}\s*\)\s*\w[^={{}}]*", r"", "a conversion is written float(x(i))",
+            "ASSIGN"),
+    Mistake(r"\b(?:and|or|not)\b[^={}]*", r"", _LOGIC),
+    Mistake(r"[\d.][fFlLuU]\s*", r"", "a number has no suffix: its type follows", "ASSIGN"),
+    Mistake(r"\b(?:max|min)", r"!", "over an index it is a statement: y(i) max=! x(i,j)"),
+    Mistake("", r"\w+\s*=!?", "there are '=', '+=', '*=', 'min=' and 'max='; with '!' they start "
+            "anew", "ASSIGN"),
+)  # fmt: skip
+
+# What other notations have as functions of a whole tensor.
+OVER_INDICES = {
+    "sum": "a sum is a statement: y +=! x(i)", "prod": "a product is a statement: y *=! x(i)",
+    "mean": "a mean is a sum, y +=! x(i), divided by float(N)",
+    "max": "over an index it is a statement: y max=! x(i)",
+    "min": "over an index it is a statement: y min=! x(i)",
+    "matmul": "a matrix product is a sum: C(m,n) +=! A(m,k) * B(k,n)",
+    "dot": "a product of vectors is a sum: y +=! a(i) * b(i)",
+    "range": "a range is low:high, as in 0:N", "len": "the size of dimension 0 of x is x.0",
+}  # fmt: skip
+
+
+def shown_read(tensor: str, rank: int | None) -> str:
+    """How a tensor of this rank is read: `x(i,j)`."""
+    letters = ["i", "j", "k", "l"][:rank] if rank is not None and rank <= 4 else ["..."]
+    return f"{tensor}({','.join(letters)})" if letters else tensor
+
+
+def mistake(text: str, position: int, expected: Collection[str]) -> str:
+    """What to write instead of what stands at a position; empty where no habit is known.
+
+    `expected` are the terminals of the grammar that would have been right there.
+    """
+    before = _REMARK.sub("", text[:position])[-_LOOK_BACK:]
+    rest = text[position : position + _LOOK_BACK]
+    return next((row.advice for row in MISTAKES if row.matches(before, rest, expected)), "")

@@ -1,0 +1,151 @@
+"""Text -> surface tree. Every bad text is a LanguageError that points at the place.
+
+The parser is read on first use (`tables.py`, about 20 ms with lark itself) and kept; results are
+remembered by text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache, lru_cache
+from re import MULTILINE
+from re import compile as pattern
+from typing import TYPE_CHECKING, Any
+
+from anydim.base.errors import LanguageError
+from anydim.lang.surface.hints import mistake
+from anydim.lang.surface.linking import link
+from anydim.lang.surface.rules import builder
+from anydim.lang.surface.syntax import Definition, Problem, error_at
+from anydim.lang.surface.tables import load_language
+
+if TYPE_CHECKING:
+    from lark import Lark
+    from lark.exceptions import UnexpectedInput
+
+LONGEST_TEXT = 1_000_000
+
+
+def parse(text: str, file: str = "<text>") -> dict[str, Definition]:
+    """The definitions of a text by name, in order; raises LanguageError for a bad text."""
+    return {definition.name: definition for definition in _parsed(text, file)}
+
+
+def parse_definition(text: str, file: str = "<text>") -> Definition:
+    """The one definition of a text; raises LanguageError when there is not exactly one."""
+    found = _parsed(text, file)
+    if len(found) != 1:
+        raise LanguageError(f"{file}: expected one definition, found {len(found)}")
+    return found[0]
+
+
+class Library(Mapping[str, Definition]):
+    """The definitions of a text, each parsed when it is first asked for.
+
+    Definitions start at the beginning of a line. For a library of which a program uses a part.
+    """
+
+    def __init__(self, text: str, file: str = "<text>") -> None:
+        starts = [(match.start(), match[1]) for match in _START.finditer(text)]
+        ends = [start for start, _ in starts[1:]] + [len(text)]
+        self._file = file
+        self._parts = {
+            name: (text.count("\n", 0, start), text[start:end])
+            for (start, name), end in zip(starts, ends)
+        }
+
+    def __getitem__(self, name: str) -> Definition:
+        line, part = self._parts[name]
+        return parse_definition("\n" * line + part, self._file)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parts)
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+
+_START = pattern(r"^def\s+([A-Za-z_]\w*)", MULTILINE)
+
+
+@lru_cache(maxsize=4096)
+def _parsed(text: str, file: str) -> tuple[Definition, ...]:
+    definitions: list[Definition] = run_grammar(grammar(), text, file)
+    names: set[str] = set()
+    for definition in definitions:
+        if definition.name in names:
+            raise error_at(
+                text, file, definition.position, f"'{definition.name}' is defined twice",
+                "give one of them another name",
+            )  # fmt: skip
+        names.add(definition.name)
+    located = [replace(definition, text=text, file=file) for definition in definitions]
+    return link(located)
+
+
+# ---- the grammar -------------------------------------------------------------------------------
+
+
+def run_grammar(lark: Lark, text: str, file: str) -> Any:
+    """What a grammar makes of a text; raises LanguageError with the place of a failure."""
+    from lark.exceptions import UnexpectedInput
+
+    if len(text) > LONGEST_TEXT:
+        raise LanguageError(f"{file}: a text of {len(text)} characters is too long")
+    try:
+        return lark.parse(text)
+    except Problem as problem:
+        raise error_at(text, file, problem.position, problem.text, problem.hint) from None
+    except UnexpectedInput as error:
+        found = _located(error, text)
+        raise error_at(text, file, found.position, found.text, found.hint) from None
+
+
+def _located(error: UnexpectedInput, text: str) -> Problem:
+    """What the parser could not take, in words."""
+    expected = getattr(error, "accepts", None) or getattr(error, "expected", None)
+    terminals = set(expected or getattr(error, "allowed", None) or ())
+    words = _expected(terminals)
+    token = getattr(error, "token", None)
+    position = error.pos_in_stream
+    if position is None or (token is not None and token.type == "$END"):
+        return Problem(len(text.rstrip()), f"the text ends early; expected {words}")
+    found = _piece(text, position, str(token or ""))
+    hint = mistake(text, position, terminals)
+    return Problem(position, f"expected {words}, found '{found}'", hint)
+
+
+@cache
+def grammar() -> Lark:
+    """The parser of definitions; read once."""
+    return load_language(builder())
+
+
+def _piece(text: str, position: int, token: str) -> str:
+    """The operator at a position, else the token there, else the character."""
+    match = _OPERATOR.match(text, position)
+    return match[0] if match else token or repr(text[position])[1:-1]
+
+
+_OPERATOR = pattern(r"->|[-+*/<>=!&|]{1,2}")
+_WORDS = {
+    "NAME": "a name", "NUMBER": "a number", "ELLIPSIS": "'...name'", "ASSIGN": "an assignment",
+    "OPERATOR": "an operator", "MINUS": "", "PREFIX": "", "DIMENSION": "", "CAST": "", "SIZE": "",
+    "FOR": "'for'", "IF": "'if'", "LPAR": "'('", "RPAR": "')'", "LSQB": "'['", "RSQB": "']'",
+    "LBRACE": "'{'", "RBRACE": "'}'", "COMMA": "','", "SEMICOLON": "';'", "COLON": "':'",
+    "QMARK": "'?'", "EQUAL": "'='", "DEF": "'def'", "WHERE": "'where'", "ELSE": "'else'",
+    "IN": "'in'", "BRACED": "", "QUOTED": "", "EXISTS": "'exists'", "$END": "the end",
+    "_ARROW": "'->'",
+}  # fmt: skip
+
+
+def _expected(terminals: set[str]) -> str:
+    if "NAME" in terminals and "NUMBER" in terminals:
+        return "an expression"
+    if "RBRACE" in terminals:
+        return "a statement or '}'"
+    if "OPERATOR" in terminals:
+        terminals = terminals - {"QMARK", "ELSE", "WHERE", "LPAR", "LSQB"}
+    words = sorted({_WORDS.get(name, name.lower()) for name in terminals} - {""})
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words) or "the end"

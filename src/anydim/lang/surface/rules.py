@@ -1,0 +1,319 @@
+"""What each rule of `grammar.lark` makes: the callbacks that build the surface tree.
+
+They run while the parser runs and know positions only; a `Problem` they raise becomes an error
+with the text around it in `parser.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from anydim.base.text import suggestion
+from anydim.lang.functions import FUNCTIONS
+from anydim.lang.surface.syntax import (
+    ATTRIBUTE_KINDS,
+    PRECEDENCE,
+    RESERVED,
+    Assignment,
+    Attribute,
+    Branch,
+    Call,
+    Convert,
+    Count,
+    Definition,
+    Dimension,
+    Exists,
+    Flat,
+    Invoke,
+    Item,
+    Loop,
+    Name,
+    Number,
+    Operation,
+    Parameter,
+    Problem,
+    Range,
+    Setting,
+    Spread,
+    Term,
+    depth,
+    parts,
+)
+
+if TYPE_CHECKING:
+    from lark import Token
+
+DEEPEST = 100
+DEEPEST_BLOCK = 32
+DEEPEST_LOOPS = 8  # proofs about sizes take more time with every loop around
+Block = TypeVar("Block", Loop, Branch)
+CONSTANTS = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
+COMBINES = {"": "", "+": "add", "*": "mul", "min": "min", "max": "max"}
+OPERATORS = {row.operator: row.name for row in FUNCTIONS.values() if row.arity == 2}
+PREFIXES = {row.operator: row.name for row in FUNCTIONS.values() if row.arity == 1}
+
+
+def builder(more: Mapping[str, Callable[..., Any]] | None = None) -> Any:
+    """The transformer that turns rules into nodes while the parser runs; `more` rules win."""
+    from lark import Transformer, v_args
+
+    return v_args(inline=True)(type("Builder", (Transformer,), {**_RULES, **(more or {})}))()
+
+
+def _at(token: Token) -> int:
+    return token.start_pos or 0
+
+
+def _start(_: Any, *definitions: Definition) -> list[Definition]:
+    return list(definitions)
+
+
+def _definition(
+    _: Any,
+    name: Token,
+    parameters: tuple[Parameter, ...] | None,
+    attributes: tuple[Attribute, ...] | None,
+    results: tuple[str, ...],
+    statements: tuple[Item, ...],
+) -> Definition:
+    return Definition(
+        str(name), parameters or (), attributes or (), results, statements, (), _at(name)
+    )
+
+
+def _results(_: Any, *names: Token | None) -> tuple[str, ...]:
+    return tuple(str(name) for name in names if name is not None)
+
+
+def _together(_: Any, *parts: Any) -> tuple[Any, ...]:
+    return parts
+
+
+def _parameter(_: Any, kind: Token, shape: tuple[Term, ...] | None, name: Token) -> Parameter:
+    return Parameter(str(name), str(kind), shape or (), _at(kind))
+
+
+def _attribute(_: Any, kind: Token, name: Token, default: Term | None) -> Attribute:
+    if kind not in ATTRIBUTE_KINDS:
+        hint = suggestion(kind, ATTRIBUTE_KINDS) or f"kinds: {', '.join(ATTRIBUTE_KINDS)}"
+        raise Problem(_at(kind), f"an attribute cannot be of kind '{kind}'", hint)
+    return Attribute(str(name), str(kind), _constant(kind, default), _at(name))
+
+
+def _constant(kind: Token, term: Term | None) -> int | float | bool | str | None:
+    """The value of an attribute's default, which must be a plain constant of its kind."""
+    if term is None:
+        return None
+    if kind == "type":
+        if isinstance(term, Name):
+            return term.name
+        raise Problem(term.position, "the default of a type attribute is a type name")
+    sign, inner = 1, term
+    if isinstance(term, Operation) and term.function == "neg":
+        sign, inner = -1, term.arguments[0]
+    if not isinstance(inner, Number) or (sign < 0 and isinstance(inner.value, bool)):
+        raise Problem(term.position, "the default of an attribute is a constant")
+    value = inner.value
+    fits = {
+        "int": type(value) is int,
+        "size": type(value) is int,
+        "bool": isinstance(value, bool),
+        "float": not isinstance(value, bool),
+    }
+    if not fits[str(kind)]:
+        raise Problem(term.position, f"{value} is not a default for kind '{kind}'")
+    if isinstance(value, bool):
+        return value
+    return float(sign * value) if kind == "float" else sign * value
+
+
+def _assignment(
+    _: Any, target: tuple[Token, tuple[Term, ...]], assign: Token, value: Term,
+    where: tuple[Range | Exists, ...] | None,
+) -> Assignment:  # fmt: skip
+    name, indices = target
+    initial = assign.endswith("!")
+    combine = COMBINES[assign.rstrip("!").removesuffix("=")]
+    if initial and not combine:
+        raise Problem(_at(assign), "'=!' is not an assignment", "write '=' or '+=!'")
+    ends: list[Term] = []
+    for clause in where or ():
+        ends += (clause.low, clause.high) if isinstance(clause, Range) else clause.indices
+    _shallow(value, *indices, *ends)
+    return Assignment(str(name), indices, combine, initial, value, where or (), _at(name))
+
+
+def _several(_: Any, *parts: Any) -> Invoke:
+    *names, assign, value = parts
+    if assign != "=":
+        raise Problem(_at(assign), f"results of a call are assigned by '=', not '{assign}'")
+    if not isinstance(value, Call):
+        raise Problem(value.position, "several tensors are assigned by a call: C, D = g(A, B)")
+    _shallow(value)
+    return Invoke(tuple(map(str, names)), value, _at(names[0]))
+
+
+def _loop(
+    _: Any, word: Token, name: Token, first: Term, second: Term | None, third: Term | None,
+    body: tuple[Item, ...],
+) -> Loop:  # fmt: skip
+    start, stop = (Number(0), first) if second is None else (first, second)
+    step = Number(1) if third is None else third
+    _shallow(start, stop, step)
+    loop = Loop(str(name), start, stop, step, body, _at(word))
+    return _shallow_blocks(loop)
+
+
+def _branch(
+    _: Any, word: Token, condition: Term, then: tuple[Item, ...],
+    otherwise: tuple[Item, ...] | Branch | None,
+) -> Branch:  # fmt: skip
+    _shallow(condition)
+    rest = (otherwise,) if isinstance(otherwise, Branch) else otherwise or ()
+    return _shallow_blocks(Branch(condition, then, rest, _at(word)))
+
+
+def _shallow(*terms: Term) -> None:
+    for term in terms:
+        if depth(term) > DEEPEST:
+            raise Problem(term.position, f"an expression nested more than {DEEPEST} deep")
+
+
+def _shallow_blocks(item: Block) -> Block:
+    deepest = 0
+    level: list[Loop | Branch] = [item]
+    if _loops_within(item) > DEEPEST_LOOPS:
+        raise Problem(item.position, f"loops nested more than {DEEPEST_LOOPS} deep")
+    while level:
+        deepest += 1
+        blocks = (inner for outer in level for block in parts(outer) for inner in block)
+        level = [inner for inner in blocks if isinstance(inner, (Loop, Branch))]
+    if deepest > DEEPEST_BLOCK:
+        raise Problem(item.position, f"blocks nested more than {DEEPEST_BLOCK} deep")
+    return item
+
+
+def _loops_within(item: Item) -> int:
+    """How deeply loops are nested, this item included."""
+    if not isinstance(item, (Loop, Branch)):
+        return 0
+    inner = max((_loops_within(i) for block in parts(item) for i in block), default=0)
+    return inner + isinstance(item, Loop)
+
+
+def _target(_: Any, name: Token, indices: tuple[Term, ...] | None) -> Any:
+    return name, indices or ()
+
+
+def _range(_: Any, name: Token, low: Term, high: Term) -> Range:
+    return Range(str(name), low, high, _at(name))
+
+
+def _exists(_: Any, name: Token, indices: tuple[Term, ...] | None) -> Exists:
+    return Exists(str(name), indices or (), _at(name))
+
+
+def _select(_: Any, condition: Term, then: Term, otherwise: Term) -> Term:
+    return Operation("select", (condition, then, otherwise), condition.position)
+
+
+def _operators(_: Any, *parts: Any) -> Term:
+    """Group a flat chain `a + b * c` by precedence, to the left."""
+    operands: list[Term] = [parts[0]]
+    waiting: list[Token] = []
+
+    def apply() -> None:
+        right = operands.pop()
+        left = operands.pop()
+        token = waiting.pop()
+        operands.append(Operation(OPERATORS[str(token)], (left, right), _at(token)))
+
+    for token, operand in zip(parts[1::2], parts[2::2]):
+        while waiting and PRECEDENCE[str(waiting[-1])] >= PRECEDENCE[str(token)]:
+            apply()
+        waiting.append(token)
+        operands.append(operand)
+    while waiting:
+        apply()
+    return operands[0]
+
+
+def _prefix(_: Any, token: Token, argument: Term) -> Term:
+    return Operation(PREFIXES[str(token)], (argument,), _at(token))
+
+
+def _call(
+    _: Any, name: Token, arguments: tuple[Term, ...] | None, settings: tuple[Setting, ...] | None
+) -> Call:
+    if name in RESERVED:
+        raise Problem(_at(name), f"'{name}' is a word of the language, not a function")
+    return Call(str(name), arguments or (), None, settings or (), _at(name))
+
+
+def _setting(_: Any, name: Token, value: Term) -> Setting:
+    _shallow(value)
+    return Setting(str(name), value, _at(name))
+
+
+def _flat(_: Any, name: Token, offset: Term) -> Flat:
+    return Flat(str(name), offset, None, _at(name))
+
+
+def _guarded(_: Any, read: Call | Flat, default: Term) -> Term:
+    if isinstance(read, Call):
+        return Call(read.name, read.arguments, default, read.settings, read.position)
+    return Flat(read.tensor, read.offset, default, read.position)
+
+
+def _number(_: Any, token: Token) -> Number:
+    if len(token) > 40:
+        raise Problem(_at(token), "a number of more than 40 digits")
+    if token.isdigit():
+        value: int | float = int(token)
+        if value >= 2**64:
+            raise Problem(_at(token), "an integer beyond 64 bits")
+    else:
+        value = float(token)
+    return Number(value, _at(token))
+
+
+def _name(_: Any, token: Token) -> Term:
+    if token in CONSTANTS:
+        return Number(CONSTANTS[str(token)], _at(token))
+    if token in RESERVED:
+        raise Problem(_at(token), f"'{token}' is a word of the language, not a name")
+    return Name(str(token), _at(token))
+
+
+def _spread(_: Any, token: Token) -> Spread:
+    return Spread(token[3:], _at(token))
+
+
+def _dimension(_: Any, token: Token) -> Dimension:
+    tensor, axis = token.split(".")
+    if len(axis) > 3:
+        raise Problem(_at(token), "a dimension beyond 999")
+    return Dimension(tensor, int(axis), _at(token))
+
+
+def _count(_: Any, size: Token, ellipsis: Token) -> Count:
+    return Count(ellipsis[3:], _at(size))
+
+
+def _convert(_: Any, token: Token, argument: Term) -> Convert:
+    return Convert(token[token.index("<") + 1 : token.index(">")].strip(), argument, _at(token))
+
+
+_RULES = {
+    "start": _start, "definition": _definition, "results": _results, "parameters": _together,
+    "parameter": _parameter, "attributes": _together, "attribute": _attribute,
+    "assignment": _assignment, "several": _several, "loop": _loop, "branch": _branch,
+    "block": _together, "settings": _together, "setting": _setting, "target": _target,
+    "where": _together, "range": _range,
+    "exists": _exists, "terms": _together, "select": _select, "operators": _operators,
+    "prefix": _prefix, "guarded": _guarded, "call": _call, "flat": _flat, "number": _number,
+    "name": _name, "spread": _spread, "dimension": _dimension, "count": _count,
+    "convert": _convert,
+}  # fmt: skip

@@ -1,0 +1,89 @@
+"""Definitions that stay on disk once they are parsed: the next process needs no parser for them.
+
+What is stored is the surface tree as JSON: a node is [its kind, its fields...], a tuple ["", ...].
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from anydim.base.cache import code_version, key_of, user_cache
+from anydim.lang.surface import syntax
+from anydim.lang.surface.linking import link
+from anydim.lang.surface.parser import parse, parse_definition
+from anydim.lang.surface.syntax import Definition
+
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind
+    for kind in (
+        syntax.Number, syntax.Name, syntax.Spread, syntax.Dimension, syntax.Count, syntax.Call,
+        syntax.Setting, syntax.Flat, syntax.Operation, syntax.Convert, syntax.Range,
+        syntax.Exists, syntax.Assignment, syntax.Invoke, syntax.Loop, syntax.Branch,
+        syntax.Parameter, syntax.Attribute, syntax.Definition,
+    )
+}  # fmt: skip
+
+
+def stored_definition(text: str, file: str) -> Definition:
+    """The one definition of a text, from disk if it was parsed before.
+
+    Raises LanguageError when there is not exactly one, or for a bad text.
+    """
+    cache = user_cache()
+    if cache is None:
+        return parse_definition(text, file)
+    key = key_of("definition", code_version(), text)
+    data = cache.get(key)
+    if data is not None:
+        return replace(from_json(data), text=text, file=file)
+    definition = parse_definition(text, file)
+    cache.put(key, to_json(definition))
+    return definition
+
+
+def stored_definitions(text: str, file: str) -> dict[str, Definition]:
+    """The definitions of a text by name, in order, from disk if it was parsed before.
+
+    Raises LanguageError for a bad text.
+    """
+    cache = user_cache()
+    if cache is None:
+        return parse(text, file)
+    key = key_of("definitions", code_version(), text)
+    data = cache.get(key)
+    if data is None:
+        found = parse(text, file)
+        alone = (replace(d, text="", file="", callees=()) for d in found.values())
+        cache.put(key, json.dumps([_listed(definition) for definition in alone]).encode())
+        return found
+    made = [replace(_made(part), text=text, file=file) for part in json.loads(data)]
+    return {definition.name: definition for definition in link(made)}
+
+
+def to_json(definition: Definition) -> bytes:
+    """A definition without the text and the file that it came from."""
+    return json.dumps(_listed(replace(definition, text="", file=""))).encode()
+
+
+def from_json(data: bytes) -> Definition:
+    """What `to_json` wrote; it knows no text and no file."""
+    definition = _made(json.loads(data))
+    assert isinstance(definition, Definition)
+    return definition
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return ["", *map(_listed, value)]
+    kind = type(value).__name__
+    return [kind, *map(_listed, vars(value).values())] if kind in _KINDS else value
+
+
+def _made(value: Any) -> Any:
+    if not isinstance(value, list):
+        return value
+    kind, *fields = value
+    parts = tuple(map(_made, fields))
+    return _KINDS[kind](*parts) if kind else parts

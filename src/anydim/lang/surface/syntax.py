@@ -1,0 +1,346 @@
+"""The surface tree: what a user writes, before any argument is known.
+
+`parser.py` makes it, `printer.py` writes it back, `resolve/instantiate.py` turns it into a
+`tree.Group` when the types of the arguments are known. Positions (0-based, into the text) serve
+errors only and take no part in comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from anydim.base.dtypes import DTYPES
+from anydim.base.errors import LanguageError
+from anydim.base.text import caret, line_and_column
+
+TYPE_NAMES = {
+    "float": "float32", "double": "float64", "half": "float16", "int": "int32", "byte": "uint8",
+    "bool": "bool", "float64": "float64", "float32": "float32", "float16": "float16",
+    "int64": "int64", "int32": "int32", "int16": "int16", "int8": "int8", "uint64": "uint64",
+    "uint32": "uint32", "uint16": "uint16", "uint8": "uint8",
+    **{name: name for name, dtype in DTYPES.items() if not dtype.is_native},
+}  # fmt: skip
+
+FUNCTION_ALIASES = {"fmin": "min", "fmax": "max", "fabs": "abs"}
+
+ATTRIBUTE_KINDS = ("int", "float", "bool", "size", "type")
+
+RESERVED = frozenset(
+    ("def", "where", "in", "exists", "else", "for", "if", "cast", "size", "true", "false",
+     "inf", "nan")
+)  # fmt: skip
+
+# Infix operators, loosest first, all grouping to the left: C's order, with // beside /.
+PRECEDENCE: dict[str, int] = {
+    operator: level
+    for level, operators in enumerate(
+        ("||", "&&", "|", "^", "&", "== !=", "< <= > >=", "<< >>", "+ -", "* / // %"), start=1
+    )
+    for operator in operators.split()
+}
+
+
+def _position() -> int:
+    return field(default=0, compare=False, repr=False)
+
+
+# ---- expressions -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Number:
+    """A literal: `2`, `0.5`, `true`, `inf`."""
+
+    value: int | float | bool
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Name:
+    """An index, a size variable, an attribute or a scalar."""
+
+    name: str
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Spread:
+    """`...b`: any number of dimensions or indices."""
+
+    name: str
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """`A.1`: the size of a dimension of a tensor."""
+
+    tensor: str
+    axis: int
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Count:
+    """`size(...b)`: the product of the sizes that an ellipsis stands for."""
+
+    ellipsis: str
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Call:
+    """`f(a, b)`: a read of a tensor (perhaps with `else default`), a function or a type cast.
+
+    With `settings` it calls a definition: `f(a, b; alpha = 0.5)`.
+    """
+
+    name: str
+    arguments: tuple[Term, ...]
+    default: Term | None = None
+    settings: tuple[Setting, ...] = ()
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`alpha = 0.5`: the value of an attribute in a call of a definition."""
+
+    name: str
+    value: Term
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Flat:
+    """`x[offset]`: a read by row-major offset."""
+
+    tensor: str
+    offset: Term
+    default: Term | None = None
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A function of `functions.py` written as an operator ('select' is `?:`)."""
+
+    function: str
+    arguments: tuple[Term, ...]
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Convert:
+    """`cast<T>(x)`."""
+
+    type: str
+    argument: Term
+    position: int = _position()
+
+
+Term: TypeAlias = (
+    Number | Name | Spread | Dimension | Count | Call | Flat | Operation | Convert
+)  # fmt: skip
+
+
+# ---- statements and definitions ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Range:
+    """`where i in low:high`."""
+
+    index: str
+    low: Term
+    high: Term
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Exists:
+    """`where exists T(i)`: ranges that read T in bounds, without reading it."""
+
+    tensor: str
+    indices: tuple[Term, ...]
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """`target(indices) combine= value where ...`; `initial` says the operator had a `!`."""
+
+    target: str
+    indices: tuple[Term, ...]
+    combine: str
+    initial: bool
+    value: Term
+    where: tuple[Range | Exists, ...] = ()
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Invoke:
+    """`C, D = g(A, B)`: tensors that are the results of another definition."""
+
+    targets: tuple[str, ...]
+    call: Call
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`for variable in start:stop:step { body }`; the end is not reached, steps may be negative."""
+
+    variable: str
+    start: Term
+    stop: Term
+    step: Term
+    body: tuple[Item, ...]
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Branch:
+    """`if condition { then } else { otherwise }`."""
+
+    condition: Term
+    then: tuple[Item, ...]
+    otherwise: tuple[Item, ...] = ()
+    position: int = _position()
+
+
+Item: TypeAlias = Assignment | Invoke | Loop | Branch
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """`T(...b, M) x`: element type (a type name or a type variable), shape and name."""
+
+    name: str
+    type: str
+    shape: tuple[Term, ...] = ()
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """`float alpha = 0.01`: a value given when the definition is instantiated."""
+
+    name: str
+    kind: str
+    default: int | float | bool | str | None = None
+    position: int = _position()
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One `def`. `text` and `file` are where it came from, for errors.
+
+    `callees` are the definitions that it calls, each with its own.
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    attributes: tuple[Attribute, ...]
+    results: tuple[str, ...]
+    statements: tuple[Item, ...]
+    callees: tuple[Definition, ...] = ()
+    position: int = _position()
+    text: str = field(default="", compare=False, repr=False)
+    file: str = field(default="<text>", compare=False, repr=False)
+
+    def __hash__(self) -> int:
+        """Computed once: a callee may be reached on very many ways."""
+        known: int | None = self.__dict__.get("_hash")
+        if known is None:
+            parts = (self.name, self.parameters, self.attributes, self.statements, self.callees)
+            known = self.__dict__["_hash"] = hash(parts)
+        return known
+
+    @property
+    def line(self) -> int:
+        """The 1-based line it starts on."""
+        return line_and_column(self.text, self.position)[0]
+
+    def callee(self, name: str) -> Definition:
+        """The definition of that name that this one calls; KeyError when there is none."""
+        return {definition.name: definition for definition in self.callees}[name]
+
+    def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
+        """An error that points into this definition's text."""
+        return error_at(self.text, self.file, position, f"{self.name}: {problem}", hint)
+
+
+def error_at(text: str, file: str, position: int, problem: str, hint: str = "") -> LanguageError:
+    """A LanguageError with file:line:column, the source line and a caret below the place."""
+    line, column = line_and_column(text, position)
+    where = f"{file}:{line}:{column}: {problem}\n{caret(text, position)}"
+    return LanguageError(where, hint)
+
+
+def children(term: Term) -> tuple[Term, ...]:
+    """The terms directly inside a term, in the order they are written."""
+    if isinstance(term, Call):
+        return term.arguments if term.default is None else (*term.arguments, term.default)
+    if isinstance(term, Flat):
+        return (term.offset,) if term.default is None else (term.offset, term.default)
+    if isinstance(term, Operation):
+        return term.arguments
+    if isinstance(term, Convert):
+        return (term.argument,)
+    return ()
+
+
+def walk(term: Term) -> list[Term]:
+    """A term and all inside it, outer before inner, left before right."""
+    found: list[Term] = []
+    waiting = [term]
+    while waiting:
+        term = waiting.pop()
+        found.append(term)
+        waiting.extend(reversed(children(term)))
+    return found
+
+
+def parts(item: Item) -> tuple[tuple[Item, ...], ...]:
+    """The blocks of items directly inside an item."""
+    if isinstance(item, Loop):
+        return (item.body,)
+    return (item.then, item.otherwise) if isinstance(item, Branch) else ()
+
+
+def items(block: tuple[Item, ...]) -> Iterator[Item]:
+    """Every item of a block and of the blocks inside it, in the order they are written."""
+    for item in block:
+        yield item
+        for inner in parts(item):
+            yield from items(inner)
+
+
+def targets(block: tuple[Item, ...]) -> Iterator[str]:
+    """The tensors that a block assigns, once for every assignment."""
+    for item in items(block):
+        if isinstance(item, Assignment):
+            yield item.target
+        elif isinstance(item, Invoke):
+            yield from item.targets
+
+
+def depth(term: Term) -> int:
+    """How deeply terms are nested; 1 for a name."""
+    deepest, level = 0, [term]
+    while level:
+        deepest += 1
+        level = [inner for outer in level for inner in children(outer)]
+    return deepest
+
+
+class Problem(Exception):
+    """What is wrong at a position, before the text around it is known."""
+
+    def __init__(self, position: int, text: str, hint: str = "") -> None:
+        self.position, self.text, self.hint = position, text, hint
+        super().__init__(text)

@@ -1,0 +1,65 @@
+"""Steps with other names for their tensors and loop variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+from anydim.lang.tree import (
+    Axis,
+    Branch,
+    Expr,
+    Loop,
+    Read,
+    SizeTerm,
+    Statement,
+    Step,
+    Write,
+)
+from anydim.lang.tree.affine import rewrite
+from anydim.sizes import Size
+
+Assigning = TypeVar("Assigning", Statement, Write)
+
+
+def renamed(
+    steps: Sequence[Step], tensors: Mapping[str, str], sizes: Mapping[str, Size] | None = None
+) -> tuple[Step, ...]:
+    """The steps with tensors and sizes renamed; what is not named stays.
+
+    A loop whose variable is among `sizes` counts in that symbol.
+    """
+    given = sizes or {}
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Read) and expr.tensor in tensors:
+            return replace(expr, tensor=tensors[expr.tensor])
+        if isinstance(expr, SizeTerm) and not given.keys().isdisjoint(expr.size.symbols):
+            return SizeTerm(expr.size.substitute(given))
+        return None
+
+    def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(axis.name, axis.extent.substitute(given)) for axis in old)
+
+    def assigning(step: Assigning) -> Assigning:
+        target = tensors.get(step.target, step.target)
+        body = rewrite(step.body, change)
+        own, reduced = axes(step.axes), axes(step.reduced)
+        return replace(step, target=target, body=body, axes=own, reduced=reduced)
+
+    def one(step: Step) -> Step:
+        if isinstance(step, Statement):
+            return assigning(step)
+        if isinstance(step, Write):
+            place = tuple(rewrite(index, change) for index in step.place)
+            return replace(assigning(step), place=place)
+        if isinstance(step, Branch):
+            then, otherwise = (tuple(map(one, block)) for block in (step.then, step.otherwise))
+            return Branch(rewrite(step.condition, change), then, otherwise)
+        variable = given.get(step.variable)
+        name = step.variable if variable is None else str(variable)
+        start, stop = rewrite(step.start, change), rewrite(step.stop, change)
+        return Loop(name, start, stop, step.step, tuple(map(one, step.body)))
+
+    return tuple(map(one, steps))

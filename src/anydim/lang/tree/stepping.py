@@ -1,0 +1,100 @@
+"""Walking and changing ordered statements, whatever loops and branches hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from anydim.lang.tree import Branch, Expr, Loop, SizeTerm, Statement, Step, Write
+from anydim.lang.tree.affine import rewrite
+
+
+def every(steps: Iterable[Step]) -> Iterator[Step]:
+    """All steps and those inside them, outer before inner."""
+    for step in steps:
+        yield step
+        if isinstance(step, Loop):
+            yield from every(step.body)
+        elif isinstance(step, Branch):
+            yield from every((*step.then, *step.otherwise))
+
+
+def replaced(
+    steps: Iterable[Step], change: Callable[[Statement | Write], Iterable[Step]]
+) -> tuple[Step, ...]:
+    """Steps with what `change` makes of each write in the place of it, branches included."""
+    made: list[Step] = []
+    for step in steps:
+        if isinstance(step, Branch):
+            then, otherwise = replaced(step.then, change), replaced(step.otherwise, change)
+            made.append(replace(step, then=then, otherwise=otherwise))
+        elif isinstance(step, Loop):
+            made.append(replace(step, body=replaced(step.body, change)))
+        else:
+            made += change(step)
+    return tuple(made)
+
+
+def with_expressions(steps: Iterable[Step], change: Callable[[Expr], Expr]) -> tuple[Step, ...]:
+    """Steps with `change` made to every expression that they hold."""
+    return tuple(_changed(step, change) for step in steps)
+
+
+def _changed(step: Step, change: Callable[[Expr], Expr]) -> Step:
+    if isinstance(step, Branch):
+        then, otherwise = (with_expressions(b, change) for b in (step.then, step.otherwise))
+        return Branch(change(step.condition), then, otherwise)
+    if isinstance(step, Loop):
+        body = with_expressions(step.body, change)
+        return replace(step, start=change(step.start), stop=change(step.stop), body=body)
+    made = replace(step, body=change(step.body))
+    if isinstance(made, Write):
+        return replace(made, place=tuple(map(change, made.place)))
+    return made
+
+
+def expressions_of(steps: Iterable[Step]) -> Iterator[tuple[str, Expr]]:
+    """Every expression of steps; with places of writes comes the tensor that they are in."""
+    for step in every(steps):
+        if isinstance(step, Loop):
+            yield from (("", step.start), ("", step.stop))
+        elif isinstance(step, Branch):
+            yield "", step.condition
+        else:
+            yield "", step.body
+            yield from ((step.target, p) for p in (step.place if isinstance(step, Write) else ()))
+
+
+def writes(steps: Iterable[Step]) -> Iterator[Statement | Write]:
+    """The writes of these steps, at any depth."""
+    return (step for step in every(steps) if isinstance(step, (Statement, Write)))
+
+
+def written(steps: Iterable[Step]) -> frozenset[str]:
+    """The tensors that these steps write."""
+    return frozenset(step.target for step in writes(steps))
+
+
+def variables_of(steps: Iterable[Step]) -> list[str]:
+    """The variables of all loops, outer before inner."""
+    return [step.variable for step in every(steps) if isinstance(step, Loop)]
+
+
+def with_body(step: Statement | Write, body: Expr) -> Statement | Write:
+    """The step without its reduction, of which `body` is the result."""
+    if isinstance(step, Statement):
+        return Statement(step.target, step.axes, body)
+    combine = "" if step.fresh else step.combine
+    return replace(step, body=body, combine=combine, reduced=(), fresh=False)
+
+
+def sizes_of(expr: Expr) -> set[str]:
+    """The symbols of sizes in an expression."""
+    found: set[str] = set()
+
+    def look(part: Expr) -> None:
+        if isinstance(part, SizeTerm):
+            found.update(part.size.symbols)
+
+    rewrite(expr, look)
+    return found
