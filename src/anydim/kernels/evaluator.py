@@ -7,7 +7,7 @@ lanes may be ordered differently). Scalar int64 values are Python ints, all othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -15,17 +15,17 @@ import numpy
 
 from anydim.base.dtypes import (
     DType,
-    bfloat16,
     boolean,
     converted,
     float16,
     float32,
-    from_numpy,
-    int32,
+    int64,
     uint8,
 )
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
+from anydim.kernels.evaluator_functions import NARROW, OWN, PLAIN, REDUCTIONS, convert, wrap
+from anydim.kernels.space import Space
 from anydim.lang.functions import FUNCTIONS
 
 
@@ -62,7 +62,31 @@ def run(
     scratch = Memory("scratch", numpy.full(scratch_bytes, 0xA5, numpy.uint8), True)
     arguments.append(Pointer(scratch, 0, uint8))
     with numpy.errstate(all="ignore"):
-        _Frame(functions, kernel.main, arguments).run(kernel.main.body)
+        _Frame(functions, kernel.main, arguments).result()
+
+
+def call(
+    functions: Iterable[ir.Function],
+    name: str,
+    arguments: Sequence[int],
+    space: Space,
+    others: Mapping[str, Callable[..., int | None]] | None = None,
+) -> int | None:
+    """Call one of `functions` on int64s, with memory at addresses; what it returns.
+
+    `others` are functions of other modules. Raises InternalError as `run` does.
+    """
+    known = {function.name: function for function in functions}
+    with numpy.errstate(all="ignore"):
+        return _Frame(known, known[name], list(arguments), space, others or {}).result()
+
+
+class _Returned(Exception):
+    """A function is left; `value` is what it returns."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.value = value
 
 
 @dataclass(frozen=True)
@@ -83,80 +107,7 @@ class Pointer:
     dtype: DType
 
 
-def convert(value: Any, wanted: DType) -> numpy.ndarray:
-    """Lanes of a value as another element type; float to integer saturates, NaN becomes 0."""
-    array = numpy.atleast_1d(numpy.asarray(value))
-    source = from_numpy(array.dtype)
-    if source.is_float and wanted.is_integer and wanted.stored:
-        return converted(convert(array, int32), wanted.numpy)
-    if source.is_float and wanted.is_integer:
-        array = converted(array, float32.numpy) if source.format is not None else array
-        bounds = numpy.iinfo(wanted.numpy)
-        inside = (array > bounds.min) & (array < bounds.max)
-        whole = numpy.where(inside, array, 0).astype(wanted.numpy)
-        whole[array >= bounds.max] = bounds.max
-        whole[array <= bounds.min] = bounds.min
-        return whole
-    return converted(array, wanted.numpy)
-
-
-def _power(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
-    if a.dtype.kind == "f":
-        return numpy.power(a, b)
-    raised = numpy.power(a, numpy.where(b < 0, 0, b).astype(b.dtype))
-    sign = numpy.where(b % 2 == 0, 1, -1)
-    inverse = numpy.where(a == 1, 1, numpy.where(a == -1, sign, 0))
-    return numpy.where(b < 0, inverse, raised).astype(a.dtype)
-
-
-def _fused(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
-    if a.dtype.kind != "f":
-        return a * b + c
-    wide = numpy.float64 if a.dtype != numpy.float64 else numpy.longdouble
-    return (a.astype(wide) * b + c).astype(a.dtype)
-
-
-def _dot_bytes(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
-    left, right = a.view(numpy.uint8).reshape(-1, 4), b.view(numpy.int8).reshape(-1, 4)
-    return c + (left.astype(numpy.int32) * right).sum(1, dtype=numpy.int32)
-
-
-def _ones(a: numpy.ndarray) -> numpy.ndarray:
-    return numpy.array([value.bit_count() for value in a.tolist()], a.dtype)
-
-
-_OWN: dict[str, Callable[..., Any]] = {
-    "dot_bytes": _dot_bytes,
-    "pow": _power,
-    "fma": _fused,
-    "fast_min": lambda a, b: numpy.where(a < b, a, b),
-    "fast_max": lambda a, b: numpy.where(a > b, a, b),
-    "isinf": lambda a: numpy.isinf(a) if a.dtype.kind == "f" else numpy.zeros(len(a), bool),
-    "ones": _ones,
-    "trailing_zeros": lambda a: _ones(~a & (a - a.dtype.type(1))),
-}
-_NARROW = (float16.numpy, bfloat16.numpy)
-_PLAIN: dict[str, Callable[[int, int], Any]] = {
-    "add": lambda a, b: _wrap(a + b),
-    "sub": lambda a, b: _wrap(a - b),
-    "mul": lambda a, b: _wrap(a * b),
-    "min": min,
-    "max": max,
-    "floordiv": lambda a, b: _wrap(a // b) if b else 0,
-    "mod": lambda a, b: a % b if b else 0,
-}
-_REDUCTIONS: dict[str, Callable[[numpy.ndarray], Any]] = {
-    "add": numpy.add.reduce,
-    "mul": numpy.multiply.reduce,
-    "min": numpy.minimum.reduce,
-    "max": numpy.maximum.reduce,
-    "fast_min": numpy.minimum.reduce,
-    "fast_max": numpy.maximum.reduce,
-}
-
-
-def _wrap(value: int) -> int:
-    return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63
+_ZERO = ir.Const(ir.INDEX, 0)
 
 
 @dataclass
@@ -166,6 +117,8 @@ class _Frame:
     functions: dict[str, ir.Function]
     function: ir.Function
     arguments: list[Any]
+    space: Space = field(default_factory=Space)
+    others: Mapping[str, Callable[..., int | None]] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)
     registers: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, Pointer] = field(default_factory=dict)
@@ -182,6 +135,16 @@ class _Frame:
 
     def _fail(self, problem: str) -> NoReturn:
         raise InternalError(f"loop IR function '{self.function.name}': {problem}")
+
+    def result(self) -> Any:
+        """Run it all; what it returns."""
+        try:
+            self.run(self.function.body)
+        except _Returned as returned:
+            return returned.value
+        if self.function.result is not None:
+            self._fail("ends without a result")
+        return None
 
     def run(self, steps: Sequence[ir.Step]) -> None:
         for step in steps:
@@ -229,16 +192,16 @@ class _Frame:
 
     def _op(self, node: ir.Op) -> Any:
         values = [self.value(argument) for argument in node.arguments]
-        if node.function in _PLAIN and all(isinstance(v, int) for v in values):
-            return _PLAIN[node.function](*values)
+        if node.function in PLAIN and all(isinstance(v, int) for v in values):
+            return PLAIN[node.function](*values)
         for argument in node.arguments[node.function == "select" :]:
             if argument.type != node.arguments[-1].type:
                 self._fail(f"'{node.function}' is given {argument.type} and others")
         arrays = [self._array_of(v) for v in values]
         if len({len(array) for array in arrays}) != 1:
             self._fail(f"'{node.function}' is given different numbers of lanes")
-        function = _OWN.get(node.function) or FUNCTIONS[node.function].numpy
-        if arrays[-1].dtype in _NARROW and node.function != "select":
+        function = OWN.get(node.function) or FUNCTIONS[node.function].numpy
+        if arrays[-1].dtype in NARROW and node.function != "select":
             arrays = [converted(a, float32.numpy) for a in arrays]  # as targets do
         return self._made(node.type, function(*arrays))
 
@@ -265,7 +228,7 @@ class _Frame:
         return self._made(node.type, numpy.arange(node.type.lanes))
 
     def _reduce(self, node: ir.Reduce) -> Any:
-        return self._made(node.type, _REDUCTIONS[node.function](self._array(node.argument)))
+        return self._made(node.type, REDUCTIONS[node.function](self._array(node.argument)))
 
     def _shuffle(self, node: ir.Shuffle) -> Any:
         both = numpy.concatenate([self._array(node.left), self._array(node.right)])
@@ -325,6 +288,28 @@ class _Frame:
         kept = numpy.ascontiguousarray(array[mask])
         data[places] = kept.view(numpy.uint8).reshape(len(kept), kind.dtype.bytes)
 
+    def _address(self, node: ir.Address) -> int:
+        pointer = self._pointer(node)
+        return self.space.place(pointer.memory.data) + pointer.byte
+
+    def _pointer(self, node: ir.Address) -> Pointer:
+        pointer = self.buffers[node.buffer]
+        byte = pointer.byte + self.integer(node.offset) * pointer.dtype.bytes
+        return Pointer(pointer.memory, byte, pointer.dtype)
+
+    def _at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> numpy.ndarray:
+        """The bytes of a scalar at an address."""
+        where = self.integer(address) + self.integer(offset) * dtype.bytes
+        return self.space.bytes(where, dtype.bytes)
+
+    def _load_at(self, node: ir.LoadAt) -> Any:
+        raw = self._at(node.address, node.offset, node.type.dtype)
+        return self._made(node.type, raw.view(node.type.dtype.numpy).copy())
+
+    def _store_at(self, step: ir.StoreAt) -> None:
+        value = numpy.ascontiguousarray(self._array(step.value))
+        self._at(step.address, step.offset, step.value.type.dtype)[:] = value.view(numpy.uint8)
+
     def _prefetch(self, step: ir.Prefetch) -> None:
         self.integer(step.offset)
 
@@ -367,18 +352,52 @@ class _Frame:
                 self.run(body)
 
     def _call(self, step: ir.Call) -> None:
-        if step.function not in self.functions:
+        result = self._called(step)
+        if step.result is not None:
+            if result is None:
+                self._fail(f"'{step.function}' returns nothing")
+            self.names[step.result.name] = result
+
+    def _called(self, step: ir.Call) -> Any:
+        if step.function in self.functions:
+            function = self.functions[str(step.function)]
+            given = zip(function.parameters, step.arguments)
+            arguments = [self._argument(parameter, value) for parameter, value in given]
+            if len(step.arguments) != len(function.parameters):
+                self._fail(f"'{function.name}' takes {len(function.parameters)} arguments")
+            return _Frame(self.functions, function, arguments, self.space, self.others).result()
+        if not isinstance(step.function, str):
+            other = self.space.called(self.integer(step.function))
+        elif step.function in self.others:
+            other = self.others[step.function]
+        else:
             self._fail(f"there is no function '{step.function}'")
-        arguments: list[Any] = []
-        for argument in step.arguments:
-            if isinstance(argument, ir.Address):
-                pointer = self.buffers[argument.buffer]
-                byte = pointer.byte + self.integer(argument.offset) * pointer.dtype.bytes
-                arguments.append(Pointer(pointer.memory, byte, pointer.dtype))
-            else:
-                arguments.append(self.value(argument))
-        function = self.functions[step.function]
-        _Frame(self.functions, function, arguments).run(function.body)
+        return other(*(int(self._array(argument)[0]) for argument in step.arguments))
+
+    def _argument(self, parameter: ir.Pointer | ir.Scalar, value: ir.Value) -> Any:
+        if isinstance(parameter, ir.Pointer):
+            assert isinstance(value, ir.Address)
+            return self._pointer(value)
+        return self.value(value)
+
+    def _return(self, step: ir.Return) -> None:
+        raise _Returned(None if step.value is None else self.value(step.value))
+
+    def _atomic(self, step: ir.Atomic) -> None:
+        held = self._at(step.address, _ZERO, int64).view(numpy.int64)
+        before = int(held[0])
+        arguments = [self.integer(argument) for argument in step.arguments]
+        if step.operation == "store":
+            held[0] = arguments[0]
+        elif step.operation == "add":
+            held[0] = wrap(before + arguments[0])
+        elif step.operation == "exchange_if" and before == arguments[0]:
+            held[0] = arguments[1]
+        if step.result is not None:
+            self.names[step.result.name] = before
+
+    def _nothing(self, step: ir.Fence | ir.Pause) -> None:
+        """One thread runs here."""
 
 
 _VALUES: dict[type, Callable[[_Frame, Any], Any]] = {
@@ -395,6 +414,8 @@ _VALUES: dict[type, Callable[[_Frame, Any], Any]] = {
     ir.Reduce: _Frame._reduce,
     ir.Shuffle: _Frame._shuffle,
     ir.Extract: _Frame._extract,
+    ir.Address: _Frame._address,
+    ir.LoadAt: _Frame._load_at,
 }
 _STEPS: dict[type, Callable[[_Frame, Any], None]] = {
     ir.Let: _Frame._let,
@@ -408,4 +429,9 @@ _STEPS: dict[type, Callable[[_Frame, Any], None]] = {
     ir.Switch: _Frame._switch,
     ir.Call: _Frame._call,
     ir.Stack: _Frame._stack,
+    ir.Return: _Frame._return,
+    ir.StoreAt: _Frame._store_at,
+    ir.Atomic: _Frame._atomic,
+    ir.Fence: _Frame._nothing,
+    ir.Pause: _Frame._nothing,
 }

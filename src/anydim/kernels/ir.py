@@ -1,19 +1,25 @@
-"""Loop IR: what a kernel is made of, whole on one screen. A target renders it, nothing else.
+"""Loop IR: what code is made of, whole on one screen. A target renders it, nothing else.
 
 Expressions have a `Type` (element type and vector lanes; lanes 1 is a scalar). Functions named in
 `Op` are those of `lang/functions.py` plus 'fma', 'fast_min', 'fast_max' (which may lose a NaN),
 'dot_bytes' (of int32 a, b, c: c plus the products of a's four bytes, unsigned, and b's, signed),
-'ones' (how many bits are 1) and 'trailing_zeros' (bits of 0 below the lowest 1; all, of 0), the
-last two of unsigned integers, applied lane by lane. Integers that address memory are int64
-scalars. Buffers are pointer parameters, `Stack` arrays or `scratch`; offsets count elements of the
-type that is loaded or stored, those of `Address` elements of the buffer. Names are unique within a
-function. A masked-off lane touches no memory.
+'ones' (how many bits are 1), 'trailing_zeros' (bits of 0 below the lowest 1; all, of 0) and
+'leading_zeros' (above the highest 1), these three of unsigned integers, and 'add_overflows' and
+'mul_overflows' (whether what int64 scalars make does not fit), applied lane by lane. Integers that
+address memory are int64 scalars. Buffers are pointer parameters, `Stack` arrays or `scratch`;
+offsets count elements of the type that is loaded or stored, those of `Address` elements of the
+buffer. Names are unique within a function. A masked-off lane touches no memory.
+
+Kernels know memory by buffers, which a target may tell apart. Host code (`native/`) is the same IR
+with more: memory at an address that is an int64 like any other (`LoadAt`, `StoreAt`, aligned, at
+liberty to be any other), functions with a result, calls through an address, and steps between
+threads (`Atomic`, `Fence`, `Pause`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
@@ -159,15 +165,28 @@ class Extract:
 
 @dataclass(frozen=True)
 class Address:
-    """Pointer to an element, for the pointer parameters of a `Call`."""
+    """Where an element lies: an int64, or the argument for a pointer parameter of a `Call`."""
 
     buffer: str
+    offset: Value
+
+    @property
+    def type(self) -> Type:
+        return INDEX
+
+
+@dataclass(frozen=True)
+class LoadAt:
+    """The scalar at an address, `offset` elements of its type further."""
+
+    type: Type
+    address: Value
     offset: Value
 
 
 Value: TypeAlias = (
     Const | Var | Get | Op | Convert | Bitcast | Load | Gather | Splat | Iota | Reduce | Shuffle
-    | Extract
+    | Extract | Address | LoadAt
 )  # fmt: skip
 
 
@@ -255,10 +274,62 @@ class Switch:
 
 @dataclass(frozen=True)
 class Call:
-    """Call a function of this kernel or of a library it uses; nothing is returned."""
+    """Call a function: by name one of this module or of another, or one that an address leads to.
 
-    function: str
-    arguments: tuple[Value | Address, ...]
+    `result` names what it returns, where that is wanted; functions of a system may return what is
+    no IR type, and are only called without.
+    """
+
+    function: str | Value
+    arguments: tuple[Value, ...]
+    result: Var | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Return:
+    """Leave the function, with its result if it has one. The last step of its body or branch."""
+
+    value: Value | None = None
+
+
+@dataclass(frozen=True)
+class StoreAt:
+    """Write a scalar at an address, `offset` elements of its type further."""
+
+    address: Value
+    offset: Value
+    value: Value
+
+
+@dataclass(frozen=True)
+class Atomic:
+    """A step on the int64 at an address; all threads see all of them in one order.
+
+    `operation` is one of ATOMIC; `result` names what was there before.
+    """
+
+    operation: str
+    address: Value
+    arguments: tuple[Value, ...] = ()
+    result: Var | None = None
+
+
+ATOMIC = {
+    "load": 0,
+    "store": 1,  # the new value
+    "add": 1,  # what is added
+    "exchange_if": 2,  # what has to be there, and the new value
+}  # operation -> how many arguments
+
+
+@dataclass(frozen=True)
+class Fence:
+    """No load or store moves across; all threads see all fences and `Atomic`s in one order."""
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A hint that this thread waits in a loop for another one."""
 
 
 @dataclass(frozen=True)
@@ -272,6 +343,7 @@ class Stack:
 
 Step: TypeAlias = (
     Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack
+    | Return | StoreAt | Atomic | Fence | Pause
 )  # fmt: skip
 
 
@@ -297,17 +369,23 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Function:
-    """A function without result. `public` ones can be called from other objects."""
+    """A function; one with a `result` ends with `Return`s, whatever way it goes.
+
+    `public` ones can be called from other modules. A `quick` one runs so seldom, and so straight,
+    that what counts is how fast it is compiled.
+    """
 
     name: str
     parameters: tuple[Pointer | Scalar, ...]
     body: tuple[Step, ...]
     public: bool = False
+    result: Type | None = field(default=None, repr=False)  # kernels' names hash what is printed
+    quick: bool = field(default=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """Functions that many kernels call (micro-kernels): compiled once per machine.
+    """A module of functions: micro-kernels that many kernels call, or host code.
 
     `identity` tells it apart from every library of other functions; '' where only they can tell.
     A library that has one may be `made` when its functions are first asked for.

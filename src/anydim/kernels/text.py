@@ -32,7 +32,8 @@ def print_kernel(kernel: ir.Kernel) -> str:
 
 def print_function(function: ir.Function) -> str:
     """One function."""
-    head = f"function {function.name}({', '.join(map(_parameter, function.parameters))})"
+    result = f" -> {function.result}" if function.result is not None else ""
+    head = f"function {function.name}({', '.join(map(_parameter, function.parameters))}){result}"
     return "\n".join([head, *(_INDENT + line for line in _steps(function.body))])
 
 
@@ -51,6 +52,12 @@ def _place(node: ir.Load | ir.Store, lanes: int) -> str:
     span = f" : {lanes}" if lanes > 1 else ""
     where = f" if {print_value(node.mask)}" if node.mask is not None else ""
     return f"{node.buffer}[{print_value(node.offset)}{span}{where}]"
+
+
+def _at(node: ir.LoadAt | ir.StoreAt, kind: ir.Type) -> str:
+    """An element at an address: `block.at[3]`, in words unless it says otherwise."""
+    where = "at" if kind == ir.INDEX else f"at.{kind}"
+    return f"{_inner(node.address)}.{where}[{print_value(node.offset)}]"
 
 
 def _const(node: ir.Const) -> str:
@@ -97,6 +104,8 @@ _VALUES: dict[type, Callable[[Any], str]] = {
     ir.Reduce: lambda node: f"reduce {node.function}({print_value(node.argument)})",
     ir.Shuffle: _shuffle,
     ir.Extract: lambda node: f"lane {node.lane} of {_inner(node.argument)}",
+    ir.Address: lambda node: f"&{node.buffer}[{print_value(node.offset)}]",
+    ir.LoadAt: lambda node: _at(node, node.type),
 }
 
 
@@ -136,12 +145,23 @@ def _switch(step: ir.Switch) -> Iterator[str]:
         yield from (_INDENT + line for line in _block(body))
 
 
+def _named(result: ir.Var | None) -> str:
+    return f"{result.name} = " if result is not None else ""
+
+
 def _call(step: ir.Call) -> Iterator[str]:
-    arguments = (
-        f"&{a.buffer}[{print_value(a.offset)}]" if isinstance(a, ir.Address) else print_value(a)
-        for a in step.arguments
-    )
-    yield f"{step.function}({', '.join(arguments)})"
+    called = step.function
+    function = called if isinstance(called, str) else f"call {_inner(called)}"
+    yield f"{_named(step.result)}{function}({', '.join(map(print_value, step.arguments))})"
+
+
+def _return(step: ir.Return) -> Iterator[str]:
+    yield "return" if step.value is None else f"return {print_value(step.value)}"
+
+
+def _atomic(step: ir.Atomic) -> Iterator[str]:
+    arguments = ", ".join(map(print_value, (step.address, *step.arguments)))
+    yield f"{_named(step.result)}atomic {step.operation}({arguments})"
 
 
 def _prefetch(step: ir.Prefetch) -> Iterator[str]:
@@ -163,4 +183,11 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.If: _if,
     ir.Switch: _switch,
     ir.Call: _call,
+    ir.Return: _return,
+    ir.StoreAt: lambda step: iter(
+        [f"{_at(step, step.value.type)} = {print_value(step.value)}"]
+    ),
+    ir.Atomic: _atomic,
+    ir.Fence: lambda step: iter(["fence"]),
+    ir.Pause: lambda step: iter(["pause"]),
 }

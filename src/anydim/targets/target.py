@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from anydim.kernels.ir import Kernel
+from anydim.kernels.ir import Kernel, Library
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.targets.processor import Processor
@@ -60,16 +60,16 @@ class Target:
 
     `templates` are what kernels are made by, most special first. A kernel is launched by `launch`:
     'range' is a function on a part of 0:parallel, which threads share. `sources` gives the modules
-    of kernels and of the libraries they use, by name, each once. `compile` makes objects of
-    modules, on so many threads (0: as the settings say). `load` makes objects callable; None where
-    this machine cannot run them.
+    of kernels, of the libraries they use and of others (host code), by name, each once. `compile`
+    makes objects of modules, on so many threads (0: as the settings say). `load` makes objects
+    callable; None where this machine cannot run them.
     """
 
     name: str
     processor: Processor
     templates: tuple[Template, ...]
     launch: str
-    sources: Callable[[Iterable[Kernel], Processor], dict[str, Source]]
+    sources: Callable[[Iterable[Kernel | Library], Processor], dict[str, Source]]
     compile: Callable[[Mapping[str, Source], Processor, int], Objects]
     load: Load | None
 

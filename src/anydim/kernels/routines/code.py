@@ -20,37 +20,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from anydim.base.dtypes import DType, boolean, int64, uint8
+from anydim.base.dtypes import DType, int64, uint8
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.routines.term import Like, Term, apply, constant, iota
 from anydim.kernels.write.values import add
+from anydim.kernels.write.writer import Writer
 from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify
 
 _LINE = 64  # bytes that scratch is aligned to
-
-
-class Variable:
-    """A register: `v()` is its value here, `v.set(x)` gives it another, `v += x` adds."""
-
-    def __init__(self, code: Code, name: str, kind: ir.Type) -> None:
-        self._code = code
-        self._name = name
-        self._kind = kind
-
-    def __call__(self) -> Term:
-        return self._code.frozen(ir.Get(self._kind, self._name))
-
-    def set(self, value: Like) -> None:
-        """The value from here on."""
-        wanted = value if isinstance(value, Term) else constant(value, self._kind.dtype)
-        self._code.emit(ir.Assign(self._name, wanted.spread(self._kind.lanes).value))
-
-    def __iadd__(self, value: Like) -> Variable:
-        self.set(self() + value)
-        return self
 
 
 class Buffer:
@@ -98,10 +78,11 @@ class Buffer:
         self.store(index, value)
 
 
-class Code:
+class Code(Writer):
     """A kernel that is being written."""
 
     def __init__(self, name: str, machine: Machine, box: Box) -> None:
+        super().__init__()
         self.name = name
         self.machine = machine
         self.box = box
@@ -110,9 +91,6 @@ class Code:
         self._operands: dict[str, ir.Operand] = {}
         self._sizes: dict[Size, str] = {}
         self._scratch: Size = as_size(0)
-        self._blocks: list[list[ir.Step]] = [[]]
-        self._count = 0
-        self._looking = False
 
     # ---- memory and sizes ----------------------------------------------------------------------
 
@@ -138,7 +116,7 @@ class Code:
 
     def stack(self, dtype: DType, count: int) -> Buffer:
         """A small local array."""
-        name = self._fresh("s")
+        name = self.fresh("s")
         self.emit(ir.Stack(name, dtype, count))
         return Buffer(self, name, dtype)
 
@@ -150,72 +128,6 @@ class Code:
         return Term(ir.Var(ir.INDEX, self._sizes.setdefault(size, f"p{len(self._sizes)}")))
 
     # ---- steps ---------------------------------------------------------------------------------
-
-    def emit(self, step: ir.Step) -> None:
-        self._blocks[-1].append(step)
-
-    def _fresh(self, letter: str) -> str:
-        self._count += 1
-        return f"{letter}{self._count}"
-
-    def let(self, value: Term) -> Term:
-        """Name a value that is used more than once."""
-        name = self._fresh("v")
-        self.emit(ir.Let(name, value.value))
-        return Term(ir.Var(value.value.type, name))
-
-    def frozen(self, value: ir.Value) -> Term:
-        """What memory or a register holds now; in a condition of `loop`, at each look at it."""
-        return Term(value) if self._looking else self.let(Term(value))
-
-    def variable(self, value: Like, dtype: DType = int64) -> Variable:
-        """A register and its first value; a plain number is of type `dtype`, a bool a flag."""
-        kind = boolean if isinstance(value, bool) else dtype
-        first = value if isinstance(value, Term) else constant(value, kind)
-        name = self._fresh("r")
-        self.emit(ir.Declare(name, first.value))
-        return Variable(self, name, first.value.type)
-
-    @contextmanager
-    def _block(self) -> Iterator[list[ir.Step]]:
-        self._blocks.append([])
-        yield self._blocks[-1]
-        self._blocks.pop()
-
-    @contextmanager
-    def range(self, start: Like, stop: Like, step: int = 1) -> Iterator[Term]:
-        """A loop over start, start + step, ... below stop."""
-        low, high = (v if isinstance(v, Term) else constant(v) for v in (start, stop))
-        name = self._fresh("i")
-        with self._block() as body:
-            yield Term(ir.Var(ir.INDEX, name))
-        self.emit(ir.For(name, low.value, high.value, constant(step).value, tuple(body)))
-
-    @contextmanager
-    def loop(self, condition: Callable[[], Term]) -> Iterator[None]:
-        """A loop as long as a condition holds."""
-        self._looking = True
-        again = condition()
-        self._looking = False
-        with self._block() as body:
-            yield
-        self.emit(ir.While(again.value, tuple(body)))
-
-    @contextmanager
-    def when(self, condition: Term) -> Iterator[None]:
-        """What happens where a condition holds."""
-        with self._block() as body:
-            yield
-        self.emit(ir.If(condition.value, tuple(body)))
-
-    @contextmanager
-    def otherwise(self) -> Iterator[None]:
-        """What happens where the condition of the `when` just before does not hold."""
-        last = self._blocks[-1].pop()
-        assert isinstance(last, ir.If) and not last.otherwise
-        with self._block() as body:
-            yield
-        self.emit(ir.If(last.condition, last.then, tuple(body)))
 
     @contextmanager
     def each(self, flags: Term) -> Iterator[Term]:
@@ -254,7 +166,7 @@ class Code:
                 ir.Scalar("stop"),
                 ir.Pointer("scratch", uint8),
             ),
-            tuple(self._blocks[0]),
+            self.written,
         )
         widest = max((operand.dtype.bytes for operand in operands), default=1)
         return Launch(

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anydim.base.dtypes import DType, int64, uint32
-from anydim.kernels.routines.code import Buffer, Code, Variable
+from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.term import Like, Term, constant, iota, smaller
+from anydim.kernels.write.writer import Variable
 from anydim.sizes import Size
 
 DIGIT = 8  # bits

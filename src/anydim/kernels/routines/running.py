@@ -15,10 +15,11 @@ import numpy
 from anydim.base.dtypes import DType, converted, float32, from_numpy, int32
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
-from anydim.kernels.routines.code import Buffer, Code, Variable
+from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, Rows
 from anydim.kernels.routines.term import Term, apply, constant, iota, select, shuffle
+from anydim.kernels.write.writer import Variable
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, ceil_div
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anydim.base.dtypes import int64, uint32
-from anydim.kernels.routines.code import Buffer, Code, Variable
+from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.marks import fill
 from anydim.kernels.routines.rows import Rows
 from anydim.kernels.routines.term import Term, select, smaller
+from anydim.kernels.write.writer import Variable
 
 
 @dataclass(frozen=True)

@@ -300,8 +300,18 @@ def _shift(v: Lanes, instruction: str, a: str, b: str) -> str:
     return v.select(fits, shifted, v.constant(0))
 
 
-def _trailing_zeros(v: Lanes, a: str) -> str:
-    return v.emitter.intrinsic(v.text, f"llvm.cttz.{_suffix(v)}", (v.text, a), ("i1", "false"))
+def _zeros(v: Lanes, intrinsic: str, a: str) -> str:
+    return v.emitter.intrinsic(
+        v.text, f"llvm.{intrinsic}.{_suffix(v)}", (v.text, a), ("i1", "false")
+    )
+
+
+def _overflows(v: Lanes, operation: str, a: str, b: str) -> str:
+    """Whether the sum or product of scalars does not fit."""
+    pair = f"{{ {v.text}, i1 }}"
+    name = f"llvm.s{operation}.with.overflow.{_suffix(v)}"
+    both = v.emitter.intrinsic(pair, name, (v.text, a), (v.text, b))
+    return v.emitter.pure(f"extractvalue {pair} {both}, 1", (both,))
 
 
 def _never(v: Lanes, a: str) -> str:
@@ -330,7 +340,10 @@ _INTEGER: dict[str, Rule] = {
     "isnan": _never,
     "isinf": _never,
     "ones": lambda v, a: v.intrinsic("ctpop", a),
-    "trailing_zeros": _trailing_zeros,
+    "trailing_zeros": lambda v, a: _zeros(v, "cttz", a),
+    "leading_zeros": lambda v, a: _zeros(v, "ctlz", a),
+    "add_overflows": lambda v, a, b: _overflows(v, "add", a, b),
+    "mul_overflows": lambda v, a, b: _overflows(v, "mul", a, b),
 }
 
 

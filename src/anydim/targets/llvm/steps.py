@@ -1,18 +1,24 @@
-"""Statements of the loop IR as LLVM blocks. Registers become SSA values joined by phis."""
+"""Statements of the loop IR as LLVM blocks. Registers become SSA values joined by phis.
+
+A route is a way into a block: what registers hold at its end, and the block that it ends in. A
+body that returns is no way on.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from anydim.base.dtypes import boolean
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.targets.llvm.emitter import Emitter, Module
 from anydim.targets.llvm.spelling import memory_text, suffix, symbol, type_text
+from anydim.targets.llvm.threads import atomic, fence, pause
 from anydim.targets.llvm.values import Buffer, Values
 
-Registers = dict[str, tuple[str, ir.Type]]
+Registers: TypeAlias = dict[str, tuple[str, ir.Type]]
+Route: TypeAlias = tuple[dict[str, str], str]
 
 
 def assigned(steps: tuple[ir.Step, ...]) -> Iterator[str]:
@@ -31,14 +37,17 @@ def assigned(steps: tuple[ir.Step, ...]) -> Iterator[str]:
 
 
 class Steps:
-    """Writes the body of one function."""
+    """Writes the body of one function; `ended` where no way leads on."""
 
     def __init__(self, module: Module) -> None:
         self.emitter = Emitter(module)
         self.values = Values(self.emitter)
+        self.ended = False
 
     def run(self, steps: tuple[ir.Step, ...]) -> None:
         for step in steps:
+            if self.ended:
+                raise InternalError("loop IR goes on where all ways have returned")
             _RULES[type(step)](self, step)
 
     # ---- plain statements ----------------------------------------------------------------------
@@ -96,12 +105,33 @@ class Steps:
             if isinstance(argument, ir.Address):
                 parts.append(("ptr", self.values.address(argument)))
             else:
-                kind = type_text(argument.type.dtype, argument.type.lanes)
-                parts.append((kind, self.values.value(argument)))
-        name = symbol(step.function)
-        self.emitter.module.declare("void", name, (kind for kind, _ in parts))
+                parts.append((_text(argument.type), self.values.value(argument)))
+        result = "void" if step.result is None else _text(step.result.type)
+        if isinstance(step.function, str):
+            function = symbol(step.function)
+            self.emitter.module.declare(result, function, (kind for kind, _ in parts))
+        else:
+            function = self.values.place(step.function, ir.Const(ir.INDEX, 0), boolean)
         texts = ", ".join(f"{kind} {text}" for kind, text in parts)
-        self.emitter.write(f"call void {name}({texts})")
+        call = f"call {result} {function}({texts})"
+        if step.result is None:
+            self.emitter.write(call)
+        else:
+            self.values.names[step.result.name] = self.emitter.once(call)
+
+    def _return(self, step: ir.Return) -> None:
+        if step.value is None:
+            self.emitter.write("ret void")
+        else:
+            self.emitter.write(f"ret {_text(step.value.type)} {self.values.value(step.value)}")
+        self.ended = True
+
+    def _store_at(self, step: ir.StoreAt) -> None:
+        values, kind = self.values, step.value.type
+        value = values.to_memory(kind, values.value(step.value))
+        pointer = values.place(step.address, step.offset, kind.dtype)
+        memory = memory_text(kind.dtype)
+        self.emitter.write(f"store {memory} {value}, ptr {pointer}, align {kind.dtype.bytes}")
 
     # ---- control flow --------------------------------------------------------------------------
 
@@ -141,6 +171,8 @@ class Steps:
                 values.registers[name] = (inside[name], outside[name][1])
             values.names[step.variable] = variable
             self.run(step.body)
+            if self.ended:
+                raise InternalError(f"the loop over '{step.variable}' returns in every iteration")
             following = emitter.once(f"add nsw i64 {variable}, {width}")
             again = emitter.once(f"icmp slt i64 {following}, {stop}")
             latch = emitter.block
@@ -175,6 +207,8 @@ class Steps:
             for name in changed:
                 values.registers[name] = (inside[name], outside[name][1])
             self.run(step.body)
+            if self.ended:
+                raise InternalError("a loop returns in every iteration")
             again = values.value(step.condition)
             latch = emitter.block
             results = {name: values.registers[name][0] for name in changed}
@@ -192,7 +226,7 @@ class Steps:
             otherwise = after
         outside, here = dict(self.values.registers), self.emitter.block
         self.emitter.branch(condition, then, otherwise)
-        routes = [self._case(then, step.then, after)]
+        routes: list[Route | None] = [self._case(then, step.then, after)]
         if step.otherwise:
             routes.append(self._case(otherwise, step.otherwise, after))
         else:
@@ -209,27 +243,30 @@ class Steps:
             f"{kind} {number}, label %{label}" for (number, _), label in zip(step.cases, labels)
         )
         self.emitter.write(f"switch {kind} {value}, label %{after} [ {targets} ]")
+        routes: list[Route | None]
         routes = [self._case(label, body, after) for label, (_, body) in zip(labels, step.cases)]
         routes.append((_current(outside), here))
         self._finish(after, outside, routes)
 
-    def _case(
-        self, label: str, body: tuple[ir.Step, ...], after: str
-    ) -> tuple[dict[str, str], str]:
-        """One branch: what registers hold at its end, and the block it ends in."""
+    def _case(self, label: str, body: tuple[ir.Step, ...], after: str) -> Route | None:
+        """One branch, and the way on from it."""
         self.emitter.start(label)
         outside = dict(self.values.registers)
         with self.emitter.scope():
             self.run(body)
+        registers, self.values.registers = self.values.registers, outside
+        if self.ended:
+            self.ended = False
+            return None
         end = self.emitter.block
         self.emitter.jump(after)
-        results = {name: self.values.registers[name][0] for name in outside}
-        self.values.registers = outside
-        return results, end
+        return {name: registers[name][0] for name in outside}, end
 
-    def _finish(
-        self, after: str, outside: Registers, routes: list[tuple[dict[str, str], str]]
-    ) -> None:
+    def _finish(self, after: str, outside: Registers, ways: list[Route | None]) -> None:
+        routes = [way for way in ways if way is not None]
+        if not routes:
+            self.ended = True
+            return
         self.emitter.start(after)
         changed = {
             name: held for name, held in outside.items()
@@ -237,7 +274,7 @@ class Steps:
         }  # fmt: skip
         self._join(changed, routes)
 
-    def _join(self, changed: Registers, routes: list[tuple[dict[str, str], str]]) -> None:
+    def _join(self, changed: Registers, routes: list[Route]) -> None:
         """Registers where routes meet: a phi for each that may differ."""
         lines = []
         for name, (_, kind) in changed.items():
@@ -299,4 +336,9 @@ _RULES: dict[type, Callable[[Steps, Any], None]] = {
     ir.While: Steps._while,
     ir.If: Steps._if,
     ir.Switch: Steps._switch,
+    ir.Return: Steps._return,
+    ir.StoreAt: Steps._store_at,
+    ir.Atomic: lambda steps, step: atomic(steps.values, step),
+    ir.Fence: lambda steps, step: fence(steps.values),
+    ir.Pause: lambda steps, step: pause(steps.values),
 }

@@ -128,8 +128,16 @@ class Values:
         """The address of an element, its loop-invariant part first."""
         if buffer not in self.buffers:
             raise InternalError(f"loop IR uses a buffer '{buffer}' that is not there")
+        return self._further(self.buffers[buffer].pointer, offset, dtype)
+
+    def place(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
+        """The pointer that an int64 is, and so many elements further."""
+        number = self.value(address)
+        pointer = self.emitter.pure(f"inttoptr i64 {number} to ptr", (number,))
+        return self._further(pointer, offset, dtype)
+
+    def _further(self, pointer: str, offset: ir.Value, dtype: DType) -> str:
         emitter = self.emitter
-        pointer = self.buffers[buffer].pointer
         names, number = self._terms(offset)
         text = memory_text(dtype)
         for name in sorted(names, key=emitter.depth):
@@ -145,7 +153,18 @@ class Values:
             raise InternalError(f"loop IR uses a buffer '{node.buffer}' that is not there")
         return self.pointer(node.buffer, node.offset, self.buffers[node.buffer].dtype)
 
+    def _number(self, node: ir.Address) -> str:
+        """An address as an int64."""
+        pointer = self.address(node)
+        return self.emitter.pure(f"ptrtoint ptr {pointer} to i64", (pointer,))
+
     # ---- memory --------------------------------------------------------------------------------
+
+    def _load_at(self, node: ir.LoadAt) -> str:
+        dtype = node.type.dtype
+        pointer = self.place(node.address, node.offset, dtype)
+        text = f"load {memory_text(dtype)}, ptr {pointer}, align {dtype.bytes}"
+        return self._from_memory(node.type, self.emitter.once(text))
 
     def _load(self, node: ir.Load) -> str:
         dtype, lanes = node.type.dtype, node.type.lanes
@@ -318,4 +337,6 @@ _RULES: dict[type, Callable[[Values, Any], str]] = {
     ir.Reduce: Values._reduce,
     ir.Shuffle: Values._shuffle,
     ir.Extract: Values._extract,
+    ir.Address: Values._number,
+    ir.LoadAt: Values._load_at,
 }

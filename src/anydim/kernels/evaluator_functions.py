@@ -1,0 +1,95 @@
+"""What the functions of loop IR mean where they are not those of the language: in numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DType, bfloat16, converted, float16, float32, from_numpy, int32
+
+
+def convert(value: Any, wanted: DType) -> numpy.ndarray:
+    """Lanes of a value as another element type; float to integer saturates, NaN becomes 0."""
+    array = numpy.atleast_1d(numpy.asarray(value))
+    source = from_numpy(array.dtype)
+    if source.is_float and wanted.is_integer and wanted.stored:
+        return converted(convert(array, int32), wanted.numpy)
+    if source.is_float and wanted.is_integer:
+        array = converted(array, float32.numpy) if source.format is not None else array
+        bounds = numpy.iinfo(wanted.numpy)
+        inside = (array > bounds.min) & (array < bounds.max)
+        whole = numpy.where(inside, array, 0).astype(wanted.numpy)
+        whole[array >= bounds.max] = bounds.max
+        whole[array <= bounds.min] = bounds.min
+        return whole
+    return converted(array, wanted.numpy)
+
+
+def _power(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
+    if a.dtype.kind == "f":
+        return numpy.power(a, b)
+    raised = numpy.power(a, numpy.where(b < 0, 0, b).astype(b.dtype))
+    sign = numpy.where(b % 2 == 0, 1, -1)
+    inverse = numpy.where(a == 1, 1, numpy.where(a == -1, sign, 0))
+    return numpy.where(b < 0, inverse, raised).astype(a.dtype)
+
+
+def _fused(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
+    if a.dtype.kind != "f":
+        return a * b + c
+    wide = numpy.float64 if a.dtype != numpy.float64 else numpy.longdouble
+    return (a.astype(wide) * b + c).astype(a.dtype)
+
+
+def _dot_bytes(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
+    left, right = a.view(numpy.uint8).reshape(-1, 4), b.view(numpy.int8).reshape(-1, 4)
+    return c + (left.astype(numpy.int32) * right).sum(1, dtype=numpy.int32)
+
+
+def _leading_zeros(a: numpy.ndarray) -> numpy.ndarray:
+    bits = 8 * a.dtype.itemsize
+    return numpy.array([bits - value.bit_length() for value in a.tolist()], a.dtype)
+
+
+def _ones(a: numpy.ndarray) -> numpy.ndarray:
+    return numpy.array([value.bit_count() for value in a.tolist()], a.dtype)
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "dot_bytes": _dot_bytes,
+    "pow": _power,
+    "fma": _fused,
+    "fast_min": lambda a, b: numpy.where(a < b, a, b),
+    "fast_max": lambda a, b: numpy.where(a > b, a, b),
+    "isinf": lambda a: numpy.isinf(a) if a.dtype.kind == "f" else numpy.zeros(len(a), bool),
+    "ones": _ones,
+    "leading_zeros": _leading_zeros,
+    "trailing_zeros": lambda a: _ones(~a & (a - a.dtype.type(1))),
+}
+NARROW = (float16.numpy, bfloat16.numpy)
+PLAIN: dict[str, Callable[[int, int], Any]] = {
+    "add": lambda a, b: wrap(a + b),
+    "sub": lambda a, b: wrap(a - b),
+    "mul": lambda a, b: wrap(a * b),
+    "min": min,
+    "max": max,
+    "floordiv": lambda a, b: wrap(a // b) if b else 0,
+    "mod": lambda a, b: a % b if b else 0,
+    "add_overflows": lambda a, b: numpy.array([wrap(a + b) != a + b]),
+    "mul_overflows": lambda a, b: numpy.array([wrap(a * b) != a * b]),
+}
+REDUCTIONS: dict[str, Callable[[numpy.ndarray], Any]] = {
+    "add": numpy.add.reduce,
+    "mul": numpy.multiply.reduce,
+    "min": numpy.minimum.reduce,
+    "max": numpy.maximum.reduce,
+    "fast_min": numpy.minimum.reduce,
+    "fast_max": numpy.maximum.reduce,
+}
+
+
+def wrap(value: int) -> int:
+    """An integer as 64 bits hold it."""
+    return value if -(2**63) <= value < 2**63 else (value + 2**63) % 2**64 - 2**63

@@ -1,0 +1,56 @@
+"""Memory with addresses for the evaluator: what host code sees of a process, all access checked."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+
+import numpy
+
+from anydim.base.errors import InternalError
+
+_FIRST, _APART = 1 << 20, 4096  # addresses: of the first array, and between one and the next
+
+
+class Space:
+    """Arrays that lie at addresses, and functions that can be called through one."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._parts: list[numpy.ndarray] = []
+        self._known: dict[int, int] = {}  # the memory of an array -> its address
+        self._functions: dict[int, Callable[..., int | None]] = {}
+        self._next = _FIRST
+
+    def place(self, array: numpy.ndarray) -> int:
+        """The address of a contiguous array, 64-byte aligned; equal memory has one address."""
+        data = array.reshape(-1).view(numpy.uint8)
+        if data.ctypes.data not in self._known or not len(data):
+            self._known[data.ctypes.data] = self._next
+            self._starts.append(self._next)
+            self._parts.append(data)
+            self._next += -(-len(data) // _APART) * _APART + _APART
+        return self._known[data.ctypes.data]
+
+    def function(self, made: Callable[..., int | None]) -> int:
+        """The address of a function of int64s."""
+        self._functions[self._next] = made
+        self._next += _APART
+        return self._next - _APART
+
+    def called(self, address: int) -> Callable[..., int | None]:
+        """The function at an address."""
+        if address not in self._functions:
+            raise InternalError(f"loop IR calls address {address}, where no function is")
+        return self._functions[address]
+
+    def bytes(self, address: int, count: int) -> numpy.ndarray:
+        """Bytes to look at or to change; raises InternalError where nothing lies, or unaligned."""
+        number = bisect_right(self._starts, address) - 1
+        start = self._starts[number] if number >= 0 else 0
+        at = address - start
+        if number < 0 or at + count > len(self._parts[number]):
+            raise InternalError(f"loop IR leaves its memory: {count} bytes at address {address}")
+        if address % count:
+            raise InternalError(f"loop IR wants {count} bytes at the odd address {address}")
+        return self._parts[number][at : at + count]
