@@ -49,7 +49,6 @@ from anydim.passes.wider import Wider
 from anydim.program.differential import Ranges
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
-from anydim.runtime.region import RegionExecutable
 from anydim.sizes import Dim
 from anydim.targets.target import Target
 from anydim.targets.targets import target
@@ -149,7 +148,7 @@ class Chosen:
 class Compiled:
     """What a compilation gives: native code, the program it came from, and its meaning."""
 
-    executable: Executable | RegionExecutable
+    executable: Executable[Any]
     program: Program
     reference: Callable[[Mapping[str, Any]], dict[str, Any]]
     report: CompileReport
