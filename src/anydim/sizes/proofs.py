@@ -11,6 +11,7 @@ from anydim.base.errors import DimError, InternalError
 from anydim.sizes.box import Box
 from anydim.sizes.expression import Atom, Size, apply, as_constant
 from anydim.sizes.interval import Interval
+from anydim.sizes.presence import without_needless
 
 
 class Truth(Enum):
@@ -109,7 +110,8 @@ def simplify(size: Size, box: Box) -> Size:
     """A size with the same value at every point of the box where `size` is defined.
 
     Operands of min and max that never win are dropped; quotients and remainders go where the
-    bounds settle them; a factor that is never 0 cancels.
+    bounds settle them; a factor that is never 0 cancels; factors that say whether there is
+    something are there once (`presence.py`).
     """
 
     known = box.simplified
@@ -129,7 +131,7 @@ def simplify(size: Size, box: Box) -> Size:
             return _simplify_extreme(atom.function, arguments, box)
         return _simplify_division(atom.function, arguments, box)
 
-    return size.replace_atoms(simpler)
+    return without_needless(size.replace_atoms(simpler), box)
 
 
 def _simplify_extreme(function: str, arguments: tuple[Size, ...], box: Box) -> Size:

@@ -1,0 +1,90 @@
+"""The algebra of 0 or not: min(n, 1) is 1 where there is something, and 0 where there is nothing.
+
+Broadcasts of sizes that may be 0 bring such factors, and chains of broadcasts nest them. Over a
+box where the operands are never negative:
+
+    min(n, 1) * n = n               min(n, 1) * max(n, 1) = n
+    min(2*n*m, 1) = min(n, m, 1)    min(min(n, 1)*m, 1) = min(n, m, 1)
+    min(n, 1) * min(m, 1) = min(n, m, 1)
+"""
+
+from __future__ import annotations
+
+from anydim.sizes.box import Box
+from anydim.sizes.expression import Atom, Monomial, Size, maximum, minimum, product
+
+_ONE = Size.constant_of(1)
+
+
+def without_needless(size: Size, box: Box) -> Size:
+    """The size with at most one such factor in each product, and none that the rest implies."""
+    if not any(_smallest_with_one(atom) for m in size.coefficients for atom in m):
+        return size
+    total = Size.constant_of(0)
+    for monomial, coefficient in size.coefficients.items():
+        total = total + _simpler(monomial, box) * coefficient
+    return total
+
+
+def _smallest_with_one(atom: str) -> bool:
+    return isinstance(atom, Atom) and atom.function == "min" and _ONE in atom.arguments
+
+
+def _present(atom: str, box: Box) -> list[Size] | None:
+    """The sizes that are above 0 where the atom is 1 and not all so where it is 0; else None."""
+    if not isinstance(atom, Atom) or not _smallest_with_one(atom):
+        return None
+    found: list[Size] = []
+    for part in atom.arguments:
+        factors = _factors(part, box)
+        if factors is None:
+            return None
+        found += factors
+    return found
+
+
+def _factors(size: Size, box: Box) -> list[Size] | None:
+    """The sizes that are all above 0 where `size` is, which is never negative; else None."""
+    items = size.coefficients.items()
+    if not all(c > 0 and all(_never_negative(a, box) for a in m) for m, c in items):
+        return None
+    if len(items) != 1:
+        return [size]
+    ((monomial, _),) = items
+    found: list[Size] = []
+    for atom in dict.fromkeys(monomial):
+        inner = _present(atom, box)
+        found += [_alone(atom)] if inner is None else inner
+    return [each for each in found if box.interval(each).low < 1]
+
+
+def _never_negative(atom: str, box: Box) -> bool:
+    return box.enclosure.of_atom(atom).low >= 0
+
+
+def _simpler(monomial: Monomial, box: Box) -> Size:
+    factors: dict[Size, None] = {}
+    rest: list[str] = []
+    for atom in monomial:
+        inner = _present(atom, box)
+        if inner is None:
+            rest.append(atom)
+        else:
+            factors.update(dict.fromkeys(inner))
+    known = {*factors, *(_alone(atom) for atom in rest if _never_negative(atom, box))}
+    values = [_where_present(atom, known) for atom in rest]
+    needed = [factor for factor in factors if factor not in values]
+    return product(values) * (minimum(*needed, 1) if needed else _ONE)
+
+
+def _where_present(atom: str, known: set[Size]) -> Size:
+    """The atom where the known sizes are above 0: their maximum with 1 is theirs alone."""
+    if isinstance(atom, Atom) and atom.function == "max":
+        kept = [a for a in atom.arguments if a.constant is None or a.constant > 1]
+        if len(kept) < len(atom.arguments) and any(a in known for a in kept):
+            return maximum(*kept)
+    return _alone(atom)
+
+
+def _alone(atom: str) -> Size:
+    return Size({(atom,): 1})
