@@ -49,6 +49,7 @@ from anydim.passes.wider import Wider
 from anydim.program.differential import Ranges
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
+from anydim.runtime.region import RegionExecutable
 from anydim.sizes import Dim
 from anydim.targets.target import Target
 from anydim.targets.targets import target
@@ -148,7 +149,7 @@ class Chosen:
 class Compiled:
     """What a compilation gives: native code, the program it came from, and its meaning."""
 
-    executable: Executable[Any]
+    executable: Executable | RegionExecutable
     program: Program
     reference: Callable[[Mapping[str, Any]], dict[str, Any]]
     report: CompileReport
@@ -179,7 +180,9 @@ def compile_source(
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)
     scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, code, options))
-    made = work.timed("assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads))
+    made = work.timed(
+        "assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads, options)
+    )
     built = work.timed("native", lambda: build(made, code))
     work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
     work.stage("kernels", lambda: "\n".join(map(print_kernel, made.kernels.values())))
@@ -229,13 +232,14 @@ def _assembled(
     graphs: Sequence[Graph],
     scheduled: Sequence[tuple[Scheduled | Alias, ...]],
     threads: int,
+    options: Options,
 ) -> Assembled:
     """The program; `graphs` are what passes made of the parts."""
     store, linked = Store(), {}
     for part, graph, items in zip(parts, graphs, scheduled):
         outer = graph.replace(types={**graph.types, **_named_types(part.graph)})
         sources = tuple(node.source for node in part.graph.nodes)
-        segment = Assemble(threads, sources, store).run(outer, items)
+        segment = Assemble(threads, sources, store, options.memory).run(outer, items)
         linked[id(part)] = Linked(segment, graph.guards)
     program = Link(store, threads).run(cuts, linked)
     return Assembled(program, store.kernels, store.arrays)

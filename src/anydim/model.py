@@ -26,6 +26,7 @@ from anydim.program.program import Program
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import pack, unpack
+from anydim.runtime.region import RegionExecutable
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box, Dim
 
@@ -35,7 +36,7 @@ class Model:
 
     def __init__(
         self,
-        executable: Executable[Any],
+        executable: Executable | RegionExecutable,
         program: Program,
         reference: Function,
         report: CompileReport | None = None,

@@ -19,7 +19,7 @@ from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
 from anydim.kernels.product.packing import pack
 from anydim.lang.tree import TensorType
-from anydim.passes.memory import ArenaPlan, Lifetime, PlanMemory
+from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
 from anydim.passes.schedule import Alias, Found, Scheduled
 from anydim.program.program import Constant as Held
 from anydim.program.segment import ALIGNMENT, Buffer, Segment, Site
@@ -34,18 +34,20 @@ class Assemble:
     """Put a segment together for `threads` threads.
 
     Each launch that checks indices gets an operand with a word for each of its checks; `sources`
-    names the nodes they came from. Kernels and constants go into `store`.
+    names the nodes they came from. Kernels and constants go into `store`; `memory` says
+    where values lie.
     """
 
     threads: int = 1
     sources: tuple[str, ...] = ()
     store: Store = field(default_factory=lambda: Store())
+    memory: Planner = STACKED
 
     def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Segment:
         """`graph` gives the signature and the constants, `scheduled` the launches in order."""
         names = _Names(graph, scheduled)
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
-        plan = PlanMemory().run(names.lifetimes(launches), graph.box)
+        plan = self.memory.run(names.lifetimes(launches), graph.box, graph.guards)
         constants: dict[str, None] = {}
         statuses: list[Buffer] = []
         positions: list[Position] = []
@@ -65,7 +67,7 @@ class Assemble:
             buffers=(*_buffers(graph, names, plan, held), *statuses),
             sites=tuple(sites),
             constants=tuple(constants),
-            arena_bytes=simplify(plan.bytes, graph.box),
+            arena_bytes=plan.bytes,
             scratch_bytes=_scratch(launches, graph.box),
             threads=self.threads,
             positions=tuple(positions),

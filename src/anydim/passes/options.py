@@ -3,6 +3,7 @@
     matmul: contraction(rows=6, vectors=2)     the kernel of matmul
     softmax.y: rows(lanes=8)                   the kernel that makes its result y
     softmax: fuse=false                        a kernel for each statement
+    softmax: memory=apart                      no two values share memory
 
 A line that starts with `#` is a remark. A schedule may name some of its options only; `print` of
 the options of a function shows all of them, in this form. They hold at all sizes.
@@ -19,18 +20,27 @@ from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.text import listed, suggestion
 from anydim.kernels.schedule import parse_options, print_schedule
+from anydim.passes.memory import PLANNERS, STACKED, Planner
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:#.*)?")
-_FUSE = re.compile(r"fuse\s*=\s*(true|false)")
+_WORD = re.compile(r"(\w+)\s*=\s*(\w+)")
+_WORDS: Mapping[str, Mapping[str, Any]] = {  # of a whole function, beside schedules
+    "fuse": {"true": True, "false": False},
+    "memory": PLANNERS,
+}
 WHOLE = ""  # the key of what holds for every kernel of a function
 
 
 @dataclass(frozen=True)
 class Options:
-    """Schedules by the name of a result (`WHOLE`: any), and whether statements share kernels."""
+    """Schedules by the name of a result (`WHOLE`: any), and whether statements share kernels.
+
+    `memory` is the planner that says where values lie.
+    """
 
     schedules: FrozenMapping[str, str] = field(default_factory=FrozenMapping)
     fuse: bool = True
+    memory: Planner = STACKED
 
     def wish(self, results: Iterable[str]) -> tuple[str, str] | None:
         """The name and the text of the schedule for a kernel that makes these results."""
@@ -57,10 +67,10 @@ def parse_texts(text: str) -> dict[str, Options]:
                 "write: function.result: schedule(option=value)",
             )
         function, result, wish = whole.groups()
-        fuse = _FUSE.fullmatch(wish)
+        word = _WORD.fullmatch(wish)
         own = found.setdefault(function, {})
-        if fuse is not None:
-            own["fuse"] = fuse[1] == "true"
+        if word is not None and word[2] in _WORDS.get(word[1], {}):
+            own[word[1]] = _WORDS[word[1]][word[2]]
         else:
             own[result or WHOLE] = wish
     return {function: _options(own) for function, own in found.items()}
@@ -70,7 +80,7 @@ def given_options(given: Any, functions: Iterable[str]) -> dict[str, Options]:
     """Options by function, from a text or a mapping; raises OptionError for what is neither.
 
     A mapping has for each function a schedule (a text or a record), or a mapping from results (and
-    the word 'fuse') to schedules.
+    the words 'fuse' and 'memory') to schedules.
     """
     known = list(functions)
     if given is None:
@@ -97,7 +107,13 @@ def _options(given: Any) -> Options:
     fuse = rest.pop("fuse", True)
     if not isinstance(fuse, bool):
         raise OptionError(f"option 'fuse' is {fuse!r}, expected true or false")
+    memory = rest.pop("memory", STACKED)
+    if isinstance(memory, str):
+        memory = PLANNERS.get(memory, memory)
+    if not isinstance(memory, Planner):
+        hint = f"there is {listed(PLANNERS)}; or give a planner"
+        raise OptionError(f"option 'memory' is {memory!r}", hint)
     texts = {name: w if isinstance(w, str) else print_schedule(w) for name, w in rest.items()}
     for text in texts.values():
         parse_options(text)
-    return Options(FrozenMapping(texts), fuse)
+    return Options(FrozenMapping(texts), fuse, memory)

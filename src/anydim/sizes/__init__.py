@@ -1,6 +1,7 @@
 """Dims, size expressions, their bounds over a box, and proofs about them."""
 
 from anydim.sizes.box import Box, Dim
+from anydim.sizes.covering import Covering
 from anydim.sizes.expression import (
     Atom,
     Size,
@@ -15,13 +16,16 @@ from anydim.sizes.interval import Interval
 from anydim.sizes.meeting import met
 from anydim.sizes.parsing import as_size, parse
 from anydim.sizes.proofs import Truth, bounds, prove, simplify
+from anydim.sizes.samples import Sampled, samples
 
 __all__ = [
     "Atom",
     "Box",
+    "Covering",
     "Dim",
     "Guard",
     "Interval",
+    "Sampled",
     "Size",
     "Truth",
     "align_up",
@@ -34,5 +38,6 @@ __all__ = [
     "parse",
     "product",
     "prove",
+    "samples",
     "simplify",
 ]

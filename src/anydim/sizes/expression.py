@@ -113,6 +113,11 @@ class Size:
             self._ordered = tuple(sorted(items, key=lambda item: (-len(item[0]), item[0])))
         return self._ordered
 
+    @property
+    def coefficients(self) -> Mapping[Monomial, int]:
+        """Monomial -> coefficient, in no order; none of them is 0."""
+        return self._terms
+
     def terms(self) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
         """(coefficient, ((atom, power), ...)) of every term; an atom is a symbol or an `Atom`."""
         for monomial, coefficient in self.monomials:

@@ -1,0 +1,114 @@
+"""Sizes out of a box at which choices are weighed; the same ones in every run.
+
+What they decide is taste (which of several right plans is the best one), never whether something
+holds: that is `prove`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from random import Random
+
+import numpy
+
+from anydim.base.errors import DimError
+from anydim.sizes.box import Box
+from anydim.sizes.expression import Atom, Monomial, Size
+from anydim.sizes.guard import Guard, holds
+
+_OPEN_SPAN = 1024  # how far above its lower bound a dim without upper bound is put
+_TRIES = 6  # candidates for each sample that is asked for
+_STEP = 32  # sizes of images are multiples of powers of 2
+
+
+def samples(box: Box, count: int, guards: Sequence[Guard] = ()) -> list[dict[str, int]]:
+    """At most `count` points of a box where the guards hold, the ends and small sizes among them.
+
+    Where too few are found, points where guards fail fill the list up; where chance finds no point
+    of the box at all, it is empty.
+    """
+    good: list[dict[str, int]] = []
+    other: list[dict[str, int]] = []
+    for point in _candidates(box, _TRIES * count):
+        if point in good or point in other or not box.contains(point):
+            continue
+        (good if _all_hold(guards, point) else other).append(point)
+        if len(good) == count:
+            break
+    return (good + other)[:count]
+
+
+def _candidates(box: Box, count: int) -> Iterator[dict[str, int]]:
+    """Dims at their upper ends, at their lower ones, at usual sizes; then by chance.
+
+    Sizes of 0 come last: what has no elements needs no good choice.
+    """
+    ranges = box.enclosure.ranges
+    ends = {}
+    for dim in box.dims:
+        within = ranges[dim.name]
+        low = max(1, dim.lo if within.lo is None else within.lo)
+        ends[dim.name] = (low, low + _OPEN_SPAN if within.hi is None else max(low, within.hi))
+    yield {name: high for name, (_, high) in ends.items()}
+    for step in (1, _STEP, 7 * _STEP):
+        yield {name: min(-(-low // step) * step, high) for name, (low, high) in ends.items()}
+    chance = Random(0)
+    for number in range(count):
+        yield {name: _drawn(low, high, number % 2, chance) for name, (low, high) in ends.items()}
+    yield {dim.name: dim.lo for dim in box.dims}
+
+
+def _drawn(low: int, high: int, whole: int, chance: Random) -> int:
+    """A size between the ends, all scales alike often; every other time a multiple of 32."""
+    value = low + round((high - low + 1) ** chance.random()) - 1
+    if whole:
+        value = -(-value // _STEP) * _STEP
+    return max(low, min(value, high))
+
+
+def _all_hold(guards: Sequence[Guard], point: Mapping[str, int]) -> bool:
+    try:
+        return all(holds(guard, point) for guard in guards)
+    except DimError:  # a divisor is 0 there, or a size is one that a run finds
+        return False
+
+
+class Sampled:
+    """The values of sizes at some points, as arrays [points]; each atom is computed once.
+
+    Floats, which is all that a choice needs; 0 where a size has no value.
+    """
+
+    def __init__(self, points: Sequence[Mapping[str, int]]) -> None:
+        self._count = len(points)
+        names = dict.fromkeys(name for point in points for name in point)
+        self._atoms = {name: numpy.array([float(p[name]) for p in points]) for name in names}
+        self._monomials: dict[Monomial, numpy.ndarray] = {}
+
+    def at(self, size: Size) -> numpy.ndarray:
+        """The values of a size."""
+        total = numpy.zeros(self._count)
+        for monomial, coefficient in size.coefficients.items():
+            if monomial not in self._monomials:
+                factors = [self._atom(atom) for atom in monomial]
+                self._monomials[monomial] = numpy.prod(factors, axis=0) * numpy.ones(self._count)
+            total += coefficient * self._monomials[monomial]
+        return total
+
+    def _atom(self, atom: str) -> numpy.ndarray:
+        if atom not in self._atoms:
+            if not isinstance(atom, Atom):
+                return numpy.zeros(self._count)
+            arguments = [self.at(argument) for argument in atom.arguments]
+            with numpy.errstate(divide="ignore", invalid="ignore"):
+                value = _FUNCTIONS[atom.function](arguments)
+            self._atoms[atom] = numpy.nan_to_num(value, posinf=0.0, neginf=0.0)
+        return self._atoms[atom]
+
+
+_FUNCTIONS: Mapping[str, Callable[[list[numpy.ndarray]], numpy.ndarray]] = {
+    "min": numpy.minimum.reduce,
+    "max": numpy.maximum.reduce,
+    "floordiv": lambda parts: parts[0] // parts[1],
+    "mod": lambda parts: parts[0] % parts[1],
+}
