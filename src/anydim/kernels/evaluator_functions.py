@@ -61,6 +61,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "dot_bytes": _dot_bytes,
     "pow": _power,
     "fma": _fused,
+    "copysign": numpy.copysign,
     "fast_min": lambda a, b: numpy.where(a < b, a, b),
     "fast_max": lambda a, b: numpy.where(a > b, a, b),
     "isinf": lambda a: numpy.isinf(a) if a.dtype.kind == "f" else numpy.zeros(len(a), bool),

@@ -1,7 +1,11 @@
 """Loop IR: what code is made of, whole on one screen. A target renders it, nothing else.
 
+`functions/` makes the functions, conversions and element types that a target lacks of those that
+it has, before it renders.
+
 Expressions have a `Type` (element type and vector lanes; lanes 1 is a scalar). Functions named in
 `Op` are those of `lang/functions.py` plus 'fma', 'fast_min', 'fast_max' (which may lose a NaN),
+'copysign' (of floats a, b: a's magnitude with b's sign),
 'dot_bytes' (of int32 a, b, c: c plus the products of a's four bytes, unsigned, and b's, signed),
 'ones' (how many bits are 1), 'trailing_zeros' (bits of 0 below the lowest 1; all, of 0) and
 'leading_zeros' (above the highest 1), these three of unsigned integers, and 'add_overflows' and
@@ -81,7 +85,8 @@ class Op:
 class Convert:
     """Lane by lane conversion to another element type (numpy's astype).
 
-    A float that `fits` is no NaN and inside the range of the integer type wanted.
+    A float that `fits` is no NaN and inside the range of the integer type wanted; what becomes of
+    another one is any number.
     """
 
     type: Type

@@ -19,11 +19,10 @@ Lines: TypeAlias = "list[str | Lines]"
 
 @dataclass
 class Module:
-    """What the functions of one module share: for which processor, declarations, helpers."""
+    """What the functions of one module share: for which processor, and declarations."""
 
     processor: Processor
     declarations: dict[str, str] = field(default_factory=dict)
-    helpers: dict[str, str] = field(default_factory=dict)
 
     def declare(self, result: str, name: str, arguments: Iterable[str]) -> None:
         """Declare a function of another module, once; `name` has its @."""
@@ -31,7 +30,7 @@ class Module:
             self.declarations[name] = f"declare {result} {name}({', '.join(arguments)})"
 
     def text(self) -> str:
-        return "\n".join([*self.helpers.values(), *self.declarations.values()])
+        return "\n".join(self.declarations.values())
 
 
 @dataclass
@@ -43,14 +42,10 @@ class Scope:
 
 
 class Emitter:
-    """The function being written; see the module's docstring.
-
-    `quotients` holds the numerator and the denominator of values that were made by a division.
-    """
+    """The function being written; see the module's docstring."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.quotients: dict[str, tuple[str, str]] = {}
         self.entry: Lines = []
         self.block = "entry"
         self._lines: Lines = ["entry:", self.entry]

@@ -1,25 +1,21 @@
-"""How LLVM computes each function of lang/functions.py, lane by lane.
+"""How LLVM computes its primitive functions, lane by lane (see `kernels/functions/primitives.py`).
 
 Integer division never traps: dividing by 0 yields 0, and the smallest integer divided by -1
-wraps. float16 and bfloat16 are computed in float32. 'fast_min' and 'fast_max' are min and max
-that may lose a NaN (the second argument is taken when either is NaN); 'fma' is a * b + c with one
-rounding. 'dot_bytes' is in `dots.py`.
+wraps. 'dot_bytes' is in `dots.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 
-from anydim.base.dtypes import DType, boolean, float16, float32
+from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import InternalError
 from anydim.targets.llvm.dots import dot_bytes
-from anydim.targets.llvm.elementary import elementary, gated, is_elementary
 from anydim.targets.llvm.emitter import Emitter
-from anydim.targets.llvm.helpers import power_function, remainder_function
 from anydim.targets.llvm.lanes import Lanes
-from anydim.targets.llvm.narrow import narrow, widen
-from anydim.targets.llvm.spelling import type_text
+from anydim.targets.llvm.spelling import constant
 
 Rule = Callable[..., str]
 
@@ -34,7 +30,7 @@ _COMPARISONS = {
 _FLOAT_PLAIN = {"add": "fadd", "sub": "fsub", "mul": "fmul", "div": "fdiv", "quotient": "fdiv"}
 _FLOAT_INTRINSICS = {
     "abs": "fabs", "sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "roundeven",
-    "trunc": "trunc", "fma": "fmuladd",
+    "trunc": "trunc", "fma": "fmuladd", "copysign": "copysign",
 }  # fmt: skip
 _INTEGER_PLAIN = {
     "add": "add", "sub": "sub", "mul": "mul", "bit_and": "and", "bit_or": "or", "bit_xor": "xor",
@@ -43,7 +39,6 @@ _BOOLEAN_PLAIN = {
     "add": "or", "mul": "and", "min": "and", "max": "or", "fast_min": "and", "fast_max": "or",
     "bit_and": "and", "bit_or": "or", "bit_xor": "xor",
 }  # fmt: skip
-_FLAGS = frozenset(("isnan", "isinf", "and", "or", "xor", "not", *_COMPARISONS))
 _LOGICAL = {"and": "and", "or": "or", "xor": "xor"}
 
 
@@ -57,64 +52,28 @@ def apply(
     v = Lanes(emitter, dtype, lanes)
     if function == "select":
         return v.select(*arguments)
-    if dtype.format is not None:
-        return _in_single(v, function, arguments)
     if function in _LOGICAL:
-        return v.flag(_LOGICAL[function], *(to_flag(v, a) for a in arguments))
+        return v.flag(_LOGICAL[function], *arguments)
     if function == "not":
-        return v.opposite(to_flag(v, arguments[0]))
+        return v.opposite(*arguments)
     if function in _COMPARISONS:
         signed, unsigned, floating = _COMPARISONS[function]
         predicate = {"int": signed, "float": floating}.get(dtype.kind, unsigned)
         instruction = "fcmp" if dtype.is_float else "icmp"
         return v.compare(f"{instruction} {predicate}", *arguments)
-    if dtype == float16:
-        return _in_single(v, function, arguments)
     if dtype.is_float:
         return _floating(v, function, arguments)
     return _integer(v, function, arguments)
-
-
-def to_flag(v: Lanes, value: str) -> str:
-    """Whether each lane differs from zero (NaN does)."""
-    if v.dtype == boolean:
-        return value
-    if v.dtype.format is not None:
-        return to_flag(v.like(float32), widen(v, value))
-    return v.compare("fcmp une" if v.dtype.is_float else "icmp ne", value, v.constant(0))
-
-
-def _in_single(v: Lanes, function: str, arguments: list[str]) -> str:
-    wide = v.like(float32)
-    if v.dtype.format is None:
-        result = _floating(wide, function, [v.cast("fpext", a, float32) for a in arguments])
-    else:
-        singles = [widen(v, a) for a in arguments]
-        result = apply(v.emitter, function, float32, v.lanes, singles)
-    if function in _FLAGS:
-        return result
-    if v.dtype.format is not None:
-        return narrow(wide, result, v.dtype)
-    return wide.cast("fptrunc", result, float16)
 
 
 # ---- floating point ----------------------------------------------------------------------------
 
 
 def _floating(v: Lanes, function: str, arguments: list[str]) -> str:
-    product = gated(v, *arguments) if function == "mul" else None
-    if product is not None:
-        return product
     if function in _FLOAT_PLAIN:
         return v.binary(_FLOAT_PLAIN[function], *arguments)
     if function in _FLOAT_INTRINSICS:
         return v.intrinsic(_FLOAT_INTRINSICS[function], *arguments)
-    if function == "pow":
-        simple = _constant_power(v, *arguments)
-        if simple is not None:
-            return simple
-    if is_elementary(function, v.dtype):
-        return elementary(v, function, arguments)
     if function not in _FLOATING:
         raise InternalError(f"no rule for '{function}' of {v.dtype}")
     return _FLOATING[function](v, *arguments)
@@ -134,74 +93,12 @@ def _is_number(v: Lanes, operand: str) -> bool:
     return not operand.startswith("%") and operand != v.constant(math.nan)
 
 
-def _sign(v: Lanes, a: str) -> str:
-    plain = v.compare("fcmp une", a, v.constant(0.0))
-    ordered = v.compare("fcmp ord", a, a)
-    return v.select(v.flag("and", plain, ordered), v.copysign(v.constant(1.0), a), a)
-
-
-def _remainder(v: Lanes, a: str, b: str) -> str:
-    return _each(v, remainder_function(v.emitter.module, v.dtype), a, b)
-
-
-def _modulo(v: Lanes, a: str, b: str) -> str:
-    """numpy.mod: the remainder, moved to the sign of the divisor."""
-    rest = _remainder(v, a, b)
-    fixed = v.select(_other_side(v, rest, b), v.add(rest, b), rest)
-    zero = v.compare("fcmp oeq", rest, v.constant(0.0))
-    return v.select(zero, v.copysign(v.constant(0.0), b), fixed)
-
-
-def _floor_divide(v: Lanes, a: str, b: str) -> str:
-    """numpy.floor_divide: exact for what the remainder says, not the floor of a rounded ratio."""
-    rest = _remainder(v, a, b)
-    ratio = v.div(a, b)
-    quotient = v.div(v.sub(a, rest), b)
-    lowered = v.sub(quotient, v.constant(1.0))
-    quotient = v.select(_other_side(v, rest, b), lowered, quotient)
-    down = v.intrinsic("floor", quotient)
-    missing = v.compare("fcmp ogt", v.sub(quotient, down), v.constant(0.5))
-    down = v.select(missing, v.add(down, v.constant(1.0)), down)
-    empty = v.compare("fcmp oeq", quotient, v.constant(0.0))
-    down = v.select(empty, v.copysign(v.constant(0.0), ratio), down)
-    return v.select(v.compare("fcmp oeq", b, v.constant(0.0)), ratio, down)
-
-
-def _other_side(v: Lanes, rest: str, b: str) -> str:
-    """Whether the remainder is not zero and its sign is not that of the divisor."""
-    zero = v.constant(0.0)
-    negative = v.flag("xor", v.compare("fcmp olt", rest, zero), v.compare("fcmp olt", b, zero))
-    return v.flag("and", negative, v.compare("fcmp one", rest, zero))
-
-
-def _constant_power(v: Lanes, x: str, y: str) -> str | None:
-    """x^y by products or a root, for the exponents that numpy does so too."""
-    if y == v.constant(1.0):
-        return x
-    if y == v.constant(2.0):
-        return v.mul(x, x)
-    if y == v.constant(3.0):
-        return v.mul(v.mul(x, x), x)
-    if y == v.constant(-1.0):
-        return v.div(v.constant(1.0), x)
-    if y == v.constant(0.5):
-        return v.intrinsic("sqrt", v.add(x, v.constant(0.0)))
-    return None
-
-
 _FLOATING: dict[str, Rule] = {
     "neg": Lanes.neg,
-    "sign": _sign,
     "min": lambda v, a, b: _extreme(v, "fcmp olt", a, b),
     "max": lambda v, a, b: _extreme(v, "fcmp ogt", a, b),
     "fast_min": lambda v, a, b: v.select(v.compare("fcmp olt", a, b), a, b),
     "fast_max": lambda v, a, b: v.select(v.compare("fcmp ogt", a, b), a, b),
-    "rsqrt": lambda v, a: v.div(v.constant(1.0), v.intrinsic("sqrt", a)),
-    "isnan": lambda v, a: v.compare("fcmp uno", a, a),
-    "isinf": lambda v, a: v.compare("fcmp oeq", v.abs(a), v.constant(math.inf)),
-    "fmod": _remainder,
-    "mod": _modulo,
-    "floordiv": _floor_divide,
 }
 
 
@@ -234,14 +131,6 @@ def _absolute(v: Lanes, a: str) -> str:
 
 def _suffix(v: Lanes) -> str:
     return f"i{v.dtype.bits}" if v.lanes == 1 else f"v{v.lanes}i{v.dtype.bits}"
-
-
-def _integer_sign(v: Lanes, a: str) -> str:
-    zero, one = v.constant(0), v.constant(1)
-    if not _signed(v):
-        return v.select(v.compare("icmp eq", a, zero), zero, one)
-    up = v.select(v.compare("icmp sgt", a, zero), one, zero)
-    return v.select(v.compare("icmp slt", a, zero), v.constant(-1), up)
 
 
 def _quotient_and_rest(v: Lanes, a: str, b: str) -> tuple[str, str]:
@@ -293,6 +182,8 @@ def _floored_rest(v: Lanes, a: str, b: str) -> str:
 
 def _shift(v: Lanes, instruction: str, a: str, b: str) -> str:
     """A shift by the type's width or more (or by a negative number) shifts everything out."""
+    if b in _counts(v.dtype, v.lanes):
+        return v.binary(instruction, a, b)
     fits = v.compare("icmp ult", b, v.constant(v.dtype.bits))
     if instruction == "ashr":
         return v.binary(instruction, a, v.select(fits, b, v.constant(v.dtype.bits - 1)))
@@ -312,10 +203,10 @@ def _overflows(v: Lanes, operation: str, a: str, b: str) -> str:
     name = f"llvm.s{operation}.with.overflow.{_suffix(v)}"
     both = v.emitter.intrinsic(pair, name, (v.text, a), (v.text, b))
     return v.emitter.pure(f"extractvalue {pair} {both}, 1", (both,))
-
-
-def _never(v: Lanes, a: str) -> str:
-    return v.like(boolean).constant(False)
+@cache
+def _counts(dtype: DType, lanes: int) -> frozenset[str]:
+    """The operands that are a number of bits to shift by."""
+    return frozenset(constant(dtype, count, lanes) for count in range(dtype.bits))
 
 
 _INTEGER: dict[str, Rule] = {
@@ -326,37 +217,18 @@ _INTEGER: dict[str, Rule] = {
     "mod": _floored_rest,
     "neg": lambda v, a: v.binary("sub", v.constant(0), a),
     "abs": _absolute,
-    "sign": _integer_sign,
     "min": lambda v, a, b: _bound(v, "min", a, b),
     "max": lambda v, a, b: _bound(v, "max", a, b),
     "fast_min": lambda v, a, b: _bound(v, "min", a, b),
     "fast_max": lambda v, a, b: _bound(v, "max", a, b),
     "fma": lambda v, a, b, c: v.binary("add", v.binary("mul", a, b), c),
     "dot_bytes": dot_bytes,
-    "pow": lambda v, a, b: _each(v, power_function(v.emitter.module, v.dtype), a, b),
     "bit_not": lambda v, a: v.binary("xor", a, v.constant(-1)),
     "shift_left": lambda v, a, b: _shift(v, "shl", a, b),
     "shift_right": lambda v, a, b: _shift(v, "ashr" if _signed(v) else "lshr", a, b),
-    "isnan": _never,
-    "isinf": _never,
     "ones": lambda v, a: v.intrinsic("ctpop", a),
     "trailing_zeros": lambda v, a: _zeros(v, "cttz", a),
     "leading_zeros": lambda v, a: _zeros(v, "ctlz", a),
     "add_overflows": lambda v, a, b: _overflows(v, "add", a, b),
     "mul_overflows": lambda v, a, b: _overflows(v, "mul", a, b),
 }
-
-
-def _each(v: Lanes, function: str, a: str, b: str) -> str:
-    """A helper function of two scalars on every lane."""
-    emitter = v.emitter
-    text = type_text(v.dtype)
-    if v.lanes == 1:
-        return emitter.pure(f"call {text} @{function}({text} {a}, {text} {b})", (a, b))
-    result = "poison"
-    for lane in range(v.lanes):
-        x, y = (emitter.pure(f"extractelement {v.text} {o}, i64 {lane}", (o,)) for o in (a, b))
-        one = emitter.pure(f"call {text} @{function}({text} {x}, {text} {y})", (x, y))
-        insert = f"insertelement {v.text} {result}, {text} {one}, i64 {lane}"
-        result = emitter.pure(insert, (result, one))
-    return result

@@ -14,9 +14,9 @@ from functools import partial
 from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
+from anydim.kernels.functions.legalise import legalise
 from anydim.targets.llvm.emitter import Module
-from anydim.targets.llvm.halves import HALVES_TEXT, has_halves
-from anydim.targets.llvm.halves import NAME as HALVES
+from anydim.targets.llvm.primitives import primitives
 from anydim.targets.llvm.spelling import symbol, type_text
 from anydim.targets.llvm.steps import Steps
 from anydim.targets.llvm.values import ZERO, Buffer
@@ -39,8 +39,6 @@ def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dic
             if used.setdefault(library.name, library) != library:
                 raise InternalError(f"two libraries are named '{library.name}'")
     found = {library.name: _source(library, processor) for library in used.values()}
-    if not has_halves(processor):
-        found[HALVES] = Source.of(HALVES_TEXT)
     return found | {made.name: _source(made, processor) for made in wanted}
 
 
@@ -65,7 +63,8 @@ def render(code: ir.Kernel | ir.Library, processor: Processor) -> str:
 def render_kernel(kernel: ir.Kernel, processor: Processor) -> str:
     """The module of a kernel."""
     module = Module(processor)
-    functions = [_function(module, f, "internal ") for f in kernel.functions]
+    legal = legalise(kernel.functions, primitives(processor))
+    functions = [_function(module, f, "internal ") for f in legal]
     own = {f.name for f in kernel.functions}
     return _module(module, [*functions, _entry(kernel)], own)
 
@@ -73,7 +72,8 @@ def render_kernel(kernel: ir.Kernel, processor: Processor) -> str:
 def render_library(library: ir.Library, processor: Processor) -> str:
     """The module of a library."""
     module = Module(processor)
-    functions = [_function(module, f, "" if f.public else "internal ") for f in library.functions]
+    legal = legalise(library.functions, primitives(processor))
+    functions = [_function(module, f, "" if f.public else "internal ") for f in legal]
     return _module(module, functions, {f.name for f in library.functions})
 
 

@@ -6,12 +6,13 @@ body that returns is no way on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from anydim.base.dtypes import boolean
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
+from anydim.kernels.registers import assigned
 from anydim.targets.llvm.emitter import Emitter, Module
 from anydim.targets.llvm.spelling import memory_text, suffix, symbol, type_text
 from anydim.targets.llvm.threads import atomic, fence, pause
@@ -19,21 +20,6 @@ from anydim.targets.llvm.values import Buffer, Values
 
 Registers: TypeAlias = dict[str, tuple[str, ir.Type]]
 Route: TypeAlias = tuple[dict[str, str], str]
-
-
-def assigned(steps: tuple[ir.Step, ...]) -> Iterator[str]:
-    """Names of the registers that steps give new values to."""
-    for step in steps:
-        if isinstance(step, ir.Assign):
-            yield step.name
-        elif isinstance(step, (ir.For, ir.While)):
-            yield from assigned(step.body)
-        elif isinstance(step, ir.If):
-            yield from assigned(step.then)
-            yield from assigned(step.otherwise)
-        elif isinstance(step, ir.Switch):
-            for _, body in step.cases:
-                yield from assigned(body)
 
 
 class Steps:

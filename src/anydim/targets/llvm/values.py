@@ -78,17 +78,16 @@ class Values:
     def _convert(self, node: ir.Convert) -> str:
         have = node.argument.type
         lanes = Lanes(self.emitter, have.dtype, have.lanes)
-        value, wanted = self.value(node.argument), node.type.dtype
-        if node.fits:
-            return lanes.cast("fptosi" if wanted.kind == "int" else "fptoui", value, wanted)
-        return convert(lanes, value, wanted)
+        return convert(lanes, self.value(node.argument), node.type.dtype)
 
     def _bitcast(self, node: ir.Bitcast) -> str:
         have = node.argument.type
         value = self.value(node.argument)
+        source = type_text(have.dtype, have.lanes)
         target = type_text(node.type.dtype, node.type.lanes)
-        text = f"bitcast {type_text(have.dtype, have.lanes)} {value} to {target}"
-        return self.emitter.pure(text, (value,))
+        if source == target:
+            return value
+        return self.emitter.pure(f"bitcast {source} {value} to {target}", (value,))
 
     # ---- addresses -----------------------------------------------------------------------------
 

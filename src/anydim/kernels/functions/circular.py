@@ -1,0 +1,130 @@
+"""Circular functions and their inverses, in float64.
+
+Sources: argument reduction and kernels of sin, cos and asin from FreeBSD's msun (Sun's fdlibm),
+atan from Moshier's Cephes.
+"""
+
+from __future__ import annotations
+
+import math
+
+from anydim.kernels import ir
+from anydim.kernels.functions.writer import Lanes
+
+_SIN = (
+    1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06,
+    -1.98412698298579493134e-04, 8.33333333332248946124e-03, -1.66666666666666324348e-01,
+)  # fmt: skip
+_COS = (
+    -1.13596475577881948265e-11, 2.08757232129817482790e-09, -2.75573143513906633035e-07,
+    2.48015872894767294178e-05, -1.38888888888741095749e-03, 4.16666666666666019037e-02,
+)  # fmt: skip
+_HALF_PI = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624871116645580e-21)
+
+
+def _quadrant(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """(sin r, cos r, bits that end in n) with x = n pi/2 + r.
+
+    Precise up to |x| of about 10^12 where there is a fused multiply-add, else 10^6. Beyond 2^50
+    the angle is taken to be 2^50: results stay between -1 and 1 but mean nothing.
+    """
+    magic = v.constant(1.5 * 2**52)
+    finite = v.apply("less", v.abs(x), v.constant(math.inf))
+    x = v.select(finite, v.above(-(2.0**50), v.below(2.0**50, x)), v.constant(math.nan))
+    shifted = v.fma(x, v.constant(2 / math.pi), magic)
+    n = v.sub(shifted, magic)
+    r = x
+    for part in _HALF_PI:
+        r = v.fma(n, v.constant(-part), r)
+    z = v.mul(r, r)
+    sine = v.copysign(v.fma(v.mul(r, z), v.polynomial(z, _SIN), r), r)  # -0 stays -0
+    cosine = v.fma(v.mul(z, z), v.polynomial(z, _COS), v.fma(z, v.constant(-0.5), v.constant(1.0)))
+    return sine, cosine, v.to_bits(shifted)
+
+
+def sin(v: Lanes, x: ir.Value) -> ir.Value:
+    """Sine of an angle in radians."""
+    sine, cosine, n = _quadrant(v, x)
+    value = v.select(v.bits.bit(n, 1), cosine, sine)
+    return v.select(v.bits.bit(n, 2), v.neg(value), value)
+
+
+def cos(v: Lanes, x: ir.Value) -> ir.Value:
+    """Cosine of an angle in radians."""
+    sine, cosine, n = _quadrant(v, x)
+    value = v.select(v.bits.bit(n, 1), sine, cosine)
+    following = v.bits.add(n, v.bits.constant(1))
+    return v.select(v.bits.bit(following, 2), v.neg(value), value)
+
+
+def tan(v: Lanes, x: ir.Value) -> ir.Value:
+    """Tangent of an angle in radians."""
+    sine, cosine, n = _quadrant(v, x)
+    odd = v.bits.bit(n, 1)
+    top = v.select(odd, v.neg(cosine), sine)
+    return v.div(top, v.select(odd, sine, cosine))
+
+
+_ASIN_TOP = (
+    3.47933107596021167570e-05, 7.91534994289814532176e-04, -4.00555345006794114027e-02,
+    2.01212532134862925881e-01, -3.25565818622400915405e-01, 1.66666666666666657415e-01,
+)  # fmt: skip
+_ASIN_BOTTOM = (
+    7.70381505559019352791e-02, -6.88283971605453293030e-01, 2.02094576023350569471e00,
+    -2.40339491173441421878e00, 1.0,
+)  # fmt: skip
+
+
+def _asin_parts(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """(|x| > 1/2, asin |x| below or asin sqrt((1 - |x|) / 2) above)."""
+    size = v.abs(x)
+    outer = v.apply("greater", size, v.constant(0.5))
+    mirrored = v.fma(size, v.constant(-0.5), v.constant(0.5))
+    z = v.select(outer, mirrored, v.mul(x, x))
+    root = v.select(outer, v.sqrt(mirrored), size)
+    ratio = v.div(v.polynomial(z, _ASIN_TOP), v.polynomial(z, _ASIN_BOTTOM))
+    return outer, v.fma(root, v.mul(z, ratio), root)
+
+
+def asin(v: Lanes, x: ir.Value) -> ir.Value:
+    """Inverse sine; NaN outside -1..1."""
+    outer, part = _asin_parts(v, x)
+    far = v.fma(part, v.constant(-2.0), v.constant(math.pi / 2))
+    return v.copysign(v.select(outer, far, part), x)
+
+
+def acos(v: Lanes, x: ir.Value) -> ir.Value:
+    """Inverse cosine; NaN outside -1..1."""
+    outer, part = _asin_parts(v, x)
+    negative = v.apply("less", x, v.constant(0.0))
+    near = v.sub(v.constant(math.pi / 2), v.copysign(part, x))
+    twice = v.add(part, part)
+    far = v.select(negative, v.sub(v.constant(math.pi), twice), twice)
+    return v.select(outer, far, near)
+
+
+_ATAN_TOP = (
+    -8.750608600031904122785e-1, -1.615753718733365076637e1, -7.500855792314704667340e1,
+    -1.228866684490136173410e2, -6.485021904942025371773e1,
+)  # fmt: skip
+_ATAN_BOTTOM = (
+    1.0, 2.485846490142306297962e1, 1.650270098316988542046e2, 4.328810604912902668951e2,
+    4.853903996359136964868e2, 1.945506571482613964425e2,
+)  # fmt: skip
+
+
+def atan(v: Lanes, x: ir.Value) -> ir.Value:
+    """Inverse tangent."""
+    one = v.constant(1.0)
+    size = v.abs(x)
+    large = v.apply("greater", size, v.constant(2.41421356237309504880))
+    middle = v.apply("greater", size, v.constant(0.66))
+    ratio = v.div(v.sub(size, one), v.add(size, one))
+    reduced = v.select(middle, ratio, size)
+    reduced = v.select(large, v.div(v.constant(-1.0), size), reduced)
+    base = v.select(middle, v.constant(math.pi / 4), v.constant(0.0))
+    base = v.select(large, v.constant(math.pi / 2), base)
+    z = v.mul(reduced, reduced)
+    rational = v.div(v.polynomial(z, _ATAN_TOP), v.polynomial(z, _ATAN_BOTTOM))
+    result = v.add(base, v.fma(v.mul(reduced, z), rational, reduced))
+    return v.copysign(result, x)

@@ -1,0 +1,102 @@
+"""How each function that a machine does not compute is written: one row each.
+
+A row says what writes the function and for which element types. Where a row has no float32 form
+of its own, float32 is computed in float64 and rounded. float16 and what is narrower is computed
+in float32 and rounded, which `legalise.py` sees to. Largest errors, in units of the last place,
+stand in ACCURACY of tests/unit/targets/test_elementary.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from anydim.base.dtypes import DType, float32, float64
+from anydim.kernels import ir
+from anydim.kernels.functions.circular import acos, asin, atan, cos, sin, tan
+from anydim.kernels.functions.error import erf
+from anydim.kernels.functions.exponential import exp, expm1, sigmoid, tanh
+from anydim.kernels.functions.hyperbolic import acosh, asinh, atanh, cosh, sinh
+from anydim.kernels.functions.logarithm import log, log1p
+from anydim.kernels.functions.power import constant_power, integer_power, power, rounded
+from anydim.kernels.functions.remainder import floor_divide, modulo, remainder
+from anydim.kernels.functions.simple import (
+    copysign,
+    integer_sign,
+    isinf,
+    isnan,
+    never,
+    rsqrt,
+    sign,
+)
+from anydim.kernels.functions.writer import Lanes
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """What writes a function of arguments of one type, which are names or constants.
+
+    `single` says that what writes it takes float32 as well as float64.
+    """
+
+    name: str
+    write: Callable[..., ir.Value]
+    single: bool = True
+
+
+_FLOATING = (
+    Expansion("exp", exp),
+    Expansion("log", log),
+    Expansion("tanh", tanh),
+    Expansion("sigmoid", sigmoid),
+    Expansion("erf", erf),
+    Expansion("sign", sign),
+    Expansion("rsqrt", rsqrt),
+    Expansion("isnan", isnan),
+    Expansion("isinf", isinf),
+    Expansion("copysign", copysign),
+    Expansion("fmod", remainder),
+    Expansion("mod", modulo),
+    Expansion("floordiv", floor_divide),
+    Expansion("expm1", expm1, single=False),
+    Expansion("log1p", log1p, single=False),
+    Expansion("sin", sin, single=False),
+    Expansion("cos", cos, single=False),
+    Expansion("tan", tan, single=False),
+    Expansion("asin", asin, single=False),
+    Expansion("acos", acos, single=False),
+    Expansion("atan", atan, single=False),
+    Expansion("sinh", sinh, single=False),
+    Expansion("cosh", cosh, single=False),
+    Expansion("asinh", asinh, single=False),
+    Expansion("acosh", acosh, single=False),
+    Expansion("atanh", atanh, single=False),
+    Expansion("pow", power, single=False),
+)
+_INTEGER = (
+    Expansion("sign", integer_sign),
+    Expansion("isnan", never),
+    Expansion("isinf", never),
+    Expansion("pow", integer_power),
+)
+FLOATING: dict[str, Expansion] = {row.name: row for row in _FLOATING}
+INTEGER: dict[str, Expansion] = {row.name: row for row in _INTEGER}
+
+
+def expansion(function: str, dtype: DType) -> Expansion | None:
+    """The row of a function for an element type; None where it has no other form."""
+    return (FLOATING if dtype.is_float else INTEGER).get(function)
+
+
+def expand(v: Lanes, row: Expansion, arguments: tuple[ir.Value, ...]) -> ir.Value:
+    """The value of a function of float32, float64, integers or flags."""
+    if row.write is power:
+        exponent = v.writer.constant_of(arguments[1])
+        if exponent is not None:
+            simple = constant_power(v, arguments[0], rounded(exponent, v.dtype))
+            if simple is not None:
+                return simple
+    if v.dtype != float32 or row.single:
+        return row.write(v, *arguments)
+    wide = v.like(float64)
+    return wide.convert(row.write(wide, *(v.convert(a, float64) for a in arguments)), float32)

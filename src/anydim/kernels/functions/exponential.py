@@ -1,0 +1,136 @@
+"""exp, expm1, sigmoid and tanh: polynomials on a reduced argument, for float32 and float64.
+
+The polynomial of float32 exp is a least-squares fit on Chebyshev nodes made for this file; float32
+tanh is a rational fit as in Eigen.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from anydim.base.dtypes import float32, float64
+from anydim.kernels import ir
+from anydim.kernels.functions.writer import Lanes
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """Constants of exp for one type: x = n ln2 + r, exp(x) = 2^n exp(r).
+
+    `magic` makes the sum x*log2(e) + magic end in the bits of n + bias - 1.
+    """
+
+    magic: float
+    shift: int
+    low: float  # below it the result is 0: its exponent would not be a normal one
+    high: float  # above it the result is inf
+    ln2_high: float
+    ln2_low: float
+    tail: tuple[float, ...]  # (exp(r) - 1 - r) / r^2, highest power first
+
+
+EXPONENTIALS = {
+    float32: Exponential(
+        magic=1.5 * 2**23 + 126,
+        shift=23,
+        low=-86.9,
+        high=88.73,
+        ln2_high=0.693359375,
+        ln2_low=-2.12194440e-4,
+        tail=(
+            0.0013814539415761828, 0.00836874544620514, 0.04166838899254799, 0.1666652113199234,
+            0.4999999403953552,
+        ),
+    ),
+    float64: Exponential(
+        magic=1.5 * 2**52 + 1022,
+        shift=52,
+        low=-708.0,
+        high=709.79,
+        ln2_high=6.93147180369123816490e-01,
+        ln2_low=1.90821492927058770002e-10,
+        tail=tuple(1 / math.factorial(k) for k in range(13, 1, -1)),
+    ),
+}  # fmt: skip
+
+
+def _reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """(r, 2^(n-1)) with x = n ln2 + r; x at most `high`."""
+    c = EXPONENTIALS[v.dtype]
+    shifted = v.fma(x, v.constant(math.log2(math.e)), v.constant(c.magic))
+    n = v.sub(shifted, v.constant(c.magic))
+    r = v.fma(n, v.constant(-c.ln2_high), x)
+    r = v.fma(n, v.constant(-c.ln2_low), r)
+    scale = v.bits.shift_left(v.to_bits(shifted), c.shift)
+    return r, v.from_bits(scale)
+
+
+def exp(v: Lanes, x: ir.Value) -> ir.Value:
+    """e^x; results that are not normal numbers are 0."""
+    c = EXPONENTIALS[v.dtype]
+    r, scale = _reduced(v, v.below(c.high, x))
+    doubled = (*(2 * a for a in c.tail), 2.0, 2.0)
+    power = v.mul(v.polynomial(r, doubled), scale)
+    return v.select(v.apply("less", x, v.constant(c.low)), v.constant(0.0), power)
+
+
+def expm1(v: Lanes, x: ir.Value) -> ir.Value:
+    """e^x - 1, exact to the last places near 0 too."""
+    c = EXPONENTIALS[v.dtype]
+    r, scale = _reduced(v, v.above(-40.0, v.below(c.high, x)))
+    small = v.fma(v.mul(r, r), v.polynomial(r, c.tail), r)
+    half = v.fma(scale, small, v.sub(scale, v.constant(0.5)))
+    return v.add(half, half)
+
+
+def sigmoid(v: Lanes, x: ir.Value) -> ir.Value:
+    """1 / (1 + e^-x)."""
+    one = v.constant(1.0)
+    bottom = v.add(one, exp(v, v.neg(x)))
+    result = v.div(one, bottom)
+    return v.quotient(result, one, bottom)
+
+
+_TANH_ODD = (
+    -2.76076847742355e-16, 2.00018790482477e-13, -8.60467152213735e-11, 5.12229709037114e-08,
+    1.48572235717979e-05, 6.37261928875436e-04, 4.89352455891786e-03,
+)  # fmt: skip
+_TANH_EVEN = (
+    1.19825839466702e-06,
+    1.18534705686654e-04,
+    2.26843463243900e-03,
+    4.89352518554385e-03,
+)
+
+
+def tanh(v: Lanes, x: ir.Value) -> ir.Value:
+    """Hyperbolic tangent."""
+    if v.dtype == float32:
+        limited = v.above(-9.5, v.below(9.5, x))  # there the quotient is just above 1
+        square = v.mul(limited, limited)
+        top = v.mul(limited, v.polynomial(square, _TANH_ODD))
+        bottom = v.polynomial(square, _TANH_EVEN)
+        result = v.above(-1.0, v.below(1.0, v.div(top, bottom)))
+        return v.quotient(result, top, bottom)
+    size = v.below(20.0, v.abs(x))
+    e = expm1(v, v.add(size, size))
+    return v.copysign(v.div(e, v.add(e, v.constant(2.0))), x)
+
+
+def gated(v: Lanes, a: ir.Value, b: ir.Value) -> ir.Value | None:
+    """a * b by one division where one of both is a sigmoid and the other one too, or a tanh.
+
+    That is what gates of recurrent networks multiply. None for other factors. The denominator
+    overflows only where the sigmoid is not a normal number, and then the product is 0.
+    """
+    parts, other_parts = v.writer.quotient_of(a), v.writer.quotient_of(b)
+    if parts is None or other_parts is None:
+        return None
+    (top, bottom), (other_top, other_bottom) = parts, other_parts
+    one = v.constant(1.0)
+    if top != one:
+        top, other_top = other_top, top
+    if top != one:
+        return None
+    return v.div(other_top, v.mul(bottom, other_bottom))

@@ -1,0 +1,355 @@
+"""Loop IR with any function -> loop IR with what a target has; see the folder's docstring.
+
+A statement that needs nothing stays the object it is. Where an expression needs something, the
+steps that make it stand before its statement, and what is evaluated before it is named before
+them: values are computed, and memory is read, in the order in which they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from anydim.base.dtypes import DType, float16, float32
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.functions.conversions import expand_conversion, to_flag
+from anydim.kernels.functions.expansions import expand, expansion
+from anydim.kernels.functions.exponential import gated
+from anydim.kernels.functions.power import EXPONENTS, rounded
+from anydim.kernels.functions.primitives import LOGICAL, PREDICATES, Primitives
+from anydim.kernels.functions.writer import Lanes, Writer, result_type, type_of
+from anydim.kernels.registers import assigned
+
+
+def legalise(functions: Sequence[ir.Function], target: Primitives) -> tuple[ir.Function, ...]:
+    """The functions of a kernel or library with only what the target has.
+
+    Raises InternalError for a function of an element type that nothing computes.
+    """
+    return tuple(_Legaliser(target).function(function) for function in functions)
+
+
+class _Legaliser:
+    """The walk over one function. What is known of a register holds until it is assigned."""
+
+    def __init__(self, target: Primitives) -> None:
+        self.target = target
+        self.writer = Writer(self.apply, self.change)
+        self._made: dict[int, ir.Value] = {}  # of this statement: by the identity of the node
+
+    def function(self, function: ir.Function) -> ir.Function:
+        body = self.block(function.body)
+        return function if body is function.body else replace(function, body=body)
+
+    def block(self, steps: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
+        """Steps that run one after the other; the same object when nothing changes."""
+        written: list[ir.Step] = []
+        outside, self.writer.steps = self.writer.steps, written
+        same = True
+        for step in steps:
+            self._made.clear()
+            made = _STEPS[type(step)](self, step)
+            same = same and made is step
+            written.append(made)
+        self.writer.steps = outside
+        return steps if same and len(written) == len(steps) else tuple(written)
+
+    # ---- functions and conversions -------------------------------------------------------------
+
+    def apply(self, function: str, kind: ir.Type, arguments: tuple[ir.Value, ...]) -> ir.Value:
+        """A function of arguments of type `kind`; the result has a name."""
+        dtype = kind.dtype
+        if self.target.computes(function, dtype):
+            return self.writer.name(ir.Op(result_type(function, kind), function, arguments))
+        arguments = tuple(map(self.writer.name, arguments))
+        lanes = Lanes(self.writer, dtype, kind.lanes)
+        if function in LOGICAL:
+            flags = tuple(to_flag(lanes, argument) for argument in arguments)
+            return self.apply(function, lanes.flags, flags)
+        if dtype.format is not None or dtype == float16:
+            return self._in_single(lanes, function, arguments)
+        row = expansion(function, dtype)
+        if row is None:
+            raise InternalError(f"no rule for '{function}' of {dtype}")
+        return expand(lanes, row, arguments)
+
+    def _in_single(
+        self, lanes: Lanes, function: str, arguments: tuple[ir.Value, ...]
+    ) -> ir.Value:
+        """A function of a narrow float: computed in float32, rounded once."""
+        singles = tuple(lanes.convert(argument, float32) for argument in arguments)
+        wide = lanes.like(float32)
+        result = wide.apply(function, *singles)
+        return result if function in PREDICATES else wide.convert(result, lanes.dtype)
+
+    def change(self, value: ir.Value, wanted: DType, fits: bool = False) -> ir.Value:
+        """A value as another element type, named."""
+        have = value.type
+        if have.dtype == wanted:
+            return value
+        if self.target.converts(have.dtype, wanted, fits):
+            return self.writer.name(ir.Convert(type_of(wanted, have.lanes), value, fits))
+        lanes = Lanes(self.writer, have.dtype, have.lanes)
+        return expand_conversion(lanes, self.writer.name(value), wanted)
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def value(self, node: ir.Value) -> ir.Value:
+        """The value with what the target has; the same object when nothing changes."""
+        return node if type(node) in _LEAVES else _VALUES[type(node)](self, node)
+
+    def values(self, nodes: tuple[ir.Value, ...]) -> tuple[ir.Value, ...]:
+        """Several values, evaluated one after the other."""
+        made: list[ir.Value] = []
+        same, steps = True, self.writer.steps
+        for node in nodes:
+            if type(node) in _LEAVES:
+                made.append(node)
+                continue
+            before = len(steps)
+            value = _VALUES[type(node)](self, node)
+            if len(steps) > before:
+                steps[before:], following = [], steps[before:]
+                made = [self.writer.name(earlier) for earlier in made]
+                steps += following
+                same = False
+            same = same and value is node
+            made.append(value)
+        return nodes if same else tuple(made)
+
+    def _op(self, node: ir.Op) -> ir.Value:
+        known = self._made.get(id(node)) if self._made else None
+        if known is not None:
+            return known
+        arguments = self.values(node.arguments)
+        kind = arguments[-1].type
+        if not self.target.computes(node.function, kind.dtype):
+            known = self.apply(node.function, kind, arguments)
+        elif node.function == "mul" and self.writer.quotients:
+            known = gated(Lanes(self.writer, kind.dtype, kind.lanes), *arguments)
+        if known is not None:
+            self._made[id(node)] = known
+            return known
+        return node if arguments is node.arguments else ir.Op(node.type, node.function, arguments)
+
+    def _convert(self, node: ir.Convert) -> ir.Value:
+        value, wanted = self.value(node.argument), node.type.dtype
+        if self.target.converts(value.type.dtype, wanted, node.fits):
+            return node if value is node.argument else replace(node, argument=value)
+        known = self._made.get(id(node))
+        if known is None:
+            known = self._made[id(node)] = self.change(value, wanted, node.fits)
+        return known
+
+    def _unary(self, node: Any) -> ir.Value:
+        value = self.value(node.argument)
+        return node if value is node.argument else replace(node, argument=value)
+
+    def _shuffle(self, node: ir.Shuffle) -> ir.Value:
+        left, right = self.values((node.left, node.right))
+        same = left is node.left and right is node.right
+        return node if same else replace(node, left=left, right=right)
+
+    def _load(self, node: ir.Load) -> ir.Value:
+        offset = self.value(node.offset)
+        mask = None if node.mask is None else self.value(node.mask)
+        same = offset is node.offset and mask is node.mask
+        return node if same else replace(node, offset=offset, mask=mask)
+
+    def _address(self, node: ir.Address) -> ir.Value:
+        offset = self.value(node.offset)
+        return node if offset is node.offset else replace(node, offset=offset)
+
+    def _load_at(self, node: ir.LoadAt) -> ir.Value:
+        address, offset = self.values((node.address, node.offset))
+        same = address is node.address and offset is node.offset
+        return node if same else replace(node, address=address, offset=offset)
+
+    def _gather(self, node: ir.Gather) -> ir.Value:
+        offsets = self.value(node.offsets)
+        mask = None if node.mask is None else self.value(node.mask)
+        same = offsets is node.offsets and mask is node.mask
+        return node if same else replace(node, offsets=offsets, mask=mask)
+
+    def _reduce(self, node: ir.Reduce) -> ir.Value:
+        value, kind = self.value(node.argument), node.argument.type
+        if kind.lanes > 1 and not self.target.computes(node.function, kind.dtype):
+            return self._reduce_by_halves(node.function, self.writer.name(value))
+        return node if value is node.argument else replace(node, argument=value)
+
+    def _reduce_by_halves(self, function: str, value: ir.Value) -> ir.Value:
+        """One half with the other one, down to a lane."""
+        dtype, lanes = value.type.dtype, value.type.lanes
+        while lanes > 1:
+            half = lanes // 2
+            kind = type_of(dtype, half)
+            parts: list[ir.Value] = []
+            for start in (0, half):
+                picks = tuple(range(start, start + half))
+                part: ir.Value = ir.Shuffle(kind, value, value, picks)
+                if half == 1:
+                    part = ir.Extract(kind, value, start)
+                parts.append(self.writer.name(part))
+            value = self.apply(function, kind, tuple(parts))
+            lanes = half
+        return value
+
+    # ---- statements ----------------------------------------------------------------------------
+
+    def _let(self, step: ir.Let) -> ir.Step:
+        value = self.value(step.value)
+        self._note(step.name, value)
+        return step if value is step.value else ir.Let(step.name, value)
+
+    def _declare(self, step: ir.Declare) -> ir.Step:
+        value = self.value(step.value)
+        self._note(step.name, value)
+        return step if value is step.value else ir.Declare(step.name, value)
+
+    def _assign(self, step: ir.Assign) -> ir.Step:
+        value = self.value(step.value)
+        self._note(step.name, value)
+        return step if value is step.value else ir.Assign(step.name, value)
+
+    def _note(self, name: str, value: ir.Value) -> None:
+        """What is known of a value is known of what it is called by."""
+        writer = self.writer
+        if writer.constants or writer.quotients:
+            writer.constants.pop(name, None)
+            writer.quotients.pop(name, None)
+        if type(value) not in _CALLED:
+            return
+        number = writer.constant_of(value) if value.type.dtype.is_float else None
+        if number is not None and rounded(number, value.type.dtype) in EXPONENTS:
+            writer.constants[name] = ir.Const(value.type, number)
+        quotient = writer.quotient_of(value)
+        if quotient is not None:
+            writer.quotients[name] = quotient
+
+    def _forget(self, steps: tuple[ir.Step, ...]) -> None:
+        """What was known of the registers that steps change."""
+        writer = self.writer
+        if not writer.constants and not writer.quotients:
+            return
+        for name in assigned(steps):
+            writer.constants.pop(name, None)
+            writer.quotients.pop(name, None)
+
+    def _store(self, step: ir.Store) -> ir.Step:
+        value, offset, *rest = self.values(
+            (step.value, step.offset, *(() if step.mask is None else (step.mask,)))
+        )
+        mask = rest[0] if rest else None
+        same = value is step.value and offset is step.offset and mask is step.mask
+        return step if same else ir.Store(step.buffer, offset, value, mask)
+
+    def _prefetch(self, step: ir.Prefetch) -> ir.Step:
+        offset = self.value(step.offset)
+        return step if offset is step.offset else replace(step, offset=offset)
+
+    def _call(self, step: ir.Call) -> ir.Step:
+        if isinstance(step.function, str):
+            made = self.values(step.arguments)
+            return step if made is step.arguments else replace(step, arguments=made)
+        given = (*step.arguments, step.function)  # the arguments are evaluated first
+        made = self.values(given)
+        return step if made is given else replace(step, function=made[-1], arguments=made[:-1])
+
+    def _return(self, step: ir.Return) -> ir.Step:
+        value = None if step.value is None else self.value(step.value)
+        return step if value is step.value else ir.Return(value)
+
+    def _store_at(self, step: ir.StoreAt) -> ir.Step:
+        given = (step.value, step.address, step.offset)
+        value, address, offset = made = self.values(given)
+        return step if made is given else ir.StoreAt(address, offset, value)
+
+    def _atomic(self, step: ir.Atomic) -> ir.Step:
+        given = (step.address, *step.arguments)
+        made = self.values(given)
+        return step if made is given else replace(step, address=made[0], arguments=made[1:])
+
+    def _for(self, step: ir.For) -> ir.Step:
+        bounds = (step.start, step.stop, step.step)
+        start, stop, width = made = self.values(bounds)
+        body = self._changing(step.body)
+        if made is bounds and body is step.body:
+            return step
+        return ir.For(step.variable, start, stop, width, body)
+
+    def _while(self, step: ir.While) -> ir.Step:
+        """A condition that takes steps is a register, given a value before and in the loop."""
+        self._forget(step.body)
+        before = len(self.writer.steps)
+        condition = self.value(step.condition)
+        if len(self.writer.steps) == before:
+            body = self._changing(step.body)
+            return step if body is step.body else ir.While(condition, body)
+        register = self.writer.register(condition)
+        again = ir.Assign(register.name, step.condition)
+        return ir.While(register, self._changing((*step.body, again)))
+
+    def _if(self, step: ir.If) -> ir.Step:
+        condition = self.value(step.condition)
+        then = self._branch(step.then)
+        otherwise = self._branch(step.otherwise)
+        self._forget((step,))
+        same = condition is step.condition and then is step.then and otherwise is step.otherwise
+        return step if same else ir.If(condition, then, otherwise)
+
+    def _switch(self, step: ir.Switch) -> ir.Step:
+        value = self.value(step.value)
+        cases = tuple((number, self._branch(body)) for number, body in step.cases)
+        self._forget((step,))
+        same = all(new is old for (_, new), (_, old) in zip(cases, step.cases))
+        return step if same and value is step.value else ir.Switch(value, cases)
+
+    def _changing(self, body: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
+        """The body of a loop: what it assigns is not known in it, nor after it."""
+        self._forget(body)
+        made = self.block(body)
+        self._forget(body)
+        return made
+
+    def _branch(self, body: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
+        """What is found out in a branch is not known in another one."""
+        writer = self.writer
+        constants, quotients = dict(writer.constants), dict(writer.quotients)
+        made = self.block(body)
+        writer.constants, writer.quotients = constants, quotients
+        return made
+
+
+_LEAVES = frozenset((ir.Const, ir.Var, ir.Get, ir.Iota))
+_CALLED = frozenset((ir.Const, ir.Splat, ir.Var, ir.Get))  # of what one may know something
+_VALUES: dict[type, Callable[[_Legaliser, Any], ir.Value]] = {
+    ir.Op: _Legaliser._op,
+    ir.Convert: _Legaliser._convert,
+    ir.Bitcast: _Legaliser._unary,
+    ir.Load: _Legaliser._load,
+    ir.Gather: _Legaliser._gather,
+    ir.Splat: _Legaliser._unary,
+    ir.Reduce: _Legaliser._reduce,
+    ir.Shuffle: _Legaliser._shuffle,
+    ir.Extract: _Legaliser._unary,
+    ir.Address: _Legaliser._address,
+    ir.LoadAt: _Legaliser._load_at,
+}
+_STEPS: dict[type, Callable[[_Legaliser, Any], ir.Step]] = {
+    ir.Let: _Legaliser._let,
+    ir.Declare: _Legaliser._declare,
+    ir.Assign: _Legaliser._assign,
+    ir.Store: _Legaliser._store,
+    ir.Prefetch: _Legaliser._prefetch,
+    ir.For: _Legaliser._for,
+    ir.While: _Legaliser._while,
+    ir.If: _Legaliser._if,
+    ir.Switch: _Legaliser._switch,
+    ir.Call: _Legaliser._call,
+    ir.Return: _Legaliser._return,
+    ir.StoreAt: _Legaliser._store_at,
+    ir.Atomic: _Legaliser._atomic,
+    **dict.fromkeys((ir.Stack, ir.Fence, ir.Pause), lambda _, step: step),
+}

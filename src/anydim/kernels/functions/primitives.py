@@ -1,0 +1,84 @@
+"""What a target computes itself; everything else is expanded into it.
+
+Every target has, lane by lane, for vectors of any number of lanes and for scalars:
+
+- `FLOATS` of float32 and float64. Comparisons are false for NaN ('not_equal' true). 'min' and
+  'max' give NaN when either is NaN; 'fast_min' and 'fast_max' take the second argument then:
+  a < b ? a : b. 'fma' rounds once where the machine does, else twice.
+- `INTEGERS` of integers and flags. Division by 0 gives 0, the least integer by -1 wraps; a shift
+  by the width or more shifts everything out. 'dot_bytes' is of int32, 'ones', 'trailing_zeros'
+  and 'leading_zeros' are of unsigned integers, 'add_overflows' and 'mul_overflows' of int64.
+- 'select' of any element type, 'and', 'or', 'xor', 'not' of flags.
+- conversions between integers, flags included; from them to float32 and float64; between float32
+  and float64; and from those two to integers for numbers that fit (`Convert.fits`).
+- bit casts. A type of `dtype.format` or less than 8 bits is held as the unsigned integer of its
+  bits; only bit casts, moves and 'select' are left of it.
+
+A `Primitives` record says what a target has beyond that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from anydim.base.dtypes import DTYPES, DType, boolean, float16, float32, float64
+
+COMPARISONS = frozenset(
+    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+)  # fmt: skip
+LOGICAL = frozenset(("and", "or", "xor", "not"))
+_TESTS = frozenset(("isnan", "isinf", "add_overflows", "mul_overflows"))
+PREDICATES = COMPARISONS | LOGICAL | _TESTS  # their results are flags
+FLOATS = COMPARISONS | {
+    "add", "sub", "mul", "div", "quotient", "fma", "neg", "abs", "sqrt", "floor", "ceil", "round",
+    "trunc", "min", "max", "fast_min", "fast_max",
+}  # fmt: skip
+INTEGERS = COMPARISONS | {
+    "add", "sub", "mul", "div", "quotient", "fmod", "floordiv", "mod", "fma", "neg", "abs", "min",
+    "max", "fast_min", "fast_max", "bit_and", "bit_or", "bit_xor", "bit_not", "shift_left",
+    "shift_right", "ones", "trailing_zeros", "leading_zeros", "add_overflows", "mul_overflows",
+    "dot_bytes",
+}  # fmt: skip
+_COMPUTED = (float32, float64)
+
+
+@dataclass(frozen=True)
+class Primitives:
+    """What a target has beyond the common ones.
+
+    `float16`: it compares float16 and converts it to and from float32. `functions`: functions of
+    float32 and float64 that it computes itself, 'copysign' (size, sign) among them or not.
+    """
+
+    float16: bool = False
+    functions: frozenset[str] = frozenset()
+
+    def computes(self, function: str, dtype: DType) -> bool:
+        """Whether the target has a function of arguments of that element type."""
+        return function in self._by_type[dtype.name]
+
+    @cached_property
+    def _by_type(self) -> dict[str, frozenset[str]]:
+        return {dtype.name: self._functions(dtype) | {"select"} for dtype in DTYPES.values()}
+
+    def _functions(self, dtype: DType) -> frozenset[str]:
+        if dtype == boolean:
+            return LOGICAL | INTEGERS
+        if not dtype.is_float:
+            return INTEGERS
+        if dtype in _COMPUTED:
+            return FLOATS | self.functions
+        return COMPARISONS if dtype == float16 and self.float16 else frozenset()
+
+    def converts(self, have: DType, wanted: DType, fits: bool) -> bool:
+        """Whether the target converts an element type to another one by itself."""
+        if have == wanted:
+            return True
+        if have.stored or wanted.stored or have.format is not None or wanted.format is not None:
+            return False
+        if float16 in (have, wanted):
+            return self.float16 and float32 in (have, wanted)
+        if wanted == boolean:
+            return False
+        return fits or not (have.is_float and wanted.is_integer)
