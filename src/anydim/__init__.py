@@ -6,12 +6,9 @@
     out = model(input_ids=ids, attention_mask=mask)
 """
 
-from anydim.targets.llvm.library import begin_loading
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-_loaded = begin_loading()  # LLVM comes into memory while Python reads the rest
-
-# ruff: noqa: E402
-from anydim.base import settings
 from anydim.base.dtypes import (
     bfloat16,
     boolean,
@@ -29,6 +26,7 @@ from anydim.base.dtypes import (
 )
 from anydim.base.errors import (
     AnydimError,
+    ArtefactError,
     DimError,
     GraphError,
     InputError,
@@ -38,17 +36,20 @@ from anydim.base.errors import (
     OptionError,
     UserError,
 )
-from anydim.definitions import define
-from anydim.frontends.builder import Builder
-from anydim.model import Model, compile
+from anydim.deploy.load import LoadedModel, load
 from anydim.sizes import Dim
 
-_loaded()
+if TYPE_CHECKING:
+    from anydim.base import settings
+    from anydim.definitions import define
+    from anydim.frontends.builder import Builder
+    from anydim.model import Model, compile
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AnydimError",
+    "ArtefactError",
     "Builder",
     "Dim",
     "DimError",
@@ -56,6 +57,7 @@ __all__ = [
     "InputError",
     "InternalError",
     "LanguageError",
+    "LoadedModel",
     "Model",
     "ModelError",
     "OptionError",
@@ -72,9 +74,36 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "load",
     "settings",
     "uint8",
     "uint16",
     "uint32",
     "uint64",
 ]
+
+# what needs the compiler, imported when it is first asked for
+_COMPILING = {
+    "Builder": "anydim.frontends.builder",
+    "Model": "anydim.model",
+    "compile": "anydim.model",
+    "define": "anydim.definitions",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "settings":  # a process that only loads and runs reads none
+        return import_module("anydim.base.settings")
+    module = _COMPILING.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # LLVM comes into memory while Python reads the rest
+    loaded = import_module("anydim.targets.llvm.library").begin_loading()
+    value = getattr(import_module(module), name)
+    loaded()
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -19,7 +19,7 @@ from anydim.frontends.source import read
 from anydim.frontends.text import text_options
 from anydim.graph.evaluate import evaluate
 from anydim.graph.indices import index_ranges
-from anydim.graph.nodes import Graph, Listed
+from anydim.graph.nodes import Graph
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.kernels.ir import Kernel
@@ -49,6 +49,7 @@ from anydim.passes.wider import Wider
 from anydim.program.differential import Ranges
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
+from anydim.runtime.lists import Listed
 from anydim.runtime.region import RegionExecutable
 from anydim.sizes import Dim
 from anydim.targets.target import Target
@@ -147,7 +148,10 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a compilation gives: native code, the program it came from, and its meaning."""
+    """What a compilation gives: native code, the program it came from, and its meaning.
+
+    `again` makes the program for another target.
+    """
 
     executable: Executable | RegionExecutable
     program: Program
@@ -155,6 +159,30 @@ class Compiled:
     report: CompileReport
     index_ranges: Callable[[], Ranges]
     lists: Mapping[str, Listed]
+    again: Callable[[Target], Lowered]
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph of so many nodes as a program for a target, and what it launches."""
+
+    made: Assembled
+    nodes: int
+    items: tuple[Scheduled | Alias, ...]
+
+    @property
+    def launches(self) -> list[Scheduled]:
+        return [item for item in self.items if isinstance(item, Scheduled)]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines on what was fused and which shape arithmetic disappeared."""
+        launches = self.launches
+        return (
+            f"{self.nodes} nodes became {len(launches)} launches;"
+            f" {len(self.items) - len(launches)} values are other values' bytes",
+            *(f"{item.template}: {item.source}" for item in launches),
+        )
 
 
 @collector_paused()
@@ -170,6 +198,27 @@ def compile_source(
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stage("import", lambda: print_graph(graph), (graph,))
     code = target("llvm")
+    lowered = _lowered(graph, code, options, threads, work)
+    built = work.timed("native", lambda: build(lowered.made, code))
+    work.watch.done(work.seconds)
+    report = work.report(lowered, built)
+
+    def again(other: Target) -> Lowered:
+        if other == code:
+            return lowered
+        with collector_paused():
+            return _lowered(graph, other, options, threads, _Work(lambda *_: None))
+
+    return Compiled(
+        built.executable, lowered.made.program, _reference(graph), report,
+        partial(index_ranges, graph), graph.lists, again,
+    )  # fmt: skip
+
+
+def _lowered(
+    graph: Graph, code: Target, options: Options, threads: int, work: _Work
+) -> Lowered:
+    """A graph through all passes, for a target."""
     cuts = work.timed("segment", lambda: Segment(Recur(code.machine).run).run(graph))
     work.stage("segment", partial(cut_text, cuts))
     parts = [part for cut in cuts for part in cut.parts]
@@ -183,17 +232,12 @@ def compile_source(
     made = work.timed(
         "assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads, options)
     )
-    built = work.timed("native", lambda: build(made, code))
     work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
     work.stage("kernels", lambda: "\n".join(map(print_kernel, made.kernels.values())))
     work.stage("program", made.program.text)
     work.stage("llvm", lambda: _llvm_text(made, code))
-    work.watch.done(work.seconds)
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
-    report = work.report(nodes, [item for items in scheduled for item in items], made, built)
-    ranges = partial(index_ranges, graph)
-    lists = graph.lists
-    return Compiled(built.executable, made.program, _reference(graph), report, ranges, lists)
+    return Lowered(made, nodes, tuple(item for items in scheduled for item in items))
 
 
 def _asked(source: Any) -> Options:
@@ -269,21 +313,14 @@ class _Work:
             self.progress("done", self.total, self.total)
         return result
 
-    def report(
-        self, nodes: int, scheduled: Sequence[Scheduled | Alias], made: Assembled, built: Built
-    ) -> CompileReport:
-        launches = [item for item in scheduled if isinstance(item, Scheduled)]
-        notes = [
-            f"{nodes} nodes became {len(launches)} launches;"
-            f" {len(scheduled) - len(launches)} values are other values' bytes",
-            *(f"{item.template}: {item.source}" for item in launches),
-        ]
+    def report(self, lowered: Lowered, built: Built) -> CompileReport:
         chosen = tuple(
-            Chosen(item.writes, item.launch.schedule, item.launch.reason) for item in launches
+            Chosen(item.writes, item.launch.schedule, item.launch.reason)
+            for item in lowered.launches
         )
         return CompileReport(
-            self.seconds, self.stages, tuple(notes), built.compiled, built.cached, chosen,
-            made.kernels,
+            self.seconds, self.stages, lowered.notes, built.compiled, built.cached, chosen,
+            lowered.made.kernels,
         )  # fmt: skip
 
 

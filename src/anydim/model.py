@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anydim.base.errors import InputError, OptionError
 from anydim.base.text import listed, suggestion
-from anydim.compiler import CompileReport, compile_source
+from anydim.compiler import CompileReport, Lowered, compile_source
 from anydim.compiler import Progress as CompileProgress
+from anydim.deploy.save import Version, save
 from anydim.frontends.onnx.strings import (
     Cut,
     StringsInside,
@@ -17,21 +19,21 @@ from anydim.frontends.onnx.strings import (
     is_string,
     own_dims,
 )
-from anydim.graph.nodes import Listed
 from anydim.passes.options import PLAIN, Options
 from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
-from anydim.program.explain import explain
-from anydim.program.plan import Memory, Plan, memory, plan
+from anydim.program.held import Held
 from anydim.program.program import Program
+from anydim.program.story import Story
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
-from anydim.runtime.lists import pack, unpack
+from anydim.runtime.lists import Listed
 from anydim.runtime.region import RegionExecutable
-from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Box, Dim
+from anydim.sizes import Dim
+from anydim.targets.target import Target
+from anydim.targets.targets import target
 
 
-class Model:
+class Model(Held):
     """A compiled model. Calls are thread-safe; results are new arrays owned by the caller."""
 
     def __init__(
@@ -42,85 +44,34 @@ class Model:
         report: CompileReport | None = None,
         index_ranges: Callable[[], Ranges] = dict,
         lists: Mapping[str, Listed] | None = None,
+        again: Callable[[Target], Lowered] | None = None,
     ) -> None:
-        self.executable = executable
-        self.program = program
-        self._index_ranges = index_ranges
         self.report = report or CompileReport()
+        story = Story(program, self.report.notes)
+        super().__init__(executable, lambda: story, lists or {})
+        self._index_ranges = index_ranges
         self._reference = reference
-        self._lists = dict(lists or {})
+        self._again = again
 
-    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
-        """Run the model on inputs by position or by name; its outputs by name.
+    def save(
+        self, path: str | os.PathLike[str], targets: str | Sequence[str] = "native"
+    ) -> None:
+        """Write a file that `anydim.load` makes this model of again, without a compiler.
 
-        numpy arrays, other DLPack arrays on the CPU, numbers or nested lists. Raises InputError
-        or DimError, before anything runs, for inputs that do not fit; InputError for what data
-        decides and does not fit: an index outside its axis, a size outside the bounds of its dim.
+        `targets` are the processors that it has code for: 'native' is this one, others are
+        described, such as 'x86-64-v3', 'x86-64-v4+vnni', 'aarch64'. A machine that loads the file
+        takes the best that it can run. Raises OptionError for a processor that there is not or a
+        path that cannot be written.
         """
-        if values:
-            named = by_name(self.name, self._names(), values, named)
-        if self._lists:
-            return self._with_lists(named)
-        return self.executable(named)
-
-    def _names(self) -> list[str]:
-        """The inputs as a caller sees them: a list is one."""
-        of = {parts.elements: name for name, parts in self._lists.items()}
-        hidden = {parts.shapes for parts in self._lists.values()}
-        names = [spec.name for spec in self.inputs]
-        return [of.get(name, name) for name in names if name not in hidden]
-
-    def _with_lists(self, named: Mapping[str, Any]) -> dict[str, Any]:
-        """Run with lists of arrays, each as its two arrays."""
-        specs = {spec.name: spec for spec in self.inputs}
-        given = dict(named)
-        for name, parts in self._lists.items():
-            if name in given and parts.elements in specs:
-                arrays = given.pop(name)
-                if parts.optional:
-                    arrays = [] if arrays is None else [arrays]
-                rank = specs[parts.shapes].shape[1].constant
-                both = pack(name, arrays, specs[parts.elements].dtype, rank)
-                given[parts.elements], given[parts.shapes] = both
-        results = self.executable(given)
-        for name, parts in self._lists.items():
-            if parts.elements in results:
-                found = unpack(results.pop(parts.elements), results.pop(parts.shapes))
-                results[name] = found if not parts.optional else found[0] if found else None
-        return results
-
-    @property
-    def name(self) -> str:
-        """What errors and reports call it."""
-        return self.program.signature.name
-
-    @property
-    def dims(self) -> Box:
-        """The dims with bounds, and the constraints between them."""
-        return self.program.signature.box
-
-    @property
-    def inputs(self) -> tuple[TensorSpec, ...]:
-        """Names, dtypes and shapes of the inputs, in order."""
-        return self.program.signature.inputs
-
-    @property
-    def outputs(self) -> tuple[TensorSpec, ...]:
-        """Names, dtypes and shapes of the outputs, in order."""
-        return self.program.signature.outputs
-
-    @property
-    def memory(self) -> Memory:
-        """Peak bytes of intermediate values as a size expression, and its bound over the box."""
-        return memory(self.program)
-
-    def plan(self, **sizes: int) -> Plan:
-        """What a call at these sizes will do; runs nothing."""
-        return plan(self.program, sizes)
-
-    def explain(self) -> str:
-        """What was fused, which kernels and schedules serve it, and why."""
-        return explain(self.program, self.report.notes)
+        if self._again is None:
+            raise OptionError(f"{self.name} cannot be saved: it was made by hand")
+        names = [targets] if isinstance(targets, str) else list(targets)
+        wanted = [target("llvm", name) for name in dict.fromkeys(names)]
+        if not wanted:
+            raise OptionError("no target was given", "name one, such as 'native' or 'x86-64-v3'")
+        made = [(code, self._again(code)) for code in wanted]
+        stories = [Version(code, each.made, each.notes) for code, each in made]
+        save(path, stories, self._lists)
 
     def show(self, stage: str) -> str:
         """The text of a compile stage; raises OptionError for an unknown one."""
@@ -150,13 +101,6 @@ class Model:
     def index_ranges(self) -> Ranges:
         """(0, last) for the inputs that are indices; the last one may depend on the dims."""
         return self._index_ranges()
-
-    def release(self) -> None:
-        """Give the memory of idle arenas back to the system; the next call takes it anew."""
-        self.executable.release()
-
-    def __repr__(self) -> str:
-        return f"<anydim model {self.program.signature}>"
 
 
 def compile(
@@ -191,8 +135,9 @@ def compile(
         )  # fmt: skip
         return StringModel(parts, core or None)
     return Model(
-        made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists
-    )
+        made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,
+        made.again,
+    )  # fmt: skip
 
 
 class StringModel(Model):
@@ -207,11 +152,25 @@ class StringModel(Model):
         self._kinds = {value.name: is_string(value.type) for value in parts.inputs}
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("executable", "program", "report", "_reference", "_index_ranges"):
-            if self.core is None:
-                raise OptionError(f"{self.name} has no native part: all of it is on strings")
-            return getattr(self.core, name)
+        if name in ("executable", "report", "_reference", "_index_ranges"):
+            return getattr(self._native, name)
         raise AttributeError(name)
+
+    @property
+    def _native(self) -> Model:
+        if self.core is None:
+            raise OptionError(f"{self.name} has no native part: all of it is on strings")
+        return self.core
+
+    @property
+    def story(self) -> Story:
+        return self._native.story
+
+    def save(
+        self, path: str | os.PathLike[str], targets: str | Sequence[str] = "native"
+    ) -> None:
+        """Not yet: what is done on strings has no records."""
+        raise OptionError(f"{self.name} works on strings, and such models cannot be saved")
 
     @property
     def name(self) -> str:

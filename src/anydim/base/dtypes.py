@@ -7,12 +7,13 @@ there: what takes fewer than eight bits has a byte of its own, in its low bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any
 
-import ml_dtypes  # noqa: F401  teaches numpy its types by name
 import numpy
 
-from anydim.base.errors import InputError
+from anydim.base.errors import InputError, OptionError
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,9 @@ class DType:
 
     @property
     def numpy(self) -> numpy.dtype:
-        """The numpy type of the same layout."""
+        """The numpy type of the same layout; OptionError where `ml_dtypes` is missing."""
+        if not self.is_native:
+            _teach_numpy()
         return numpy.dtype(self.name)
 
     @property
@@ -81,6 +84,17 @@ class DType:
 
     def __str__(self) -> str:
         return self.name
+
+
+@cache
+def _teach_numpy() -> None:
+    """Have numpy know the types of `ml_dtypes` by name."""
+    try:
+        import_module("ml_dtypes")
+    except ImportError:
+        raise OptionError(
+            "this model has types that numpy lacks", "install the package 'ml_dtypes'"
+        ) from None
 
 
 def _stored(name: str, bits: int, format: Format) -> DType:

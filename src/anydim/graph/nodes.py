@@ -20,6 +20,7 @@ from anydim.base.frozen import FrozenMapping, freeze, freeze_value
 from anydim.graph.dims import Origins, origins, pruned
 from anydim.graph.regions import REGION, Branch, Call, Loop, Region, Sizes
 from anydim.lang.tree import Group, TensorType
+from anydim.runtime.lists import Listed
 from anydim.sizes import Box, as_size
 from anydim.sizes.guard import Guard
 
@@ -93,19 +94,6 @@ class Node:
         """How errors name this node."""
         name = self.source or (*self.outputs, *self.given, "")[0]
         return f"node '{name}' ({self.operator})"
-
-
-@dataclass(frozen=True)
-class Listed:
-    """Two values that a user sees as a list of arrays: elements [total] and shapes [count, rank].
-
-    The elements of all arrays follow one another, each array in row-major order. With `optional`
-    there is at most one array: a user sees it, or None.
-    """
-
-    elements: str
-    shapes: str
-    optional: bool = False
 
 
 @dataclass(frozen=True)

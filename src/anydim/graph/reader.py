@@ -11,12 +11,13 @@ from anydim.base.dtypes import DTYPES
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
 from anydim.graph import regions
-from anydim.graph.nodes import FUSED, Constant, Graph, Listed, Node
+from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.regions import REGION, Region
 from anydim.graph.scan import Scanner
 from anydim.graph.text import held_path
 from anydim.lang.surface.group_text import parse_group
 from anydim.lang.tree import TensorType
+from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim, Guard, Size
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -11,16 +11,16 @@ from anydim.base.errors import InternalError
 from anydim.kernels.ir import Kernel
 from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_text
 from anydim.native.emit import BIND, RUN, emit, emit_segment
-from anydim.native.region_emit import MAIN, emit_regions, segment_name
+from anydim.native.region_emit import MAIN, RegionHost, emit_regions, segment_name
 from anydim.native.threads import STOP, WORKER, threads_text
 from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
 from anydim.program.segment import Segment
-from anydim.runtime.executable import Executable, Native
+from anydim.runtime.executable import Executable
 from anydim.runtime.layout import CODE, CONSTANTS
-from anydim.runtime.region import RegionExecutable, RegionNative, RegionTables
-from anydim.runtime.threads import PoolCode
-from anydim.targets.target import Code, Objects, Source, Target
+from anydim.runtime.region import RegionExecutable
+from anydim.runtime.start import RegionStart, Start, StraightStart, start
+from anydim.targets.target import Source, Target
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,15 @@ class Assembled:
     program: Program
     kernels: Mapping[str, Kernel]
     arrays: Mapping[str, numpy.ndarray]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A program as texts: its modules, the symbols that its code is entered at, how it starts."""
+
+    sources: Mapping[str, Source]
+    entries: tuple[str, ...]
+    start: Start
 
 
 @dataclass(frozen=True)
@@ -46,21 +55,42 @@ def build(made: Assembled, target: Target, compile_threads: int = 0) -> Built:
 
     Raises GraphError when the inputs do not tell every needed dim.
     """
+    if target.load is None:
+        raise InternalError(f"code of {target.name} for {target.processor.name} cannot run here")
+    prepared = prepare(made, target)
+    objects = target.compile(prepared.sources, target.processor, compile_threads)
+    loaded = target.load(objects.code.values(), prepared.entries)
+    addresses = [loaded.address(symbol) for symbol in prepared.entries]
+    executable = start(prepared.start, made.arrays, addresses.__getitem__, loaded)
+    compiled = len(objects.compiled)
+    return Built(executable, compiled, len(objects.code) - compiled)
+
+
+def prepare(made: Assembled, target: Target) -> Prepared:
+    """A program for a target, with nothing compiled yet; errors are those of `build`."""
+    if target.launch != "range":
+        raise InternalError(f"host code launches no kernels of {target.name}")
     _verify(made)
     segment = made.program.straight
     if segment is None:
-        return _build_regions(made, target, compile_threads)
-    return _build_straight(made, segment, target, compile_threads)
+        return _prepare_regions(made, target)
+    host = emit(segment)
+    entries = (BIND, RUN, WORKER, STOP, *_kernels(made.program))
+    record = StraightStart(
+        signature=segment.signature,
+        layout=host.layout,
+        checks=host.checks,
+        positions=segment.positions,
+        constants=tuple(segment.constants),
+        launches=_launches(segment, entries),
+        threads=segment.threads,
+    )
+    return Prepared(_sources(made, {"host": host.text}, target), entries, record)
 
 
 def module_texts(made: Assembled, target: Target) -> dict[str, str]:
     """The text of every module of a program, by name."""
-    segment = made.program.straight
-    if segment is None:
-        texts = _region_texts(made.program, emit_regions(made.program).text)
-    else:
-        texts = {"host": emit(segment).text}
-    return {name: source.text() for name, source in _sources(made, texts, target).items()}
+    return {name: source.text() for name, source in prepare(made, target).sources.items()}
 
 
 def _verify(made: Assembled) -> None:
@@ -93,64 +123,21 @@ def _kernels(program: Program) -> dict[str, None]:
     return dict.fromkeys(site.kernel for site in program.sites)
 
 
-def _compiled(
-    made: Assembled, texts: Mapping[str, str], target: Target, functions: tuple[str, ...],
-    threads: int,
-) -> tuple[Code, Objects]:  # fmt: skip
-    """Code in which the addresses of kernels and of `functions` are found."""
-    if target.load is None or target.launch != "range":
-        raise InternalError(f"code of {target.name} for {target.processor.name} cannot run here")
-    objects = target.compile(_sources(made, texts, target), target.processor, threads)
-    wanted = (*functions, *_kernels(made.program))
-    return target.load(objects.code.values(), wanted), objects
-
-
-def _entries(segment: Segment, loaded: Code) -> tuple[int, ...]:
-    """Where the kernel of each launch begins."""
-    return tuple(loaded.address(site.kernel) for site in segment.sites)
-
-
-def _built(executable: Executable | RegionExecutable, objects: Objects) -> Built:
-    compiled = len(objects.compiled)
-    return Built(executable, compiled, len(objects.code) - compiled)
-
-
-def _build_straight(made: Assembled, segment: Segment, target: Target, threads: int) -> Built:
-    host = emit(segment)
-    functions = (BIND, RUN, WORKER, STOP)
-    loaded, objects = _compiled(made, {"host": host.text}, target, functions, threads)
-    native = Native(
-        bind=loaded.address(BIND),
-        run=loaded.address(RUN),
-        worker=loaded.address(WORKER),
-        stop=loaded.address(STOP),
-        entries=_entries(segment, loaded),
-        keep=loaded,
-    )
-    executable = Executable(
-        segment.signature, native, host.layout, host.checks,
-        [made.arrays[name] for name in segment.constants], segment.threads, segment.positions,
-    )  # fmt: skip
-    return _built(executable, objects)
+def _launches(segment: Segment, entries: Sequence[str]) -> tuple[int, ...]:
+    """The number of the entry of each launch."""
+    numbers = {symbol: number for number, symbol in enumerate(entries)}
+    return tuple(numbers[site.kernel] for site in segment.sites)
 
 
 # ---- regions -----------------------------------------------------------------------------------
 
 
-def _build_regions(made: Assembled, target: Target, threads: int) -> Built:
+def _prepare_regions(made: Assembled, target: Target) -> Prepared:
     program = made.program
     host = emit_regions(program)
-    texts = _region_texts(program, host.text)
-    functions = (MAIN, CLEAR, TRIM, LEAVE, WORKER, STOP)
-    loaded, objects = _compiled(made, texts, target, functions, threads)
-    pool = PoolCode(loaded.address(WORKER), loaded.address(STOP), loaded)
-    run, clear, trim, leave = (loaded.address(name) for name in functions[:4])
-    native = RegionNative(run, clear, trim, leave, pool)
-    tables = _tables(made, host.layout, loaded)
-    executable = RegionExecutable(
-        program.signature, native, tables, host.failures, program.threads
-    )
-    return _built(executable, objects)
+    entries = (MAIN, CLEAR, TRIM, LEAVE, WORKER, STOP, *_kernels(program))
+    sources = _sources(made, _region_texts(program, host.text), target)
+    return Prepared(sources, entries, _region_start(program, host, entries))
 
 
 def _region_texts(program: Program, host: str) -> dict[str, str]:
@@ -161,25 +148,30 @@ def _region_texts(program: Program, host: str) -> dict[str, str]:
     return {**segments, "regions": host, "blocks": blocks_text()}
 
 
-def _tables(made: Assembled, layout: RegionLayout, loaded: Code) -> RegionTables:
+def _region_start(program: Program, host: RegionHost, entries: Sequence[str]) -> RegionStart:
     """Where the runtime finds the inputs and results of the outermost region, and constants."""
-    main, places = made.program.regions[-1], layout.regions[-1]
+    layout = host.layout
+    main, places = program.regions[-1], layout.regions[-1]
     inputs = [places.values[spec.name] for spec in main.signature.inputs]
-    start = inputs[0] if inputs else Place(0, 0, 0)
-    held = [(place, made.arrays[name]) for place, name in _constants(made.program, layout)]
-    segments = _segments(made.program, layout)
-    return RegionTables(
+    first = inputs[0] if inputs else Place(0, 0, 0)
+    shapes = {constant.name: constant.shape for constant in program.constants}
+    held = list(_constants(program, layout))
+    segments = _segments(program, layout)
+    return RegionStart(
+        signature=program.signature,
         words=layout.words,
-        inputs=start.data,
-        shapes=start.shape,
+        inputs=first.data,
+        shapes=first.shape,
         results=tuple((place.data, place.owner, place.shape) for place in places.results),
-        constants=tuple((place.data, array) for place, array in held),
-        tables=tuple((place.base + CONSTANTS, tuple(made.arrays[n] for n in segment.constants))
+        constants=tuple((place.data, name) for place, name in held),
+        tables=tuple((place.base + CONSTANTS, tuple(segment.constants))
                      for segment, place in segments),
-        entries=tuple((place.base + CODE, _entries(segment, loaded))
-                      for segment, place in segments),
-        numbers=tuple((place.shape + axis, size) for place, array in held
-                      for axis, size in enumerate(array.shape)),
+        launches=tuple((place.base + CODE, _launches(segment, entries))
+                       for segment, place in segments),
+        numbers=tuple((place.shape + axis, size) for place, name in held
+                      for axis, size in enumerate(shapes[name])),
+        failures=tuple(host.failures),
+        threads=program.threads,
     )  # fmt: skip
 
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.dtypes import DType, from_numpy
 from anydim.base.errors import InputError
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Two values that a user sees as a list of arrays: elements [total] and shapes [count, rank].
+
+    The elements of all arrays follow one another, each array in row-major order. With `optional`
+    there is at most one array: a user sees it, or None.
+    """
+
+    elements: str
+    shapes: str
+    optional: bool = False
 
 
 def pack(

@@ -10,9 +10,10 @@ import numpy as np
 
 import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DType, boolean, float32, int64
-from anydim.graph.nodes import Constant, Graph, Listed, Node
+from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.regions import BRANCH, CALL, LOOP, SIZES, Branch, Call, Loop, Scan, Sizes
 from anydim.lang.tree import TensorType
+from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim, Guard, as_size
 
 

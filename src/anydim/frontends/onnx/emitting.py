@@ -16,10 +16,11 @@ import numpy
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.frontends.onnx.contents import Undecided, known_results
 from anydim.frontends.onnx.held import Known
-from anydim.graph.nodes import Constant, Graph, Listed, Node
+from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import REGION, SIZES, Region, Sizes
 from anydim.lang.tree import TensorType
+from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim, Guard, Size, as_size
 
 MOST_KNOWN = 256

@@ -29,7 +29,8 @@ from anydim.frontends.onnx.reading import Opened, open_model
 from anydim.frontends.onnx.scope import Model, Names
 from anydim.frontends.onnx.strings import StringsInside, holds_strings
 from anydim.frontends.onnx.tensors import Unsupported
-from anydim.graph.nodes import Graph, Listed
+from anydim.graph.nodes import Graph
+from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim
 
 

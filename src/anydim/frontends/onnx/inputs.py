@@ -13,8 +13,8 @@ from anydim.base.text import listed, suggestion
 from anydim.frontends.onnx.held import Broken, Held, Maybe, Packed
 from anydim.frontends.onnx.scope import Names
 from anydim.frontends.onnx.tensors import MOST_AXES, Unsupported, element_type
-from anydim.graph.nodes import Listed
 from anydim.lang.tree import TensorType
+from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim, Size, as_size
 
 

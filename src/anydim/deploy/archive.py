@@ -1,0 +1,141 @@
+"""Writes the file of a saved program: see `container.py`. The same members give the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+from anydim.deploy.container import ALIGNMENT, FORMAT, LOCAL, MANIFEST, OWN, OWN_ID
+
+_CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
+_END = struct.Struct("<4sHHHHIIH")
+_END_64 = struct.Struct("<4sQHHIIQQQQ")
+_LOCATOR_64 = struct.Struct("<4sIQI")
+_DATE = 0x21  # 1 January 1980
+_LARGE = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Member:
+    """A part of a file, to be written: its bytes, and how its first byte is aligned."""
+
+    name: str
+    data: bytes | memoryview
+    alignment: int = ALIGNMENT
+
+
+def write(path: str, about: Mapping[str, Any], members: Sequence[Member]) -> None:
+    """Write a file, whole or not at all. Raises OSError."""
+    digests = [hashlib.sha256(member.data).hexdigest() for member in members]
+    manifest, starts = _manifest(about, members, digests)
+    with _replaced(path) as file:
+        own = OWN.pack(OWN_ID, OWN.size - 4, FORMAT, hashlib.sha256(manifest).digest())
+        entries = [_put(file, 0, MANIFEST, manifest, own)]
+        for member, start in zip(members, starts):
+            head = start - _head_bytes(member.name, len(member.data))
+            file.write(bytes(head - file.tell()))
+            entries.append(_put(file, head, member.name, member.data))
+        _end(file, entries)
+
+
+def _manifest(
+    about: Mapping[str, Any], members: Sequence[Member], digests: Sequence[str]
+) -> tuple[bytes, list[int]]:
+    """The manifest, and where the members start: each depends on the other's length."""
+    length = 0
+    while True:
+        starts = _starts(length, members)
+        table = {
+            member.name: [start, len(member.data), digest]
+            for member, start, digest in zip(members, starts, digests)
+        }
+        text = json.dumps({**about, "members": table}, indent=1).encode() + b"\n"
+        if len(text) <= length:
+            return text.ljust(length), starts
+        length = len(text)
+
+
+def _starts(length: int, members: Sequence[Member]) -> list[int]:
+    at = LOCAL.size + len(MANIFEST) + OWN.size + length
+    starts = []
+    for member in members:
+        at += _head_bytes(member.name, len(member.data))
+        at = -(-at // member.alignment) * member.alignment
+        starts.append(at)
+        at += len(member.data)
+    return starts
+
+
+def _head_bytes(name: str, length: int) -> int:
+    return LOCAL.size + len(name) + (20 if length >= _LARGE else 0)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    name: str
+    offset: int
+    length: int
+    checksum: int
+
+
+def _put(
+    file: BinaryIO, offset: int, name: str, data: bytes | memoryview, extra: bytes = b""
+) -> _Entry:
+    """A header and what it is about."""
+    length, checksum = len(data), zlib.crc32(data)
+    shown = min(length, _LARGE)
+    if shown == _LARGE:
+        extra += struct.pack("<HHQQ", 1, 16, length, length)
+    version = 45 if shown == _LARGE else 20
+    file.write(LOCAL.pack(
+        b"PK\3\4", version, 0, 0, 0, _DATE, checksum, shown, shown, len(name), len(extra)
+    ))  # fmt: skip
+    file.write(name.encode() + extra)
+    file.write(data)
+    return _Entry(name, offset, length, checksum)
+
+
+def _end(file: BinaryIO, entries: Sequence[_Entry]) -> None:
+    """The directory of the archive."""
+    start = file.tell()
+    for entry in entries:
+        far = [v for v in (entry.length, entry.length, entry.offset) if v >= _LARGE]
+        extra = struct.pack(f"<HH{len(far)}Q", 1, 8 * len(far), *far) if far else b""
+        length, offset = min(entry.length, _LARGE), min(entry.offset, _LARGE)
+        version = 45 if far else 20
+        file.write(_CENTRAL.pack(
+            b"PK\1\2", version, version, 0, 0, 0, _DATE, entry.checksum, length, length,
+            len(entry.name), len(extra), 0, 0, 0, 0, offset,
+        ))  # fmt: skip
+        file.write(entry.name.encode() + extra)
+    end, count = file.tell(), len(entries)
+    if end >= _LARGE or count >= 0xFFFF:
+        file.write(_END_64.pack(
+            b"PK\6\6", _END_64.size - 12, 45, 45, 0, 0, count, count, end - start, start
+        ))  # fmt: skip
+        file.write(_LOCATOR_64.pack(b"PK\6\7", 0, end, 1))
+    file.write(_END.pack(
+        b"PK\5\6", 0, 0, min(count, 0xFFFF), min(count, 0xFFFF), min(end - start, _LARGE),
+        min(start, _LARGE), 0,
+    ))  # fmt: skip
+
+
+@contextmanager
+def _replaced(path: str) -> Iterator[BinaryIO]:
+    """A new file that takes the place of an old one when all of it is written."""
+    folder, name = os.path.split(path)
+    new = os.path.join(folder, f".{name}.{os.getpid()}")
+    try:
+        with open(new, "xb") as file:
+            yield file
+        os.replace(new, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(new)

@@ -1,0 +1,157 @@
+"""A file -> a model that runs. Needs numpy and the standard library, no compiler.
+
+Nothing is executed before the digests of code and records hold and the code says that it belongs
+to the records. Constants are mapped, not read: the digests of large floats are compared when that
+is asked for, since reading a gigabyte takes a second; a wrong weight gives wrong numbers, never a
+crash. All others are compared always.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import numpy
+
+from anydim.base.errors import ArtefactError, OptionError
+from anydim.base.text import listed, suggestion
+from anydim.deploy.container import ALIGNMENT, Container
+from anydim.deploy.records import parse_record
+from anydim.deploy.saved import Saved, SavedArray, constant_member, member, stamp
+from anydim.program.held import Held
+from anydim.runtime.cpu import Level, this_level
+from anydim.runtime.image import MappedImage, map_file
+from anydim.runtime.start import RegionStart, StraightStart, start
+
+if TYPE_CHECKING:
+    from anydim.program.story import Story
+
+_ALWAYS_VERIFIED = 1 << 16  # bytes of a constant of floats; of others, all
+
+
+class LoadedModel(Held):
+    """A model from a file. Calls are thread-safe; results are new arrays owned by the caller.
+
+    `level` is the kind of processor that its code was made for, `levels` are those of the file.
+    """
+
+    level: Level
+    levels: tuple[Level, ...]
+
+    def __init__(self, container: Container, level: Level, levels: Sequence[Level], verify: bool):
+        self.level, self.levels = level, tuple(levels)
+        name = level.name
+        saved_text = bytes(container.view(member(name, "start.json")))
+        story_text = bytes(container.view(member(name, "story.json")))
+        saved = parse_record(Saved, saved_text)
+        if saved.level != level:
+            raise container.fail(f"its code for {name} is for another processor")
+        code = _code(container, member(name, "code"), stamp(saved_text, story_text))
+        if code.head.architecture != level.architecture:
+            raise container.fail(f"its code for {name} is for {code.head.architecture}")
+        if any(not 0 <= entry < len(code.head.entries) for entry in _entries(saved.start)):
+            raise container.fail("its records speak of code that there is not")
+        arrays = {each.name: _array(container, each, verify) for each in saved.arrays}
+        executable = start(saved.start, arrays, code.address, (code, container))
+        super().__init__(executable, lambda: _story(story_text), saved.lists)
+
+    def __repr__(self) -> str:
+        return f"<anydim model {self.executable.signature} for {self.level.name}>"
+
+
+def _story(text: bytes) -> Story:
+    """The records that plans and explanations are made from; a call needs none of that code."""
+    return parse_record(import_module("anydim.program.story").Story, text)
+
+
+def load(
+    path: str | os.PathLike[str], *, level: str | None = None, verify: bool = False
+) -> LoadedModel:
+    """The model that `Model.save` wrote to a file; no compiler is needed.
+
+    Of the kinds of processors that it has code for, the best is taken that this machine can run,
+    or the one that `level` names. With `verify`, the digests of all constants are compared before
+    anything runs; else of all but large floats. Raises ArtefactError for a file that is damaged, of
+    another format or without code for this machine, OptionError for a level that it has not.
+    """
+    container = Container(os.fspath(path))
+    levels = levels_of(container)
+    try:
+        return LoadedModel(container, _choose(container, levels, level), levels, verify)
+    except KeyError as error:
+        raise container.fail(f"its records speak of {error}, which there is not") from None
+
+
+def levels_of(container: Container) -> tuple[Level, ...]:
+    """The kinds of processors that a file has code for, the best first."""
+    rows = container.about.get("levels")
+    if not isinstance(rows, list) or not all(map(_is_level, rows)):
+        raise container.fail("its manifest does not say which processors it is for")
+    return tuple(
+        Level(row["name"], row["architecture"], frozenset(row["flags"])) for row in rows
+    )
+
+
+def _is_level(row: Any) -> bool:
+    if not isinstance(row, dict) or set(row) != {"name", "architecture", "flags"}:
+        return False
+    flags = row["flags"]
+    texts = [row["name"], row["architecture"], *flags] if isinstance(flags, list) else [None]
+    return all(isinstance(text, str) for text in texts)
+
+
+def _choose(container: Container, levels: Sequence[Level], wanted: str | None) -> Level:
+    """The first level that this machine can run, or the wanted one."""
+    here, names = this_level(), [level.name for level in levels]
+    if wanted is not None and wanted not in names:
+        hint = suggestion(wanted, names) or f"it has {listed(names)}"
+        raise OptionError(f"{container.path} has no code for '{wanted}'", hint)
+    possible = [level for level in levels if wanted in (None, level.name)]
+    for level in possible:
+        if level.missing(here) == frozenset():
+            return level
+    raise ArtefactError(
+        f"{container.path} has no code that this machine can run: {_problem(possible, here)}",
+        "save the model for this processor too, as Model.save says",
+    )
+
+
+def _problem(levels: Sequence[Level], here: Level) -> str:
+    """What the level that comes nearest asks for."""
+    lacking = [(missing, level) for level in levels if (missing := level.missing(here)) is not None]
+    if not lacking:
+        names = sorted({level.architecture for level in levels})
+        return f"it is for {listed(names)}, this is '{here.architecture}'"
+    missing, level = min(lacking, key=lambda each: len(each[0]))
+    return f"{level.name} needs {listed(sorted(missing))}"
+
+
+def _code(container: Container, name: str, expected: bytes) -> MappedImage:
+    """Mapped code whose digest holds and that belongs to the records."""
+    part = container.part(name)
+    code = map_file(container.file, part.offset, part.length)
+    if hashlib.sha256(code.data).hexdigest() != part.digest:
+        raise container.fail("its code is not what was saved")
+    if code.head.stamp != expected:
+        raise container.fail("its code was made for other records")
+    return code
+
+
+def _entries(record: StraightStart | RegionStart) -> list[int]:
+    if isinstance(record, StraightStart):
+        return [3, *record.launches]
+    return [5, *(entry for _, entries in record.launches for entry in entries)]
+
+
+def _array(container: Container, saved: SavedArray, verify: bool) -> numpy.ndarray:
+    """A constant as it lies in the file; it cannot be written."""
+    name = constant_member(saved.digest)
+    part = container.part(name)
+    if part.digest != saved.digest or part.length != saved.bytes or part.offset % ALIGNMENT:
+        raise container.fail(f"constant '{saved.name}' is not what the records say")
+    large = part.length > _ALWAYS_VERIFIED and saved.dtype.is_float
+    view = container.view(name, verify or not large)
+    return numpy.frombuffer(view, numpy.uint8).view(saved.dtype.numpy).reshape(saved.shape)

@@ -1,0 +1,95 @@
+"""A compiled model -> a file. The only part of this room that needs the compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+from anydim.base.dtypes import from_numpy
+from anydim.base.errors import OptionError
+from anydim.deploy.archive import Member, write
+from anydim.deploy.records import print_record
+from anydim.deploy.saved import Saved, SavedArray, constant_member, member, stamp
+from anydim.native.build import Assembled, prepare
+from anydim.program.story import Story
+from anydim.runtime.cpu import Level, this_level
+from anydim.runtime.image import PAGES
+from anydim.runtime.lists import Listed
+from anydim.targets.image import link
+from anydim.targets.processor import NATIVE, Processor
+from anydim.targets.target import Target
+
+
+@dataclass(frozen=True)
+class Version:
+    """A program as it was made for a target, and lines on how."""
+
+    target: Target
+    made: Assembled
+    notes: tuple[str, ...]
+
+
+def save(
+    path: str | os.PathLike[str], versions: Sequence[Version], lists: Mapping[str, Listed]
+) -> None:
+    """Write all versions of a model into one file; raises OptionError where that cannot be."""
+    ordered = sorted(versions, key=lambda each: _rank(level_of(each.target.processor)))
+    constants: dict[str, memoryview] = {}
+    members = [each for version in ordered for each in _members(version, lists, constants)]
+    members += [Member(constant_member(digest), data) for digest, data in constants.items()]
+    about = {
+        "name": versions[0].made.program.signature.name,
+        "levels": [_about(level_of(version.target.processor)) for version in ordered],
+    }
+    try:
+        write(os.fspath(path), about, members)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OptionError(f"{os.fspath(path)} cannot be written: {reason}") from None
+
+
+def level_of(processor: Processor) -> Level:
+    """What a machine must have to run code for a processor."""
+    flags = processor.flags
+    if processor.name == NATIVE:  # what LLVM sees, as far as the system names it
+        flags &= this_level().flags
+    return Level(processor.name, processor.architecture, flags)
+
+
+def _rank(level: Level) -> tuple[str, int, str]:
+    """The best first: levels of one architecture have more and more features."""
+    return level.architecture, -len(level.flags), level.name
+
+
+def _about(level: Level) -> dict[str, object]:
+    return {
+        "name": level.name, "architecture": level.architecture, "flags": sorted(level.flags)
+    }  # fmt: skip
+
+
+def _members(
+    version: Version, lists: Mapping[str, Listed], constants: dict[str, memoryview]
+) -> Iterator[Member]:
+    """Records and code of a version; adds what it needs to `constants`, by digest."""
+    code, made = version.target, version.made
+    level = level_of(code.processor)
+    prepared = prepare(made, code)
+    objects = code.compile(prepared.sources, code.processor, 0)
+    arrays = tuple(_array(name, array, constants) for name, array in made.arrays.items())
+    saved = print_record(Saved(level, prepared.start, arrays, lists))
+    story = print_record(Story(made.program, version.notes))
+    image = link(objects.code.values(), prepared.entries, stamp(saved, story))
+    yield Member(member(level.name, "start.json"), saved)
+    yield Member(member(level.name, "story.json"), story)
+    yield Member(member(level.name, "code"), image, PAGES[level.architecture])
+
+
+def _array(name: str, array: numpy.ndarray, constants: dict[str, memoryview]) -> SavedArray:
+    data = numpy.ascontiguousarray(array).reshape(-1).view(numpy.uint8).data
+    digest = hashlib.sha256(data).hexdigest()
+    constants.setdefault(digest, data)
+    return SavedArray(name, from_numpy(array.dtype), array.shape, digest)

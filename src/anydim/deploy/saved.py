@@ -1,0 +1,59 @@
+"""The records of a file: what it holds for one kind of processor, apart from code and constants."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from anydim.base.dtypes import DType
+from anydim.runtime.cpu import Level
+from anydim.runtime.lists import Listed
+from anydim.runtime.start import RegionStart, StraightStart
+
+
+@dataclass(frozen=True)
+class SavedArray:
+    """A constant: the name that records have for it, and the digest that the file has for it."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    digest: str
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the array."""
+        count = self.dtype.bytes
+        for size in self.shape:
+            count *= size
+        return count
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a loaded program needs to be called; `program/story.py` is what explains it."""
+
+    level: Level
+    start: StraightStart | RegionStart
+    arrays: tuple[SavedArray, ...]
+    lists: Mapping[str, Listed] = field(default_factory=dict)
+
+
+def stamp(saved: bytes, story: bytes) -> bytes:
+    """What an image of code carries of the records that it was made for."""
+    state = hashlib.sha256(b"anydim records 1\n")
+    for text in (saved, story):
+        state.update(len(text).to_bytes(8, "little"))
+        state.update(text)
+    return state.digest()
+
+
+def member(level: str, what: str) -> str:
+    """The name of a part of a level: 'start.json', 'story.json' or 'code'."""
+    return f"levels/{level}/{what}"
+
+
+def constant_member(digest: str) -> str:
+    """The name of a constant."""
+    return f"constants/{digest}"

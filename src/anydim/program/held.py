@@ -1,0 +1,126 @@
+"""What a user holds: a program that can be called, with what its records say of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from anydim.runtime.arrays import by_name
+from anydim.runtime.executable import Executable
+from anydim.runtime.lists import Listed, pack, unpack
+from anydim.runtime.region import RegionExecutable
+from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Box
+
+if TYPE_CHECKING:  # a process that only calls needs none of it
+    from anydim.program.plan import Memory, Plan
+    from anydim.program.program import Program
+    from anydim.program.story import Story
+
+
+class Held:
+    """A model that runs, compiled here or loaded.
+
+    Calls are thread-safe; results are new arrays owned by the caller. `story` is asked for when
+    plans, memory or explanations are.
+    """
+
+    def __init__(
+        self,
+        executable: Executable | RegionExecutable,
+        story: Callable[[], Story],
+        lists: Mapping[str, Listed],
+    ) -> None:
+        self.executable = executable
+        self._tell = story
+        self._lists = dict(lists)
+
+    @cached_property
+    def story(self) -> Story:
+        """The records of what runs, and how they came to be."""
+        return self._tell()
+
+    @property
+    def program(self) -> Program:
+        """The records of what runs."""
+        return self.story.program
+
+    def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
+        """Run the model on inputs by position or by name; its outputs by name.
+
+        numpy arrays, other DLPack arrays on the CPU, numbers or nested lists. Raises InputError
+        or DimError, before anything runs, for inputs that do not fit; InputError for what data
+        decides and does not fit: an index outside its axis, a size outside the bounds of its dim.
+        """
+        if values:
+            named = by_name(self.name, self._names(), values, named)
+        if self._lists:
+            return self._with_lists(named)
+        return self.executable(named)
+
+    def _names(self) -> list[str]:
+        """The inputs as a caller sees them: a list is one."""
+        of = {parts.elements: name for name, parts in self._lists.items()}
+        hidden = {parts.shapes for parts in self._lists.values()}
+        names = [spec.name for spec in self.inputs]
+        return [of.get(name, name) for name in names if name not in hidden]
+
+    def _with_lists(self, named: Mapping[str, Any]) -> dict[str, Any]:
+        """Run with lists of arrays, each as its two arrays."""
+        specs = {spec.name: spec for spec in self.inputs}
+        given = dict(named)
+        for name, parts in self._lists.items():
+            if name in given and parts.elements in specs:
+                arrays = given.pop(name)
+                if parts.optional:
+                    arrays = [] if arrays is None else [arrays]
+                rank = specs[parts.shapes].shape[1].constant
+                both = pack(name, arrays, specs[parts.elements].dtype, rank)
+                given[parts.elements], given[parts.shapes] = both
+        results = self.executable(given)
+        for name, parts in self._lists.items():
+            if parts.elements in results:
+                found = unpack(results.pop(parts.elements), results.pop(parts.shapes))
+                results[name] = found if not parts.optional else found[0] if found else None
+        return results
+
+    @property
+    def name(self) -> str:
+        """What errors and reports call it."""
+        return self.executable.signature.name
+
+    @property
+    def dims(self) -> Box:
+        """The dims with bounds, and the constraints between them."""
+        return self.executable.signature.box
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """Names, dtypes and shapes of the inputs, in order."""
+        return self.executable.signature.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """Names, dtypes and shapes of the outputs, in order."""
+        return self.executable.signature.outputs
+
+    @property
+    def memory(self) -> Memory:
+        """Peak bytes of intermediate values as a size expression, and its bound over the box."""
+        return self.story.memory
+
+    def plan(self, **sizes: int) -> Plan:
+        """What a call at these sizes will do; runs nothing."""
+        return self.story.plan(sizes)
+
+    def explain(self) -> str:
+        """What was fused, which kernels and schedules serve it, and why."""
+        return self.story.explain()
+
+    def release(self) -> None:
+        """Give the memory of idle arenas back to the system; the next call takes it anew."""
+        self.executable.release()
+
+    def __repr__(self) -> str:
+        return f"<anydim model {self.executable.signature}>"

@@ -1,0 +1,62 @@
+"""Promise: what loads and runs saved models imports numpy and the standard library alone."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+ROOMS = ("base", "sizes", "runtime", "program", "deploy")
+COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py", "anydim/base/cache.py"}
+
+
+def modules() -> list[Path]:
+    """The files of the runtime distribution."""
+    found = [SOURCE / "anydim" / "__init__.py"]
+    for room in ROOMS:
+        found += sorted((SOURCE / "anydim" / room).rglob("*.py"))
+    return [path for path in found if str(path.relative_to(SOURCE)) not in COMPILING]
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    """Modules that are imported at run time, not for the checker of types alone."""
+    skipped = {
+        id(inner) for node in ast.walk(tree) if isinstance(node, ast.If)
+        and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }  # fmt: skip
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_nothing_else_is_imported(path: Path) -> None:
+    here = {module.relative_to(SOURCE).with_suffix("") for module in modules()}
+    for name in imported(ast.parse(path.read_text())):
+        top = name.split(".")[0]
+        if top != "anydim":
+            assert top == "numpy" or top in sys.stdlib_module_names, f"{path} imports {name}"
+            continue
+        parts = Path(*name.split("."))
+        assert {parts, parts / "__init__"} & here, f"{path} imports {name}"
+
+
+def test_importing_anydim_imports_no_compiler() -> None:
+    script = "import sys, anydim; print(*(m for m in sys.modules if m.startswith('anydim.')))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": str(SOURCE)},
+    )  # fmt: skip
+    rooms = {name.split(".")[1] for name in done.stdout.split()}
+    assert rooms == {"base", "deploy", "program", "runtime", "sizes"}
+    assert "anydim.program.story" not in done.stdout.split()
