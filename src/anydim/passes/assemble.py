@@ -22,6 +22,7 @@ from anydim.lang.tree import TensorType
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
 from anydim.passes.schedule import Alias, Found, Scheduled
 from anydim.program.program import Constant as Held
+from anydim.program.recipe import Recipe
 from anydim.program.segment import ALIGNMENT, Buffer, Segment, Site
 from anydim.runtime.pages import Pages
 from anydim.runtime.positions import Position
@@ -97,6 +98,7 @@ class Assemble:
         launch = item.launch
         return Site(
             kernel=self.store.kernel(launch.kernel),
+            recipe=self.store.recipe(item.recipe),
             operands=tuple(operands),
             sizes=launch.sizes,
             parallel=launch.parallel,
@@ -111,12 +113,13 @@ class Assemble:
 
 
 class Store:
-    """Kernels and constants of a program, each once, under names that are nobody else's."""
+    """Kernels, recipes and constants of a program, each once; names are nobody else's."""
 
     def __init__(self) -> None:
         self.kernels: dict[str, Kernel] = {}
         self.arrays: dict[str, numpy.ndarray] = {}
         self.constants: dict[str, Held] = {}
+        self.recipes: dict[Recipe, int] = {}
         self._names: dict[tuple[Constant, Packing | None], str] = {}
         self._pages = Pages()
 
@@ -125,6 +128,10 @@ class Store:
         if self.kernels.setdefault(kernel.name, kernel).identity != kernel.identity:
             raise InternalError(f"two kernels of a program are named '{kernel.name}'")
         return kernel.name
+
+    def recipe(self, recipe: Recipe) -> int:
+        """The number of a recipe."""
+        return self.recipes.setdefault(recipe, len(self.recipes))
 
     def constant(self, value: str, constant: Constant, packing: Packing | None = None) -> str:
         """The name of a constant as a kernel takes it; the graph calls it `value`."""

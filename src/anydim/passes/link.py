@@ -48,9 +48,11 @@ class Link:
         """`parts` holds what became of each part, by its id."""
         if straight(cuts):
             (whole,) = parts.values()
-            return Program.of(whole.segment, tuple(self.store.constants.values()))
+            constants = tuple(self.store.constants.values())
+            return Program.of(whole.segment, constants, tuple(self.store.recipes))
         regions = tuple(self._region(cut, parts) for cut in cuts)
-        return Program(regions, tuple(self.store.constants.values()), self.threads)
+        constants = tuple(self.store.constants.values())  # regions may have put some there
+        return Program(regions, constants, tuple(self.store.recipes), self.threads)
 
     def _region(self, cut: Cut, parts: Mapping[int, Linked]) -> Region:
         graph = cut.graph

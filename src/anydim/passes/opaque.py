@@ -17,6 +17,7 @@ from anydim.lang.tree import Group, Tensor
 from anydim.lang.tree.renaming import renamed as renamed_steps
 from anydim.passes.flow import fused_node, unused
 from anydim.passes.options import PLAIN, Options
+from anydim.passes.recipes import routine_recipes
 from anydim.passes.schedule import Alias, Schedule, Scheduled
 
 
@@ -56,9 +57,12 @@ class Opaque:
             tensors[tensor.name] = tensor
             values[tensor.name] = unused(f"{node.outputs[0]}/{tensor.name}", graph.types)
         inputs = {tensor.name for tensor in group.inputs}
+        results = [graph.types[name] for name in node.outputs]
+        recipes = routine_recipes(node, given, results, graph.box, self.machine, steps.launches)
+        name, source = node.operator, node.source
         return tuple(
-            Scheduled(launch, values, node.operator, node.source, _touched(launch, tensors, inputs))
-            for launch in steps.launches
+            Scheduled(launch, values, name, source, _touched(launch, tensors, inputs), recipe)
+            for launch, recipe in zip(steps.launches, recipes)
         )
 
 

@@ -34,7 +34,9 @@ from anydim.lang.tree.bounds_checks import (
 from anydim.lang.tree.renaming import renamed as renamed_steps
 from anydim.lang.tree.stepping import expressions_of, with_expressions
 from anydim.passes.options import PLAIN, WHOLE, Options
+from anydim.passes.recipes import template_recipe
 from anydim.passes.views import is_reshape
+from anydim.program.recipe import Recipe
 from anydim.sizes import Box, Size
 
 _CANONICAL = re.compile(r"\bt\d+\b")
@@ -63,6 +65,7 @@ class Scheduled:
     template: str
     source: str
     group: Group
+    recipe: Recipe
     checks: tuple[Found, ...] = ()
 
     @property
@@ -92,7 +95,7 @@ class Schedule:
     counter: str | None = None
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
-        known: dict[tuple[Group, frozenset[str], str], tuple[Launch, str]] = {}
+        known: dict[tuple[Group, frozenset[str], str], tuple[Launch, str, Recipe]] = {}
         taken: set[str] = {*graph.inputs, *graph.constants, *graph.outputs}
         result: list[Scheduled | Alias] = []
         for node in graph.nodes:
@@ -106,13 +109,15 @@ class Schedule:
             wish = self.options.wish(node.outputs)
             key = (group, constants, "" if wish is None else wish[1])
             if key not in known:
-                known[key] = self._launch(group, graph.box, constants, node, wish, values)
-            launch, template = known[key]
+                made = self._launch(group, graph.box, constants, node, wish, values)
+                recipe = template_recipe(made[0], group, graph.box, self.machine, constants)
+                known[key] = (*made, recipe)
+            launch, template, recipe = known[key]
             if self.counter is not None:
                 launch = launch.in_turns(self.counter)
             if group.steps:
                 launch = replace(launch, reason=_named(launch.reason, values))
-            result.append(Scheduled(launch, values, template, node.source, group, found))
+            result.append(Scheduled(launch, values, template, node.source, group, recipe, found))
         return tuple(result)
 
     def _launch(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from anydim.base.dtypes import DType
+from anydim.program.recipe import Recipe
 from anydim.program.region import Region, SegmentStep
 from anydim.program.segment import Segment, Site
 from anydim.runtime.signature import Signature
@@ -40,15 +41,18 @@ class Program:
 
     regions: tuple[Region, ...]
     constants: tuple[Constant, ...] = ()
+    recipes: tuple[Recipe, ...] = ()
     threads: int = 1
 
     @staticmethod
-    def of(segment: Segment, constants: tuple[Constant, ...] = ()) -> Program:
+    def of(
+        segment: Segment, constants: tuple[Constant, ...] = (), recipes: tuple[Recipe, ...] = ()
+    ) -> Program:
         """A program that is one segment."""
         signature = segment.signature
         values = {spec.name: spec for spec in (*signature.inputs, *signature.outputs)}
         region = Region(signature, frozenset(), values, {}, (SegmentStep(segment),))
-        return Program((region,), constants, segment.threads)
+        return Program((region,), constants, recipes, segment.threads)
 
     @property
     def signature(self) -> Signature:

@@ -40,8 +40,9 @@ class Buffer:
 class Site:
     """A place where code is launched.
 
-    `kernel` names the code that serves it at every size. `operands` are buffer names in the order
-    of the code's operands, `sizes` those that it takes. The parallel range 0:parallel is cut into
+    `kernel` names the code that serves it at every size, `recipe` is the number in the program of
+    what that is made from. `operands` are buffer names in the order of the recipe's operands,
+    `sizes` the values of its sizes. The parallel range 0:parallel is cut into
     at most one part per thread, none smaller than `grain`. Each thread gets `scratch` bytes.
     `flops` and `moved` (bytes) are estimates for reports; `source` names the nodes it came from.
     """
@@ -57,6 +58,7 @@ class Site:
     moved: Size = field(default_factory=lambda: as_size(0))
     schedule: str = ""
     reason: str = ""
+    recipe: int | None = None
 
     def __str__(self) -> str:
         operands = ", ".join(f"'{name}'" for name in self.operands)

@@ -22,6 +22,7 @@ from anydim.sizes import Size
 COMBINES = {"": "=", "add": "+=", "mul": "*=", "min": "min=", "max": "max="}
 TERNARY, UNARY, PRIMARY = 0, 100, 101  # below and above every infix precedence
 _GROUP_WORDS = {"literal", "guard", "steps", "write", "over"}
+_TAKEN = frozenset([*RESERVED, *TYPE_NAMES, *FUNCTIONS, *_GROUP_WORDS])
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _Printed = tuple[str, int]  # a text and how tightly it holds together
 
@@ -248,8 +249,7 @@ def print_expression(expr: tree.Expr, axes: set[str] | None = None) -> str:
 
 def name_text(name: str) -> str:
     """A name as it is when nothing can take it for something else, otherwise in quotes."""
-    taken = RESERVED | TYPE_NAMES.keys() | FUNCTIONS.keys() | _GROUP_WORDS
-    return name if _NAME.fullmatch(name) and name not in taken else json.dumps(name)
+    return name if _NAME.fullmatch(name) and name not in _TAKEN else json.dumps(name)
 
 
 def size_text(size: Size, hidden: set[str]) -> str:

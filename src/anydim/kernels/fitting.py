@@ -1,0 +1,69 @@
+"""Other bodies for a site: a kernel with the operands and sizes of the one that it stands in for.
+
+A body that knows a size ignores it: `fitted` gives the kernel of any launch the interface of a
+recipe, so that host code, which stores what the recipe names, need not know which body runs.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from anydim.base.errors import InternalError
+from anydim.kernels.ir import INDEX, Const, Kernel, Let, Scalar
+from anydim.kernels.launch import Launch
+from anydim.kernels.naming import named_kernel
+from anydim.program.recipe import Recipe
+
+_NUMBERED = re.compile(r"p\d+")
+
+
+def size_names(launch: Launch) -> tuple[str, ...]:
+    """What the sizes of a launch are: their expressions, or what the kernel has them for."""
+    return tuple(
+        str(size) if _NUMBERED.fullmatch(name) else name
+        for name, size in zip(launch.kernel.sizes, launch.sizes)
+    )
+
+
+def fitted(launch: Launch, recipe: Recipe) -> Kernel:
+    """The kernel of a launch with the interface of a recipe; itself where it has that already.
+
+    Sizes that the kernel knows go; numbers that the recipe does not name are written into it. A
+    kernel that needs another operand or another open size is an InternalError.
+    """
+    kernel, names = launch.kernel, size_names(launch)
+    operands = {argument.tensor: n for n, argument in enumerate(launch.arguments)}
+    if tuple(operands) == recipe.operands and names == recipe.sizes:
+        return kernel
+    if set(operands) != set(recipe.operands):
+        raise InternalError(f"'{kernel.name}' takes {list(operands)}, not {recipe.operands}")
+    pointers, scalars, rest = _parameters(kernel)
+    order = [operands[name] for name in recipe.operands]
+    own = {name: scalar for name, scalar in zip(names, scalars) if name in recipe.sizes}
+    sizes = [own.get(name, Scalar(f"known.{n}")) for n, name in enumerate(recipe.sizes)]
+    known = []
+    for name, scalar, size in zip(names, scalars, launch.sizes):
+        if own.get(name) is scalar:
+            continue
+        if size.constant is None:
+            raise InternalError(f"'{kernel.name}' needs {name}, which a site does not give it")
+        known.append(Let(scalar.name, Const(INDEX, size.constant)))
+    main = replace(
+        kernel.main,
+        parameters=(*(pointers[n] for n in order), *sizes, *rest),
+        body=(*known, *kernel.main.body),
+    )
+    prefix = kernel.name.rpartition("_")[0]
+    return named_kernel(
+        prefix, [kernel.operands[n] for n in order], [size.name for size in sizes],
+        (*kernel.functions[:-1], main), kernel.libraries,
+    )  # fmt: skip
+
+
+def _parameters(kernel: Kernel) -> tuple[list[Any], list[Any], list[Any]]:
+    """Of `main`: those of operands, of sizes, and the rest."""
+    first, second = len(kernel.operands), len(kernel.operands) + len(kernel.sizes)
+    parameters = list(kernel.main.parameters)
+    return parameters[:first], parameters[first:second], parameters[second:]
