@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.kernels import ir
-from anydim.kernels.routines.term import Like, Term, constant
+from anydim.kernels.write.term import Like, Term, constant
 from anydim.kernels.write.writer import Writer
 
 ZERO, ONE, TRUE = constant(0), constant(1), constant(True, boolean)

@@ -13,9 +13,9 @@ from anydim.base.dtypes import boolean, float32, int8, int32, uint64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.evaluator import call
-from anydim.kernels.routines.term import Term, apply, constant, select
 from anydim.kernels.space import Space
 from anydim.kernels.text import print_function
+from anydim.kernels.write.term import Term, apply, constant, select
 from anydim.native.body import Body, as_word, overflows, parameter
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.render import render_library

@@ -25,7 +25,7 @@ from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
-from anydim.kernels.routines.term import Like, Term, apply, constant, iota
+from anydim.kernels.write.term import Like, Term, apply, constant, iota
 from anydim.kernels.write.values import add
 from anydim.kernels.write.writer import Writer
 from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify

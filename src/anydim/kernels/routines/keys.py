@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy
 
 from anydim.base.dtypes import DTYPES, DType, boolean, from_numpy, uint8
-from anydim.kernels.routines.term import Term, apply, select
+from anydim.kernels.write.term import Term, apply, select
 
 
 def key_type(dtype: DType) -> DType:

@@ -17,7 +17,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
-from anydim.kernels.routines.term import Term, constant, larger, select, smaller
+from anydim.kernels.write.term import Term, constant, larger, select, smaller
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, as_size
 

@@ -14,7 +14,7 @@ from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.keys import key_type
 from anydim.kernels.routines.radix import VALUES, Pairs, clear, digit_of, digits, taken
 from anydim.kernels.routines.rows import Rows, fill_pairs
-from anydim.kernels.routines.term import Term, constant, select, smaller
+from anydim.kernels.write.term import Term, constant, select, smaller
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.kernels.routines.code import Buffer, Code
-from anydim.kernels.routines.term import Like, Term, constant, iota, smaller
+from anydim.kernels.write.term import Like, Term, constant, iota, smaller
 from anydim.kernels.write.writer import Variable
 from anydim.sizes import Size
 

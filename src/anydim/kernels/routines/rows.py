@@ -8,7 +8,7 @@ from anydim.base.dtypes import DType, uint32
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.radix import Pairs
-from anydim.kernels.routines.term import Like, Term, iota
+from anydim.kernels.write.term import Like, Term, iota
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, Truth, product, prove
 

@@ -18,7 +18,7 @@ from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ord
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, Rows
-from anydim.kernels.routines.term import Term, apply, constant, iota, select, shuffle
+from anydim.kernels.write.term import Term, apply, constant, iota, select, shuffle
 from anydim.kernels.write.writer import Variable
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, ceil_div

@@ -12,7 +12,7 @@ from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.marks import fill
 from anydim.kernels.routines.rows import Rows
-from anydim.kernels.routines.term import Term, select, smaller
+from anydim.kernels.write.term import Term, select, smaller
 from anydim.kernels.write.writer import Variable
 
 

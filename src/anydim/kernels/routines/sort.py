@@ -19,7 +19,7 @@ from anydim.kernels.routines.parallel_sort import ParallelSort
 from anydim.kernels.routines.radix import Pairs
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
-from anydim.kernels.routines.term import Like, Term
+from anydim.kernels.write.term import Like, Term
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard
 

@@ -24,7 +24,7 @@ from anydim.kernels.routines.radix import Pairs
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, fitting
 from anydim.kernels.routines.sort import order
-from anydim.kernels.routines.term import Term, constant, iota, larger, select, smaller
+from anydim.kernels.write.term import Term, constant, iota, larger, select, smaller
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, product
 

@@ -26,7 +26,7 @@ from anydim.kernels.routines.radix import Pairs, insert
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.sort import order
-from anydim.kernels.routines.term import Term, constant, smaller
+from anydim.kernels.write.term import Term, constant, smaller
 from anydim.kernels.write.writer import Variable
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, simplify

@@ -21,7 +21,7 @@ from anydim.kernels.routines.parallel_sort import BEGINS, INDICES, ParallelSort
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.slices import Slices, merge_sort
-from anydim.kernels.routines.term import Term, constant
+from anydim.kernels.write.term import Term, constant
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size
 

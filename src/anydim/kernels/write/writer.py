@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.kernels import ir
-from anydim.kernels.routines.term import Like, Term, constant
+from anydim.kernels.write.term import Like, Term, constant
 
 
 class Variable:
