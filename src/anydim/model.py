@@ -11,7 +11,7 @@ from anydim.base.text import listed, suggestion
 from anydim.compiler import CompileReport, Lowered, compile_source
 from anydim.compiler import Progress as CompileProgress
 from anydim.deploy.save import Version, save
-from anydim.frontends.onnx.strings import (
+from anydim.frontends.onnx.file.strings import (
     Cut,
     StringsInside,
     as_strings,

@@ -16,7 +16,7 @@ from onnx.backend.test.loader import DATA_DIR, load_model_tests
 from anydim.backend import Backend, freed
 from anydim.base.errors import ModelError, OptionError
 from anydim.frontends.onnx import import_model
-from anydim.frontends.onnx.strings import StringsInside
+from anydim.frontends.onnx.file.strings import StringsInside
 from tests.conformance import onnx_backend
 from tests.unit.frontends.models import model, node
 

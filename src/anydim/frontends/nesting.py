@@ -1,7 +1,8 @@
 """Graphs inside the graph of a builder: functions of a builder become branches and loop bodies.
 
-The types of carried values and of results are found as for ONNX models (`onnx/turns.py`,
-`onnx/branches.py`); the classes here are to a builder what `Call` and `Body` are to the importer.
+The types of carried values and of results are found as for ONNX models (`iterations.py` and
+`branches.py` of `onnx/operators/`); the classes here are to a builder what `Call` and `Body` are to
+the importer.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ import numpy
 from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
-from anydim.frontends.onnx.branches import one_of
-from anydim.frontends.onnx.held import Held, Known
-from anydim.frontends.onnx.tensors import Unsupported
-from anydim.frontends.onnx.turns import Turns, trips_of
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.operators.branches import one_of
+from anydim.frontends.onnx.operators.iterations import Turns, trips_of
+from anydim.frontends.onnx.values.held import Held, Known
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import REGION, SIZES, Region, Sizes
 from anydim.lang.tree import TensorType

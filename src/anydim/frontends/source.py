@@ -9,8 +9,8 @@ from typing import Any
 from anydim.base.errors import OptionError
 from anydim.frontends.builder import Builder
 from anydim.frontends.custom import operators_of
+from anydim.frontends.onnx.file.reading import Opened
 from anydim.frontends.onnx.importer import import_model
-from anydim.frontends.onnx.reading import Opened
 from anydim.frontends.text import text_graph, text_source
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim

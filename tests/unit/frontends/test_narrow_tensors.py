@@ -10,7 +10,7 @@ from onnx.external_data_helper import set_external_data
 
 from anydim.base.dtypes import DTYPES, DType, converted
 from anydim.base.errors import ModelError
-from anydim.frontends.onnx.tensors import ELEMENT_TYPES, read_tensor
+from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, read_tensor
 
 NARROW = [d for d in DTYPES.values() if not d.is_native]
 NUMBERS = {dtype: number for number, dtype in ELEMENT_TYPES.items()}

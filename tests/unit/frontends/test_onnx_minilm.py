@@ -8,7 +8,7 @@ import pytest
 from test_minilm_model import feeds, session
 
 from anydim.frontends.onnx import import_model
-from anydim.frontends.onnx.wire import without_weights
+from anydim.frontends.onnx.file.wire import without_weights
 from anydim.graph.evaluate import evaluate
 from anydim.graph.reader import read_graph
 from anydim.graph.text import print_graph

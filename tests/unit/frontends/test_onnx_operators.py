@@ -9,7 +9,7 @@ import pytest
 from onnx.backend.test.loader import load_model_tests
 
 from anydim.frontends.onnx import import_model
-from anydim.frontends.onnx.operators import OPERATORS
+from anydim.frontends.onnx.operators.table import OPERATORS
 from anydim.graph.evaluate import evaluate
 from anydim.graph.verify import verify
 from tests.unit.frontends import quantised_rows

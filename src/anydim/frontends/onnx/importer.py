@@ -5,9 +5,9 @@
 Named dims of the file (dim_param) become dims; unnamed ones get a name from their input and axis.
 What is not supported is reported once, with every node that needs it.
 
-`inputs.py` reads the inputs, `scope.py` the nodes, each by its row in `operators.py`. Graphs inside
-nodes come from `branches.py`, `loops.py` and `functions.py`; sizes that data decides from
-`found.py`.
+`graphs/inputs.py` reads the inputs, `graphs/scope.py` the nodes, each by its row in
+`operators/table.py`. Graphs inside nodes come from `operators/branches.py`, `operators/loops.py`
+and `graphs/functions.py`; sizes that data decides from `values/found.py`.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.errors import ModelError
 from anydim.frontends.custom import Operators
-from anydim.frontends.onnx.emitting import Emitter
-from anydim.frontends.onnx.forms import packed_of
-from anydim.frontends.onnx.functions import functions_of
-from anydim.frontends.onnx.held import Broken, Held, Items, Maybe
-from anydim.frontends.onnx.inputs import Inputs
-from anydim.frontends.onnx.inside import Emission
-from anydim.frontends.onnx.reading import Opened, open_model
-from anydim.frontends.onnx.scope import Model, Names
-from anydim.frontends.onnx.strings import StringsInside, holds_strings
-from anydim.frontends.onnx.tensors import Unsupported
+from anydim.frontends.onnx.file.reading import Opened, open_model
+from anydim.frontends.onnx.file.strings import StringsInside, holds_strings
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.graphs.functions import functions_of
+from anydim.frontends.onnx.graphs.inputs import Inputs
+from anydim.frontends.onnx.graphs.inside import Emission
+from anydim.frontends.onnx.graphs.scope import Model, Names
+from anydim.frontends.onnx.values.emitting import Emitter
+from anydim.frontends.onnx.values.held import Broken, Held, Items, Maybe
+from anydim.frontends.onnx.values.kinds import packed_of
 from anydim.graph.nodes import Graph
 from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim

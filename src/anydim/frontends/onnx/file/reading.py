@@ -1,0 +1,138 @@
+"""A model from a path, from bytes or from a ModelProto, checked as far as its frame goes."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import InputError, ModelError
+from anydim.frontends.onnx.file.wire import Span, without_weights
+
+OLDEST_OPSET = 1
+_READ_AT_ONCE = 1 << 30
+
+Read = Callable[[Span], numpy.ndarray]
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A decoded model, the name that messages give it, its opset and the folder of its data.
+
+    `domains` has the versions of the operators that are not the standard's own.
+    `weights` reads the content of initializers, by number, that `proto` does not hold.
+    """
+
+    proto: Any
+    name: str
+    opset: int
+    folder: Path | None
+    domains: Mapping[str, int]
+    weights: Mapping[int, Callable[[], numpy.ndarray]] = field(default_factory=dict)
+
+
+def open_model(source: Any) -> Opened:
+    """Decode a model; ModelError for what is no ONNX model or one of an opset out of reach."""
+    if isinstance(source, Opened):
+        return source
+    if isinstance(source, (str, os.PathLike)):
+        return _open_file(Path(source))
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        data = memoryview(source).cast("B")
+        return _opened(data, "the model", None, lambda span: _slice(data, span))
+    if hasattr(source, "graph") and hasattr(source, "opset_import"):
+        name = source.graph.name or "the model"
+        return Opened(source, name, _opset(source, name), None, _domains(source))
+    raise InputError(
+        f"a model cannot be read from {type(source).__name__}",
+        "give a path, the bytes of a file, or an onnx.ModelProto",
+    )
+
+
+def _open_file(path: Path) -> Opened:
+    try:
+        with path.open("rb") as file:
+            if not os.fstat(file.fileno()).st_size:
+                raise ModelError(f"{path} is empty")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+                data = memoryview(mapped)
+                try:
+                    return _opened(data, path.name, path.parent, lambda span: _part(path, span))
+                finally:
+                    data.release()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ModelError(f"{path}: cannot be read: {reason}") from None
+
+
+def _opened(data: memoryview, name: str, folder: Path | None, read: Read) -> Opened:
+    skeleton, places = without_weights(data)
+    proto = _decode(skeleton, name)
+    weights = {number: _reader(read, span) for number, span in places.items()}
+    return Opened(proto, name, _opset(proto, name), folder, _domains(proto), weights)
+
+
+def _reader(read: Read, span: Span) -> Callable[[], numpy.ndarray]:
+    return lambda: read(span)
+
+
+def _slice(data: memoryview, span: Span) -> numpy.ndarray:
+    return numpy.frombuffer(data[span.start : span.stop], numpy.uint8)
+
+
+def _part(path: Path, span: Span) -> numpy.ndarray:
+    """Bytes of a file, read straight to where they stay."""
+    part = numpy.empty(len(span), numpy.uint8)
+    try:
+        with path.open("rb", buffering=0) as file:
+            file.seek(span.start)
+            view = part.data
+            while view:
+                count = file.readinto(view[:_READ_AT_ONCE])
+                if not count:
+                    raise ModelError(f"{path} became shorter while it was read")
+                view = view[count:]
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be read: {error.strerror}") from None
+    return part
+
+
+def _decode(data: bytes, name: str) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto = onnx.ModelProto.FromString(data)
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        raise ModelError(f"{name} is not an ONNX model, or the file is truncated") from None
+    if not proto.HasField("graph"):
+        raise ModelError(f"{name} holds no graph", "it may be truncated or no ONNX model at all")
+    return proto
+
+
+def _opset(proto: Any, name: str) -> int:
+    """The opset of the standard's own operators."""
+    import onnx
+
+    versions = [entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")]
+    newest: int = onnx.defs.onnx_opset_version()
+    if not versions:
+        if not proto.opset_import:
+            raise ModelError(f"{name} does not say which opset it uses")
+        return newest  # all of its operators are of other domains
+    opset = int(versions[0])
+    if not OLDEST_OPSET <= opset <= newest:
+        raise ModelError(
+            f"{name} uses opset {opset}; opsets {OLDEST_OPSET} to {newest} are supported",
+            "convert it with onnx.version_converter" if opset < OLDEST_OPSET else "update onnx",
+        )
+    return opset
+
+
+def _domains(proto: Any) -> dict[str, int]:
+    return {entry.domain: int(entry.version) for entry in proto.opset_import}

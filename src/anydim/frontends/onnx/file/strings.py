@@ -1,0 +1,326 @@
+"""Strings stay on the host: a model that holds some is cut in three.
+
+    early   operators on strings that need nothing computed      by onnx's reference evaluator
+    core    everything else, without strings                     compiled
+    late    operators on strings that read what core computed    by onnx's reference evaluator
+
+Tokens become numbers before native code runs, and class numbers become names after it. Strings
+that would have to be handled between two numeric parts are Unsupported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import AnydimError, InputError, ModelError
+from anydim.frontends.onnx.file.reading import Opened
+from anydim.sizes import Dim
+
+STRING = 8  # TensorProto.STRING
+_OF_STRINGS = {"StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch"}
+
+
+class StringsInside(ModelError):
+    """The model holds strings; `opened` is it. Its parts are imported one by one."""
+
+    def __init__(self, opened: Opened) -> None:
+        super().__init__(f"{opened.name} holds strings", "compile it with anydim.compile")
+        self.opened = opened
+
+
+@dataclass(frozen=True)
+class HostPart:
+    """A part of a model that runs on the host: values in, values out, by name."""
+
+    proto: Any
+    name: str
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(value.name for value in self.proto.graph.input)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(value.name for value in self.proto.graph.output)
+
+    @cached_property
+    def _evaluator(self) -> Any:
+        from onnx.reference import ReferenceEvaluator
+
+        return ReferenceEvaluator(self.proto)
+
+    def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs; InputError for values that its operators do not take."""
+        try:
+            made = self._evaluator.run(None, {name: values[name] for name in self.inputs})
+        except AnydimError:
+            raise
+        except Exception as error:  # whatever an operator of the evaluator raises
+            nodes = ", ".join(dict.fromkeys(node.op_type for node in self.proto.graph.node))
+            raise InputError(f"{self.name}: {nodes} on strings: {error}") from None
+        return dict(zip(self.outputs, made))
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The parts of a model with strings; `inputs` and `outputs` are protos of the whole."""
+
+    name: str
+    inputs: tuple[Any, ...]
+    outputs: tuple[Any, ...]
+    early: HostPart
+    core: Opened | None
+    late: HostPart
+
+
+def holds_strings(proto: Any) -> bool:
+    """Whether strings go in, come out, or are made or read on the way."""
+    values = (*proto.input, *proto.output)
+    if any(is_string(value.type) for value in values):
+        return True
+    if any(tensor.data_type == STRING for tensor in proto.initializer):
+        return True
+    return any(map(_handles_strings, proto.node))
+
+
+def is_string(kind: Any) -> bool:
+    """Whether a type is a tensor of strings, or a list or an optional of such."""
+    if kind.HasField("sequence_type"):
+        return is_string(kind.sequence_type.elem_type)
+    if kind.HasField("optional_type"):
+        return is_string(kind.optional_type.elem_type)
+    return bool(kind.tensor_type.elem_type == STRING)
+
+
+def _handles_strings(node: Any) -> bool:
+    """Whether an operator makes or reads strings by itself, by what its attributes say."""
+    if node.op_type in _OF_STRINGS:
+        return True
+    for attribute in node.attribute:
+        if attribute.name == "to" and node.op_type == "Cast" and attribute.i == STRING:
+            return True
+        if node.op_type == "Constant" and attribute.name in ("value_string", "value_strings"):
+            return True
+        if attribute.t.data_type == STRING:
+            return True
+        if attribute.name in ("keys_strings", "values_strings", "pool_strings", "default_string"):
+            if attribute.strings or (attribute.name == "default_string" and _maps(node)):
+                return True
+        if any(map(_handles_strings, attribute.g.node)):
+            return True
+    return False
+
+
+def _maps(node: Any) -> bool:
+    """Whether a node gives strings for numbers."""
+    return any(a.name == "values_strings" and a.strings for a in node.attribute)
+
+
+# ---- the cut -------------------------------------------------------------------------------------
+
+
+def cut(opened: Opened) -> Cut:
+    """The parts of a model with strings; ModelError where strings lie between numeric parts."""
+    return _Cutting(opened).run()
+
+
+class _Cutting:
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+        self.graph = opened.proto.graph
+        self.kinds = _types(opened.proto)
+        self.strings = {name for name, kind in self.kinds.items() if is_string(kind)}
+        self.strings |= {t.name for t in self.graph.initializer if t.data_type == STRING}
+        self.constants = {tensor.name for tensor in self.graph.initializer}
+        self.fixed: dict[str, Any] = {}  # nodes of numeric constants
+
+    def run(self) -> Cut:
+        early, core, late = self._sorted()
+        asked = [value.name for value in self.graph.output]
+        self._refuse_unknown([*early, *late])
+        self._refuse_between(core, late)
+        early_made = _made(early)
+        core_outputs = [name for name in _made(core) if name in {*_read(late), *asked}]
+        core_outputs = [name for name in core_outputs if name not in self.fixed or name in asked]
+        wanted = {*_read(core), *_read(late), *asked}
+        early_outputs = [name for name in early_made if name in wanted]
+        late_outputs = [name for name in _made(late) if name in asked]
+        return Cut(
+            self.opened.name, tuple(self._inputs()), tuple(self.graph.output),
+            self._host(early, early_outputs),
+            self._core(core, core_outputs) if core_outputs else None,
+            self._host(late, late_outputs),
+        )  # fmt: skip
+
+    def _inputs(self) -> Iterator[Any]:
+        return (value for value in self.graph.input if value.name not in self.constants)
+
+    def _sorted(self) -> tuple[list[Any], list[Any], list[Any]]:
+        """The nodes before, in and after native code. Constants go wherever they are read."""
+        ready = {value.name for value in self._inputs()} | self.constants
+        parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
+        early, core, late = parts
+        for node in self.graph.node:
+            reads = set(_read([node]))
+            if not (_handles_strings(node) or self.strings & {*reads, *node.output}):
+                if node.op_type == "Constant":
+                    self.fixed[node.output[0]] = node
+                    ready.add(node.output[0])
+                else:
+                    core.append(node)
+            elif reads <= ready:
+                early.append(node)
+                ready.update(node.output)
+            else:
+                late.append(node)
+        for nodes in parts:
+            nodes[:0] = [self.fixed[name] for name in dict.fromkeys(_read(nodes))
+                         if name in self.fixed]  # fmt: skip
+        return parts
+
+    def _refuse_unknown(self, nodes: Iterable[Any]) -> None:
+        own = {(function.domain, function.name) for function in self.opened.proto.functions}
+        versions = {entry.domain: entry.version for entry in self.opened.proto.opset_import}
+        lines = [
+            f"{node.name or node.output[0]}: {node.op_type} (opset {self.opened.opset}): "
+            "not an operator of this opset"
+            for node in nodes
+            if (node.domain, node.op_type) not in own and not _known(node, versions)
+        ]
+        if lines:
+            listing = "\n  ".join(lines)
+            raise ModelError(
+                f"{self.opened.name} has {len(lines)} nodes that are not supported:\n  {listing}"
+            )
+
+    def _refuse_between(self, core: Sequence[Any], late: Sequence[Any]) -> None:
+        stuck = set(_made(late)) & set(_read(core))
+        if stuck:
+            where = [n for n in core if stuck & set(_read([n]))]
+            lines = "\n  ".join(
+                f"{node.name or node.output[0]}: {node.op_type} (opset {self.opened.opset}): reads "
+                "what operators on strings make of computed values" for node in where
+            )  # fmt: skip
+            raise ModelError(
+                f"{self.opened.name} has {len(where)} nodes that are not supported:\n  {lines}"
+            )
+
+    def _host(self, nodes: Sequence[Any], outputs: Sequence[str]) -> HostPart:
+        import onnx
+
+        made = set(_made(nodes))
+        needed = [n for n in dict.fromkeys(_read(nodes)) if n not in made | self.constants]
+        graph = onnx.GraphProto(name=self.graph.name or "strings")
+        graph.node.extend(nodes)
+        held = set(_read(nodes))
+        graph.initializer.extend(t for t in self.graph.initializer if t.name in held)
+        graph.input.extend(self._value(name) for name in needed)
+        graph.output.extend(self._value(name) for name in outputs)
+        return HostPart(self._model(graph), self.opened.name)
+
+    def _core(self, nodes: Sequence[Any], outputs: Sequence[str]) -> Opened:
+        import onnx
+
+        read, made = set(_read(nodes)), set(_made(nodes))
+        given = [value for value in self._inputs() if value.name in read]
+        known = {value.name for value in given} | made | self.constants
+        early = [self._value(name) for name in dict.fromkeys(_read(nodes)) if name not in known]
+        graph = onnx.GraphProto(name=self.graph.name)
+        graph.node.extend(nodes)
+        numbers = {t.name: number for number, t in enumerate(self.graph.initializer)}
+        kept = [t for t in self.graph.initializer if t.name in read]
+        graph.initializer.extend(kept)
+        graph.input.extend([*given, *early])
+        graph.output.extend(self._value(name) for name in outputs)
+        weights = {
+            place: self.opened.weights[numbers[t.name]]
+            for place, t in enumerate(kept)
+            if numbers[t.name] in self.opened.weights
+        }
+        return replace(self.opened, proto=self._model(graph), weights=weights)
+
+    def _value(self, name: str) -> Any:
+        """A declaration of a value, as far as types could be told; sizes unknown are free."""
+        import onnx
+
+        value = onnx.ValueInfoProto(name=name)
+        if name in self.kinds:
+            value.type.CopyFrom(self.kinds[name])
+        return value
+
+    def _model(self, graph: Any) -> Any:
+        import onnx
+
+        proto = onnx.ModelProto(ir_version=self.opened.proto.ir_version)
+        proto.opset_import.extend(self.opened.proto.opset_import)
+        proto.functions.extend(self.opened.proto.functions)
+        proto.graph.CopyFrom(graph)
+        return proto
+
+
+def _types(proto: Any) -> dict[str, Any]:
+    """What onnx can tell of the types of values by name."""
+    import onnx
+
+    try:
+        graph = onnx.shape_inference.infer_shapes(proto).graph
+    except Exception:  # whatever its native code finds wrong is found again by the import
+        graph = proto.graph
+    values = (*graph.value_info, *graph.output, *graph.input)
+    return {value.name: value.type for value in values if value.HasField("type")}
+
+
+def _known(node: Any, versions: Mapping[str, int]) -> bool:
+    """Whether the standard has the operator of a node in the model's version of its domain."""
+    import onnx
+
+    domain = "" if node.domain == "ai.onnx" else node.domain
+    version = versions.get(node.domain, versions.get(domain, 1))
+    try:
+        onnx.defs.get_schema(node.op_type, version, domain)
+    except onnx.defs.SchemaError:
+        return False
+    return True
+
+
+def _made(nodes: Iterable[Any]) -> list[str]:
+    return [name for node in nodes for name in node.output if name]
+
+
+def _read(nodes: Iterable[Any]) -> list[str]:
+    """The values that nodes read, those that graphs inside of them take from outside included."""
+    found: list[str] = []
+    for node in nodes:
+        found += filter(None, node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                own = set(_made(attribute.g.node)) | {v.name for v in attribute.g.input}
+                own |= {tensor.name for tensor in attribute.g.initializer}
+                found += [n for n in _read(attribute.g.node) if n not in own]
+    return found
+
+
+def as_strings(name: str, value: Any) -> numpy.ndarray:
+    """An array of Python strings; InputError for anything else."""
+    array = numpy.asarray(value)
+    if array.dtype.kind == "S":
+        array = numpy.char.decode(array, "utf-8")
+    items = array.reshape(-1).tolist()
+    if array.dtype.kind not in "UOT" or not all(isinstance(item, str) for item in items):
+        raise InputError(f"input '{name}' holds {array.dtype}, expected strings")
+    return array.astype(object)
+
+
+def own_dims(opened: Opened, dims: Mapping[str, Dim] | None) -> dict[str, Dim]:
+    """The bounds that speak of a dim of this part of a model."""
+    named = {
+        dim.dim_param
+        for value in opened.proto.graph.input
+        for dim in value.type.tensor_type.shape.dim
+    }
+    return {name: dim for name, dim in (dims or {}).items() if name in named}

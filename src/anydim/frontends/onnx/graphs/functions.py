@@ -1,0 +1,184 @@
+"""Functions of a model: inlined where they are small, else graphs that nodes call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anydim.base.errors import ModelError
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.values.emitting import Emitter
+from anydim.frontends.onnx.values.held import Held
+from anydim.graph.nodes import Graph, Node
+from anydim.graph.regions import CALL, Call
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, Size, bounds
+
+# A function with fewer nodes joins the graph: fusion crosses its border, constants that it is
+# given can be packed, and sizes that it is given as tensors stay known. Only what is large and
+# called again is kept as a graph of its own.
+SMALLEST_CALLED = 200
+
+
+@dataclass(frozen=True)
+class Function:
+    """A FunctionProto, the opset of its nodes, and the defaults of its attributes."""
+
+    proto: Any
+    opset: int
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    @staticmethod
+    def of(proto: Any, opset: int) -> Function:
+        """`opset` holds where the function names none for the standard's operators."""
+        versions = [e.version for e in proto.opset_import if e.domain in ("", "ai.onnx")]
+        defaults = {attribute.name: attribute for attribute in proto.attribute_proto}
+        return Function(proto, versions[0] if versions else opset, defaults)
+
+
+Functions = Mapping[tuple[str, str, str], Function]
+
+
+def functions_of(model: Any, opset: int, name: str) -> Functions:
+    """The functions of a model by domain, name and overload; ModelError for doubles."""
+    found: dict[tuple[str, str, str], Function] = {}
+    for proto in model.functions:
+        key = _key(proto.domain, proto.name, proto.overload)
+        if key in found:
+            raise ModelError(f"{name}: function '{proto.name}' is defined twice")
+        found[key] = Function.of(proto, opset)
+    return found
+
+
+def find(functions: Functions, proto: Any) -> Function | None:
+    """The function that a node calls; None for an operator."""
+    return functions.get(_key(proto.domain, proto.op_type, proto.overload))
+
+
+def _key(domain: str, name: str, overload: str) -> tuple[str, str, str]:
+    return ("" if domain == "ai.onnx" else domain), name, overload
+
+
+def is_called(
+    function: Function, functions: Functions, emitter: Emitter, inputs: Sequence[Held | None]
+) -> bool:
+    """Whether a function is kept as a graph: it is large, and takes tensors of data alone."""
+    if count_nodes(function.proto.node, functions, SMALLEST_CALLED) < SMALLEST_CALLED:
+        return False
+    return all(isinstance(held, str) and held not in emitter.known for held in inputs)
+
+
+def count_nodes(nodes: Any, functions: Functions, limit: int) -> int:
+    """How many nodes there are, those of called functions included, as far as `limit`."""
+    total = 0
+    for node in nodes:
+        total += 1
+        inner = find(functions, node)
+        parts = [inner.proto.node] if inner is not None else []
+        parts += [attribute.g.node for attribute in node.attribute if attribute.HasField("g")]
+        for part in parts:
+            if total < limit:
+                total += count_nodes(part, functions, limit - total)
+        if total >= limit:
+            break
+    return total
+
+
+def called(
+    names: Any, function: Function, attributes: Mapping[str, Any], label: str,
+    inputs: Sequence[str],
+) -> tuple[Node, list[str]]:  # fmt: skip
+    """A node that calls a function on tensors, and its results. Equal calls share one graph."""
+    emitter: Emitter = names.emitter
+    given = [emitter.types[name] for name in inputs]
+    own, back = _own_dims(function, given, emitter.box)
+    bodies = names.model.bodies
+    written = tuple(a.SerializeToString() for _, a in sorted(attributes.items()))
+    key = (id(function), written, tuple(own[0]), own[1].dims)
+    if key not in bodies:
+        bodies[key] = _graph(names, function, attributes, label, own)
+    graph: Graph = bodies[key]
+    outer = {}
+    for name in graph.outputs:
+        kind = graph.types[name]
+        shape = tuple(_outside(emitter, size, back, graph.box, name) for size in kind.shape)
+        outer[emitter.fresh(f"{label}/{name}")] = TensorType(kind.dtype, shape)
+    source = f"{names.model.name}: {label}"
+    return emitter.region(CALL, tuple(inputs), outer, Call(graph), source), list(outer)
+
+
+def _own_dims(
+    function: Function, given: Sequence[TensorType], box: Box
+) -> tuple[tuple[list[TensorType], Box], dict[str, Size]]:
+    """The types of the arguments over dims of the function, with their box, and what they stand
+    for where it is called. Equal sizes are one dim."""
+    dims: dict[Size, Size] = {}
+    own_box = Box()
+    kinds = []
+    for kind in given:
+        shape = []
+        for size in kind.shape:
+            if size.constant is None and size not in dims:
+                where = bounds(size, box)
+                name = f"{_word(function)}.{len(dims)}"
+                own_box = own_box.also(Dim(name, max(where.lo or 0, 0), where.hi))
+                dims[size] = Size.symbol(name)
+            shape.append(dims.get(size, size))
+        kinds.append(TensorType(kind.dtype, tuple(shape)))
+    return (kinds, own_box), {str(own): outer for outer, own in dims.items()}
+
+
+def _word(function: Function) -> str:
+    """What the dims of a function start with; no two functions have the same."""
+    proto = function.proto
+    return re.sub(r"\W", "_", f"_{proto.domain}_{proto.name}_{proto.overload}".rstrip("_"))
+
+
+def _graph(
+    names: Any, function: Function, attributes: Mapping[str, Any], label: str,
+    own: tuple[list[TensorType], Box],
+) -> Graph:  # fmt: skip
+    kinds, box = own
+    names.model.dims.update(box.names)
+    emitter = Emitter(box, reserved=names.model.dims)
+    formals = function.proto
+    inner = type(names)(
+        names.model, emitter, function.opset, None, "", attributes, f"{label}/"
+    )
+    emitter.taken.update(name for node in formals.node for name in node.output)
+    inner.held.update(dict.fromkeys(formals.input))
+    values = []
+    for name, kind in zip(formals.input, kinds):
+        value = emitter.fresh(name)
+        emitter.types[value] = kind
+        inner.held[name] = value
+        values.append(value)
+    before = len(names.model.failures)
+    inner.run(formals.node)
+    if len(names.model.failures) > before:
+        raise Unsupported("its function has nodes that are not supported")
+    outputs: list[str] = []
+    for formal in formals.output:
+        value = inner.result(formal, label)
+        if not isinstance(value, str):
+            raise Unsupported("its function gives what is no tensor")
+        emitter.materialise(value)
+        if value not in emitter.makers or value in outputs:
+            copy = emitter.fresh(f"{formal}/result")
+            source = f"{names.model.name}: {label}"
+            emitter.commit([emitter.node("identity", (value,), (copy,), {}, source)])
+            value = copy
+        outputs.append(value)
+    return emitter.graph(formals.name, values, outputs)
+
+
+def _outside(
+    emitter: Emitter, size: Size, back: Mapping[str, Size], box: Box, stem: str
+) -> Size:
+    """A size of the function's result where it is called; a new dim where it was found inside."""
+    if size.symbols <= back.keys():
+        return size.substitute(back)
+    where = bounds(size, box)
+    return emitter.dim(stem, max(where.lo or 0, 0), where.hi)

@@ -1,0 +1,127 @@
+"""The inputs of a model: their types, names for their dims, lists and optional ones."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anydim.base.dtypes import DType, int64
+from anydim.base.errors import ModelError, OptionError
+from anydim.base.text import listed, suggestion
+from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, element_type
+from anydim.frontends.onnx.graphs.scope import Names
+from anydim.frontends.onnx.values.held import Broken, Held, Maybe, Packed
+from anydim.lang.tree import TensorType
+from anydim.runtime.lists import Listed
+from anydim.sizes import Box, Dim, Size, as_size
+
+
+@dataclass
+class Inputs:
+    """The inputs as they are read: values in order, and which of them are lists to a user."""
+
+    names: Names
+    values: list[str] = field(default_factory=list)
+    lists: dict[str, Listed] = field(default_factory=dict)
+    dims: DimNames = field(default_factory=lambda: DimNames())
+
+    def read(self, proto: Any, dims: Mapping[str, Dim]) -> None:
+        """Bind the inputs of a graph that no initializer gives; makes the box of their dims."""
+        constants = {tensor.name for tensor in proto.initializer}
+        model = self.names.model.name
+        for value in proto.input:
+            if value.name in constants:
+                continue
+            where = f"{model}: input '{value.name}'"
+            try:
+                self.names.held[value.name] = self.held(value.name, value.type, where)
+            except Unsupported as reason:
+                self.names.held[value.name] = Broken()
+                self.names.fail(value.name, "input", str(reason))
+        known = self.dims.known
+        for name in dims:
+            if name not in known:
+                hint = suggestion(name, known) or f"its dims are {listed(known)}"
+                raise OptionError(f"{model} has no dim '{name}'", hint)
+        self.names.emitter.box = Box(
+            tuple(dims.get(name, self.dims.usual.get(name, Dim(0))).named(name) for name in known)
+        )
+        self.names.model.dims.update(known)
+
+    def held(self, name: str, kind: Any, where: str) -> Held:
+        if kind.HasField("tensor_type"):
+            return self.value(name, self.tensor(kind.tensor_type, name, where))
+        if kind.HasField("sequence_type"):
+            return self.listing(name, kind.sequence_type.elem_type, where, False)
+        if kind.HasField("optional_type"):
+            inner = kind.optional_type.elem_type
+            if inner.HasField("sequence_type"):
+                return Maybe(self.held(name, inner, where))
+            return Maybe(self.listing(name, inner, where, True), single=True)
+        raise Unsupported("it is no tensor, sequence or optional")
+
+    def value(self, name: str, kind: TensorType) -> str:
+        self.names.emitter.types[name] = kind
+        self.names.emitter.taken.add(name)
+        self.values.append(name)
+        return name
+
+    def listing(self, name: str, kind: Any, where: str, optional: bool) -> Packed:
+        """A list of tensors of one rank as two inputs."""
+        if not kind.HasField("tensor_type"):
+            raise Unsupported("its elements are no tensors")
+        tensor = kind.tensor_type
+        rank = len(tensor.shape.dim) if tensor.HasField("shape") else None
+        total = self.dims.named(f"{name}_elements")
+        count = self.dims.named(f"{name}_count", Dim(0, 1) if optional else Dim(0))
+        # "no axes" is also what exporters say when they do not know: what comes decides
+        axes = as_size(rank) if rank else self.dims.named(f"{name}_axes")
+        elements = self.value(f"{name}.elements", TensorType(self.dtype(tensor), (total,)))
+        shapes = self.value(f"{name}.shapes", TensorType(int64, (count, axes)))
+        self.lists[name] = Listed(elements, shapes, optional)
+        return Packed(elements, shapes, rank)
+
+    def tensor(self, tensor: Any, name: str, where: str) -> TensorType:
+        if not tensor.HasField("shape"):
+            raise ModelError(f"{where} has no shape", "the number of its axes has to be known")
+        rank = len(tensor.shape.dim)
+        if rank > MOST_AXES:
+            raise ModelError(f"{where} has {rank} axes, at most {MOST_AXES} are possible")
+        shape = tuple(
+            self.dims.size(dim, f"{name}_{axis}", where)
+            for axis, dim in enumerate(tensor.shape.dim)
+        )
+        return TensorType(self.dtype(tensor), shape)
+
+    def dtype(self, tensor: Any) -> DType:
+        return element_type(tensor.elem_type)
+
+
+class DimNames:
+    """Names for the dims of a model, in order of appearance."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}  # our name -> the file's
+        self.usual: dict[str, Dim] = {}  # bounds that are not from 0 up
+
+    def size(self, dim: Any, unnamed: str, where: str) -> Size:
+        """The size of an axis as the file declares it."""
+        if dim.HasField("dim_value"):
+            if dim.dim_value < 0:
+                raise ModelError(f"{where} has a size of {dim.dim_value}")
+            return as_size(dim.dim_value)
+        return self.named(dim.dim_param or unnamed)
+
+    def named(self, given: str, usual: Dim | None = None) -> Size:
+        """The dim of a name of the file."""
+        name = re.sub(r"\W", "_", given) or "_"
+        if name[0].isdigit():
+            name = f"_{name}"
+        while self.known.get(name, given) != given:
+            name += "_"
+        self.known[name] = given
+        if usual is not None:
+            self.usual[name] = usual
+        return Size.symbol(name)

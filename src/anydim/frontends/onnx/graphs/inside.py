@@ -1,0 +1,147 @@
+"""Graphs inside a node while they are imported: with nodes of their own, or joining the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from anydim.frontends.onnx.values.emitting import Emitter
+from anydim.frontends.onnx.values.held import Held, Items, Known, Maybe, Packed
+from anydim.graph.nodes import Graph
+from anydim.lang.tree import TensorType
+from anydim.sizes import Size
+
+if TYPE_CHECKING:
+    from anydim.frontends.onnx.graphs.scope import Names
+
+
+class Failed(Exception):
+    """A graph inside a node could not be imported; its failures are noted already."""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """Where a node stands, for the rows of operators that hold graphs."""
+
+    names: Names
+    label: str
+
+    def body(self, proto: Any) -> Body:
+        """A graph of its own inside the node."""
+        return Body(self.names, proto, self.label)
+
+    def inline(self, proto: Any, held: Mapping[str, Held] | None = None) -> list[Held]:
+        """The outputs of a subgraph whose nodes join this graph; its inputs are `held`."""
+        inner = self.names.within(self.names.emitter, self.label, self.label)
+        inner.check(proto)
+        inner.held.update(held or {})
+        return outputs_of(inner, proto, self.label)
+
+    def mark(self) -> tuple[int, set[str]]:
+        """What `reset` goes back to before a subgraph is imported once more."""
+        return len(self.names.model.failures), set(self.names.model.dims)
+
+    def reset(self, mark: tuple[int, set[str]]) -> None:
+        del self.names.model.failures[mark[0] :]
+        self.names.model.dims.intersection_update(mark[1])
+
+
+class Emission:
+    """Nodes that become part of a graph at once, in the name of one ONNX node."""
+
+    def __init__(self, names: Names, label: str) -> None:
+        self.names = names
+        self.emitter = names.emitter
+        self.label = label
+        self.source = f"{names.model.name}: {label}"
+
+    def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
+        """The one result of a new node, part of the graph at once."""
+        output = self.emitter.fresh(f"{self.label}/{name}")
+        node = self.emitter.node(name, inputs, (output,), attributes, self.source)
+        self.emitter.commit([node])
+        return output
+
+    def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
+        """A new dim, named after the node."""
+        own = self.label.rsplit("/", 1)[-1]
+        return self.emitter.dim(f"{own}.{stem}" if stem else own, low, high)
+
+    def find(self, value: str, dims: Sequence[Size]) -> None:
+        """Make the elements of an int64 value the values of new dims."""
+        self.emitter.commit([self.emitter.finding(value, dims, self.source)])
+
+
+class Body(Emission):
+    """A graph inside a node while it is imported."""
+
+    def __init__(self, around: Names, proto: Any, label: str) -> None:
+        emitter = Emitter(around.emitter.box, outer=around.emitter, reserved=around.model.dims)
+        super().__init__(around.within(emitter, label, ""), label)
+        self.proto = proto
+        self.names.check(proto)
+        self.inputs: list[str] = []
+
+    def add_input(self, stem: str, kind: TensorType) -> str:
+        """A new input of the graph."""
+        value = self.emitter.fresh(stem)
+        self.emitter.types[value] = kind
+        self.inputs.append(value)
+        return value
+
+    def bind(self, name: str, held: Held | Known) -> None:
+        """Say what a name of the model stands for in it."""
+        if isinstance(held, Known):
+            value = self.emitter.fresh(name)
+            self.emitter.add_known(value, held, self.source)
+            held = value
+        self.names.held[name] = held
+
+    def outside(self, value: str) -> str:
+        """The own name of a value of the graph around."""
+        return self.emitter.capture(value)
+
+    def run(self) -> list[Held]:
+        """Import its nodes and give what its outputs stand for; Failed where nodes failed."""
+        return outputs_of(self.names, self.proto, self.label)
+
+    def graph(self, outputs: Sequence[str]) -> Graph:
+        """The graph. Values of the graph around that it reads are its last inputs (`captures`)."""
+        emitter = self.emitter
+        made: list[str] = []
+        for name in outputs:
+            emitter.materialise(name)
+            if name not in emitter.makers or name in made:
+                name = self.emit("identity", name)
+            made.append(name)
+        inputs = [*self.inputs, *emitter.captured.values()]
+        return emitter.graph(self.proto.name or self.label, inputs, made)
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """The values of the graph around that it reads, in the order of its last inputs."""
+        return tuple(self.emitter.captured)
+
+
+def outputs_of(names: Names, proto: Any, label: str) -> list[Held]:
+    before = len(names.model.failures)
+    names.initializers(proto.initializer)
+    names.run(proto.node)
+    if len(names.model.failures) > before:
+        raise Failed
+    return [names.result(value.name, label) for value in proto.output]
+
+
+def captured(emitter: Emitter, held: Held) -> Held:
+    """What something of the graph around stands for in a graph inside."""
+    if isinstance(held, str):
+        return emitter.capture(held)
+    if isinstance(held, Items):
+        return Items(tuple(map(emitter.capture, held.values)), held.dtype)
+    if isinstance(held, Packed):
+        return Packed(emitter.capture(held.elements), emitter.capture(held.shapes), held.rank)
+    if isinstance(held, Maybe):
+        value = None if held.value is None else captured(emitter, held.value)
+        return Maybe(value, held.single)
+    return held

@@ -1,0 +1,394 @@
+"""One ONNX graph while it is imported: what its names stand for, and the nodes it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anydim.base.errors import GraphError, ModelError
+from anydim.frontends.custom import Operators, find_operator
+from anydim.frontends.onnx.file.schema import attributes_of, bound, domain_known, schema_of
+from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
+from anydim.frontends.onnx.graphs.bodies import body_of
+from anydim.frontends.onnx.graphs.custom import add_defined
+from anydim.frontends.onnx.graphs.functions import Function, called, find, is_called
+from anydim.frontends.onnx.graphs.inside import Failed, Inside, captured
+from anydim.frontends.onnx.operators.call import Call
+from anydim.frontends.onnx.operators.table import OPERATORS
+from anydim.frontends.onnx.values.emitting import Emitter
+from anydim.frontends.onnx.values.held import Broken, Held, Items, Known, Maybe, Packed, Result
+from anydim.frontends.onnx.values.kinds import proto_of
+from anydim.graph.nodes import Node
+
+STANDARD = ("", "ai.onnx")
+_DEEPEST = 64  # functions inside functions
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A node that could not be imported, and why."""
+
+    node: str
+    operator: str
+    opset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.operator} (opset {self.opset}): {self.reason}"
+
+
+@dataclass
+class Model:
+    """What all graphs of a model share."""
+
+    name: str
+    folder: Path | None
+    functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
+    operators: Operators = field(default_factory=dict)  # definitions of the user
+    domains: Mapping[str, int] = field(default_factory=dict)  # opsets of other domains
+    failures: list[Failure] = field(default_factory=list)
+    dims: set[str] = field(default_factory=set)
+    bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by types of arguments
+    depth: int = 0
+
+
+def _row_name(proto: Any) -> str:
+    """What the table of operators calls the operator of a node."""
+    return proto.op_type if proto.domain in STANDARD else f"{proto.domain}.{proto.op_type}"
+
+
+class Names:
+    """The names of a graph or function.
+
+    Its nodes go to `emitter`. Names that it does not have are those of `around`, whose values are
+    captured where they belong to another graph. `inlined` starts the values of nodes that join
+    another graph; `attributes` are those of the function it belongs to.
+    """
+
+    def __init__(
+        self, model: Model, emitter: Emitter, opset: int, around: Names | None = None,
+        inlined: str = "", attributes: Mapping[str, Any] | None = None, path: str = "",
+    ) -> None:  # fmt: skip
+        self.model = model
+        self.emitter = emitter
+        self.opset = opset
+        self.around = around
+        self.inlined = inlined
+        self.attributes = attributes or {}
+        self.path = path
+        self.held: dict[str, Held | None] = {}
+        self.places: dict[str, str] = {}  # names of results whose values have a name already
+        self.produced: set[str] = set()
+        self.imports: Mapping[str, int] = {}
+
+    def within(self, emitter: Emitter, label: str, inlined: str) -> Names:
+        """The names of a graph inside a node of this one."""
+        return Names(
+            self.model, emitter, self.opset, self, inlined, self.attributes, f"{label}/"
+        )
+
+    # ---- names ----
+
+    def lookup(self, name: str) -> Held | None:
+        """What a name stands for; KeyError where nobody defined it."""
+        if name in self.held:
+            return self.held[name]
+        if self.around is None:
+            raise KeyError(name)
+        held = self.around.lookup(name)
+        if held is not None and self.emitter is not self.around.emitter:
+            held = captured(self.emitter, held)
+        self.held[name] = held
+        return held
+
+    def place(self, name: str) -> str:
+        """The value that a result with this name becomes."""
+        if name in self.places or not name:
+            return self.places.get(name, "")
+        return self.emitter.fresh(f"{self.inlined}/{name}") if self.inlined else name
+
+    def initializers(
+        self, tensors: Iterable[Any], weights: Mapping[int, Any] | None = None
+    ) -> None:
+        """The constants of a graph; `weights` read contents that were left in the file."""
+        for number, tensor in enumerate(tensors):
+            where = f"{self.model.name}: initializer '{self.path}{tensor.name}'"
+            try:
+                raw = (weights or {}).get(number)
+                array = read_tensor(tensor, self.model.folder, where, raw)
+            except Unsupported as reason:
+                self.held[tensor.name] = Broken()
+                self.fail(self.path + tensor.name, "initializer", str(reason))
+                continue
+            value = self.place(tensor.name)
+            self.emitter.add_constant(value, array)
+            self.held[tensor.name] = value
+
+    # ---- nodes ----
+
+    def run(self, nodes: Sequence[Any]) -> None:
+        """Import nodes in order; those that cannot be are noted."""
+        self.produced = {name for node in nodes for name in node.output if name}
+        for position, proto in enumerate(nodes):
+            label = proto.name or next(filter(None, proto.output), f"node {position}")
+            self.node(proto, self.path + label)
+
+    def node(self, proto: Any, label: str) -> None:
+        """Add one ONNX node to the graph, or note why it cannot be."""
+        try:
+            self.build(proto, label, self.inputs(proto, label))
+        except Failed:
+            self.held.update((name, Broken()) for name in proto.output if name)
+        except (Unsupported, GraphError) as reason:
+            self.fail(label, proto.op_type, _text(reason))
+            self.held.update((name, Broken()) for name in proto.output if name)
+
+    def inputs(self, proto: Any, label: str) -> tuple[Held | None, ...]:
+        found: list[Held | None] = []
+        for name in proto.input:
+            try:
+                found.append(self.lookup(name) if name else None)
+            except KeyError:
+                problem = "is only defined later" if name in self.produced else "is not defined"
+                raise ModelError(
+                    f"{self.model.name}, node '{label}' ({proto.op_type}): "
+                    f"its input '{name}' {problem}",
+                    "nodes must stand in an order that defines before use",
+                ) from None
+        return tuple(found)
+
+    def build(self, proto: Any, label: str, inputs: tuple[Held | None, ...]) -> None:
+        """Add the nodes that stand for one ONNX node: those of its row, or of its body."""
+        function = find(self.model.functions, proto)
+        if function is not None:
+            if self.whole(proto, inputs):
+                self.function(function, proto, label, inputs)
+            return
+        definition = find_operator(self.model.operators, proto.domain, proto.op_type)
+        if definition is not None:
+            if self.whole(proto, inputs):
+                add_defined(self, definition, proto, label, inputs)
+            return
+        schema = self.schema(proto)
+        row = OPERATORS.get(_row_name(proto))
+        if row is not None:
+            call = self.call(proto, schema, label, inputs)
+            if not self.whole(proto, inputs):
+                return
+            results = row(call)
+            if results is not None:
+                self.define(proto, call, results)
+                return
+        if not (schema.has_function or schema.has_context_dependent_function):
+            raise Unsupported("not supported")
+        if not self.whole(proto, inputs):
+            return
+        kinds = [None if held is None else proto_of(self.emitter, held) for held in inputs]
+        body = body_of(_resolved(proto, self.attributes), schema, self.opset, kinds)
+        if body is None:
+            raise Unsupported("not supported")
+        self.expand(Function.of(body[0], self.opset), body[1], proto, label, inputs, strict=True)
+
+    def schema(self, proto: Any) -> Any:
+        """What the standard says of the operator of a node; Unsupported where it is unknown."""
+        domain = "" if proto.domain in STANDARD else proto.domain
+        if not domain_known(domain):
+            raise Unsupported(f"domain '{domain}'")
+        opset = self.model.domains.get(domain) if domain else self.opset
+        if opset is None:
+            raise Unsupported(f"domain '{domain}', of which the model imports no opset")
+        schema = schema_of(proto.op_type, opset, domain)
+        if schema is None:
+            raise Unsupported("not an operator of this opset")
+        return schema
+
+    def whole(self, proto: Any, inputs: tuple[Held | None, ...]) -> bool:
+        """Whether all inputs could be imported; the results are not, where they could not."""
+        if not any(isinstance(held, Broken) for held in inputs):
+            return True
+        self.held.update((name, Broken()) for name in proto.output if name)
+        return False
+
+    def call(
+        self, proto: Any, schema: Any, label: str, inputs: tuple[Held | None, ...]
+    ) -> Call:
+        """The node with its attributes checked against the standard; Unsupported otherwise."""
+        if not schema.min_input <= len(inputs) <= schema.max_input:
+            raise Unsupported(f"{len(inputs)} inputs")
+        if len(proto.output) > schema.max_output or (schema.min_output and not proto.output):
+            raise Unsupported(f"{len(proto.output)} results")
+        outputs = [self.place(name) for name in proto.output]
+        while outputs and not outputs[-1]:
+            outputs.pop()
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+        attributes = attributes_of(proto, schema, self.attributes)
+        return Call(
+            self.emitter, proto.op_type, self.opset, inputs, tuple(outputs) or ("",),
+            attributes, f"{self.model.name}: {label}", Inside(self, label),
+        )  # fmt: skip
+
+    def define(self, proto: Any, call: Call, results: Result | Sequence[Result]) -> None:
+        """Give the results their names; nodes over known values become known values."""
+        if isinstance(results, (str, Known, Items, Packed, Maybe, Broken)):
+            results = [results]
+        emitter = self.emitter
+        nodes = call.nodes
+        own = {name for node in nodes for name in node.outputs}
+        if nodes and all(n in own or n in emitter.known for node in nodes for n in node.given):
+            folded = emitter.fold(nodes)
+            if folded is not None:
+                for name, known in folded.items():
+                    emitter.add_known(name, known, call.source)
+                nodes, own = [], set()
+        renamed: dict[str, str] = {}
+        for name, value, result in zip(proto.output, call.outputs, results):
+            if not name:
+                continue
+            if isinstance(result, Known):
+                emitter.add_known(value, result, call.source)
+                self.held[name] = value
+            elif isinstance(result, str) and result in own and result not in renamed:
+                renamed[result] = value
+                emitter.types[value] = emitter.types.pop(result)
+                if result in emitter.known:
+                    emitter.known[value] = emitter.known.pop(result)
+                self.held[name] = value
+            else:
+                self.held[name] = renamed.get(result, result) if isinstance(result, str) else result
+        emitter.commit(_renamed(nodes, renamed))
+
+    # ---- functions ----
+
+    def function(
+        self, function: Function, proto: Any, label: str, inputs: tuple[Held | None, ...]
+    ) -> None:
+        """A call of a function of the model: its nodes, or a node that holds them."""
+        given = {a.name: a for a in bound(proto.attribute, self.attributes)}
+        attributes = {**function.defaults, **given}
+        formals = function.proto
+        if len(inputs) > len(formals.input) or len(proto.output) > len(formals.output):
+            raise Unsupported("more inputs or results than its function has")
+        if self.model.depth >= _DEEPEST:
+            raise Unsupported("functions call each other without end")
+        self.model.depth += 1
+        try:
+            if is_called(function, self.model.functions, self.emitter, inputs):
+                values = [held for held in inputs if isinstance(held, str)]
+                node, names = called(self, function, attributes, label, values)
+                self.emitter.commit([node])
+                self.held.update(zip(proto.output, names))
+            else:
+                self.expand(function, attributes, proto, label, inputs, strict=False)
+        finally:
+            self.model.depth -= 1
+
+    def expand(
+        self, function: Function, attributes: Mapping[str, Any], proto: Any, label: str,
+        inputs: Sequence[Held | None], strict: bool,
+    ) -> None:  # fmt: skip
+        """Put the nodes of a function in the place of a node.
+
+        `strict`: what is not supported in it is said of the node, not of the parts.
+        """
+        formals = function.proto
+        inner = Names(self.model, self.emitter, function.opset, None, label, attributes)
+        inner.path = self.path if strict else f"{label}/"
+        inner.held = dict.fromkeys(formals.input)
+        inner.held.update(zip(formals.input, inputs))
+        for formal, name in zip(formals.output, proto.output):
+            if name and formal not in inner.held:
+                inner.places[formal] = self.place(name)
+        if strict:
+            for part in formals.node:
+                try:
+                    inner.build(part, label, inner.inputs(part, label))
+                except (Unsupported, GraphError) as reason:
+                    raise Unsupported(f"its part {part.op_type}: {_text(reason)}") from None
+        else:
+            inner.run(formals.node)
+        for formal, name in zip(formals.output, proto.output):
+            if name:
+                self.held[name] = inner.result(formal, label)
+
+    def result(self, name: str, label: str) -> Held:
+        """What a result of this graph or function stands for."""
+        try:
+            held = self.lookup(name)
+        except KeyError:
+            held = None
+        if held is None:
+            raise ModelError(f"{self.model.name}, '{label}': its result '{name}' is never computed")
+        return held
+
+    def fail(self, name: str, operator: str, reason: str) -> None:
+        self.model.failures.append(Failure(name, operator, self.opset, reason))
+
+    def check(self, proto: Any) -> None:
+        """Names must be there, be text and be defined once; ModelError otherwise."""
+        model = f"{self.model.name}{', ' + self.path if self.path else ''}"
+        if any(isinstance(name, bytes) for name in _names(proto)):
+            raise ModelError(f"{model}: a name is not UTF-8 text", "the file may be damaged")
+        if proto.sparse_initializer:
+            raise ModelError(f"{model}: sparse initializers are not supported")
+        given = [tensor.name for tensor in proto.initializer]
+        inputs = [value.name for value in proto.input]
+        made = [name for node in proto.node for name in node.output if name]
+        taken: set[str] = set()
+        for kind, names in (("initializer", given), ("value", [*dict.fromkeys(inputs), *made])):
+            seen: set[str] = set()
+            for name in names:
+                if not name:
+                    raise ModelError(f"{model}: an {kind} has no name")
+                if name in seen or (name in taken and name in made):
+                    raise ModelError(f"{model}: {kind} '{name}' is defined twice")
+                seen.add(name)
+            taken |= seen
+        if len(set(inputs)) != len(inputs):
+            raise ModelError(f"{model}: an input is declared twice")
+        if not self.inlined:
+            self.emitter.taken.update([*given, *made])
+
+
+def _resolved(proto: Any, function: Mapping[str, Any]) -> Any:
+    """A node with the attributes of the function it stands in instead of references to them."""
+    if not any(attribute.ref_attr_name for attribute in proto.attribute):
+        return proto
+    own = type(proto)()
+    own.CopyFrom(proto)
+    del own.attribute[:]
+    own.attribute.extend(bound(proto.attribute, function))
+    return own
+
+
+def _text(reason: Unsupported | GraphError) -> str:
+    return reason.problem if isinstance(reason, GraphError) else str(reason)
+
+
+def _names(graph: Any) -> Iterator[str | bytes]:
+    """Every text that the import reads; the decoder leaves what is not UTF-8 as bytes."""
+    yield graph.name
+    for node in graph.node:
+        yield from (node.op_type, node.name, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+    yield from (tensor.name for tensor in graph.initializer)
+    for value in (*graph.input, *graph.output):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+
+
+def _renamed(nodes: Iterable[Node], names: Mapping[str, str]) -> list[Node]:
+    if not names:
+        return list(nodes)
+    return [
+        Node(
+            node.operator,
+            tuple(names.get(n, n) if n else n for n in node.inputs),
+            tuple(names.get(n, n) for n in node.outputs),
+            node.attributes,
+            node.source,
+        )
+        for node in nodes
+    ]

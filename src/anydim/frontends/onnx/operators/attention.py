@@ -1,0 +1,269 @@
+"""Rows of Attention and RotaryEmbedding: heads are axes, so that any number of them goes.
+
+Queries are grouped by the head of keys that they share: q[b, h, g, i, d], k[b, h, j, d].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anydim.base.dtypes import DType, boolean, float32, int64
+from anydim.frontends.onnx.file.tensors import Unsupported, element_type
+from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.sizes import Size, as_size, maximum, simplify
+
+_ABSENT = -1  # a window without a bound on that side
+
+
+@dataclass(frozen=True)
+class _Operands:
+    """Queries [batch, count, rows, depth], keys and values [batch, kept, columns, ...].
+
+    `grouped` says that several heads of queries may share one of keys; the first `past` columns
+    are of earlier calls.
+    """
+
+    query: str
+    key: str
+    value: str
+    past: Size
+    dtype: DType
+    batch: Size
+    count: Size
+    rows: Size
+    depth: Size
+    kept: Size
+    columns: Size
+    grouped: bool
+
+    @property
+    def whole(self) -> tuple[Size, ...]:
+        """The shape of the scores."""
+        return (self.batch, self.count, self.rows, self.columns)
+
+    @property
+    def parts(self) -> tuple[Size, ...]:
+        """The shape of the scores by groups of heads."""
+        group = self.count // maximum(self.kept, 1)
+        return (self.batch, self.kept, group, self.rows, self.columns)
+
+    @property
+    def letters(self) -> str:
+        return "bhgi" if self.grouped else "bhi"
+
+
+def attention(call: Call) -> Sequence[Result]:
+    """Inputs Q, K, V, a mask, past keys and values, and how many keys of each row count."""
+    given = _operands(call)
+    allowed, bias, always = _masks(call, (given.rows, given.columns), given.past, given.dtype)
+    raw = _scores(call, given)
+    capped = _capped(call, raw, given.dtype)
+    biased = capped if bias is None else call.emit("add", capped, bias)
+    if allowed is not None:
+        biased = call.emit("where", allowed, biased, call.number(float("-inf"), given.dtype))
+    working = call.attribute("softmax_precision")
+    work = given.dtype if working is None else element_type(working)
+    shares = _softmax(call, biased, None if always else allowed, bias, given.dtype, work)
+    made = _weighed(call, shares, given)
+    if len(call.outputs) < 4:
+        return [made, given.key, given.value]
+    mode = call.attribute("qk_matmul_output_mode", 0)
+    scores = (raw, capped, biased, shares)[mode]
+    return [made, given.key, given.value, _shaped(call, scores, given.whole)]
+
+
+def _operands(call: Call) -> _Operands:
+    """Q, K and V with heads as axes, past keys and values before the new ones."""
+    rank = call.type(0).rank
+    if rank not in (3, 4) or any(call.type(n).rank != rank for n in (1, 2)):
+        raise Unsupported(f"queries of type {call.type(0)}")
+    heads, shared = call.attribute("q_num_heads"), call.attribute("kv_num_heads")
+    query = _heads(call, 0, heads) if rank == 3 else call.input(0)
+    key, value = (_heads(call, n, shared) if rank == 3 else call.input(n) for n in (1, 2))
+    past = as_size(0)
+    if call.given(4) and call.given(5):
+        past = call.shape(4)[2]
+        key = call.emit("concat", call.input(4), key, axis=2)
+        value = call.emit("concat", call.input(5), value, axis=2)
+    batch, count, rows, depth = _type(call, query).shape
+    kept, columns = _type(call, key).shape[1:3]
+    return _Operands(
+        query, key, value, past, _type(call, query).dtype, batch, count, rows, depth, kept,
+        columns, grouped=not call.proved(count, "==", kept),
+    )  # fmt: skip
+
+
+def _shaped(call: Call, made: str, shape: Sequence[Size]) -> str:
+    """The value in a shape; it has it already where it has as many axes."""
+    same = len(shape) == _type(call, made).rank
+    return made if same else call.emit("reshape", made, shape=tuple(shape))
+
+
+def _scores(call: Call, given: _Operands) -> str:
+    """Scaled products of queries and keys; by groups of heads where nothing has to fit them."""
+    query, letters = given.query, given.letters
+    if given.grouped:
+        query = _shaped(call, query, (*given.parts[:-1], given.depth))
+    raw = call.emit("einsum", query, given.key, equation=f"{letters}d,bhjd->{letters}j")
+    apart = given.grouped and not (call.given(3) or call.given(6))
+    scores = _shaped(call, raw, given.parts if apart else given.whole)
+    return call.emit("mul", scores, _scale(call, given.depth, given.dtype))
+
+
+def _capped(call: Call, scores: str, dtype: DType) -> str:
+    """Scores that stay below the soft cap, where there is one."""
+    cap = call.attribute("softcap")
+    if not cap:
+        return scores
+    number = call.number(cap, dtype)
+    return call.emit("mul", call.emit("tanh", call.emit("div", scores, number)), number)
+
+
+def _weighed(call: Call, shares: str, given: _Operands) -> str:
+    """The values weighed by their shares, in the layout of the queries."""
+    letters, width = given.letters, _type(call, given.value).shape[3]
+    weights = _shaped(call, shares, given.parts if given.grouped else given.whole)
+    made = call.emit("einsum", weights, given.value, equation=f"{letters}j,bhjd->{letters}d")
+    if call.type(0).rank == 4:
+        return _shaped(call, made, (given.batch, given.count, given.rows, width))
+    perm = (0, 3, 1, 2, 4) if given.grouped else (0, 2, 1, 3)
+    made = call.emit("transpose", made, perm=perm)
+    return call.emit("reshape", made, shape=(given.batch, given.rows, given.count * width))
+
+
+def _type(call: Call, value: str) -> Any:
+    return call.emitter.types[value]
+
+
+def _heads(call: Call, position: int, count: int | None) -> str:
+    """[batch, rows, heads * depth] as [batch, heads, rows, depth]."""
+    if not count:
+        raise Unsupported("the number of heads is missing")
+    batch, rows, width = call.shape(position)
+    parts = call.emit(
+        "reshape", call.input(position), shape=(batch, rows, count, width // count)
+    )
+    return call.emit("transpose", parts, perm=(0, 2, 1, 3))
+
+
+def _scale(call: Call, depth: Size, dtype: DType) -> str:
+    """What scores are multiplied with: one over the root of the depth unless it is given."""
+    scale = call.attribute("scale")
+    if scale is not None:
+        return call.number(float(scale), dtype)
+    if depth.constant is not None:
+        return call.number(max(depth.constant, 1) ** -0.5, dtype)
+    size = call.emit("size_tensor", values=(depth,), dtype=float32, scalar=True)
+    root = call.emit("reciprocal", call.emit("sqrt", size))
+    return root if dtype == float32 else call.emit("cast", root, to=dtype)
+
+
+def _masks(
+    call: Call, shape: tuple[Size, Size], past: Size, dtype: DType
+) -> tuple[str | None, str | None, bool]:
+    """(where attention is allowed, what is added to the scores, whether every row has an allowed
+    place if it has a place at all); None for what there is not."""
+    rows, columns = shape
+    tests: list[str] = []
+    bias = None
+    if call.given(3):
+        mask = _wide_mask(call, columns)
+        if call.type(3).dtype == boolean:
+            tests.append(mask)
+        else:
+            bias = mask if call.type(3).dtype == dtype else call.emit("cast", mask, to=dtype)
+    left, right = (call.attribute(f"{side}_window_size", _ABSENT) for side in ("left", "right"))
+    causal = bool(call.attribute("is_causal"))
+    always = not call.given(3) and not call.given(6) and left < 0
+    if not (causal or call.given(6) or left >= 0 or right >= 0):
+        return (tests[0] if tests else None), bias, always
+    i = call.emit("range", start=0, step=1, count=rows, dtype=int64)
+    j = call.emit("range", start=0, step=1, count=columns, dtype=int64)
+    place = call.emit("unsqueeze", i, axes=(1,))
+    if call.given(6):
+        valid = call.emit("cast", call.input(6), to=int64)
+        valid = call.emit("unsqueeze", valid, axes=(1, 2, 3))
+        tests.append(call.emit("less", j, valid))
+        own = call.emit("size_tensor", values=(rows,), dtype=int64, scalar=True)
+        place = call.emit("add", place, call.emit("sub", valid, own))
+    elif past.constant != 0:
+        before = call.emit("size_tensor", values=(past,), dtype=int64, scalar=True)
+        place = call.emit("add", place, before)
+    if causal:
+        tests.append(call.emit("less_equal", j, place))
+    if left >= 0:
+        first = call.emit("sub", place, call.number(left, int64))
+        tests.append(call.emit("greater_equal", j, first))
+    if right >= 0:
+        last = call.emit("add", place, call.number(right, int64))
+        tests.append(call.emit("less_equal", j, last))
+    allowed = tests[0]
+    for test in tests[1:]:
+        allowed = call.emit("logical_and", allowed, test)
+    return allowed, bias, always
+
+
+def _wide_mask(call: Call, columns: Size) -> str:
+    """The mask for all keys; those that it leaves out at the end are not allowed."""
+    kind = call.type(3)
+    missing = columns - kind.shape[-1]
+    if missing.constant == 0:
+        return call.input(3)
+    empty = call.number(False if kind.dtype == boolean else float("-inf"), kind.dtype)
+    none = (0,) * (kind.rank - 1)
+    after = simplify(maximum(missing, 0), call.emitter.box)
+    return call.emit(
+        "pad", call.input(3), empty, before=(*none, 0), after=(*none, after), mode="constant"
+    )
+
+
+def _softmax(
+    call: Call, scores: str, allowed: str | None, bias: str | None, dtype: DType, work: DType
+) -> str:  # fmt: skip
+    """Shares along the last axis; a row in which nothing is allowed has shares of 0."""
+    precise = scores if work == dtype else call.emit("cast", scores, to=work)
+    shares = call.emit("softmax", precise, axis=-1)
+    if allowed is not None or bias is not None:
+        lowest = call.number(float("-inf"), dtype)
+        zero = call.number(0, dtype)
+        if bias is None:
+            some = allowed
+        else:
+            some = call.emit("greater", bias, lowest)
+            some = some if allowed is None else call.emit("logical_and", some, allowed)
+        numbers = call.emit("where", some, call.number(1, dtype), zero)
+        any_row = call.emit("reduce_max", numbers, axes=(-1,), keepdims=True)
+        row = call.emit("greater", any_row, zero)
+        shares = call.emit("where", row, shares, call.number(0, work))
+    return shares if work == dtype else call.emit("cast", shares, to=dtype)
+
+
+def rotary_embedding(call: Call) -> Result:
+    """Pairs of elements turned by angles: those of a place, or of a given position."""
+    flat = call.type(0).rank == 3
+    x = call.input(0)
+    if flat:
+        x = _split_heads(call)
+    interleaved = bool(call.attribute("interleaved"))
+    turned = call.attribute("rotary_embedding_dim") or None
+    cos, sin = call.input(1), call.input(2)
+    if call.given(3):
+        cos, sin = (call.emit("gather", cache, call.input(3), axis=0) for cache in (cos, sin))
+    made = call.emit(
+        "rotary_embedding", x, cos, sin, interleaved=interleaved, width=turned
+    )
+    if not flat:
+        return made
+    back = call.emit("transpose", made, perm=(0, 2, 1, 3))
+    return call.emit("reshape", back, shape=call.shape(0))
+
+
+def _split_heads(call: Call) -> str:
+    heads = call.attribute("num_heads")
+    if not heads:
+        raise Unsupported("num_heads is missing")
+    batch, rows, width = call.shape(0)
+    parts = call.emit("reshape", call.input(0), shape=(batch, rows, heads, width // heads))
+    return call.emit("transpose", parts, perm=(0, 2, 1, 3))

@@ -1,0 +1,159 @@
+"""Rows of ONNX operators that find places along an axis, norm along it, or move blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anydim.base.dtypes import int64
+from anydim.frontends.onnx.file.tensors import Unsupported, element_type
+from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.sizes import as_size, maximum, product
+
+
+def place(name: str) -> Callable[[Call], Result]:
+    """ArgMax and ArgMin."""
+
+    def build(call: Call) -> Result:
+        axis, last = call.attribute("axis", 0), bool(call.attribute("select_last_index", 0))
+        keep = bool(call.attribute("keepdims", 1))
+        return call.emit(name, call.input(0), axis=axis, keepdims=keep, last=last)
+
+    return build
+
+
+def hardmax(call: Call) -> Result:
+    """Before opset 13 all axes from `axis` on count as one."""
+    axis, rank, shape = call.attribute("axis", -1), call.type(0).rank, call.shape(0)
+    if call.opset >= 13:
+        return call.emit("hardmax", call.input(0), axis=axis)
+    if not -rank <= axis <= rank:
+        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    axis = axis + rank if axis < 0 else axis
+    flat = (product(shape[:axis]), product(shape[axis:]))
+    made = call.emit("hardmax", call.emit("reshape", call.input(0), shape=flat), axis=1)
+    return call.emit("reshape", made, shape=shape)
+
+
+def lp_normalization(call: Call) -> Result:
+    """x / norm; 0 where the norm is 0."""
+    axis, p = call.attribute("axis", -1), call.attribute("p", 2)
+    if p not in (1, 2):
+        raise Unsupported(f"p {p}")
+    x = call.input(0)
+    norm = call.emit(f"reduce_l{p}", x, axes=(axis,), keepdims=True)
+    zero = call.number(0, call.type(0).dtype)
+    empty = call.emit("equal", norm, zero)
+    return call.emit("where", empty, zero, call.emit("div", x, norm))
+
+
+def global_lp_pool(call: Call) -> Result:
+    axes, p = tuple(range(2, call.type(0).rank)), call.attribute("p", 2)
+    if p in (1, 2):
+        return call.emit(f"reduce_l{p}", call.input(0), axes=axes, keepdims=True)
+    dtype = call.type(0).dtype
+    powers = call.emit("pow", call.emit("abs", call.input(0)), call.number(p, dtype))
+    total = call.emit("reduce_sum", powers, axes=axes, keepdims=True)
+    return call.emit("pow", total, call.number(1 / p, dtype))
+
+
+def local_response(call: Call) -> Result:
+    return call.emit(
+        "local_response_norm", call.input(0), count=as_size(call.attribute("size")),
+        alpha=call.attribute("alpha"), beta=call.attribute("beta"), bias=call.attribute("bias"),
+    )  # fmt: skip
+
+
+def running(name: str) -> Callable[[Call], Result]:
+    """CumSum and CumProd. An axis that only a run can tell is chosen from the results of all."""
+
+    def build(call: Call) -> Result:
+        rank = call.type(0).rank
+
+        def along(axis: int) -> str:
+            return call.emit(
+                name, call.input(0), axis=axis, exclusive=bool(call.attribute("exclusive", 0)),
+                reverse=bool(call.attribute("reverse", 0)),
+            )  # fmt: skip
+
+        if call.tells(1):
+            axes = call.integers(1)
+            if len(axes) != 1:
+                raise Unsupported(f"{len(axes)} axes")
+            return along(axes[0])
+        if rank == 0:
+            raise Unsupported("a scalar has no axis")
+        wanted = call.emit("cast", call.emit("reshape", call.input(1), shape=()), to=int64)
+        # the index is checked as any other, and counts from the end where it is negative
+        wanted = call.emit("gather", call.numbers(range(rank), int64), wanted, axis=0)
+        result = call.number(0, call.type(0).dtype)
+        for axis in range(rank):
+            this = call.emit("equal", wanted, call.number(axis, int64))
+            result = call.emit("where", this, along(axis), result)
+        return result
+
+    return build
+
+
+def reverse_sequence(call: Call) -> Result:
+    time, batch = call.attribute("time_axis"), call.attribute("batch_axis")
+    return call.emit("reverse_sequence", call.input(0), call.input(1), time=time, batch=batch)
+
+
+def columns_to_image(call: Call) -> Result:
+    """Col2Im: the columns become windows with axes of their own first."""
+    sizes, block = call.sizes(1), call.sizes(2)
+    rank, (count, rows, _) = len(sizes), call.shape(0)
+    strides = call.attribute("strides") or (1,) * rank
+    dilations = call.attribute("dilations") or (1,) * rank
+    pads = call.attribute("pads") or (0,) * (2 * rank)
+    places = [
+        (size + pads[axis] + pads[rank + axis] - (kernel - 1) * dilations[axis] - 1)
+        // strides[axis] + 1
+        for axis, (size, kernel) in enumerate(zip(sizes, block))
+    ]  # fmt: skip
+    shape = (count, rows // maximum(product(block), 1), *block, *places)
+    windows = call.emit("reshape", call.input(0), shape=shape)
+    return call.emit(
+        "fold", windows, sizes=sizes, strides=strides, dilations=dilations, pads=pads
+    )
+
+
+def depth_to_space(call: Call) -> Result:
+    return _blocks(call, "depth_to_space")
+
+
+def space_to_depth(call: Call) -> Result:
+    return _blocks(call, "space_to_depth")
+
+
+def _blocks(call: Call, name: str) -> Result:
+    mode = call.attribute("mode", "DCR")
+    if mode not in ("DCR", "CRD"):
+        raise Unsupported(f"mode {mode!r}")
+    block = call.attribute("blocksize")
+    return call.emit(name, call.input(0), block=block, inner=mode == "CRD")
+
+
+def eye_like(call: Call) -> Result:
+    if call.type(0).rank != 2:
+        raise Unsupported(f"a tensor with {call.type(0).rank} axes, expected 2")
+    wanted = call.attribute("dtype")
+    dtype = call.type(0).dtype if wanted is None else element_type(wanted)
+    rows, columns = call.shape(0)
+    return call.emit("eye", rows=rows, columns=columns, k=call.attribute("k", 0), dtype=dtype)
+
+
+def features(call: Call) -> Result:
+    """ArrayFeatureExtractor: elements of the last axis; a vector counts as one row."""
+    count = product(call.shape(1))
+    x = call.input(0)
+    if call.type(0).rank == 1:
+        x = call.emit("unsqueeze", x, axes=(0,))
+    return call.emit("gather", x, call.emit("reshape", call.input(1), shape=(count,)), axis=-1)
+
+
+def binarizer(call: Call) -> Result:
+    """1 above the threshold, 0 elsewhere."""
+    dtype = call.type(0).dtype
+    above = call.emit("greater", call.input(0), call.number(call.attribute("threshold"), dtype))
+    return call.emit("cast", above, to=dtype)

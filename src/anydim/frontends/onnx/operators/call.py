@@ -1,0 +1,231 @@
+"""One ONNX node while its row of the operator table builds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy
+
+from anydim.base.dtypes import DType, int64
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.values.emitting import Emitter
+from anydim.frontends.onnx.values.found import Element, element, elements, sizes_of
+from anydim.frontends.onnx.values.held import Held, Known, Result
+from anydim.graph.nodes import Graph, Node
+from anydim.graph.regions import Region
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Size, Truth, prove
+
+__all__ = ["Body", "Call", "Result", "Scope"]
+
+
+class Body(Protocol):
+    """A graph inside a node while it is imported."""
+
+    emitter: Emitter
+    source: str
+    inputs: list[str]
+
+    @property
+    def captures(self) -> tuple[str, ...]:
+        """The values of the graph around that it reads, in the order of its last inputs."""
+
+    def add_input(self, stem: str, kind: TensorType) -> str:
+        """A new input of the graph."""
+
+    def bind(self, name: str, held: Held | Known) -> None:
+        """Say what a name of the model stands for in it."""
+
+    def outside(self, value: str) -> str:
+        """The own name of a value of the graph around."""
+
+    def emit(self, name: str, /, *inputs: str, **attributes: Any) -> str:
+        """The one result of a new node, part of the graph at once."""
+
+    def run(self) -> list[Held]:
+        """Import its nodes and give what its outputs stand for."""
+
+    def graph(self, outputs: Sequence[str]) -> Graph:
+        """The graph; values of the graph around that it reads are its last inputs."""
+
+
+class Scope(Protocol):
+    """Where a node stands, for the rows of operators that hold graphs."""
+
+    def body(self, proto: Any) -> Body:
+        """A graph of its own inside the node."""
+
+    def inline(self, proto: Any, held: Mapping[str, Held] | None = None) -> list[Held]:
+        """The outputs of a subgraph whose nodes join this graph; its inputs are `held`."""
+
+    def mark(self) -> Any:
+        """What `reset` goes back to before a subgraph is imported once more."""
+
+    def reset(self, mark: Any) -> None:
+        """Forget failures and names of dims since a mark."""
+
+
+@dataclass
+class Call:
+    """An ONNX node: its inputs and attributes, and the nodes that stand for it."""
+
+    emitter: Emitter
+    operator: str
+    opset: int
+    inputs: tuple[Held | None, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    source: str
+    scope: Scope
+    nodes: list[Node] = field(default_factory=list)
+
+    # ---- inputs ----
+
+    def given(self, position: int) -> bool:
+        """Whether an optional input is there."""
+        return position < len(self.inputs) and self.inputs[position] is not None
+
+    def held(self, position: int) -> Held:
+        """What an input that must be there stands for."""
+        held = self.inputs[position] if position < len(self.inputs) else None
+        if held is None:
+            raise Unsupported(f"input {position} is missing")
+        return held
+
+    def input(self, position: int) -> str:
+        """The value of an input that must be there and be a tensor."""
+        held = self.held(position)
+        if not isinstance(held, str):
+            raise Unsupported(f"input {position} is no tensor")
+        return held
+
+    def type(self, position: int) -> TensorType:
+        return self.emitter.types[self.input(position)]
+
+    def shape(self, position: int) -> tuple[Size, ...]:
+        return self.type(position).shape
+
+    def tells(self, position: int) -> bool:
+        """Whether the contents of an input are known before a run."""
+        name = self.input(position)
+        if name in self.emitter.known or not self.type(position).dtype.is_integer:
+            return name in self.emitter.known
+        if self.type(position).rank == 1 and self.shape(position)[0].constant is None:
+            return False
+        return all(isinstance(item, Size) for item in self.elements(position))
+
+    def known(self, position: int) -> numpy.ndarray:
+        """The contents of an input; Unsupported when only a run can tell them."""
+        name = self.input(position)
+        if name in self.emitter.known:
+            return self.emitter.known[name].array
+        if self.type(position).dtype.is_integer and self.tells(position):
+            found = Known.sizes(self.sizes(position), self.type(position).dtype).array
+            return found.reshape(()) if self.type(position).rank == 0 else found
+        raise Unsupported(f"its input '{name}' is data; only sizes and constants can be used")
+
+    def sizes(self, position: int, count: int | None = None) -> tuple[Size, ...]:
+        """The contents of a vector (or one number) of integers, as sizes.
+
+        `count` is how many there have to be, where the vector does not say.
+
+        Those that only a run can tell become dims: they are found when the node runs, and are
+        errors of the call when they are below 0.
+        """
+        return sizes_of(self, self.nodes, self.input(position), count)
+
+    def elements(self, position: int) -> list[Size | Element]:
+        """The contents of a vector (or one number) of integers, as far as they are known."""
+        return elements(self.emitter, self.nodes, self.input(position))
+
+    def contents(self, name: str, count: int | None = None) -> list[Size | Element]:
+        """The contents of a value that is a vector of integers, as far as they are known."""
+        return elements(self.emitter, self.nodes, name, count)
+
+    def element(self, position: int) -> Size | Element:
+        """The one element of an input of integers, as far as it is known."""
+        return element(self.emitter, self.nodes, self.input(position))
+
+    def integers(self, position: int) -> tuple[int, ...]:
+        """The contents of a vector of integers that depend on no dim."""
+        items = self.elements(position)
+        if not all(isinstance(item, Size) for item in items):
+            raise Unsupported(f"its input '{self.input(position)}' is data, expected constants")
+        values = [item.constant for item in items if isinstance(item, Size)]
+        if any(value is None for value in values):
+            raise Unsupported(f"its input '{self.input(position)}' depends on a dim")
+        return tuple(value for value in values if value is not None)
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """An attribute, its default in the standard, or `default`."""
+        return self.attributes.get(name, default)
+
+    # ---- results ----
+
+    def emit(self, name: str, /, *inputs: str | None, **attributes: Any) -> str:
+        """The one result of a new node of a library operator."""
+        return self.emit_many(name, 1, *inputs, **attributes)[0]
+
+    def emit_many(
+        self, name: str, results: int, /, *inputs: str | None, **attributes: Any
+    ) -> list[str]:
+        """The results of a new node of a library operator."""
+        stem = f"{self.outputs[0] or self.source}/{name}"
+        outputs = tuple(self.emitter.fresh(stem) for _ in range(results))
+        node = self.emitter.node(name, inputs, outputs, attributes, self.source)
+        self.nodes.append(node)
+        return list(outputs)
+
+    def region(
+        self, name: str, inputs: Sequence[str], kinds: Sequence[TensorType], region: Region
+    ) -> list[str]:
+        """The results, of these types, of a new node that holds graphs."""
+        stem = f"{self.outputs[0] or self.source}/{name}"
+        outputs = {self.emitter.fresh(stem): kind for kind in kinds}
+        self.nodes.append(
+            self.emitter.region(name, tuple(inputs), outputs, region, self.source)
+        )
+        return list(outputs)
+
+    def find(self, value: str, dims: Sequence[Size]) -> None:
+        """Make the elements of an int64 value the values of new dims."""
+        self.nodes.append(self.emitter.finding(value, dims, self.source))
+
+    @property
+    def box(self) -> Box:
+        """The dims of the graph so far."""
+        return self.emitter.box
+
+    def kind(self, value: str) -> TensorType:
+        """The type of a value."""
+        return self.emitter.types[value]
+
+    def constrain(self, *sizes: Size) -> None:
+        """Sizes that are never below 0."""
+        self.emitter.constrain(*sizes)
+
+    def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
+        """A new dim, named after the node."""
+        own = (self.outputs[0] or self.operator).rsplit("/", 1)[-1]
+        return self.emitter.dim(f"{own}.{stem}" if stem else own, low, high)
+
+    def number(self, value: Any, dtype: DType) -> str:
+        """A constant of one number."""
+        name = self.emitter.fresh(f"{self.outputs[0] or self.source}/constant")
+        try:
+            array = numpy.array(value, dtype.numpy)
+        except (OverflowError, ValueError):
+            raise Unsupported(f"the number {value} as {dtype}") from None
+        self.emitter.add_known(name, Known.of(array), self.source)
+        return name
+
+    def numbers(self, values: Any, dtype: DType = int64) -> str:
+        """A constant of any shape."""
+        name = self.emitter.fresh(f"{self.outputs[0] or self.source}/constant")
+        self.emitter.add_constant(name, numpy.asarray(values, dtype.numpy))
+        return name
+
+    def proved(self, left: Size | int, relation: str, right: Size | int) -> bool:
+        return prove(left, relation, right, self.emitter.box) is Truth.PROVED

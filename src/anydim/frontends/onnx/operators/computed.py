@@ -1,0 +1,243 @@
+"""Shapes, bounds and counts that data decides, as an operator of the library takes them.
+
+Each function does with dense arithmetic what the standard says of its tensor (0 copies a size,
+-1 is the rest, bounds count from the end and are cut off) and finds the outcome as dims. Elements
+that are known keep their sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anydim.base.dtypes import float64, int64
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.operators.call import Call
+from anydim.frontends.onnx.values.found import picked
+from anydim.frontends.onnx.values.held import Known
+from anydim.frontends.onnx.values.kinds import known, vector
+from anydim.sizes import Size, as_size, bounds, maximum, product
+
+
+def reshape(call: Call, copies: bool) -> list[Size]:
+    """The sizes of a reshape to input 1; `copies`: a 0 stands for the size of that axis."""
+    items, own = call.elements(1), list(call.shape(0))
+    count = len(items)
+    asked = picked(call, call.input(1), range(count), count)
+    if copies:
+        copied: list[Size | int] = [*own, *[0] * count]
+        sizes = vector(call, copied[:count])
+        asked = call.emit("where", call.emit("equal", asked, _number(call, 0)), sizes, asked)
+    rest = call.emit("equal", asked, _number(call, -1))
+    others = call.emit("where", rest, _number(call, 1), asked)
+    others = call.emit("reduce_prod", others, axes=(0,), keepdims=False)
+    left = call.emit(
+        "floor_div", _number(call, product(own)), call.emit("maximum", others, _number(call, 1))
+    )
+    wanted = call.emit("where", rest, left, asked)
+    fixed: list[Size | None] = []
+    for axis, item in enumerate(items):
+        if isinstance(item, Size) and item.constant == 0 and copies:
+            fixed.append(own[axis] if axis < len(own) else None)
+        else:
+            known_size = isinstance(item, Size) and item.constant != -1
+            fixed.append(item if known_size and isinstance(item, Size) else None)
+    return _completed(call, wanted, fixed)
+
+
+def expand(call: Call) -> str:
+    """Input 0 broadcast against input 1."""
+    items, own = call.elements(1), call.shape(0)
+    rank = max(len(own), len(items))
+    mine = [*[as_size(1)] * (rank - len(own)), *own]
+    asked = picked(call, call.input(1), range(len(items)), len(items))
+    if len(items) < rank:
+        ones = vector(call, [1] * (rank - len(items)))
+        asked = call.emit("concat", ones, asked, axis=0)
+    padded = [*[as_size(1)] * (rank - len(items)), *items]
+    one = _number(call, 1)
+    sizes = vector(call, mine)
+    wanted = call.emit("where", call.emit("equal", asked, one), sizes, asked)
+    met: list[Size | None] = []
+    for size, item in zip(mine, padded):
+        if isinstance(item, Size) and item.constant == 1:
+            met.append(size)
+        elif isinstance(item, Size) and (size.constant == 1 or size == item):
+            met.append(item)
+        else:
+            met.append(size if call.proved(size, ">", 1) else None)
+    target = _completed(call, wanted, met)
+    made = call.emit("expand", call.input(0), shape=tuple(target))
+    if call.emitter.types[made].shape == tuple(target):
+        return made
+    return call.emit("reshape", made, shape=tuple(target))
+
+
+def sliced(call: Call, starts: str, ends: str, axes: Sequence[int], steps: str | None) -> str:
+    """x[start:end:step] along some axes where data decides a bound or a step."""
+    value = call.input(0)
+    bounds_of = [call.contents(name) for name in (starts, ends)]
+    strides = call.contents(steps) if steps is not None else [as_size(1)] * len(axes)
+    for number, axis in enumerate(axes):
+        start, end, step = bounds_of[0][number], bounds_of[1][number], strides[number]
+        extent = call.emitter.types[value].shape[axis]
+        fixed = isinstance(step, Size) and step.constant
+        if isinstance(start, Size) and isinstance(end, Size) and fixed:
+            start = lowest_start(start, extent, fixed)
+            value = call.emit(
+                "slice", value, starts=(start,), ends=(end,), axes=(axis,), steps=(fixed,)
+            )
+            continue
+        one = [picked(call, name, (number,), len(axes)) for name in (starts, ends)]
+        if fixed == 1:
+            value = _window(call, value, axis, extent, one[0], one[1], start)
+        else:
+            assert steps is not None
+            stride = picked(call, steps, (number,), len(axes))
+            value = _strided(call, value, axis, extent, one[0], one[1], stride)
+    return value
+
+
+def lowest_start(start: Size, extent: Size, step: int) -> Size:
+    """A start as the standard means it: going back from below 0 it is 0, not nowhere."""
+    far = step < 0 and start.constant is not None and start.constant < -1
+    return maximum(start, -extent) if far else start
+
+
+def sliced_anywhere(call: Call) -> str:
+    """A slice of axes that data names: every axis gets a start, an end and a step."""
+    rank = call.type(0).rank
+    one, zero, extents = _number(call, 1), _number(call, 0), vector(call, call.shape(0))
+    named = picked(call, call.input(3), (), 0)
+    named = call.emit("where", call.emit("less", named, zero),
+                      call.emit("add", named, _number(call, rank)), named)  # fmt: skip
+    places = call.emit("unsqueeze", vector(call, range(rank)), axes=(1,))
+    here = call.emit("cast", call.emit("equal", places, named), to=int64)
+    absent = call.emit("equal", call.emit("reduce_sum", here, axes=(1,), keepdims=False), zero)
+
+    def spread(position: int, usual: str) -> str:
+        """The numbers of an input for all axes; `usual` where an axis is not named."""
+        given = picked(call, call.input(position), (), 0) if call.given(position) else one
+        own = call.emit("reduce_sum", call.emit("mul", here, given), axes=(1,), keepdims=False)
+        return call.emit("where", absent, usual, own)
+
+    starts, ends, steps = spread(1, zero), spread(2, extents), spread(4, one)
+    return sliced(call, starts, ends, range(rank), steps)
+
+
+def _window(
+    call: Call, value: str, axis: int, extent: Size, start: str, end: str, known_start: object
+) -> str:
+    """value[start:end] along an axis, as a view."""
+    low, high = vector(call, [0]), vector(call, [extent])
+    first = _clipped(call, start, extent, low, high)
+    last = _clipped(call, end, extent, low, high)
+    length = call.emit("maximum", call.emit("sub", last, first), low)
+    most = bounds(extent, call.emitter.box).hi
+    if isinstance(known_start, Size) and call.proved(known_start, "==", 0):
+        count = call.dim("length", 0, most)
+        call.constrain(extent - count)
+        call.find(length, (count,))
+        return call.emit("slice", value, starts=(as_size(0),), ends=(count,), axes=(axis,))
+    begin, count = call.dim("start", 0, most), call.dim("length", 0, most)
+    call.constrain(extent - begin - count)
+    call.find(call.emit("concat", first, length, axis=0), (begin, count))
+    return call.emit("slice", value, starts=(begin,), ends=(begin + count,), axes=(axis,))
+
+
+def _strided(
+    call: Call, value: str, axis: int, extent: Size, start: str, end: str, step: str
+) -> str:
+    """value[start:end:step] along an axis, whatever the sign of the step."""
+    zero, size = vector(call, [0]), vector(call, [extent])
+    back = call.emit("less", step, zero)
+    low = call.emit("where", back, vector(call, [-1]), zero)
+    high = call.emit("where", back, vector(call, [extent - 1]), size)
+    # the standard cuts off a start at 0 whatever the step, where Python lets it pass below
+    nearest = call.emit("minimum", zero, high)
+    first = _clipped(call, start, extent, nearest, high)
+    last = _clipped(call, end, extent, low, high)
+    count = call.dim("length", 0, bounds(extent, call.emitter.box).hi)
+    call.constrain(extent - count)
+    call.find(_turns(call, first, last, step), (count,))
+    places = call.emit("range", start=0, step=1, count=count, dtype=int64)
+    places = call.emit("add", call.emit("mul", places, step), first)
+    return call.emit("gather", value, places, axis=axis)
+
+
+def _clipped(call: Call, place: str, extent: Size, low: str, high: str) -> str:
+    """A bound that counts from the end below 0, cut off at both ends."""
+    size = vector(call, [extent])
+    negative = call.emit("less", place, vector(call, [0]))
+    place = call.emit("where", negative, call.emit("add", place, size), place)
+    return call.emit("minimum", call.emit("maximum", place, low), high)
+
+
+def _turns(call: Call, first: str, last: str, step: str) -> str:
+    """How many of first, first + step, ... come before last; integers."""
+    distance = call.emit("floor_div", call.emit("sub", first, last), step)
+    zero = known(call, Known.size(0))
+    return call.emit("maximum", call.emit("neg", distance), zero)
+
+
+def range_(call: Call) -> str:
+    """start, start + delta, ... before limit."""
+    dtype = call.type(0).dtype
+    start, limit, delta = (_scalar(call, position) for position in range(3))
+    if dtype.is_float:
+        wide = [call.emit("cast", v, to=float64) for v in (start, limit, delta)]
+        distance = call.emit("sub", wide[1], wide[0])
+        turns = call.emit("ceil", call.emit("div", distance, wide[2]))
+        number = call.emit("cast", turns, to=int64)
+        number = call.emit("maximum", number, known(call, Known.size(0)))
+    else:
+        values = (start, limit, delta)
+        parts = [v if dtype == int64 else call.emit("cast", v, to=int64) for v in values]
+        number = _turns(call, parts[0], parts[1], parts[2])
+    count = call.dim("count")
+    call.find(number, (count,))
+    places = call.emit("range", start=0, step=1, count=count, dtype=dtype)
+    return call.emit("add", call.emit("mul", places, delta), start)
+
+
+def signed(call: Call, name: str, count: int) -> list[Size]:
+    """The elements of a vector as sizes that may be negative: differences of two dims."""
+    items = call.contents(name, count)
+    places = [place for place, item in enumerate(items) if not isinstance(item, Size)]
+    if not places:
+        return [item for item in items if isinstance(item, Size)]
+    value = picked(call, name, places, len(items))
+    zero = _number(call, 0)
+    above = call.emit("maximum", value, zero)
+    below = call.emit("maximum", call.emit("neg", value), zero)
+    dims = [call.dim(stem) for stem in ("above", "below") for _ in places]
+    call.find(call.emit("concat", above, below, axis=0), dims)
+    found = dict(zip(places, (a - b for a, b in zip(dims, dims[len(places) :]))))
+    return [item if isinstance(item, Size) else found[p] for p, item in enumerate(items)]
+
+
+def count_of(call: Call, name: str) -> Size:
+    """The one element of an integer tensor as a dim."""
+    count = call.dim("count")
+    call.find(picked(call, name, (0,), 1), (count,))
+    return count
+
+
+def _completed(call: Call, value: str, sizes: Sequence[Size | None]) -> list[Size]:
+    """The sizes, with the elements of a vector as dims where they are None."""
+    places = [place for place, size in enumerate(sizes) if size is None]
+    dims = {place: call.dim("size") for place in places}
+    if places:
+        call.find(picked(call, value, places, len(sizes)), list(dims.values()))
+    return [dims[place] if size is None else size for place, size in enumerate(sizes)]
+
+
+def _scalar(call: Call, position: int) -> str:
+    kind = call.type(position)
+    if kind.rank > 1:
+        raise Unsupported(f"its input {position} is {kind}, expected a number")
+    value = call.input(position)
+    return call.emit("reshape", value, shape=()) if kind.rank else value
+
+
+def _number(call: Call, size: Size | int) -> str:
+    return known(call, Known.size(size))

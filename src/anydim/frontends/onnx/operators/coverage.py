@@ -1,0 +1,139 @@
+"""The page docs/operators.md, made from the tables of operators.
+
+    python -m anydim.frontends.onnx.operators.coverage docs/operators.md
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anydim.ops  # noqa: F401  fills the registry of operators
+from anydim.base.dtypes import DTYPES
+from anydim.frontends.onnx.file.reading import OLDEST_OPSET
+from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
+from anydim.frontends.onnx.operators.table import OPERATORS as ROWS
+from anydim.graph.operator import OPERATORS
+from anydim.targets.targets import TARGETS
+
+_TYPE = re.compile(r"tensor\((\w+)\)")
+_NAMES = {"float": "float32", "double": "float64"}
+
+_FAMILIES = {
+    "floats": ("float64", "float32", "float16", "bfloat16"),
+    "integers": ("int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8"),
+    "narrow integers": ("int4", "uint4", "int2", "uint2"),
+}
+
+# What an operator does not do, or what its sizes must be. Rows without a line are dynamic in
+# every dim of every input.
+LIMITS: dict[str, str] = {
+    "AffineGrid": "the number of axes is constant",
+    "Attention": "the number of heads of 3-d inputs is an attribute; a head's depth may be a dim",
+    "Conv": "in groups the number of output channels is constant",
+    "DFT": "costs length * length products; the axis is constant",
+    "DeformConv": "two axes; the kernel is of constant size",
+    "Dropout": "in training the numbers are the same in every call; another seed gives others",
+    "GatherND": "the last axis of the indices is of constant size",
+    "GridSample": "the number of coordinates is constant",
+    "ImageDecoder": "not supported: image files are no tensors",
+    "MaxUnpool": "with output_shape, places count in the shape that the attributes give",
+    "OneHot": "the values are a vector of two",
+    "Resize": "antialias weighs by the size of the box: all taps are visited",
+    "RoiAlign": "sampling_ratio 0 (as many samples as the data say) is refused",
+    "STFT": "costs frame * frame products per frame",
+    "Squeeze": "without axes those of open size stay, and are refused at 1",
+}
+
+
+def page() -> str:
+    """The text of the page."""
+    lines = [
+        "# Operators",
+        "",
+        "Made by `python -m anydim.frontends.onnx.operators.coverage docs/operators.md` from the",
+        "tables that the importer uses; a test compares.",
+        "",
+        f"Opsets {OLDEST_OPSET} to the newest that the installed onnx knows are read. Every dim of",
+        "every input may be dynamic, 0 and 1 included, where the last column says nothing else;",
+        "sizes that must agree are checked before a call runs. Targets: "
+        f"{', '.join(f'`{name}`' for name in sorted(TARGETS))}, all operators on each.",
+        "",
+    ]
+    schemas = list(_schemas())
+    for domain in sorted({schema.domain for schema in schemas}):
+        rows = [schema for schema in schemas if schema.domain == domain]
+        lines += [f"## {domain or 'ai.onnx'}", "", *_table(rows), ""]
+    lines += [
+        "## The library", "",
+        "Operators that ONNX's are made of; a builder has each as a method.", "",
+        "| operator | family | meaning |", "|---|---|---|",
+    ]  # fmt: skip
+    for name in sorted(OPERATORS):
+        record = OPERATORS[name]
+        lines.append(f"| `{name}` | {record.kind} | {_cell(record.doc)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _schemas() -> Iterator[Any]:
+    """The newest version of each operator of the standard, by domain and name."""
+    import onnx
+
+    schemas = [schema for schema in onnx.defs.get_all_schemas() if not schema.deprecated]
+    return iter(sorted(schemas, key=lambda schema: (schema.domain, schema.name)))
+
+
+def _table(schemas: Iterable[Any]) -> Iterator[str]:
+    yield "| operator | since opset | how | types | limits |"
+    yield "|---|---|---|---|---|"
+    for schema in schemas:
+        how = _how(schema)
+        types = _types(schema) if how else ""
+        limit = LIMITS.get(schema.name, "" if how else "not supported")
+        yield f"| {schema.name} | {_first(schema)} | {how} | {types} | {limit} |"
+
+
+def _how(schema: Any) -> str:
+    name = f"{schema.domain}.{schema.name}" if schema.domain else schema.name
+    if name in ROWS:
+        return "own"
+    if schema.has_function or schema.has_context_dependent_function:
+        return "body of the standard"
+    return ""
+
+
+def _first(schema: Any) -> int:
+    """The opset that introduced the operator."""
+    import onnx
+
+    versions = [
+        other.since_version
+        for other in onnx.defs.get_all_schemas_with_history()
+        if other.name == schema.name and other.domain == schema.domain
+    ]
+    return min(versions)
+
+
+def _types(schema: Any) -> str:
+    """The element types of its first input (or result) that anydim holds, whole families as one."""
+    formal = (*schema.inputs, *schema.outputs)
+    texts = formal[0].types if formal else ()
+    named = {_NAMES.get(name, name) for text in texts for name in _TYPE.findall(text)}
+    found = [name for name in DTYPES if name in named & {d.name for d in ELEMENT_TYPES.values()}]
+    for family, members in _FAMILIES.items():
+        if set(members) <= set(found):
+            at = found.index(members[0])
+            found = [name for name in found if name not in members]
+            found.insert(min(at, len(found)), family)
+    return ", ".join(found)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(page(), "utf-8")

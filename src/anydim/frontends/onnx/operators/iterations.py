@@ -1,0 +1,295 @@
+"""Loops: a graph turn after turn, with carried values whose sizes may change on the way.
+
+The sizes of carried values are found by trying. At first every carried value keeps the sizes it
+starts with. Where a turn adds (or takes away) the same amount every time, the size in turn t is
+start + amount * t; what may grow or shrink, such as the size of a broadcast, is no such amount.
+Where it does neither, the axis has a dim of its own, which every turn finds anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anydim.base.dtypes import boolean
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.operators.call import Body, Call
+from anydim.frontends.onnx.values.held import Held
+from anydim.frontends.onnx.values.kinds import (
+    Form,
+    elements_of,
+    form_of,
+    joined,
+    rebuilt,
+    tensors_of,
+    width,
+)
+from anydim.graph.regions import LOOP, Loop, Scan
+from anydim.lang.tree import TensorType
+from anydim.sizes import Size, Truth, as_size, bounds, maximum, prove, simplify
+
+_MOST_ATTEMPTS = 64
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The size of an axis of a carried value: `start + amount * t` in turn t; amount None: its
+    own in every turn."""
+
+    start: Size
+    amount: Size | None
+
+
+@dataclass
+class Attempt:
+    """A body that was imported for some kinds of carried values."""
+
+    body: Body
+    counter: Size
+    taken: list[TensorType]
+    results: list[Held]
+
+
+@dataclass
+class Turns:
+    """A loop while its body is imported.
+
+    `bind(body, counter)` says what the names stand for that are no carried values; these have the
+    `names`. `tells` says of an imported body whether its first result is the condition for a next
+    turn.
+    """
+
+    call: Call
+    proto: Any
+    trips: Size | None
+    first: str | None  # the condition for the first turn, where data decides it
+    names: Sequence[str]
+    tells: Callable[[Body], bool]
+    bind: Callable[[Body, Size], None]
+    asks: bool = False
+
+    def run(self, carried: Sequence[Held], reverse: Sequence[bool] = ()) -> list[Held]:
+        """The carried values after the last turn, then the stacked results.
+
+        `reverse` says of each stacked result whether the first turn makes its last slice.
+        """
+        attempt, forms, axes = self.settle(carried)
+        results = attempt.results[self.asks :]
+        reverse = reverse or [False] * (len(results) - len(forms))
+        body, emitter = attempt.body, attempt.body.emitter
+        condition = self.condition(attempt)
+        made: list[str] = []
+        for held, form in zip(results, forms):
+            made += tensors_of(body, held, form)
+        slices = results[len(forms) :]
+        if not all(isinstance(held, str) for held in slices):
+            raise Unsupported("a stacked result that is no tensor")
+        stacked = [str(held) for held in slices]
+        outputs = [*([condition] if condition else []), *made, *stacked]
+        first = [self.call.number(True, boolean)] if condition and not self.first else []
+        first = [self.first] if condition and self.first else first
+        given: list[str] = []
+        for held, form in zip(carried, forms):
+            given += tensors_of(self.call, held, form)
+        sure = not condition and self.trips is not None
+        kinds = [self.after(kind, own, sure) for kind, own in zip(attempt.taken, axes)]
+        turns = self.turns(sure)
+        types = [emitter.types[name] for name in stacked]
+        kinds += [self.stack(kind, turns) for kind in types]
+        scans = [self.scan(attempt, k, turns, back, sure) for k, back in zip(types, reverse)]
+        graph = body.graph(outputs)
+        region = Loop(
+            graph, str(attempt.counter), self.trips, bool(condition), len(made), tuple(scans)
+        )
+        inputs = [*first, *given, *body.captures]
+        values = self.call.region(LOOP, inputs, kinds, region)
+        after = values[: len(made)]
+        final: list[Held] = [rebuilt(form, after) for form in forms]
+        for value, scan, back in zip(values[len(made) :], scans, reverse):
+            turned = back and scan.extent is None
+            final.append(self.flipped(value) if turned else value)
+        return final
+
+    # ---- the types of carried values ----
+
+    def settle(self, carried: Sequence[Held]) -> tuple[Attempt, list[Form], list[list[Axis]]]:
+        """The body for forms and sizes that a turn leads to again."""
+        emitter = self.call.emitter
+        forms = [form_of(emitter, held) for held in carried]
+        axes: list[list[Axis]] | None = None
+        mark = self.call.scope.mark()
+        for _ in range(_MOST_ATTEMPTS):
+            self.call.scope.reset(mark)
+            kept = len(self.call.nodes)
+            given: list[str] = []
+            for held, form in zip(carried, forms):
+                given += tensors_of(self.call, held, form)
+            del self.call.nodes[kept:]
+            kinds = [emitter.types[name] for name in given]
+            if axes is None:
+                axes = [[Axis(size, as_size(0)) for size in kind.shape] for kind in kinds]
+            attempt = self.attempt(forms, kinds, axes)
+            met = self.met(attempt, carried, forms)
+            if met != forms:
+                forms, axes = met, None
+                continue
+            following = self.following(attempt, forms, kinds, axes)
+            if following == axes:
+                return attempt, forms, axes
+            axes = following
+        raise Unsupported("carried values whose sizes do not settle")
+
+    def attempt(
+        self, forms: Sequence[Form], kinds: Sequence[TensorType], axes: Sequence[list[Axis]]
+    ) -> Attempt:
+        body = self.call.scope.body(self.proto)
+        most = None if self.trips is None else bounds(self.trips, self.call.emitter.box).hi
+        counter = body.emitter.dim("turn", 0, None if most is None else max(most - 1, 0))
+        if self.trips is not None and self.trips != 0:
+            body.emitter.constrain(self.trips - 1 - counter)
+        taken = []
+        values = []
+        stems = [name for name, form in zip(self.names, forms) for _ in range(width(form))]
+        for stem, kind, own in zip(stems, kinds, axes):
+            shape = tuple(self.inside(body, counter, stem, axis) for axis in own)
+            taken.append(TensorType(kind.dtype, shape))
+            values.append(body.add_input(stem, taken[-1]))
+        for name, form in zip(self.names, forms):
+            body.bind(name, rebuilt(form, values))
+        self.bind(body, counter)
+        results = body.run()
+        self.asks = self.tells(body)
+        if len(results) < len(self.names) + self.asks:
+            raise Unsupported(f"a body with {len(results)} results")
+        return Attempt(body, counter, taken, results)
+
+    def inside(self, body: Body, counter: Size, stem: str, axis: Axis) -> Size:
+        if axis.amount is None:
+            return body.emitter.dim(stem)
+        return axis.start + axis.amount * counter
+
+    def met(
+        self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Form]
+    ) -> list[Form]:
+        """The forms that the carried values have both before and after a turn."""
+        emitter, outer = attempt.body.emitter, self.call.emitter
+        return [
+            joined(
+                form, form_of(emitter, held),
+                elements_of(emitter, held) + elements_of(outer, first),
+            )
+            for form, held, first in zip(forms, attempt.results[self.asks :], carried)
+        ]
+
+    def following(
+        self, attempt: Attempt, forms: Sequence[Form], kinds: Sequence[TensorType],
+        axes: list[list[Axis]],
+    ) -> list[list[Axis]]:  # fmt: skip
+        """What to try next: `axes` again where the turn keeps to it."""
+        made: list[str] = []
+        for held, form in zip(attempt.results[self.asks :], forms):
+            made += tensors_of(attempt.body, held, form)
+        stems = [name for name, form in zip(self.names, forms) for _ in range(width(form))]
+        found = []
+        for stem, name, kind, own in zip(stems, made, kinds, axes):
+            after = attempt.body.emitter.types[name]
+            if after.dtype != kind.dtype or after.rank != kind.rank:
+                raise Unsupported(
+                    f"its carried value '{stem}' is {kind} before the first turn and {after} "
+                    "after a turn; element type and number of axes have to stay"
+                )
+            found.append([self.next(attempt, a, size) for a, size in zip(own, after.shape)])
+        return found
+
+    def next(self, attempt: Attempt, axis: Axis, size: Size) -> Axis:
+        if axis.amount is None:
+            return axis
+        box = attempt.body.emitter.box
+        expected = axis.start + axis.amount * (attempt.counter + 1)
+        if prove(size, "==", expected, box) is Truth.PROVED:
+            return axis
+        amount = simplify(size - axis.start, box)
+        outside = amount.symbols <= set(self.call.emitter.box.names)
+        steady = any(self.call.proved(amount, relation, 0) for relation in (">=", "<="))
+        return Axis(axis.start, amount if axis.amount == 0 and outside and steady else None)
+
+    # ---- results ----
+
+    def condition(self, attempt: Attempt) -> str:
+        """The condition that the body makes; empty where it is always true."""
+        if not self.asks:
+            return ""
+        held, emitter = attempt.results[0], attempt.body.emitter
+        if not isinstance(held, str) or emitter.types[held].dtype != boolean:
+            raise Unsupported("a condition that is no bool")
+        known = emitter.known.get(held)
+        if known is not None and known.array.dtype != object and known.array.all():
+            return held if self.first else ""
+        return attempt.body.emit("reshape", held, shape=()) if emitter.types[held].rank else held
+
+    def after(self, kind: TensorType, axes: Sequence[Axis], sure: bool) -> TensorType:
+        """The type of a carried value after the last turn; `sure`: all turns are taken."""
+        shape = []
+        for axis in axes:
+            if axis.amount == 0:
+                shape.append(axis.start)
+            elif axis.amount is not None and sure and self.trips is not None:
+                shape.append(axis.start + axis.amount * self.trips)
+            else:
+                shape.append(self.grown(axis))
+        return TensorType(kind.dtype, tuple(shape))
+
+    def grown(self, axis: Axis) -> Size:
+        """A new dim for a size of which only a run can tell where it ends."""
+        emitter = self.call.emitter
+        amount = axis.amount
+        if amount is None or not self.call.proved(amount, ">=", 0):
+            return self.call.dim("size")
+        last = None if self.trips is None else axis.start + amount * self.trips
+        low = bounds(axis.start, emitter.box).lo
+        dim = self.call.dim(
+            "size", max(low or 0, 0), None if last is None else bounds(last, emitter.box).hi
+        )
+        emitter.constrain(dim - axis.start, *([] if last is None else [last - dim]))
+        return dim
+
+    def turns(self, sure: bool) -> Size:
+        """How many turns there will be."""
+        emitter = self.call.emitter
+        if self.trips is not None and sure:
+            return self.trips
+        most = None if self.trips is None else bounds(self.trips, emitter.box).hi
+        dim = self.call.dim("turns", 0, most)
+        if self.trips is not None:
+            emitter.constrain(self.trips - dim)
+        return dim
+
+    def stack(self, kind: TensorType, turns: Size) -> TensorType:
+        known = set(self.call.emitter.box.names)
+        shape = [
+            size if size.symbols <= known else self.call.dim("size") for size in kind.shape
+        ]
+        return TensorType(kind.dtype, (turns, *shape))
+
+    def scan(
+        self, attempt: Attempt, kind: TensorType, turns: Size, reverse: bool, sure: bool
+    ) -> Scan:
+        """Slices whose sizes are known before the first turn have their places from the start."""
+        known = set(self.call.emitter.box.names)
+        fixed = sure and all(size.symbols <= known for size in kind.shape)
+        if not fixed:
+            return Scan(attempt.counter)
+        position = turns - 1 - attempt.counter if reverse else attempt.counter
+        return Scan(position, turns)
+
+    def flipped(self, value: str) -> str:
+        ends = {"starts": (-1,), "ends": (-(2**62),), "axes": (0,), "steps": (-1,)}
+        return self.call.emit("slice", value, **ends)
+
+
+def trips_of(size: Size, call: Call) -> Size | None:
+    """A number of turns that is never below 0; None for one without a limit."""
+    if size.constant is not None and size.constant >= 1 << 62:
+        return None
+    return simplify(maximum(size, 0), call.emitter.box)

@@ -1,0 +1,174 @@
+"""Rows of ONNX operators between element types, and over quantised numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anydim.base.dtypes import DType, float8_e8m0fnu, float32, uint8
+from anydim.frontends.onnx.file.tensors import Unsupported, element_type
+from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.windows import check_kernel, window_attributes
+from anydim.sizes import Size, Truth, prove
+
+
+def cast(call: Call) -> Result:
+    return cast_to(call, element_type(call.attribute("to")))
+
+
+def cast_like(call: Call) -> Result:
+    return cast_to(call, call.type(1).dtype)
+
+
+def cast_to(call: Call, to: DType) -> Result:
+    """What is too large for a float8 becomes its largest number, unless `saturate` is 0."""
+    if call.type(0).dtype == to:
+        return call.input(0)
+    saturate = bool(call.attribute("saturate", 1))
+    if to == float8_e8m0fnu:
+        rounding = call.attribute("round_mode", "up")
+        return call.emit("cast_exponent", call.input(0), rounding=rounding, saturate=saturate)
+    if _saturates(to) and saturate:
+        return call.emit("cast_saturated", call.input(0), to=to)
+    return call.emit("cast", call.input(0), to=to)
+
+
+def _saturates(dtype: DType) -> bool:
+    """Whether the standard lets `saturate` decide: the types of eight bits."""
+    return dtype.stored and dtype.is_float and dtype.bits == 8
+
+
+def bit_cast(call: Call) -> Result:
+    return call.emit("bit_cast", call.input(0), to=element_type(call.attribute("to")))
+
+
+# ---- scales and zero points --------------------------------------------------------------------
+
+
+def quantize(call: Call) -> Result:
+    wanted = call.attribute("output_dtype", 0)
+    given = call.given(2)
+    to = call.type(2).dtype if given else element_type(wanted) if wanted else uint8
+    if wanted and element_type(wanted) != to:
+        raise Unsupported(f"output_dtype {element_type(wanted)} with a zero point of type {to}")
+    precision = call.attribute("precision", 0)
+    work = element_type(precision) if precision else _working(call)
+    zero = _granular(call, 2) if given and not _saturates(to) else None
+    inputs = [call.input(0), _granular(call, 1)] + ([zero] if zero else [])
+    return call.emit(
+        "quantize", *inputs, to=to, work=work, saturate=bool(call.attribute("saturate", 1)),
+        axis=call.attribute("axis", 1), block=call.attribute("block_size", 0),
+    )  # fmt: skip
+
+
+def _working(call: Call) -> DType:
+    """The type of the division: that of the scale, but none that only stores numbers."""
+    scale = call.type(1).dtype
+    return float32 if scale.stored or not scale.is_float else scale
+
+
+def dequantize(call: Call) -> Result:
+    wanted = call.attribute("output_dtype", 0)
+    to = element_type(wanted) if wanted else call.type(1).dtype
+    zero = _granular(call, 2) if call.given(2) and not call.type(0).dtype.is_float else None
+    inputs = [call.input(0), _granular(call, 1)] + ([zero] if zero else [])
+    return call.emit(
+        "dequantize", *inputs, to=float32 if to.stored else to,
+        axis=call.attribute("axis", 1), block=call.attribute("block_size", 0),
+    )  # fmt: skip
+
+
+def _granular(call: Call, position: int) -> str:
+    """A scale or zero point: a scalar, one per place along the axis, or one per block."""
+    kind, rank = call.type(position), call.type(0).rank
+    if call.attribute("block_size", 0) or kind.rank != 1:
+        return call.input(position)
+    axis = call.attribute("axis", 1)
+    if rank == 1:
+        axis = 0
+    if not -rank <= axis < rank:
+        return _per_place(call, position, None)
+    return _per_place(call, position, call.shape(0)[axis])
+
+
+def _per_place(call: Call, position: int, extent: Size | None) -> str:
+    """A vector with one number for each of `extent` places, or a scalar for a single number."""
+    name, kind = call.input(position), call.type(position)
+    if kind.rank != 1:
+        return name
+    (size,) = kind.shape
+    if size.constant == 1 or extent is None:
+        return call.emit("reshape", name, shape=())
+    if prove(size, "==", extent, call.emitter.box) is Truth.PROVED:
+        return name
+    return call.emit("expand", name, shape=(extent,))
+
+
+# ---- sums of products --------------------------------------------------------------------------
+
+
+def matmul_integer(call: Call) -> Result:
+    return _product(call, 0, 1, 2, 3)
+
+
+def _product(call: Call, a: int, b: int, a_zero: int, b_zero: int) -> str:
+    """The integer product of two inputs less their zero points."""
+    rows = call.shape(a)[-2] if call.type(a).rank > 1 else None
+    columns = call.shape(b)[-1] if call.type(b).rank > 1 else None
+    zeros = (_zero(call, a, a_zero, rows), _zero(call, b, b_zero, columns))
+    return call.emit("matmul_integer", call.input(a), call.input(b), *zeros)
+
+
+def _zero(call: Call, tensor: int, position: int, extent: Size | None) -> str:
+    if not call.given(position):
+        return call.number(0, call.type(tensor).dtype)
+    return _per_place(call, position, extent)
+
+
+def qlinear_matmul(call: Call) -> Result:
+    total = _product(call, 0, 3, 2, 5)
+    rows = call.shape(0)[-2] if call.type(0).rank > 1 else None
+    columns = call.shape(3)[-1] if call.type(3).rank > 1 else None
+    left, right = _per_place(call, 1, rows), _per_place(call, 4, columns)
+    if call.emitter.types[left].rank == 1 and columns is not None:
+        left = call.emit("unsqueeze", left, axes=(1,))
+    scale = _product_scale(call, left, right, _per_place(call, 6, None))
+    zero = _per_place(call, 7, None)
+    return call.emit("requantize", total, scale, zero, to=call.type(7).dtype)
+
+
+def _product_scale(call: Call, left: str, right: str, result: str) -> str:
+    """left * right / result in float32: what turns sums into numbers of the result."""
+    parts = [_single(call, name) for name in (left, right, result)]
+    return call.emit("div", call.emit("mul", *parts[:2]), parts[2])
+
+
+def _single(call: Call, name: str) -> str:
+    dtype = call.emitter.types[name].dtype
+    return name if dtype == float32 else call.emit("cast", name, to=float32)
+
+
+def conv_integer(call: Call) -> Result:
+    return _convolution(call, 0, 1, 2, 3)
+
+
+def _convolution(call: Call, x: int, w: int, x_zero: int, w_zero: int) -> str:
+    check_kernel(call, w)
+    zeros = (_zero(call, x, x_zero, None), _zero(call, w, w_zero, call.shape(w)[0]))
+    attributes: dict[str, Any] = window_attributes(call)
+    groups = call.attribute("group", 1)
+    inputs = (call.input(x), call.input(w), *zeros)
+    return call.emit("conv_integer", *inputs, groups=groups, **attributes)
+
+
+def qlinear_conv(call: Call) -> Result:
+    total = _convolution(call, 0, 3, 2, 5)
+    spatial = tuple(range(1, call.type(0).rank - 1))
+    if call.given(8):
+        bias = call.emit("unsqueeze", call.input(8), axes=spatial)
+        total = call.emit("add", total, bias)
+    right = _per_place(call, 4, call.shape(3)[0])
+    scale = _product_scale(call, _per_place(call, 1, None), right, _per_place(call, 6, None))
+    if call.emitter.types[scale].rank:
+        scale = call.emit("unsqueeze", scale, axes=spatial)
+    zero = _per_place(call, 7, None)
+    return call.emit("requantize", total, scale, zero, to=call.type(7).dtype)

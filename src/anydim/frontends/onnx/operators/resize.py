@@ -1,0 +1,186 @@
+"""Rows of ONNX operators that make grids of other sizes: Resize and ConvTranspose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import float64, int64
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.values.found import sizes_of
+from anydim.sizes import Size, as_size, maximum, minimum, simplify
+
+
+def resize(call: Call) -> Result:
+    """Scales are numbers, sizes may be size expressions."""
+    old = call.opset < 11
+    rank, shape = call.type(0).rank, call.shape(0)
+    axes = [axis % max(rank, 1) for axis in call.attribute("axes") or range(rank)]
+    if len(set(axes)) != len(axes):
+        raise Unsupported(f"axes {tuple(axes)} of {rank} axes")
+    sizes: list[Size] = list(shape)
+    scales: list[float] | None = None
+    given = 1 if old else 2
+    if not old and call.given(3):
+        wanted = list(_as_many(call.sizes(3), axes))
+        policy = call.attribute("keep_aspect_ratio_policy", "stretch")
+        if policy != "stretch":
+            return _kept_ratio(call, policy, axes, wanted)
+        for axis, size in zip(axes, wanted):
+            sizes[axis] = size
+    elif not _attributed(call) and call.input(given) not in call.emitter.known:
+        return _resized_by_data(call, given, axes)
+    else:
+        scales = [1.0] * rank
+        for axis, scale in zip(axes, _as_many(_scales(call, given), axes)):
+            scales[axis] = scale
+            exact = Fraction(scale)
+            sizes[axis] = shape[axis] * exact.numerator // exact.denominator
+    return _resized(call, axes, sizes, scales, None)
+
+
+def _resized(
+    call: Call, axes: Sequence[int], sizes: Sequence[Size], scales: Sequence[float] | None,
+    factors: str | None,
+) -> Result:  # fmt: skip
+    coordinates = call.attribute("coordinate_transformation_mode", "asymmetric")
+    inputs = [call.input(0)] + ([factors] if factors else [])
+    if coordinates == "tf_crop_and_resize":
+        coordinates = "crop"
+        inputs.append(_cropped(call, axes, call.type(0).rank))
+    return call.emit(
+        "resize", *inputs, sizes=sizes, scales=scales, mode=call.attribute("mode"),
+        scaled=factors is not None, coordinates=coordinates,
+        rounding=call.attribute("nearest_mode", "floor"),
+        cubic=call.attribute("cubic_coeff_a", -0.75),
+        exclude_outside=bool(call.attribute("exclude_outside", 0)),
+        antialias=bool(call.attribute("antialias", 0)),
+        outside=call.attribute("extrapolation_value", 0.0),
+    )  # fmt: skip
+
+
+def _resized_by_data(call: Call, position: int, axes: Sequence[int]) -> Result:
+    """Scales that only a run can tell: the sizes are found when the node runs."""
+    if [size.constant for size in call.shape(position)] != [len(axes)]:
+        raise Unsupported(f"scales of type {call.type(position)} for {len(axes)} axes")
+    shape, rank = call.shape(0), call.type(0).rank
+    dtype = call.type(position).dtype
+    own = call.emit("size_tensor", values=[shape[axis] for axis in axes], dtype=dtype)
+    wanted = call.emit("floor", call.emit("mul", own, call.input(position)))
+    found = sizes_of(call, call.nodes, call.emit("cast", wanted, to=int64))
+    sizes = list(shape)
+    for axis, size in zip(axes, found):
+        sizes[axis] = size
+    factors = call.input(position)
+    if list(axes) != list(range(rank)):
+        places = [axes.index(axis) if axis in axes else len(axes) for axis in range(rank)]
+        factors = _spread(call, factors, places)
+    return _resized(call, axes, sizes, None, factors)
+
+
+def _attributed(call: Call) -> bool:
+    """Whether the scales are an attribute: those of Upsample before opset 9."""
+    return call.operator == "Upsample" and call.opset < 9
+
+
+def _scales(call: Call, position: int) -> list[float]:
+    if _attributed(call):
+        numbers: list[Any] = list(call.attribute("scales"))
+    else:
+        array = call.known(position).reshape(-1)
+        if array.dtype == object:
+            raise Unsupported("scales that depend on a dim; give sizes")
+        numbers = array.tolist()
+    for scale in numbers:
+        if not numpy.isfinite(scale) or scale <= 0:
+            raise Unsupported(f"scale {scale}")
+    return numbers
+
+
+def _kept_ratio(call: Call, policy: str, axes: Sequence[int], wanted: Sequence[Size]) -> Result:
+    """The axes all scaled by the same number, so that they fit into sizes, or cover them."""
+    choices = {"not_larger": (minimum, "reduce_min"), "not_smaller": (maximum, "reduce_max")}
+    if policy not in choices:
+        raise Unsupported(f"keep_aspect_ratio_policy {policy!r}")
+    choose, reduce = choices[policy]
+    shape = call.shape(0)
+    own = [shape[axis] for axis in axes]
+    sizes = list(shape)
+    for axis in axes:
+        rounded = [
+            (2 * shape[axis] * size + other) // (2 * maximum(other, 1))
+            for other, size in zip(own, wanted)
+        ]
+        sizes[axis] = simplify(choose(*rounded), call.emitter.box)
+    above = call.emit("size_tensor", values=wanted, dtype=float64)
+    below = call.emit("size_tensor", values=own, dtype=float64)
+    ratio = call.emit(reduce, call.emit("div", above, below), axes=(0,), keepdims=True)
+    factors = _spread(call, ratio, [0 if axis in axes else 1 for axis in range(len(shape))])
+    return _resized(call, axes, sizes, None, factors)
+
+
+def _spread(call: Call, factors: str, places: Sequence[int]) -> str:
+    """A factor for every axis: which of `factors`, or 1 by the place after the last."""
+    one = call.emit("fill", shape=(1,), value=1.0, dtype=call.emitter.types[factors].dtype)
+    both = call.emit("concat", factors, one, axis=0)
+    return call.emit("gather", both, call.numbers(places), axis=0)
+
+
+def _cropped(call: Call, axes: Sequence[int], rank: int) -> str:
+    """The part to read, starts then ends of all axes, from those of some axes."""
+    count = len(axes)
+    if [size.constant for size in call.shape(1)] != [2 * count]:
+        raise Unsupported(f"a part to crop of type {call.type(1)} for {count} axes")
+    if list(axes) == list(range(rank)):
+        return call.input(1)
+    dtype = call.type(1).dtype
+    whole = call.emit("fill", shape=(2,), value=0.0, dtype=dtype)
+    ones = call.emit("fill", shape=(2,), value=1.0, dtype=dtype)
+    both = call.emit("concat", call.input(1), whole, ones, axis=0)
+    places = [axes.index(a) if a in axes else 2 * count for a in range(rank)]
+    places += [count + axes.index(a) if a in axes else 2 * count + 2 for a in range(rank)]
+    return call.emit("gather", both, call.numbers(places), axis=0)
+
+
+def _as_many(values: Sequence[Any], axes: Sequence[int]) -> Sequence[Any]:
+    if len(values) != len(axes):
+        raise Unsupported(f"{len(values)} sizes or scales for {len(axes)} axes")
+    return values
+
+
+def convolution_transpose(call: Call) -> Result:
+    """The sizes of the result, or the padding that leads to sizes that are asked for."""
+    rank, shape, kernel = call.type(0).rank - 2, call.shape(0)[2:], call.shape(1)[2:]
+    strides = call.attribute("strides") or (1,) * rank
+    dilations = call.attribute("dilations") or (1,) * rank
+    more = call.attribute("output_padding") or (0,) * rank
+    pads = call.attribute("pads") or (0,) * (2 * rank)
+    padding, wanted = call.attribute("auto_pad", "NOTSET"), call.attribute("output_shape")
+    rows = (strides, dilations, more, pads[::2], wanted or strides)
+    if not all(len(row) == rank for row in rows) or padding not in _PADDINGS:
+        raise Unsupported(f"attributes that do not fit {rank} axes")
+    before: list[Size] = []
+    sizes: list[Size] = []
+    for axis in range(rank):
+        full = (shape[axis] - 1) * strides[axis] + more[axis]
+        full = full + (kernel[axis] - 1) * dilations[axis] + 1
+        size = full - pads[axis] - pads[rank + axis]
+        first = as_size(pads[axis])
+        if wanted or padding.startswith("SAME"):
+            size = as_size(wanted[axis]) if wanted else shape[axis] * strides[axis]
+            total = maximum(full - size, 0)
+            first = total // 2 if padding == "SAME_UPPER" else total - total // 2
+        before.append(simplify(first, call.emitter.box))
+        sizes.append(simplify(maximum(size, 0), call.emitter.box))
+    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
+    return call.emit(
+        "conv_transpose", *inputs, strides=strides, dilations=dilations, before=before,
+        sizes=sizes, groups=call.attribute("group", 1),
+    )  # fmt: skip
+
+
+_PADDINGS = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")

@@ -1,0 +1,53 @@
+"""Rows of ONNX operators that read between elements: grids, regions, moved convolutions."""
+
+from __future__ import annotations
+
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.operators.call import Call, Result
+
+_MODES = {
+    "bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic",
+    "cubic": "cubic",
+}  # fmt: skip
+
+
+def grid_sample(call: Call) -> Result:
+    mode = call.attribute("mode", "linear")
+    if mode not in _MODES:
+        raise Unsupported(f"mode {mode!r}")
+    return call.emit(
+        "grid_sample", call.input(0), call.input(1), mode=_MODES[mode],
+        padding=call.attribute("padding_mode"), corners=bool(call.attribute("align_corners")),
+    )  # fmt: skip
+
+
+def affine_grid(call: Call) -> Result:
+    sizes = call.sizes(1)
+    return call.emit(
+        "affine_grid", call.input(0), sizes=sizes[2:],
+        corners=bool(call.attribute("align_corners")),
+    )  # fmt: skip
+
+
+def roi_align(call: Call) -> Result:
+    samples = call.attribute("sampling_ratio")
+    if samples < 1:
+        raise Unsupported("sampling_ratio 0, which asks for as many samples as the data say")
+    transformation = call.attribute("coordinate_transformation_mode", "output_half_pixel")
+    sizes = call.attribute("output_height"), call.attribute("output_width")
+    return call.emit(
+        "roi_align", call.input(0), call.input(1), call.input(2), sizes=sizes, samples=samples,
+        scale=call.attribute("spatial_scale"), half_pixel=transformation == "half_pixel",
+        largest=call.attribute("mode") == "max",
+    )  # fmt: skip
+
+
+def deformable_convolution(call: Call) -> Result:
+    biased, masked = call.given(3), call.given(4)
+    inputs = [call.input(position) for position in range(5) if call.given(position)]
+    per_axis = {name: call.attribute(name) for name in ("strides", "dilations", "pads")}
+    return call.emit(
+        "deform_conv", *inputs, groups=call.attribute("group"), biased=biased, masked=masked,
+        offset_groups=call.attribute("offset_group"),
+        **{name: value for name, value in per_axis.items() if value},
+    )  # fmt: skip

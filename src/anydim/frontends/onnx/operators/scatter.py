@@ -1,0 +1,38 @@
+"""Rows of the ONNX operators that scatter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from anydim.base.dtypes import int64
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.operators.call import Call, Result
+
+
+def scatter(name: str) -> Callable[[Call], Result]:
+    """Scatter, ScatterElements and ScatterND: x, indices, updates."""
+
+    def build(call: Call) -> Result:
+        attributes = {"reduction": call.attribute("reduction", "none") or "none"}
+        if name == "scatter_elements":
+            attributes["axis"] = call.attribute("axis", 0)
+        return call.emit(name, *(call.input(number) for number in range(3)), **attributes)
+
+    return build
+
+
+def tensor_scatter(call: Call) -> Result:
+    """past_cache, update, write_indices; without the last, entries start at 0."""
+    mode = call.attribute("mode", "linear")
+    if mode not in ("linear", "circular"):
+        raise Unsupported(f"mode {mode!r}")
+    if call.given(2):
+        places = call.input(2)
+    else:
+        zero = call.number(0, int64)
+        places = call.emit("expand", zero, shape=(call.shape(0)[0],))
+    return call.emit(
+        "tensor_scatter", call.input(0), places, call.input(1),
+        axis=call.attribute("axis", -2), circular=mode == "circular",
+    )  # fmt: skip
+

@@ -1,0 +1,273 @@
+"""Rows of ONNX operators about shapes; where only data knows sizes, `computed.py` finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import from_numpy, int64
+from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, read_tensor
+from anydim.frontends.onnx.operators import computed
+from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.values.emitting import MOST_KNOWN, Known
+from anydim.sizes import Guard, Size, as_size, ceil_div, maximum, minimum, product, simplify
+
+_WIDEST_CONCAT = 16
+
+
+def shape(call: Call) -> Result:
+    rank = call.type(0).rank
+    start, end = call.attribute("start", 0), call.attribute("end", rank)
+    return Known.sizes(call.shape(0)[slice(start, end)])
+
+
+def size(call: Call) -> Result:
+    total = Known.sizes([product(call.shape(0))])
+    return Known(total.array.reshape(()), int64)
+
+
+def constant_of_shape(call: Call) -> Result:
+    given = call.attribute("value")
+    array = numpy.zeros(1, numpy.float32)
+    if given is not None:
+        array = read_tensor(given, None, call.source).reshape(-1)
+    if array.size != 1:
+        raise Unsupported(f"a value of {array.size} elements, expected 1")
+    shape = call.sizes(0)
+    _check_rank(len(shape))
+    fixed = [size.constant for size in shape]
+    if all(size is not None and size >= 0 for size in fixed):
+        count = numpy.prod([int(size or 0) for size in fixed], dtype=object)
+        if count <= MOST_KNOWN:
+            return Known.of(numpy.full(tuple(int(s or 0) for s in fixed), array[0]))
+    return call.emit("fill", shape=shape, value=array[0].item(), dtype=from_numpy(array.dtype))
+
+
+def range_(call: Call) -> Result:
+    if not all(call.tells(position) for position in range(3)):
+        return computed.range_(call)
+    arrays = [call.known(position) for position in range(3)]
+    if all(array.dtype != object for array in arrays):
+        start, limit, delta = (array.reshape(()).item() for array in arrays)
+        count = -((start - limit) // delta) if delta else 0
+        if 0 <= count <= MOST_KNOWN:
+            return Known.of(numpy.arange(start, limit, delta, dtype=arrays[0].dtype))
+    if call.type(0).dtype.is_float:
+        return computed.range_(call)
+    (start,), (limit,), (step,) = (call.sizes(position) for position in range(3))
+    if not step.constant:
+        raise Unsupported(f"a range with step {step}")
+    distance = limit - start if step.constant > 0 else start - limit
+    count = simplify(
+        maximum(ceil_div(distance, abs(step.constant)), 0), call.emitter.box
+    )
+    return call.emit("range", start=start, step=step, count=count, dtype=call.type(0).dtype)
+
+
+# ---- views -------------------------------------------------------------------------------------
+
+
+def reshape(call: Call) -> Result:
+    copies = not call.attribute("allowzero")
+    if not call.tells(1):
+        _check_rank(len(call.elements(1)))
+        return call.emit("reshape", call.input(0), shape=tuple(computed.reshape(call, copies)))
+    wanted = list(call.sizes(1))
+    _check_rank(len(wanted))
+    own = call.shape(0)
+    if copies:
+        for axis, size in enumerate(wanted):
+            if size.constant == 0:
+                if axis >= len(own):
+                    raise Unsupported(f"size 0 at axis {axis} copies an axis that is not there")
+                wanted[axis] = own[axis]
+    return call.emit("reshape", call.input(0), shape=wanted)
+
+
+def flatten(call: Call) -> Result:
+    return call.emit("flatten", call.input(0), axis=call.attribute("axis", 1))
+
+
+def expand(call: Call) -> Result:
+    if not call.tells(1):
+        _check_rank(len(call.elements(1)))
+        return computed.expand(call)
+    wanted = call.sizes(1)
+    _check_rank(len(wanted))
+    return call.emit("expand", call.input(0), shape=wanted)
+
+
+def squeeze(call: Call) -> Result:
+    axes = call.attribute("axes")
+    if call.opset >= 13:
+        axes = call.integers(1) if call.given(1) else None
+    if axes is None:
+        axes = _always_one(call)
+    return call.emit("squeeze", call.input(0), axes=axes)
+
+
+def _always_one(call: Call) -> list[int]:
+    """The axes whose size is 1 at every size; the others are guarded never to become 1."""
+    axes = []
+    for axis, size in enumerate(call.shape(0)):
+        if call.proved(size, "==", 1):
+            axes.append(axis)
+        elif not call.proved(size, "!=", 1):
+            message = (
+                f"{call.source}: a Squeeze that names no axes keeps axis {axis}, which has to have "
+                "another size than 1; name the axes"
+            )
+            call.emitter.guards.append(Guard(size, "!=", as_size(1), message))
+    return axes
+
+
+def unsqueeze(call: Call) -> Result:
+    axes = call.attribute("axes") if call.opset < 13 else call.integers(1)
+    _check_rank(call.type(0).rank + len(axes or ()))
+    return call.emit("unsqueeze", call.input(0), axes=axes)
+
+
+def slice_(call: Call) -> Result:
+    if call.opset < 10:
+        starts, ends = call.attribute("starts"), call.attribute("ends")
+        return call.emit(
+            "slice", call.input(0), starts=starts, ends=ends, axes=call.attribute("axes")
+        )
+    if call.given(3) and not call.tells(3):
+        return computed.sliced_anywhere(call)
+    axes = call.integers(3) if call.given(3) else None
+    if not all(call.tells(position) for position in range(1, len(call.inputs))):
+        strides = call.input(4) if call.given(4) else None
+        return computed.sliced(call, call.input(1), call.input(2), _axes(call, axes), strides)
+    starts, ends = call.sizes(1), call.sizes(2)
+    steps = call.integers(4) if call.given(4) else None
+    if steps is not None and len(steps) == len(starts):
+        extents = [call.shape(0)[axis] for axis in _axes(call, axes)]
+        starts = tuple(map(computed.lowest_start, starts, extents, steps))
+    return call.emit("slice", call.input(0), starts=starts, ends=ends, axes=axes, steps=steps)
+
+
+def _axes(call: Call, axes: Sequence[int] | None) -> list[int]:
+    """The axes that bounds are given for, counted from the front."""
+    rank, count = call.type(0).rank, len(call.elements(1))
+    given = list(range(count)) if axes is None else list(axes)
+    counts = {count, len(call.elements(2)), len(given)}
+    if len(counts) > 1 or not all(-rank <= axis < rank for axis in given):
+        raise Unsupported(f"bounds for the axes {given} of {rank}")
+    return [axis % rank for axis in given]
+
+
+def split(call: Call) -> Sequence[Result]:
+    axis = call.attribute("axis", 0)
+    rank = call.type(0).rank
+    if not -rank <= axis < rank:
+        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    extent = call.shape(0)[axis]
+    count = len(call.outputs)
+    sizes: Sequence[Any] | None = call.attribute("split")
+    if call.opset >= 13 and call.given(1):
+        sizes = call.sizes(1, count)
+    if sizes is None:
+        sizes = _even_parts(call, extent, count)
+    if len(sizes) != count:
+        raise Unsupported(f"{len(sizes)} parts for {count} results")
+    return call.emit_many("split", count, call.input(0), axis=axis, sizes=sizes)
+
+
+def _even_parts(call: Call, extent: Size, count: int) -> list[Size]:
+    """Equal parts; since opset 18 the last ones may be smaller."""
+    exact = extent.divide_exactly(count)
+    if exact is not None:
+        return [exact] * count
+    if call.opset < 18:  # the operator's guard refuses what is not count equal parts
+        return [extent // count] * count
+    part = ceil_div(extent, count)
+    parts = (maximum(minimum(extent - part * number, part), 0) for number in range(count))
+    return [simplify(size, call.emitter.box) for size in parts]
+
+
+def concat(call: Call) -> Result:
+    """Many inputs are joined in rounds, so that no text nests deeply."""
+    axis = call.attribute("axis")
+    values = [call.input(position) for position in range(len(call.inputs))]
+    while len(values) > 1:
+        groups = [
+            values[start : start + _WIDEST_CONCAT]
+            for start in range(0, len(values), _WIDEST_CONCAT)
+        ]
+        values = [
+            call.emit("concat", *group, axis=axis) if len(group) > 1 else group[0]
+            for group in groups
+        ]
+    if len(call.inputs) == 1:
+        return call.emit("concat", values[0], axis=axis)
+    return values[0]
+
+
+# ---- repeats and masks -------------------------------------------------------------------------
+
+
+def tile(call: Call) -> Result:
+    return call.emit("tile", call.input(0), repeats=call.sizes(1, call.type(0).rank))
+
+
+def pad(call: Call) -> Result:
+    rank = call.type(0).rank
+    counts: Sequence[Any] = call.attribute("pads", ())
+    axes: Sequence[int] = range(rank)
+    if call.given(3):
+        axes = call.integers(3)
+    if call.opset >= 11:
+        counts = computed.signed(call, call.input(1), 2 * len(axes))
+    if len(counts) != 2 * len(axes) or not all(-rank <= axis < rank for axis in axes):
+        raise Unsupported(f"{len(counts)} pads for {len(axes)} of {rank} axes")
+    before: list[Any] = [0] * rank
+    after: list[Any] = [0] * rank
+    for number, axis in enumerate(axes):
+        before[axis], after[axis] = counts[number], counts[len(axes) + number]
+    mode = call.attribute("mode", "constant")
+    inputs = [call.input(0)]
+    if mode == "constant":
+        if call.given(2):
+            inputs.append(_scalar(call, 2))
+        elif call.opset < 11 and call.attribute("value"):
+            inputs.append(call.number(call.attribute("value"), call.type(0).dtype))
+    return call.emit("pad", *inputs, before=before, after=after, mode=mode)
+
+
+def _scalar(call: Call, position: int) -> str:
+    """An input of one element, as a scalar."""
+    if call.type(position).rank == 0:
+        return call.input(position)
+    return call.emit("reshape", call.input(position), shape=())
+
+
+def one_hot(call: Call) -> Result:
+    depth = _depth(call)
+    indices = call.input(0)
+    if call.type(0).dtype.is_float:
+        indices = call.emit("cast", indices, to=int64)
+    axis = call.attribute("axis", -1)
+    return call.emit("one_hot", indices, call.input(2), depth=depth, axis=axis)
+
+
+def _depth(call: Call) -> Size:
+    """A number of any type."""
+    if call.type(1).dtype.is_integer:
+        element = call.element(1)
+        return element if isinstance(element, Size) else computed.count_of(call, call.input(1))
+    if call.input(1) in call.emitter.known:
+        return as_size(int(call.known(1).reshape(-1)[0]))
+    return computed.count_of(call, call.emit("cast", call.input(1), to=int64))
+
+
+def trilu(call: Call) -> Result:
+    k = computed.signed(call, call.input(1), 1)[0] if call.given(1) else as_size(0)
+    return call.emit("trilu", call.input(0), upper=bool(call.attribute("upper", 1)), k=k)
+
+
+def _check_rank(rank: int) -> None:
+    if rank > MOST_AXES:
+        raise Unsupported(f"{rank} axes, at most {MOST_AXES} are possible")

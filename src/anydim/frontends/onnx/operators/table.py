@@ -1,0 +1,418 @@
+"""The table of ONNX operators: one row says how each becomes operators of the library.
+
+A row's function takes a `Call` and returns its results, one or several, in ONNX's order; None
+where the body that the standard gives for the node serves it. It raises `Unsupported` with the
+reason where a node asks for what is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy
+
+from anydim.base.dtypes import boolean, uint8
+from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
+from anydim.frontends.onnx.operators import (
+    attention,
+    loops,
+    quantised,
+    sampling,
+    sequences,
+    shapes,
+    training,
+    trees,
+    windows,
+)
+from anydim.frontends.onnx.operators import axes as along
+from anydim.frontends.onnx.operators import counted as counting
+from anydim.frontends.onnx.operators import ngrams as tables
+from anydim.frontends.onnx.operators import random as randoms
+from anydim.frontends.onnx.operators import resize as resizing
+from anydim.frontends.onnx.operators import signal as signals
+from anydim.frontends.onnx.operators.branches import if_
+from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.recurrent import recurrent
+from anydim.frontends.onnx.operators.scatter import scatter, tensor_scatter
+from anydim.frontends.onnx.values.held import Known
+
+Build: TypeAlias = "Callable[[Call], Result | Sequence[Result] | None]"
+
+
+def same(name: str, inputs: int, **renamed: str) -> Build:
+    """The library has this operator; `renamed` leads from its attributes to ONNX's."""
+
+    def build(call: Call) -> Result:
+        attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
+        attributes = {own: value for own, value in attributes.items() if value is not None}
+        return call.emit(name, *(call.input(i) for i in range(inputs)), **attributes)
+
+    return build
+
+
+def binary(name: str) -> Build:
+    """Two inputs that broadcast; before opset 7 the second is aligned at `axis`, not at the end."""
+
+    def build(call: Call) -> Result:
+        second = call.input(1)
+        if call.opset < 7 and call.attribute("broadcast") and call.attribute("axis") is not None:
+            missing = call.type(0).rank - call.attribute("axis") - call.type(1).rank
+            if missing > 0:
+                axes = tuple(range(call.type(1).rank, call.type(1).rank + missing))
+                second = call.emit("unsqueeze", second, axes=axes)
+        return call.emit(name, call.input(0), second)
+
+    return build
+
+
+def prelu(call: Call) -> Result:
+    """Before opset 7 a slope of one axis is one per channel."""
+    slope = call.input(1)
+    if call.opset < 7 and call.type(1).rank == 1 and call.type(0).rank > 2:
+        slope = call.emit("unsqueeze", slope, axes=tuple(range(1, call.type(0).rank - 1)))
+    return call.emit("prelu", call.input(0), slope)
+
+
+def chain(name: str) -> Build:
+    """Any number of inputs, combined two by two from the left."""
+
+    def build(call: Call) -> Result:
+        total = call.input(0)
+        for position in range(1, len(call.inputs)):
+            total = call.emit(name, total, call.input(position))
+        return total
+
+    return build
+
+
+def mean(call: Call) -> Result:
+    total = chain("add")(call)
+    assert isinstance(total, str)
+    return call.emit("div", total, call.number(len(call.inputs), call.type(0).dtype))
+
+
+def clip(call: Call) -> Result:
+    """Bounds are attributes before opset 11, inputs since; either may be missing."""
+    value, dtype = call.input(0), call.type(0).dtype
+    for position, operator, name in ((1, "maximum", "min"), (2, "minimum", "max")):
+        if call.given(position):
+            value = call.emit(operator, value, call.input(position))
+        elif call.opset < 11 and name in call.attributes:
+            value = call.emit(operator, value, call.number(call.attribute(name), dtype))
+    return value
+
+
+def passed_on(call: Call) -> Result:
+    return call.held(0)
+
+
+def modulo(call: Call) -> Result:
+    name = "fmod" if call.attribute("fmod") else "mod"
+    return call.emit(name, call.input(0), call.input(1))
+
+
+def shift(call: Call) -> Result:
+    direction = call.attribute("direction")
+    names = {"LEFT": "shift_left", "RIGHT": "shift_right"}
+    if direction not in names:
+        raise Unsupported(f"direction {direction!r}")
+    return call.emit(names[direction], call.input(0), call.input(1))
+
+
+def gelu(call: Call) -> Result:
+    names = {"none": "gelu", "tanh": "gelu_tanh"}
+    kind = call.attribute("approximate", "none")
+    if kind not in names:
+        raise Unsupported(f"approximate {kind!r}")
+    return call.emit(names[kind], call.input(0))
+
+
+def is_inf(call: Call) -> Result:
+    return call.emit(
+        "is_inf", call.input(0),
+        negative=bool(call.attribute("detect_negative", 1)),
+        positive=bool(call.attribute("detect_positive", 1)),
+    )  # fmt: skip
+
+
+def constant(call: Call) -> Result:
+    """The one attribute that is given holds the value."""
+    for name, dtype in (
+        ("value_float", numpy.float32), ("value_floats", numpy.float32),
+        ("value_int", numpy.int64), ("value_ints", numpy.int64),
+    ):  # fmt: skip
+        if name in call.attributes:
+            return Known.of(numpy.array(call.attribute(name), dtype))
+    value = call.attribute("value")
+    if value is None:
+        raise Unsupported(f"a constant given by {', '.join(call.attributes) or 'nothing'}")
+    array = read_tensor(value, None, call.source)
+    name = call.emitter.fresh(f"{call.outputs[0]}/value")
+    call.emitter.add_constant(name, array)
+    return name
+
+
+# ---- reductions and normalisations -------------------------------------------------------------
+
+
+def reduction(name: str, axes_input_since: int) -> Build:
+    def build(call: Call) -> Result:
+        axes: Sequence[int] | None = call.attribute("axes")
+        if call.opset >= axes_input_since:
+            axes = call.integers(1) if call.given(1) else None
+        if not axes:
+            if call.attribute("noop_with_empty_axes"):
+                axes = ()
+            else:
+                axes = None
+        keep = bool(call.attribute("keepdims", 1))
+        if call.type(0).dtype != boolean:
+            return call.emit(name, call.input(0), axes=axes, keepdims=keep)
+        numbers = call.emit("cast", call.input(0), to=uint8)
+        return call.emit("cast", call.emit(name, numbers, axes=axes, keepdims=keep), to=boolean)
+
+    return build
+
+
+def softmax(name: str) -> Build:
+    """Before opset 13 all axes from `axis` on count as one."""
+
+    def build(call: Call) -> Result:
+        rank = call.type(0).rank
+        axis = call.attribute("axis", 1 if call.opset < 13 else -1)
+        if call.opset < 13:
+            if not -rank <= axis <= rank:
+                raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+            axis = tuple(range(axis + rank if axis < 0 else axis, rank))
+        return call.emit(name, call.input(0), axis=axis)
+
+    return build
+
+
+def layer_norm(call: Call) -> Sequence[Result]:
+    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
+    statistics = any(call.outputs[1:])
+    return call.emit_many(
+        "layer_norm", 3 if statistics else 1, *inputs,
+        axis=call.attribute("axis"), epsilon=call.attribute("epsilon"), statistics=statistics,
+    )  # fmt: skip
+
+
+def batch_norm(call: Call) -> Result | Sequence[Result]:
+    """While training the statistics are those of x, and the running ones move towards them."""
+    training = not call.attribute("is_test") if call.opset < 7 else call.attribute("training_mode")
+    epsilon = call.attribute("epsilon")
+    if not training and not any(call.outputs[1:]):
+        return call.emit("batch_norm", *(call.input(n) for n in range(5)), epsilon=epsilon)
+    if call.opset < 14:
+        raise Unsupported("batch normalisation in training mode before opset 14")
+    axes = (0, *range(2, call.type(0).rank))
+    mean = call.emit("reduce_mean", call.input(0), axes=axes)
+    wide = call.emit("reduce_mean", call.input(0), axes=axes, keepdims=True)
+    apart = call.emit("sub", call.input(0), wide)
+    variance = call.emit("reduce_mean", call.emit("mul", apart, apart), axes=axes)
+    inputs = (call.input(0), call.input(1), call.input(2), mean, variance)
+    results = [call.emit("batch_norm", *inputs, epsilon=epsilon)]
+    for position, found in ((3, mean), (4, variance)):
+        dtype, momentum = call.type(position).dtype, call.attribute("momentum")
+        if call.emitter.types[found].dtype != dtype:
+            found = call.emit("cast", found, to=dtype)
+        kept = call.emit("mul", call.input(position), call.number(momentum, dtype))
+        moved = call.emit("mul", found, call.number(1 - momentum, dtype))
+        results.append(call.emit("add", kept, moved))
+    return results
+
+
+# ---- contractions ------------------------------------------------------------------------------
+
+
+def gemm(call: Call) -> Result:
+    """A c whose sizes may turn out to be 1 is added by a node of its own, which broadcasts."""
+    a, b, beta = call.input(0), call.input(1), call.attribute("beta")
+    alpha, left, right = call.attribute("alpha"), call.attribute("transA"), call.attribute("transB")
+    attributes = {"alpha": alpha, "transpose_a": bool(left), "transpose_b": bool(right)}
+    if not call.given(2):
+        return call.emit("gemm", a, b, **attributes)
+    c = call.input(2)
+    if all(size.constant is not None for size in call.shape(2)):
+        return call.emit("gemm", a, b, c, beta=beta, **attributes)
+    if beta != 1:
+        c = call.emit("mul", c, call.number(beta, call.type(2).dtype))
+    return call.emit("add", call.emit("gemm", a, b, **attributes), c)
+
+
+def einsum(call: Call) -> Result:
+    inputs = (call.input(position) for position in range(len(call.inputs)))
+    return call.emit("einsum", *inputs, equation=call.attribute("equation"))
+
+
+_UNARY = {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh",
+    "Atan": "atan", "Atanh": "atanh", "BitwiseNot": "bit_not", "Ceil": "ceil", "Cos": "cos",
+    "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Floor": "floor", "HardSwish": "hard_swish",
+    "IsNaN": "is_nan", "Log": "log", "Mish": "mish", "Neg": "neg", "Not": "logical_not",
+    "Reciprocal": "reciprocal", "Relu": "relu", "Round": "round", "Sigmoid": "sigmoid",
+    "Sign": "sign", "Sin": "sin", "Sinh": "sinh", "Softplus": "softplus", "Softsign": "softsign",
+    "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+}  # fmt: skip
+_BINARY = {
+    "Add": "add", "And": "logical_and", "BitwiseAnd": "bit_and", "BitwiseOr": "bit_or",
+    "BitwiseXor": "bit_xor", "Div": "div", "Equal": "equal", "Greater": "greater",
+    "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
+    "MatMul": "matmul", "Mul": "mul", "Or": "logical_or", "Pow": "pow",
+    "Sub": "sub", "Xor": "logical_xor",
+}  # fmt: skip
+_REDUCTIONS = {
+    "ReduceL1": "reduce_l1", "ReduceL2": "reduce_l2", "ReduceLogSum": "reduce_log_sum",
+    "ReduceLogSumExp": "reduce_log_sum_exp", "ReduceMax": "reduce_max",
+    "ReduceMean": "reduce_mean", "ReduceMin": "reduce_min", "ReduceProd": "reduce_prod",
+    "ReduceSumSquare": "reduce_sum_square",
+}  # fmt: skip
+
+OPERATORS: dict[str, Build] = {
+    **{theirs: same(ours, 1) for theirs, ours in _UNARY.items()},
+    **{theirs: binary(ours) for theirs, ours in _BINARY.items()},
+    **{theirs: reduction(ours, 18) for theirs, ours in _REDUCTIONS.items()},
+    "ReduceSum": reduction("reduce_sum", 13),
+    "AffineGrid": sampling.affine_grid,
+    "ArgMax": along.place("arg_max"),
+    "ArgMin": along.place("arg_min"),
+    "Attention": attention.attention,
+    "AveragePool": windows.pool("average_pool", count_padding="count_include_pad"),
+    "BatchNormalization": batch_norm,
+    "Bernoulli": randoms.bernoulli,
+    "BitCast": quantised.bit_cast,
+    "BitShift": shift,
+    "BlackmanWindow": signals.window(0.42, 0.5, 0.08),
+    "Cast": quantised.cast,
+    "CastLike": quantised.cast_like,
+    "Celu": same("celu", 1, alpha="alpha"),
+    "Clip": clip,
+    "Col2Im": along.columns_to_image,
+    "Compress": counting.compressed,
+    "Concat": shapes.concat,
+    "ConcatFromSequence": sequences.concat_from,
+    "Constant": constant,
+    "ConstantOfShape": shapes.constant_of_shape,
+    "Conv": windows.convolution,
+    "ConvInteger": quantised.conv_integer,
+    "ConvTranspose": resizing.convolution_transpose,
+    "CumProd": along.running("cum_prod"),
+    "CumSum": along.running("cum_sum"),
+    "DFT": signals.fourier_transform,
+    "DeformConv": sampling.deformable_convolution,
+    "Det": same("det", 1),
+    "DepthToSpace": along.depth_to_space,
+    "DequantizeLinear": quantised.dequantize,
+    "Dropout": randoms.dropout,
+    "Einsum": einsum,
+    "Elu": same("elu", 1, alpha="alpha"),
+    "Expand": shapes.expand,
+    "EyeLike": along.eye_like,
+    "Flatten": shapes.flatten,
+    "GRU": recurrent("gru"),
+    "Gather": same("gather", 2, axis="axis"),
+    "GatherElements": same("gather_elements", 2, axis="axis"),
+    "GatherND": same("gather_nd", 2, batch_dims="batch_dims"),
+    "Gelu": gelu,
+    "Gemm": gemm,
+    "GlobalAveragePool": windows.global_pool("reduce_mean"),
+    "GlobalLpPool": along.global_lp_pool,
+    "GlobalMaxPool": windows.global_pool("reduce_max"),
+    "GridSample": sampling.grid_sample,
+    "HammingWindow": signals.window(25 / 46, 21 / 46, 0.0),
+    "HannWindow": signals.window(0.5, 0.5, 0.0),
+    "HardSigmoid": same("hard_sigmoid", 1, alpha="alpha", beta="beta"),
+    "Hardmax": along.hardmax,
+    "Identity": passed_on,
+    "If": if_,
+    "InstanceNormalization": same("instance_norm", 3, epsilon="epsilon"),
+    "IsInf": is_inf,
+    "LRN": along.local_response,
+    "LSTM": recurrent("lstm"),
+    "LayerNormalization": layer_norm,
+    "LeakyRelu": same("leaky_relu", 1, alpha="alpha"),
+    "LogSoftmax": softmax("log_softmax"),
+    "Loop": loops.loop,
+    "LpNormalization": along.lp_normalization,
+    "LpPool": windows.pool("lp_pool", p="p"),
+    "MatMulInteger": quantised.matmul_integer,
+    "Max": chain("maximum"),
+    "MaxPool": windows.max_pool,
+    "MaxUnpool": windows.max_unpool,
+    "Mean": mean,
+    "MelWeightMatrix": signals.mel_weights,
+    "Min": chain("minimum"),
+    "Mod": modulo,
+    "Multinomial": randoms.multinomial,
+    "NonMaxSuppression": counting.suppressed,
+    "NonZero": counting.non_zero,
+    "OneHot": shapes.one_hot,
+    "Optional": sequences.optional,
+    "OptionalGetElement": sequences.get_element,
+    "OptionalHasElement": sequences.has_element,
+    "PRelu": prelu,
+    "Pad": shapes.pad,
+    "QLinearConv": quantised.qlinear_conv,
+    "QLinearMatMul": quantised.qlinear_matmul,
+    "QuantizeLinear": quantised.quantize,
+    "RNN": recurrent("rnn"),
+    "RandomNormal": randoms.of_shape("random_normal"),
+    "RandomNormalLike": randoms.like("random_normal"),
+    "RandomUniform": randoms.of_shape("random_uniform"),
+    "RandomUniformLike": randoms.like("random_uniform"),
+    "Range": shapes.range_,
+    "Reshape": shapes.reshape,
+    "Resize": resizing.resize,
+    "ReverseSequence": along.reverse_sequence,
+    "RoiAlign": sampling.roi_align,
+    "RotaryEmbedding": attention.rotary_embedding,
+    "STFT": signals.short_time_transform,
+    "Scan": loops.scan,
+    "Scatter": scatter("scatter_elements"),
+    "ScatterElements": scatter("scatter_elements"),
+    "ScatterND": scatter("scatter_nd"),
+    "Selu": same("selu", 1, alpha="alpha", gamma="gamma"),
+    "SequenceAt": sequences.at,
+    "SequenceConstruct": sequences.construct,
+    "SequenceEmpty": sequences.empty,
+    "SequenceErase": sequences.erase,
+    "SequenceInsert": sequences.insert,
+    "SequenceLength": sequences.length,
+    "SequenceMap": sequences.sequence_map,
+    "Shape": shapes.shape,
+    "Shrink": same("shrink", 1, lambd="lambd", bias="bias"),
+    "Size": shapes.size,
+    "Slice": shapes.slice_,
+    "Softmax": softmax("softmax"),
+    "SpaceToDepth": along.space_to_depth,
+    "Split": shapes.split,
+    "SplitToSequence": sequences.split_to,
+    "Squeeze": shapes.squeeze,
+    "Sum": chain("add"),
+    "Swish": same("swish", 1, alpha="alpha"),
+    "TfIdfVectorizer": tables.tf_idf,
+    "TensorScatter": tensor_scatter,
+    "ThresholdedRelu": same("thresholded_relu", 1, alpha="alpha"),
+    "Tile": shapes.tile,
+    "TopK": counting.top_k,
+    "Transpose": same("transpose", 1, perm="perm"),
+    "Trilu": shapes.trilu,
+    "Unique": counting.different,
+    "Unsqueeze": shapes.unsqueeze,
+    "Upsample": resizing.resize,
+    "Where": same("where", 3),
+    "ai.onnx.ml.TreeEnsemble": trees.tree_ensemble,
+    "ai.onnx.ml.TreeEnsembleRegressor": trees.tree_regressor,
+    "ai.onnx.ml.ArrayFeatureExtractor": along.features,
+    "ai.onnx.ml.Binarizer": along.binarizer,
+    "ai.onnx.preview.training.Adagrad": training.optimiser(
+        "adagrad", 3, decay="decay_factor", epsilon="epsilon", norm="norm_coefficient"),
+    "ai.onnx.preview.training.Adam": training.optimiser(
+        "adam", 4, alpha="alpha", beta="beta", epsilon="epsilon", norm="norm_coefficient",
+        shrink="norm_coefficient_post"),
+    "ai.onnx.preview.training.Momentum": training.optimiser(
+        "momentum", 3, alpha="alpha", beta="beta", norm="norm_coefficient"),
+}  # fmt: skip
+"""ONNX operator type -> how it is built; those of other domains as domain.type."""

@@ -1,0 +1,116 @@
+"""Rows of ONNX operators that slide a window, or norm what lies along the axes after the second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.sizes import Guard, as_size, maximum, product, simplify
+
+_PADDINGS = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
+
+
+def window_attributes(call: Call) -> dict[str, Any]:
+    """The attributes that convolution and pooling share."""
+    attributes: dict[str, Any] = {}
+    for name in ("strides", "dilations"):
+        if call.attribute(name):
+            attributes[name] = call.attribute(name)
+    padding = call.attribute("auto_pad", "NOTSET")
+    if padding != "NOTSET":
+        if padding not in _PADDINGS:
+            raise Unsupported(f"auto_pad {padding!r}")
+        attributes["pads"] = _PADDINGS[padding]
+    elif call.attribute("pads"):
+        attributes["pads"] = call.attribute("pads")
+    return attributes
+
+
+def convolution(call: Call) -> Result:
+    inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
+    check_kernel(call, 1)
+    return call.emit("conv", *inputs, groups=call.attribute("group", 1), **window_attributes(call))
+
+
+def check_kernel(call: Call, weights: int) -> None:
+    """Raise Unsupported where the attribute kernel_shape and the weights differ."""
+    wanted = call.attribute("kernel_shape")
+    kernel = call.shape(weights)[2:]
+    if wanted and not all(s.constant is None or s == as_size(k) for s, k in zip(kernel, wanted)):
+        raise Unsupported(f"kernel_shape {wanted} for weights of {call.type(weights)}")
+
+
+def pool(name: str, **renamed: str) -> Callable[[Call], Result]:
+    """A pool; `renamed` leads from further attributes of the library's operator to ONNX's."""
+
+    def build(call: Call) -> Result:
+        if any(call.outputs[1:]):
+            raise Unsupported("its result Indices")
+        attributes = {
+            own: call.attribute(theirs)
+            for own, theirs in renamed.items()
+            if call.attribute(theirs) is not None
+        }
+        return call.emit(
+            name, call.input(0), kernel=call.attribute("kernel_shape"),
+            ceil=bool(call.attribute("ceil_mode", 0)), **attributes, **window_attributes(call),
+        )  # fmt: skip
+
+    return build
+
+
+def max_pool(call: Call) -> Sequence[Result]:
+    """The largest elements and, where asked for, their row-major places in the whole of x."""
+    indices = any(call.outputs[1:])
+    return call.emit_many(
+        "max_pool", 1 + indices, call.input(0), kernel=call.attribute("kernel_shape"),
+        ceil=bool(call.attribute("ceil_mode", 0)), indices=indices,
+        columns_first=bool(call.attribute("storage_order", 0)), **window_attributes(call),
+    )  # fmt: skip
+
+
+def global_pool(name: str) -> Callable[[Call], Result]:
+    """A reduction of all axes after the second, which keep a size of 1."""
+
+    def build(call: Call) -> Result:
+        axes = tuple(range(2, call.type(0).rank))
+        return call.emit(name, call.input(0), axes=axes, keepdims=True)
+
+    return build
+
+
+def max_unpool(call: Call) -> Result:
+    """Elements at row-major places of what the pool read; 0 elsewhere.
+
+    The places count in the shape that the attributes give, also where `output_shape` is larger:
+    then there are zeros behind it (so the standard's reference has it).
+    """
+    shape, kernel = call.shape(0), call.attribute("kernel_shape")
+    rank = len(kernel)
+    if call.type(1).rank != len(shape) or len(shape) != rank + 2:
+        raise Unsupported(f"{call.type(0)} and {call.type(1)} for a window of {rank} axes")
+    strides = call.attribute("strides") or (1,) * rank
+    pads = call.attribute("pads") or (0,) * (2 * rank)
+    if len(strides) != rank or len(pads) != 2 * rank:
+        raise Unsupported(f"{len(strides)} strides and {len(pads)} pads for {rank} axes")
+    sizes = [
+        maximum((size - 1) * step - before - after + width, 0)
+        for size, step, before, after, width in zip(
+            shape[2:], strides, pads[:rank], pads[rank:], kernel
+        )
+    ]
+    whole = [*shape[:2], *(simplify(size, call.box) for size in sizes)]
+    nothing = call.emit("fill", shape=(product(whole),), value=0, dtype=call.type(0).dtype)
+    values = [
+        call.emit("reshape", call.input(position), shape=(product(call.shape(position)),))
+        for position in (1, 0)
+    ]
+    made = call.emit("reshape", call.emit("scatter_elements", nothing, *values), shape=whole)
+    if not call.given(2):
+        return made
+    after = [wanted - own for wanted, own in zip(call.sizes(2, len(whole)), whole)]
+    message = f"{call.source}: 'output_shape' is not smaller than what the attributes give"
+    call.emitter.guards += [Guard(as_size(0), "<=", size, message) for size in after]
+    return call.emit("pad", made, before=(0,) * len(whole), after=after)

@@ -1,0 +1,213 @@
+"""The graph while it is being imported: values, their known contents, and the nodes made so far.
+
+Small integer tensors that come from shapes and constants are *known*: their contents are held as
+arrays of sizes, and no tensor is made for them unless a node needs one as data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+
+from anydim.base.frozen import FrozenMapping, freeze_value
+from anydim.frontends.onnx.values.contents import Undecided, known_results
+from anydim.frontends.onnx.values.held import Known
+from anydim.graph.nodes import Constant, Graph, Node
+from anydim.graph.operator import operator
+from anydim.graph.regions import REGION, SIZES, Region, Sizes
+from anydim.lang.tree import TensorType
+from anydim.runtime.lists import Listed
+from anydim.sizes import Box, Dim, Guard, Size, as_size
+
+MOST_KNOWN = 256
+UNFOLDED = frozenset(("dequantize",))  # constants that are worth more as they are
+__all__ = ["MOST_KNOWN", "Emitter", "Known"]
+
+
+@dataclass
+class Emitter:
+    """Collects the nodes of one graph; `outer` collects those of the graph around it.
+
+    `reserved` holds the names of all dims of the model: no two graphs of it share one by chance.
+    """
+
+    box: Box
+    types: dict[str, TensorType] = field(default_factory=dict)
+    known: dict[str, Known] = field(default_factory=dict)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    virtual: dict[str, str] = field(default_factory=dict)  # known, not yet a tensor -> its source
+    taken: set[str] = field(default_factory=set)
+    guards: list[Guard] = field(default_factory=list)
+    makers: dict[str, Node] = field(default_factory=dict)
+    elements: dict[tuple[str, int], Size] = field(default_factory=dict)  # found as dims
+    outer: Emitter | None = None
+    captured: dict[str, str] = field(default_factory=dict)  # value of `outer` -> own input
+    resident: dict[str, str] = field(default_factory=dict)  # the same for what is held here too
+    reserved: set[str] = field(default_factory=set)
+
+    def fresh(self, stem: str) -> str:
+        """A name that no value has."""
+        name, number = stem, 1
+        while name in self.taken:
+            number += 1
+            name = f"{stem}_{number}"
+        self.taken.add(name)
+        return name
+
+    def add_constant(self, name: str, array: numpy.ndarray) -> None:
+        """A constant of the graph; small ones are known too."""
+        self.taken.add(name)
+        if array.size <= MOST_KNOWN:
+            self.add_known(name, Known.of(array), name)
+            return
+        constant = Constant(array)
+        self.constants[name] = constant
+        self.types[name] = constant.type
+
+    def add_known(self, name: str, known: Known, source: str) -> None:
+        """A value of which only the contents are held so far."""
+        self.taken.add(name)
+        self.known[name] = known
+        self.types[name] = known.type
+        self.virtual[name] = source
+
+    def node(
+        self, name: str, inputs: tuple[str | None, ...], outputs: tuple[str, ...],
+        attributes: Mapping[str, Any], source: str,
+    ) -> Node:  # fmt: skip
+        """A node whose results have their types; it is not yet part of the graph."""
+        values = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
+        given = [self.types[value] for value in inputs if value is not None]
+        kinds = operator(name).infer(given, values, self.box)
+        self.types.update(zip(outputs, kinds))
+        return Node(name, inputs, outputs, values, source)
+
+    def commit(self, nodes: Iterable[Node]) -> None:
+        """Make nodes part of the graph, and tensors of the known values that they read."""
+        for node in nodes:
+            for name in node.given:
+                self.materialise(name)
+            self.nodes.append(node)
+            self.makers.update(dict.fromkeys(node.outputs, node))
+
+    def materialise(self, name: str) -> None:
+        """Make a tensor of a value of which only the contents were held."""
+        source = self.virtual.pop(name, None)
+        if source is None:
+            return
+        known = self.known[name]
+        if known.array.dtype != object:
+            self.constants[name] = Constant(known.array)
+            return
+        flat = name if known.array.ndim <= 1 else self.fresh(f"{name}/flat")
+        values = tuple(as_size(size) for size in known.array.flat)
+        attributes = {"values": values, "dtype": known.dtype, "scalar": known.array.ndim == 0}
+        self.nodes.append(self.node("size_tensor", (), (flat,), attributes, source))
+        if flat != name:
+            shape = {"shape": known.array.shape}
+            self.nodes.append(self.node("reshape", (flat,), (name,), shape, source))
+
+    def region(
+        self, name: str, inputs: tuple[str, ...], outputs: Mapping[str, TensorType],
+        region: Region, source: str,
+    ) -> Node:  # fmt: skip
+        """A node that holds graphs, with the types of its results; not yet part of the graph."""
+        self.types.update(outputs)
+        attributes: FrozenMapping[str, Any] = FrozenMapping({REGION: region})
+        return Node(name, inputs, tuple(outputs), attributes, source)
+
+    # ---- dims ----
+
+    def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
+        """A new dim of the graph, with a name that no other dim of the model has."""
+        stem = re.sub(r"[^\w.]|\.(?!\w)", "_", stem) or "_"
+        stem = f"_{stem}" if stem[0].isdigit() else stem
+        name, number = stem, 1
+        while name in self.reserved:
+            number += 1
+            name = f"{stem}_{number}"
+        self.reserved.add(name)
+        self.box = self.box.also(Dim(name, low, high))
+        return Size.symbol(name)
+
+    def constrain(self, *sizes: Size) -> None:
+        """Sizes that are never below 0, where the box does not say so already."""
+        news = tuple(s for s in sizes if s.constant is None and s not in self.box.constraints)
+        self.box = self.box.also(constraints=news)
+
+    def finding(self, value: str, dims: Iterable[Size], source: str) -> Node:
+        """The node that finds dims in the elements of a value; not yet part of the graph."""
+        names = tuple(str(dim) for dim in dims)
+        return self.region(SIZES, (value,), {}, Sizes(names), source)
+
+    # ---- graphs inside ----
+
+    def capture(self, value: str) -> str:
+        """The own name of a value of the graph around: what is known or constant stays so."""
+        outer = self.outer
+        assert outer is not None
+        own = self.captured.get(value) or self.resident.get(value)
+        if own is not None:
+            return own
+        own = self.fresh(value)
+        self.types[own] = outer.types[value]
+        if value in outer.known:
+            self.add_known(own, outer.known[value], outer.virtual.get(value, value))
+        elif value in outer.constants:
+            self.constants[own] = outer.constants[value]
+        else:
+            self.captured[value] = own
+            return own
+        self.resident[value] = own
+        return own
+
+    def graph(
+        self, name: str, inputs: Iterable[str], outputs: Iterable[str],
+        lists: Mapping[str, Listed] | None = None,
+    ) -> Graph:  # fmt: skip
+        """What was collected, as a graph without what it does not need."""
+        return Graph(
+            name, self.box,
+            FrozenMapping({n: k for n, k in self.types.items() if n not in self.virtual}),
+            tuple(inputs), tuple(outputs), FrozenMapping(self.constants), tuple(self.nodes),
+            tuple(self.guards), FrozenMapping(lists or {}),
+        ).pruned()  # fmt: skip
+
+    # ---- contents ----
+
+    def fold(self, nodes: Iterable[Node]) -> dict[str, Known] | None:
+        """The contents of the results of nodes that read known values only; None when they
+        cannot be told, or are too many."""
+        found = dict(self.known)
+        made: dict[str, Known] = {}
+        for node in nodes:
+            if node.operator in UNFOLDED:
+                return None
+            if node.region is not None:
+                return None
+            if any(_count(self.types[name]) > MOST_KNOWN for name in node.outputs):
+                return None
+            inputs = [found[name].array for name in node.given]
+            kinds = [self.types[name] for name in node.given]
+            try:
+                arrays = known_results(node, kinds, inputs, self.box)
+            except Undecided:
+                return None
+            for name, array in zip(node.outputs, arrays):
+                found[name] = made[name] = Known(array, self.types[name].dtype)
+        return made
+
+
+def _count(kind: TensorType) -> int:
+    """How many elements, or more than any limit when that is not known."""
+    count = 1
+    for size in kind.shape:
+        if size.constant is None:
+            return MOST_KNOWN + 1
+        count *= size.constant
+    return count

@@ -1,0 +1,149 @@
+"""Sizes that data decides: elements of integer tensors become dims of the graph.
+
+What is known of a tensor is never found again: elements that come from shapes and constants stay
+the sizes they are, and an element that was found once is the same dim wherever it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from anydim.base.dtypes import int64
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.values.emitting import Emitter
+from anydim.frontends.onnx.values.kinds import Emits, vector
+from anydim.graph.nodes import Node
+from anydim.sizes import Size, as_size
+
+Element = tuple[str, int]  # a tensor and a row-major position in it
+_MOST_ELEMENTS = 64
+
+
+class Finds(Emits, Protocol):
+    """Whatever makes nodes and dims."""
+
+    def dim(self, stem: str, low: int = 0, high: int | None = None) -> Size:
+        """A new dim."""
+
+    def find(self, value: str, dims: Sequence[Size]) -> None:
+        """Make the elements of an int64 value the values of new dims."""
+
+
+def elements(
+    emitter: Emitter, nodes: Sequence[Node], name: str, count: int | None = None
+) -> list[Size | Element]:
+    """The elements of a tensor of at most one axis, each a size or where it comes from.
+
+    `nodes` are some that are not part of the graph yet; `count` is how many elements there have
+    to be. Unsupported where their number is open.
+    """
+    if name in emitter.known and emitter.known[name].array.ndim <= 1:
+        contents = emitter.known[name].array.reshape(-1)
+        if contents.dtype.kind in "iuO":
+            return [as_size(size) for size in contents.tolist()]
+    open_size = emitter.types[name].rank == 1 and emitter.types[name].shape[0].constant is None
+    if count is not None and open_size and emitter.types[name].dtype.is_integer:
+        return [emitter.elements.get((name, at), (name, at)) for at in range(count)]
+    count = _count(emitter, name)
+    outside = {own: outer for outer, own in emitter.captured.items()}.get(name)
+    if outside is not None and emitter.outer is not None:
+        known = elements(emitter.outer, (), outside)
+        return [
+            item if isinstance(item, Size) else emitter.elements.get((name, place), (name, place))
+            for place, item in enumerate(known)
+        ]
+    made = {output: node for node in nodes for output in node.outputs}
+    node = made.get(name) or emitter.makers.get(name)
+    traced = _traced(emitter, nodes, node, count) if node is not None else None
+    if traced is None:
+        traced = [(name, place) for place in range(count)]
+    return [
+        emitter.elements.get(item, item) if isinstance(item, tuple) else item for item in traced
+    ]
+
+
+def _count(emitter: Emitter, name: str) -> int:
+    kind = emitter.types[name]
+    count = kind.shape[0].constant if kind.rank == 1 else 1
+    if kind.rank > 1 or not kind.dtype.is_integer:
+        raise Unsupported(f"its input '{name}' is {kind}, expected a vector of integers")
+    if count is None or count > _MOST_ELEMENTS:
+        raise Unsupported(f"its input '{name}' has {kind.shape[0]} elements, which decide a rank")
+    return count
+
+
+def _traced(
+    emitter: Emitter, nodes: Sequence[Node], node: Node, count: int
+) -> list[Size | Element] | None:
+    """The elements of what a node makes that only moves some; None for other nodes."""
+    inputs = [name for name in node.given if emitter.types[name].rank <= 1]
+    if len(inputs) != len(node.given) or not inputs:
+        return None
+    if not all(emitter.types[name].dtype.is_integer for name in inputs):
+        return None
+    try:
+        parts = [elements(emitter, nodes, name) for name in inputs]
+    except Unsupported:
+        return None
+    if node.operator in ("concat", "reshape", "squeeze", "unsqueeze", "identity", "cast"):
+        joined = [item for part in parts for item in part]
+        return joined if len(joined) == count else None
+    if node.operator == "gather" and all(isinstance(item, Size) for item in parts[1]):
+        places = [item.constant for item in parts[1] if isinstance(item, Size)]
+        extent = len(parts[0])
+        if all(place is not None and -extent <= place < extent for place in places):
+            return [parts[0][place] for place in places if place is not None]
+    return None
+
+
+def element(emitter: Emitter, nodes: Sequence[Node], name: str) -> Size | Element:
+    """The one element of a tensor that has to have one."""
+    items = elements(emitter, nodes, name, 1)
+    if len(items) != 1:
+        raise Unsupported(f"its input '{name}' has {len(items)} elements, expected 1")
+    return items[0]
+
+
+def sizes_of(
+    finds: Finds, nodes: Sequence[Node], name: str, count: int | None = None
+) -> tuple[Size, ...]:
+    """The elements of a tensor as sizes; those that are not known become dims, from 0 up."""
+    emitter = finds.emitter
+    items = elements(emitter, nodes, name, count)
+    open_places = [place for place, item in enumerate(items) if not isinstance(item, Size)]
+    if not open_places:
+        return tuple(item for item in items if isinstance(item, Size))
+    dims = [finds.dim("size") for _ in open_places]
+    finds.find(picked(finds, name, open_places, len(items)), dims)
+    for place, dim in zip(open_places, dims):
+        item = items[place]
+        assert isinstance(item, tuple)
+        emitter.elements[item] = dim
+        items[place] = dim
+    return tuple(item for item in items if isinstance(item, Size))
+
+
+def picked(emits: Emits, name: str, places: Sequence[int], count: int) -> str:
+    """Some elements of an integer vector or scalar, as an int64 vector; all where none are named.
+    """
+    kind = emits.emitter.types[name]
+    value = name if kind.dtype == int64 else emits.emit("cast", name, to=int64)
+    if not places:
+        return value
+    if kind.rank == 0 or kind.shape[0].constant is None:
+        value = emits.emit("reshape", value, shape=(count,))
+    if list(places) == list(range(count)):
+        return value
+    return emits.emit("gather", value, vector(emits, places), axis=0)
+
+
+def scalar_size(finds: Finds, nodes: Sequence[Node], name: str, stem: str) -> Size:
+    """A number that counts something: known, or a dim; below 0 counts as 0 where data decides."""
+    item = element(finds.emitter, nodes, name)
+    if isinstance(item, Size):
+        return item
+    dim = finds.dim(stem)
+    value = picked(finds, name, (0,), 1)
+    finds.find(finds.emit("maximum", value, vector(finds, (0,))), (dim,))
+    return dim
