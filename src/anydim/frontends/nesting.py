@@ -8,13 +8,14 @@ the importer.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy
 
 from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
+from anydim.frontends.growing import Growing, Value
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.branches import one_of
 from anydim.frontends.onnx.operators.iterations import Turns, trips_of
@@ -24,16 +25,13 @@ from anydim.graph.regions import REGION, SIZES, Region, Sizes
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, Guard, Size, Truth, as_size, prove
 
-if TYPE_CHECKING:
-    from anydim.frontends.builder import Builder, Value
-
 Make = Callable[..., Any]
 
 
 class Standing:
     """A node of a builder's graph while it is made; its own emitter and scope."""
 
-    def __init__(self, builder: Builder, stem: str) -> None:
+    def __init__(self, builder: Growing, stem: str) -> None:
         self.builder = builder
         self.stem = stem
         self.source = f"{builder.name}: {stem}"
@@ -126,7 +124,7 @@ class Standing:
 class Inside(Standing):
     """A graph inside a node while it is built by a function of a builder."""
 
-    def __init__(self, builder: Builder, stem: str, make: Make) -> None:
+    def __init__(self, builder: Growing, stem: str, make: Make) -> None:
         super().__init__(builder, stem)
         self.make = make
         self.arguments: list[Any] = []
@@ -185,7 +183,7 @@ class Inside(Standing):
         ).pruned()  # fmt: skip
 
 
-def branch(builder: Builder, condition: Value | Guard, then: Make, otherwise: Make) -> list[str]:
+def branch(builder: Growing, condition: Value | Guard, then: Make, otherwise: Make) -> list[str]:
     """The results of one of two functions; see `Builder.branch`."""
     call: Any = Standing(builder, "branch")
     bodies = [call.body(make) for make in (then, otherwise)]
@@ -200,7 +198,7 @@ def branch(builder: Builder, condition: Value | Guard, then: Make, otherwise: Ma
 
 
 def loop(
-    builder: Builder, body: Make, carried: Sequence[Value], trips: Size | int | None,
+    builder: Growing, body: Make, carried: Sequence[Value], trips: Size | int | None,
     condition: Value | None,
 ) -> list[str]:  # fmt: skip
     """The results of a loop; see `Builder.loop`."""
@@ -221,7 +219,7 @@ def _asks(inside: Any) -> bool:
     return inside.builder._going is not None
 
 
-def _checked(builder: Builder, make: Callable[[], Sequence[Held]]) -> list[str]:
+def _checked(builder: Growing, make: Callable[[], Sequence[Held]]) -> list[str]:
     try:
         return [str(held) for held in make()]
     except Unsupported as reason:

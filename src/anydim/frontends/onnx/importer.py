@@ -25,7 +25,8 @@ from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.graphs.functions import functions_of
 from anydim.frontends.onnx.graphs.inputs import Inputs
 from anydim.frontends.onnx.graphs.inside import Emission
-from anydim.frontends.onnx.graphs.scope import Model, Names
+from anydim.frontends.onnx.graphs.names import Model, Names
+from anydim.frontends.onnx.graphs.scope import Importing
 from anydim.frontends.onnx.values.emitting import Emitter
 from anydim.frontends.onnx.values.held import Broken, Held, Items, Maybe
 from anydim.frontends.onnx.values.kinds import packed_of
@@ -59,7 +60,7 @@ def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators) -> Gra
     functions = functions_of(opened.proto, opened.opset, opened.name)
     model = Model(opened.name, opened.folder, functions, operators, domains=opened.domains)
     emitter = Emitter(Box(), reserved=model.dims)
-    names = Names(model, emitter, opened.opset)
+    names = Importing(model, emitter, opened.opset)
     names.check(proto)
     names.initializers(proto.initializer, opened.weights)
     inputs = Inputs(names)

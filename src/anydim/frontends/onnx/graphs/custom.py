@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anydim.base.errors import UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.frontends.definition import called
 from anydim.frontends.onnx.file.schema import bound, value_of
 from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.held import Held
 from anydim.lang.surface.syntax import Definition
 from anydim.lang.tree import TensorType
-
-if TYPE_CHECKING:
-    from anydim.frontends.onnx.graphs.scope import Names
 
 
 def add_defined(

@@ -11,7 +11,7 @@ from anydim.base.dtypes import DType, int64
 from anydim.base.errors import ModelError, OptionError
 from anydim.base.text import listed, suggestion
 from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, element_type
-from anydim.frontends.onnx.graphs.scope import Names
+from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.held import Broken, Held, Maybe, Packed
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import Listed

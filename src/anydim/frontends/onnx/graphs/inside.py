@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.emitting import Emitter
-from anydim.frontends.onnx.values.held import Held, Items, Known, Maybe, Packed
+from anydim.frontends.onnx.values.held import Held, Known
 from anydim.graph.nodes import Graph
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size
-
-if TYPE_CHECKING:
-    from anydim.frontends.onnx.graphs.scope import Names
 
 
 class Failed(Exception):
@@ -131,17 +129,3 @@ def outputs_of(names: Names, proto: Any, label: str) -> list[Held]:
     if len(names.model.failures) > before:
         raise Failed
     return [names.result(value.name, label) for value in proto.output]
-
-
-def captured(emitter: Emitter, held: Held) -> Held:
-    """What something of the graph around stands for in a graph inside."""
-    if isinstance(held, str):
-        return emitter.capture(held)
-    if isinstance(held, Items):
-        return Items(tuple(map(emitter.capture, held.values)), held.dtype)
-    if isinstance(held, Packed):
-        return Packed(emitter.capture(held.elements), emitter.capture(held.shapes), held.rank)
-    if isinstance(held, Maybe):
-        value = None if held.value is None else captured(emitter, held.value)
-        return Maybe(value, held.single)
-    return held

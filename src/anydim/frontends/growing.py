@@ -1,0 +1,301 @@
+"""A graph while it grows: its values, constants and nodes, with types and sizes checked at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy
+
+import anydim.ops  # noqa: F401  fills the registry of operators
+from anydim.base.dtypes import DType, boolean
+from anydim.base.errors import GraphError, UserError
+from anydim.base.frozen import FrozenMapping, freeze_value
+from anydim.base.text import suggestion
+from anydim.graph.nodes import Constant, Graph, Node
+from anydim.graph.operator import OPERATORS, operator
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, Guard, Size, as_size
+
+Operand: TypeAlias = "Value | numpy.ndarray | int | float | bool"
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A value of the graph that a builder makes."""
+
+    builder: Growing
+    name: str
+    __array_ufunc__ = None  # numpy leaves mixed arithmetic to this class
+
+    @property
+    def type(self) -> TensorType:
+        return self.builder._types[self.name]
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[Size, ...]:
+        return self.type.shape
+
+    def __add__(self, other: Operand) -> Value:
+        return self.builder._binary("add", self, other)
+
+    def __radd__(self, other: Operand) -> Value:
+        return self.builder._binary("add", other, self)
+
+    def __sub__(self, other: Operand) -> Value:
+        return self.builder._binary("sub", self, other)
+
+    def __rsub__(self, other: Operand) -> Value:
+        return self.builder._binary("sub", other, self)
+
+    def __mul__(self, other: Operand) -> Value:
+        return self.builder._binary("mul", self, other)
+
+    def __rmul__(self, other: Operand) -> Value:
+        return self.builder._binary("mul", other, self)
+
+    def __truediv__(self, other: Operand) -> Value:
+        return self.builder._binary("div", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Value:
+        return self.builder._binary("div", other, self)
+
+    def __floordiv__(self, other: Operand) -> Value:
+        return self.builder._binary("floor_div", self, other)
+
+    def __mod__(self, other: Operand) -> Value:
+        return self.builder._binary("mod", self, other)
+
+    def __pow__(self, other: Operand) -> Value:
+        return self.builder._binary("pow", self, other)
+
+    def __matmul__(self, other: Operand) -> Value:
+        return self.builder._binary("matmul", self, other)
+
+    def __lt__(self, other: Value | int | float) -> Value:
+        return self.builder._binary("less", self, other)
+
+    def __le__(self, other: Value | int | float) -> Value:
+        return self.builder._binary("less_equal", self, other)
+
+    def __gt__(self, other: Value | int | float) -> Value:
+        return self.builder._binary("greater", self, other)
+
+    def __ge__(self, other: Value | int | float) -> Value:
+        return self.builder._binary("greater_equal", self, other)
+
+    def __and__(self, other: Operand) -> Value:
+        return self.builder._logical("and", self, other)
+
+    def __or__(self, other: Operand) -> Value:
+        return self.builder._logical("or", self, other)
+
+    def __xor__(self, other: Operand) -> Value:
+        return self.builder._logical("xor", self, other)
+
+    def __neg__(self) -> Value:
+        return self.builder._apply("neg", (self,), {})
+
+    def __invert__(self) -> Value:
+        name = "logical_not" if self.dtype == boolean else "bit_not"
+        return self.builder._apply(name, (self,), {})
+
+    def __abs__(self) -> Value:
+        return self.builder._apply("abs", (self,), {})
+
+    def __bool__(self) -> bool:
+        raise GraphError(f"value '{self.name}' has no truth value while the graph is built")
+
+
+class Growing:
+    """Collects a graph; `graph()` hands it over."""
+
+    def __init__(self, name: str = "graph") -> None:
+        self.name = name
+        self._box = Box()
+        self._reserved: set[str] = set()  # names of the dims of all graphs
+        self._types: dict[str, TensorType] = {}
+        self._inputs: list[str] = []
+        self._outputs: dict[str, str] = {}
+        self._constants: dict[str, Constant] = {}
+        self._nodes: list[Node] = []
+        self._guards: list[Guard] = []
+        self._parent: Growing | None = None  # of the graph around a branch or body
+        self._captured: dict[str, str] = {}  # its values -> own inputs
+        self._stacks: list[str] = []
+        self._going: str | None = None
+
+    def dim(self, name: str, lo: int = 0, hi: int | None = None) -> Size:
+        """Declare a dim and give its size expression; the same name must keep its bounds."""
+        dim = Dim(name, lo, hi)
+        if name not in self._box.names:
+            self._box = self._box.also(dim)
+            self._reserved.add(name)
+        elif self._box.dim(name) != dim:
+            raise GraphError(f"dim '{name}' is declared as {self._box.dim(name)} and as {dim}")
+        return dim.size
+
+    def input(self, name: str, dtype: DType, shape: Sequence[Size | int]) -> Value:
+        """Declare an input of the graph."""
+        sizes = tuple(as_size(size) for size in shape)
+        for size in sizes:
+            for symbol in sorted(size.symbols - set(self._box.names)):
+                raise GraphError(
+                    f"input '{name}': '{symbol}' is not a dim of '{self.name}'",
+                    f"declare it: g.dim('{symbol}', 0, 128)",
+                )
+        self._claim(name)
+        self._types[name] = TensorType(dtype, sizes)
+        self._inputs.append(name)
+        return Value(self, name)
+
+    def constant(self, array: Any, name: str = "") -> Value:
+        """A constant of the graph."""
+        held = Constant(numpy.asarray(array))
+        name = name or self._fresh("constant")
+        self._claim(name)
+        self._types[name] = held.type
+        self._constants[name] = held
+        return Value(self, name)
+
+    def output(self, name: str, value: Value) -> None:
+        """Declare a result of the graph."""
+        if name in self._outputs:
+            raise GraphError(f"output '{name}' is declared twice")
+        self._outputs[name] = self._own(value).name
+
+    def graph(self) -> Graph:
+        """The graph as far as it was built, without what no output needs."""
+        if not self._outputs:
+            raise GraphError(f"'{self.name}' has no outputs", "declare one: g.output('y', value)")
+        nodes, types = list(self._nodes), dict(self._types)
+        for name, value in self._outputs.items():
+            if name == value:
+                continue
+            if name in types:
+                raise GraphError(f"output '{name}' has the name of another value")
+            types[name] = types[value]
+            nodes.append(Node("identity", (value,), (name,), FrozenMapping(), f"output {name}"))
+        return Graph(
+            self.name, self._box, FrozenMapping(types), tuple(self._inputs), tuple(self._outputs),
+            FrozenMapping(self._constants), tuple(nodes), tuple(self._guards),
+        ).pruned()  # fmt: skip
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_") or name not in OPERATORS:
+            hint = suggestion(name, OPERATORS)
+            raise AttributeError(f"there is no operator '{name}'" + (f"; {hint}" if hint else ""))
+
+        def call(*inputs: Operand, **attributes: Any) -> Any:
+            return self._apply(name, inputs, attributes)
+
+        call.__name__ = name
+        call.__doc__ = OPERATORS[name].doc
+        return call
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *OPERATORS})
+
+    # ---- nodes ----
+
+    def _apply(self, name: str, inputs: Sequence[Operand], attributes: dict[str, Any]) -> Any:
+        """The value, or tuple of values, that a new node makes."""
+        inner = self._innermost(inputs)
+        if inner is not self:
+            return inner._apply(name, inputs, attributes)
+        values = self._values(name, inputs)
+        frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
+        try:
+            kinds = operator(name).infer([value.type for value in values], frozen, self._box)
+        except UserError as error:
+            raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
+        outputs = tuple(self._declared(name, kind) for kind in kinds)
+        node = Node(name, tuple(v.name for v in values), outputs, frozen, f"{self.name}: {name}")
+        self._nodes.append(node)
+        made = tuple(Value(self, output) for output in outputs)
+        return made[0] if len(made) == 1 else made
+
+    def _binary(self, name: str, left: Operand, right: Operand) -> Value:
+        made = self._apply(name, (left, right), {})
+        assert isinstance(made, Value)
+        return made
+
+    def _logical(self, name: str, left: Value, right: Operand) -> Value:
+        return self._binary(f"{'logical' if left.dtype == boolean else 'bit'}_{name}", left, right)
+
+    def _values(self, name: str, inputs: Sequence[Operand]) -> list[Value]:
+        """Numbers become constants of the type of the values they meet."""
+        dtypes = [value.dtype for value in inputs if isinstance(value, Value)]
+        values = []
+        for item in inputs:
+            if isinstance(item, Value):
+                values.append(self._own(item))
+            elif isinstance(item, (bool, int, float)) and dtypes:
+                values.append(self.constant(numpy.array(item, dtypes[-1].numpy)))
+            elif isinstance(item, (numpy.ndarray, numpy.generic)):
+                values.append(self.constant(item))
+            else:
+                raise GraphError(f"operator '{name}' cannot take {type(item).__name__}")
+        return values
+
+    def _one(self, value: Operand, dtype: DType) -> Value:
+        """A value of one element; a number becomes a constant of a type."""
+        if isinstance(value, Value):
+            return self._own(value)
+        return self.constant(numpy.asarray(value, dtype.numpy).reshape(1))
+
+    def _value(self, name: str) -> Value:
+        return Value(self, name)
+
+    def _own(self, value: Value) -> Value:
+        """A value of this graph; one of a graph around it becomes an input or a constant."""
+        if isinstance(value, Value) and value.builder is self:
+            return value
+        if self._parent is None or not isinstance(value, Value):
+            raise GraphError(f"{value!r} is no value of the graph '{self.name}'")
+        outer = self._parent._own(value)
+        if outer.name in self._captured:
+            return Value(self, self._captured[outer.name])
+        own = self._declared(outer.name, outer.type)
+        if outer.name in self._parent._constants:
+            self._constants[own] = self._parent._constants[outer.name]
+        else:
+            self._captured[outer.name] = own
+        return Value(self, own)
+
+    def _inside(self, stem: str) -> Growing:
+        """The builder of a graph that a node of this one holds."""
+        inner = type(self)(f"{self.name}/{stem}")
+        inner._parent, inner._box, inner._reserved = self, self._box, self._reserved
+        return inner
+
+    def _innermost(self, values: Iterable[Any]) -> Growing:
+        """The builder of the innermost graph that these values belong to."""
+        found = self
+        for value in values:
+            around = value.builder if isinstance(value, Value) else None
+            while around is not None and around is not found:
+                around = around._parent
+            if around is found and isinstance(value, Value):
+                found = value.builder
+        return found
+
+    def _claim(self, name: str) -> None:
+        if name in self._types:
+            raise GraphError(f"'{name}' is declared twice in '{self.name}'")
+
+    def _declared(self, stem: str, kind: TensorType) -> str:
+        name = self._fresh(stem)
+        self._types[name] = kind
+        return name
+
+    def _fresh(self, stem: str) -> str:
+        number = len(self._types)
+        while f"{stem}_{number}" in self._types:
+            number += 1
+        return f"{stem}_{number}"

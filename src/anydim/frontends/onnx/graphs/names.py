@@ -1,0 +1,180 @@
+"""The names of one ONNX graph while it is imported, and what all graphs of a model share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from anydim.base.errors import ModelError
+from anydim.frontends.custom import Operators
+from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
+from anydim.frontends.onnx.graphs.functions import Function
+from anydim.frontends.onnx.values.emitting import Emitter
+from anydim.frontends.onnx.values.held import Broken, Held, Items, Maybe, Packed
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A node that could not be imported, and why."""
+
+    node: str
+    operator: str
+    opset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.operator} (opset {self.opset}): {self.reason}"
+
+
+@dataclass
+class Model:
+    """What all graphs of a model share."""
+
+    name: str
+    folder: Path | None
+    functions: Mapping[tuple[str, str, str], Function] = field(default_factory=dict)
+    operators: Operators = field(default_factory=dict)  # definitions of the user
+    domains: Mapping[str, int] = field(default_factory=dict)  # opsets of other domains
+    failures: list[Failure] = field(default_factory=list)
+    dims: set[str] = field(default_factory=set)
+    bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by types of arguments
+    depth: int = 0
+
+
+class Names(ABC):
+    """The names of a graph or function; `scope.py` has the class that imports its nodes.
+
+    Nodes go to `emitter`. Names that it does not have are those of `around`, whose values are
+    captured where they belong to another graph. `inlined` starts the values of nodes that join
+    another graph; `attributes` are those of the function it belongs to.
+    """
+
+    def __init__(
+        self, model: Model, emitter: Emitter, opset: int, around: Names | None = None,
+        inlined: str = "", attributes: Mapping[str, Any] | None = None, path: str = "",
+    ) -> None:  # fmt: skip
+        self.model = model
+        self.emitter = emitter
+        self.opset = opset
+        self.around = around
+        self.inlined = inlined
+        self.attributes = attributes or {}
+        self.path = path
+        self.held: dict[str, Held | None] = {}
+        self.places: dict[str, str] = {}  # names of results whose values have a name already
+        self.produced: set[str] = set()
+        self.imports: Mapping[str, int] = {}
+
+    def within(self, emitter: Emitter, label: str, inlined: str) -> Names:
+        """The names of a graph inside a node of this one."""
+        return type(self)(
+            self.model, emitter, self.opset, self, inlined, self.attributes, f"{label}/"
+        )
+
+    # ---- names ----
+
+    def lookup(self, name: str) -> Held | None:
+        """What a name stands for; KeyError where nobody defined it."""
+        if name in self.held:
+            return self.held[name]
+        if self.around is None:
+            raise KeyError(name)
+        held = self.around.lookup(name)
+        if held is not None and self.emitter is not self.around.emitter:
+            held = captured(self.emitter, held)
+        self.held[name] = held
+        return held
+
+    def place(self, name: str) -> str:
+        """The value that a result with this name becomes."""
+        if name in self.places or not name:
+            return self.places.get(name, "")
+        return self.emitter.fresh(f"{self.inlined}/{name}") if self.inlined else name
+
+    def initializers(
+        self, tensors: Iterable[Any], weights: Mapping[int, Any] | None = None
+    ) -> None:
+        """The constants of a graph; `weights` read contents that were left in the file."""
+        for number, tensor in enumerate(tensors):
+            where = f"{self.model.name}: initializer '{self.path}{tensor.name}'"
+            try:
+                raw = (weights or {}).get(number)
+                array = read_tensor(tensor, self.model.folder, where, raw)
+            except Unsupported as reason:
+                self.held[tensor.name] = Broken()
+                self.fail(self.path + tensor.name, "initializer", str(reason))
+                continue
+            value = self.place(tensor.name)
+            self.emitter.add_constant(value, array)
+            self.held[tensor.name] = value
+
+    @abstractmethod
+    def run(self, nodes: Sequence[Any]) -> None:
+        """Import nodes in order; those that cannot be are noted."""
+
+    def result(self, name: str, label: str) -> Held:
+        """What a result of this graph or function stands for."""
+        try:
+            held = self.lookup(name)
+        except KeyError:
+            held = None
+        if held is None:
+            raise ModelError(f"{self.model.name}, '{label}': its result '{name}' is never computed")
+        return held
+
+    def fail(self, name: str, operator: str, reason: str) -> None:
+        self.model.failures.append(Failure(name, operator, self.opset, reason))
+
+    def check(self, proto: Any) -> None:
+        """Names must be there, be text and be defined once; ModelError otherwise."""
+        model = f"{self.model.name}{', ' + self.path if self.path else ''}"
+        if any(isinstance(name, bytes) for name in _names(proto)):
+            raise ModelError(f"{model}: a name is not UTF-8 text", "the file may be damaged")
+        if proto.sparse_initializer:
+            raise ModelError(f"{model}: sparse initializers are not supported")
+        given = [tensor.name for tensor in proto.initializer]
+        inputs = [value.name for value in proto.input]
+        made = [name for node in proto.node for name in node.output if name]
+        taken: set[str] = set()
+        for kind, names in (("initializer", given), ("value", [*dict.fromkeys(inputs), *made])):
+            seen: set[str] = set()
+            for name in names:
+                if not name:
+                    raise ModelError(f"{model}: an {kind} has no name")
+                if name in seen or (name in taken and name in made):
+                    raise ModelError(f"{model}: {kind} '{name}' is defined twice")
+                seen.add(name)
+            taken |= seen
+        if len(set(inputs)) != len(inputs):
+            raise ModelError(f"{model}: an input is declared twice")
+        if not self.inlined:
+            self.emitter.taken.update([*given, *made])
+
+
+def captured(emitter: Emitter, held: Held) -> Held:
+    """What something of the graph around stands for in a graph inside."""
+    if isinstance(held, str):
+        return emitter.capture(held)
+    if isinstance(held, Items):
+        return Items(tuple(map(emitter.capture, held.values)), held.dtype)
+    if isinstance(held, Packed):
+        return Packed(emitter.capture(held.elements), emitter.capture(held.shapes), held.rank)
+    if isinstance(held, Maybe):
+        value = None if held.value is None else captured(emitter, held.value)
+        return Maybe(value, held.single)
+    return held
+
+
+def _names(graph: Any) -> Iterator[str | bytes]:
+    """Every text that the import reads; the decoder leaves what is not UTF-8 as bytes."""
+    yield graph.name
+    for node in graph.node:
+        yield from (node.op_type, node.name, node.domain, *node.input, *node.output)
+        yield from (attribute.name for attribute in node.attribute)
+    yield from (tensor.name for tensor in graph.initializer)
+    for value in (*graph.input, *graph.output):
+        yield value.name
+        yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
