@@ -1,4 +1,7 @@
-"""The command line: run, plan, explain, show, check and bench a model."""
+"""The command line: run, plan, explain, show, check and bench a model.
+
+In come words of a shell and files; out go texts, tables, files of arrays and an exit status.
+"""
 
 from anydim.cli.app import main
 

@@ -1,4 +1,8 @@
-"""The operator library: importing it fills the registry of `anydim.graph.operator`."""
+"""The operator library: importing it fills the registry of `anydim.graph.operator`.
+
+In come definitions in the language (`.tc`) and rows that write some; out go records of operators,
+from which size rules, meanings, lowerings and tests come.
+"""
 
 from anydim.graph.operator import register
 from anydim.ops.library import scan

@@ -1,1 +1,4 @@
-"""Passes: graph -> graph, then graph -> program. `compiler.py` lists them in order."""
+"""Passes: graph -> graph, then graph -> program. `compiler.py` lists them in order.
+
+In come graphs of operators; out go graphs of groups that one kernel each computes, and programs.
+"""

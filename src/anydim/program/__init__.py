@@ -1,1 +1,4 @@
-"""program."""
+"""Records of a program: steps, buffers, regions, sizes, and what can be told without running it.
+
+In come launches and formulas from the passes; out go plans, memory formulas and host code's input.
+"""

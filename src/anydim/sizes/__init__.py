@@ -1,4 +1,8 @@
-"""Dims, size expressions, their bounds over a box, and proofs about them."""
+"""Dims, size expressions, their bounds over a box, and proofs about them.
+
+In come names with bounds and arithmetic on them; out go expressions in a normal form, numbers at
+given sizes, and answers: proved, refuted or unknown over the whole box.
+"""
 
 from anydim.sizes.box import Box, Dim
 from anydim.sizes.covering import Covering

@@ -1,1 +1,6 @@
-"""What can compile a kernel: one record and one folder each."""
+"""What can compile a kernel: one record and one folder each.
+
+In come kernels in loop IR and texts of host code; out go objects, linked and loaded.
+
+    llvm/   CPU code through LLVM
+"""

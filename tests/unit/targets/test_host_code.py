@@ -8,7 +8,6 @@ import threading
 
 import numpy
 import pytest
-from anydim.kernels.write.term import Term, apply, constant, select
 
 from anydim.base.dtypes import boolean, float32, int8, int32, uint64
 from anydim.base.errors import InternalError

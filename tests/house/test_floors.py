@@ -1,0 +1,85 @@
+"""Promise: folders inside a room stand in an order, and no file imports in a circle.
+
+A room with folders lists them in its docstring, each on a line of its own (`    write/    ...`), in
+the order of their imports: a folder imports only from those above it, and from the room's files.
+"""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2] / "src"
+PACKAGE = ROOT / "anydim"
+CIRCLES = {"sizes", "graph"}  # rooms whose records hold each other
+FOLDERS = sorted(
+    folder for folder in PACKAGE.rglob("*")
+    if folder.is_dir() and any(folder.glob("*/__init__.py"))
+)  # fmt: skip
+ROOMS = sorted({path.parent for path in PACKAGE.glob("*/*.py")})
+
+
+def module_of(path: pathlib.Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in PACKAGE.rglob("*.py")}
+
+
+@cache
+def imports_of(module: str) -> frozenset[str]:
+    """The modules of the package that a module imports, for types alone or not."""
+    found = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            named = {f"{base}.{alias.name}" for alias in node.names}
+            found |= named & MODULES.keys() or {base} & MODULES.keys()
+    return frozenset(found - {module})
+
+
+def inside(folder: pathlib.Path) -> Iterator[str]:
+    return map(module_of, sorted(folder.rglob("*.py")))
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """One circle, empty where there is none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+def test_no_files_of_a_room_import_each_other_in_a_circle(room: pathlib.Path) -> None:
+    own = set(inside(room))
+    found = circle({module: set(imports_of(module) & own) for module in own})
+    if room.name not in CIRCLES:
+        assert not found, " -> ".join(found)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
+def test_folders_stand_in_the_order_of_their_imports(folder: pathlib.Path) -> None:
+    doc = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    listed = re.findall(r"^    (\w+)/ ", doc, re.MULTILINE)
+    there = {path.parent.name for path in folder.glob("*/__init__.py")}
+    assert set(listed) == there, f"the docstring of {folder.name}/__init__.py lists {listed}"
+    for place, name in enumerate(listed):
+        later = tuple(f"{module_of(folder)}.{other}." for other in listed[place + 1 :])
+        for module in inside(folder / name):
+            wrong = [m for m in imports_of(module) if f"{m}.".startswith(later)]
+            assert not wrong, f"{module} imports {wrong}, which stands below it"
+
+
+@pytest.mark.parametrize("room", ROOMS, ids=lambda room: room.name)
+def test_a_room_says_what_comes_in_and_what_leaves(room: pathlib.Path) -> None:
+    doc = ast.get_docstring(ast.parse((room / "__init__.py").read_text())) or ""
+    assert len(doc.splitlines()) >= 3 and re.search(r"\bIn(:| comes?\b)", doc), room.name
