@@ -1,401 +1,296 @@
-"""Blocks of memory for values that cross steps, in LLVM text: the same for every program.
+"""Blocks of memory for values that cross steps: host code that is the same for every program.
 
 A block has a head (`runtime/context.py`), then its bytes, 64-byte aligned. It counts who holds it;
 when nobody does, it is kept for the next one who asks for about as much. All blocks in use are in a
 list, so that nothing is lost when a call ends early. What is in use and what is kept never take
 more together than what was in use at some time: for a new block, kept ones go back to the system.
 
-    ptr  anydim_allocate(call, bytes)     a block that one holds; null: no memory
-    void anydim_hold(block)               one more holds it; null is nobody's
-    void anydim_drop(call, block)         one less
-    ptr  anydim_arena(call, bytes)        at least so many bytes; what they held before is lost
-    i1   anydim_grow(call, words of data, block and room, used, bytes)
-                                          room for one more than `used` items of so many bytes
-    ptr  anydim_leave(call, block)        take it out: it belongs to somebody else
-    i64  anydim_clear(call)               drop everything in use; how many blocks that was
-    void anydim_trim(call, bytes)         keep no more than so many bytes
+    anydim_allocate(call, bytes) -> block   that one holds; 0: no memory
+    anydim_hold(block)                      one more holds it; 0 is nobody's
+    anydim_drop(call, block)                one less
+    anydim_arena(call, bytes) -> address    of at least so many bytes; what they held before is lost
+    anydim_grow(call, words of data, block and room, used, bytes) -> flag
+                                            room for one more than `used` items of so many bytes
+    anydim_leave(call, block) -> address    take it out: it belongs to somebody else
+    anydim_clear(call) -> number            drop everything in use; how many blocks that was
+    anydim_trim(call, bytes)                keep no more than so many bytes
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 
+from anydim.base.dtypes import int64, uint64
+from anydim.kernels import ir
+from anydim.kernels.routines.term import Term, apply, larger
+from anydim.native.body import Body, overflows, parameter
 from anydim.runtime import context
+from anydim.runtime.context import BYTES, HEAD, MEMORY, NEXT, PREVIOUS, REFERENCES
 
-CLEAR, TRIM, LEAVE, DROP = "anydim_clear", "anydim_trim", "anydim_leave", "anydim_drop"
+ALLOCATE, HOLD, DROP = "anydim_allocate", "anydim_hold", "anydim_drop"
+ARENA, GROW, LEAVE = "anydim_arena", "anydim_grow", "anydim_leave"
+CLEAR, TRIM = "anydim_clear", "anydim_trim"
 
-DECLARATIONS = """\
-declare ptr @anydim_allocate(ptr, i64)
-declare void @anydim_hold(ptr)
-declare void @anydim_drop(ptr, ptr)
-declare ptr @anydim_arena(ptr, i64)
-declare i1 @anydim_grow(ptr, ptr, ptr, ptr, i64, i64)
-"""
-
-_WORD = re.compile(r"#([A-Z_]+)")
+_MOST = 1 << 60  # bytes: whoever asks for more has miscounted
+_TRIES = 8  # kept blocks of about the size that are looked at
+_CALL, _BLOCK, _BYTES = parameter("call"), parameter("block"), parameter("bytes")
 
 
-def blocks_text() -> str:
+def blocks_code() -> ir.Library:
     """The module."""
-    return _WORD.sub(lambda found: str(getattr(context, found[1])), _TEXT)
+    return ir.Library("blocks", tuple(_functions()))
 
 
-_TEXT = """
-define ptr @anydim_allocate(ptr %call, i64 %wanted) nounwind {
-entry:
-  %strange = icmp ugt i64 %wanted, 1152921504606846976
-  br i1 %strange, label %none, label %sane
-sane:
-  %padded = add i64 %wanted, 63
-  %whole = and i64 %padded, -64
-  %bytes = call i64 @llvm.umax.i64(i64 %whole, i64 64)
-  %zeros = call i64 @llvm.ctlz.i64(i64 %bytes, i1 true)
-  %bin = sub i64 63, %zeros
-  %bins = getelementptr i64, ptr %call, i64 #BINS
-  %first.at = getelementptr ptr, ptr %bins, i64 %bin
-  br label %look
-look:
-  %link = phi ptr [ %first.at, %sane ], [ %next.at, %other ], [ %second.at, %larger ]
-  %tries = phi i64 [ 8, %sane ], [ %fewer, %other ], [ 8, %larger ]
-  %last = phi i1 [ false, %sane ], [ %last, %other ], [ true, %larger ]
-  %kept = load ptr, ptr %link, align 8
-  %nothing = icmp eq ptr %kept, null
-  br i1 %nothing, label %ended, label %fits
-ended:
-  br i1 %last, label %miss, label %larger
-larger:
-  %second.at = getelementptr ptr, ptr %first.at, i64 1
-  br label %look
-fits:
-  %has.at = getelementptr i64, ptr %kept, i64 #BYTES
-  %has = load i64, ptr %has.at, align 8
-  %twice = shl i64 %bytes, 1
-  %enough = icmp uge i64 %has, %bytes
-  %modest = icmp ule i64 %has, %twice
-  %good = and i1 %enough, %modest
-  br i1 %good, label %hit, label %other
-other:
-  %next.at = getelementptr i64, ptr %kept, i64 #NEXT
-  %fewer = sub i64 %tries, 1
-  %tired = icmp eq i64 %fewer, 0
-  br i1 %tired, label %ended, label %look
-hit:
-  %after.at = getelementptr i64, ptr %kept, i64 #NEXT
-  %after = load ptr, ptr %after.at, align 8
-  store ptr %after, ptr %link, align 8
-  call void @count(ptr %call, i64 #CACHED_BYTES, i64 %has, i64 -1)
-  br label %take
-miss:
-  call void @make_room(ptr %call, i64 %bytes, i64 %bin)
-  %fresh = call ptr @from_system(ptr %call, i64 %bytes)
-  %failed = icmp eq ptr %fresh, null
-  br i1 %failed, label %again, label %take
-again:
-  call void @anydim_trim(ptr %call, i64 0)
-  %second = call ptr @from_system(ptr %call, i64 %bytes)
-  %hopeless = icmp eq ptr %second, null
-  br i1 %hopeless, label %none, label %take
-take:
-  %block = phi ptr [ %kept, %hit ], [ %fresh, %miss ], [ %second, %again ]
-  call void @enlist(ptr %call, ptr %block)
-  ret ptr %block
-none:
-  ret ptr null
-}
+def _functions() -> Iterator[ir.Function]:
+    yield _delist()
+    yield _shelve()
+    yield _give_back()
+    yield _trim()
+    yield _from_system()
+    yield _enlist()
+    yield _find()
+    yield _fresh()
+    yield _allocate()
+    yield _hold()
+    yield _drop()
+    yield _arena()
+    yield _grow()
+    yield _leave()
+    yield _clear()
 
-; a word of the call plus times * amount; the new value
-define internal i64 @counted(ptr %call, i64 %word, i64 %amount, i64 %times) nounwind {
-  %at = getelementptr i64, ptr %call, i64 %word
-  %old = load i64, ptr %at, align 8
-  %change = mul i64 %amount, %times
-  %new = add i64 %old, %change
-  store i64 %new, ptr %at, align 8
-  ret i64 %new
-}
 
-define internal void @count(ptr %call, i64 %word, i64 %amount, i64 %times) nounwind {
-  %new = call i64 @counted(ptr %call, i64 %word, i64 %amount, i64 %times)
-  ret void
-}
+def _count(body: Body, word: int, amount: Term | int) -> Term:
+    """A word of the call plus an amount; the new value."""
+    new = body.let(body.load(_CALL, word) + amount)
+    body.store(_CALL, word, new)
+    return new
 
-define internal ptr @from_system(ptr %call, i64 %bytes) nounwind {
-entry:
-  %malloc.at = getelementptr i64, ptr %call, i64 #MALLOC
-  %malloc = load ptr, ptr %malloc.at, align 8
-  %all = add i64 %bytes, 128
-  %memory = call ptr %malloc(i64 %all)
-  %failed = icmp eq ptr %memory, null
-  br i1 %failed, label %none, label %some
-some:
-  %address = ptrtoint ptr %memory to i64
-  %up = add i64 %address, 63
-  %aligned = and i64 %up, -64
-  %shift = sub i64 %aligned, %address
-  %block = getelementptr i8, ptr %memory, i64 %shift
-  store ptr %memory, ptr %block, align 8
-  %bytes.at = getelementptr i64, ptr %block, i64 #BYTES
-  store i64 %bytes, ptr %bytes.at, align 8
-  ret ptr %block
-none:
-  ret ptr null
-}
 
-; first of the list of blocks in use, held by one
-define internal void @enlist(ptr %call, ptr %block) nounwind {
-entry:
-  %live.at = getelementptr i64, ptr %call, i64 #LIVE
-  %head = load ptr, ptr %live.at, align 8
-  %next.at = getelementptr i64, ptr %block, i64 #NEXT
-  %previous.at = getelementptr i64, ptr %block, i64 #PREVIOUS
-  %references.at = getelementptr i64, ptr %block, i64 #REFERENCES
-  store ptr %head, ptr %next.at, align 8
-  store ptr null, ptr %previous.at, align 8
-  store i64 1, ptr %references.at, align 8
-  store ptr %block, ptr %live.at, align 8
-  %alone = icmp eq ptr %head, null
-  br i1 %alone, label %sum, label %others
-others:
-  %back.at = getelementptr i64, ptr %head, i64 #PREVIOUS
-  store ptr %block, ptr %back.at, align 8
-  br label %sum
-sum:
-  call void @count(ptr %call, i64 #COUNT, i64 1, i64 1)
-  %bytes.at = getelementptr i64, ptr %block, i64 #BYTES
-  %bytes = load i64, ptr %bytes.at, align 8
-  %live = call i64 @counted(ptr %call, i64 #LIVE_BYTES, i64 %bytes, i64 1)
-  %peak.at = getelementptr i64, ptr %call, i64 #PEAK
-  %limit.at = getelementptr i64, ptr %call, i64 #LIMIT
-  %peak = load i64, ptr %peak.at, align 8
-  %limit = load i64, ptr %limit.at, align 8
-  %peak.now = call i64 @llvm.umax.i64(i64 %peak, i64 %live)
-  %limit.now = call i64 @llvm.umax.i64(i64 %limit, i64 %live)
-  store i64 %peak.now, ptr %peak.at, align 8
-  store i64 %limit.now, ptr %limit.at, align 8
-  ret void
-}
+def _bin(body: Body, bytes: Term) -> Term:
+    """The number of the bin of a size: its power of two."""
+    return body.let(63 - apply("leading_zeros", bytes.bits(uint64)).bits(int64))
 
-define internal void @delist(ptr %call, ptr %block) nounwind {
-entry:
-  %next.at = getelementptr i64, ptr %block, i64 #NEXT
-  %previous.at = getelementptr i64, ptr %block, i64 #PREVIOUS
-  %live.at = getelementptr i64, ptr %call, i64 #LIVE
-  %next = load ptr, ptr %next.at, align 8
-  %previous = load ptr, ptr %previous.at, align 8
-  %first = icmp eq ptr %previous, null
-  %before.at = getelementptr i64, ptr %previous, i64 #NEXT
-  %link = select i1 %first, ptr %live.at, ptr %before.at
-  store ptr %next, ptr %link, align 8
-  %last = icmp eq ptr %next, null
-  br i1 %last, label %sum, label %others
-others:
-  %back.at = getelementptr i64, ptr %next, i64 #PREVIOUS
-  store ptr %previous, ptr %back.at, align 8
-  br label %sum
-sum:
-  call void @count(ptr %call, i64 #COUNT, i64 1, i64 -1)
-  %bytes.at = getelementptr i64, ptr %block, i64 #BYTES
-  %bytes = load i64, ptr %bytes.at, align 8
-  call void @count(ptr %call, i64 #LIVE_BYTES, i64 %bytes, i64 -1)
-  ret void
-}
 
-; out of use, into the bin of its size
-define internal void @shelve(ptr %call, ptr %block) nounwind {
-  call void @delist(ptr %call, ptr %block)
-  %bytes.at = getelementptr i64, ptr %block, i64 #BYTES
-  %bytes = load i64, ptr %bytes.at, align 8
-  %zeros = call i64 @llvm.ctlz.i64(i64 %bytes, i1 true)
-  %bin = sub i64 63, %zeros
-  %bins = getelementptr i64, ptr %call, i64 #BINS
-  %first.at = getelementptr ptr, ptr %bins, i64 %bin
-  %first = load ptr, ptr %first.at, align 8
-  %next.at = getelementptr i64, ptr %block, i64 #NEXT
-  store ptr %first, ptr %next.at, align 8
-  store ptr %block, ptr %first.at, align 8
-  call void @count(ptr %call, i64 #CACHED_BYTES, i64 %bytes, i64 1)
-  ret void
-}
+def _first(body: Body, bin: Term) -> Term:
+    """The address of the word that leads to the first kept block of a bin."""
+    return body.let(_CALL + 8 * context.BINS + 8 * bin)
 
-; give kept blocks back until `bytes` more stay within the limit
-define internal void @make_room(ptr %call, i64 %bytes, i64 %bin) nounwind {
-  %live.at = getelementptr i64, ptr %call, i64 #LIVE_BYTES
-  %limit.at = getelementptr i64, ptr %call, i64 #LIMIT
-  %live = load i64, ptr %live.at, align 8
-  %limit = load i64, ptr %limit.at, align 8
-  %used = add i64 %live, %bytes
-  %left = call i64 @llvm.usub.sat.i64(i64 %limit, i64 %used)
-  call void @give_back(ptr %call, i64 %left, i64 %bin)
-  ret void
-}
 
-define void @anydim_trim(ptr %call, i64 %bytes) nounwind {
-  call void @give_back(ptr %call, i64 %bytes, i64 63)
-  ret void
-}
+def _take_first(body: Body, link: Term, block: Term) -> None:
+    """A kept block that a word leads to is kept no more."""
+    body.store(link, 0, body.load(block, NEXT))
+    _count(body, context.CACHED_BYTES, 0 - body.load(block, BYTES))
 
-; keep at most `most` bytes; bins from `start` down, then round
-define internal void @give_back(ptr %call, i64 %most, i64 %start) nounwind {
-entry:
-  %cached.at = getelementptr i64, ptr %call, i64 #CACHED_BYTES
-  %bins = getelementptr i64, ptr %call, i64 #BINS
-  %free.at = getelementptr i64, ptr %call, i64 #FREE
-  %free = load ptr, ptr %free.at, align 8
-  br label %look
-look:
-  %turn = phi i64 [ 0, %entry ], [ %following, %empty ], [ %turn, %one ]
-  %cached = load i64, ptr %cached.at, align 8
-  %fine = icmp ule i64 %cached, %most
-  br i1 %fine, label %end, label %search
-search:
-  %down = sub i64 %start, %turn
-  %bin = and i64 %down, 63
-  %first.at = getelementptr ptr, ptr %bins, i64 %bin
-  %block = load ptr, ptr %first.at, align 8
-  %none = icmp eq ptr %block, null
-  br i1 %none, label %empty, label %one
-empty:
-  %following = add i64 %turn, 1
-  %over = icmp ugt i64 %following, 63
-  br i1 %over, label %end, label %look
-one:
-  %next.at = getelementptr i64, ptr %block, i64 #NEXT
-  %next = load ptr, ptr %next.at, align 8
-  store ptr %next, ptr %first.at, align 8
-  %bytes.at = getelementptr i64, ptr %block, i64 #BYTES
-  %bytes = load i64, ptr %bytes.at, align 8
-  call void @count(ptr %call, i64 #CACHED_BYTES, i64 %bytes, i64 -1)
-  %memory = load ptr, ptr %block, align 8
-  call void %free(ptr %memory)
-  br label %look
-end:
-  ret void
-}
 
-define void @anydim_hold(ptr %block) nounwind {
-entry:
-  %none = icmp eq ptr %block, null
-  br i1 %none, label %end, label %some
-some:
-  %references.at = getelementptr i64, ptr %block, i64 #REFERENCES
-  %references = load i64, ptr %references.at, align 8
-  %more = add i64 %references, 1
-  store i64 %more, ptr %references.at, align 8
-  br label %end
-end:
-  ret void
-}
+# ---- blocks come -------------------------------------------------------------------------------
 
-define void @anydim_drop(ptr %call, ptr %block) nounwind {
-entry:
-  %none = icmp eq ptr %block, null
-  br i1 %none, label %end, label %some
-some:
-  %references.at = getelementptr i64, ptr %block, i64 #REFERENCES
-  %references = load i64, ptr %references.at, align 8
-  %less = sub i64 %references, 1
-  store i64 %less, ptr %references.at, align 8
-  %unused = icmp eq i64 %less, 0
-  br i1 %unused, label %out, label %end
-out:
-  call void @shelve(ptr %call, ptr %block)
-  br label %end
-end:
-  ret void
-}
 
-define ptr @anydim_arena(ptr %call, i64 %bytes) nounwind {
-entry:
-  %arena.at = getelementptr i64, ptr %call, i64 #ARENA_BLOCK
-  %block = load ptr, ptr %arena.at, align 8
-  %none = icmp eq ptr %block, null
-  br i1 %none, label %make, label %look
-look:
-  %bytes.at = getelementptr i64, ptr %block, i64 #BYTES
-  %has = load i64, ptr %bytes.at, align 8
-  %enough = icmp uge i64 %has, %bytes
-  br i1 %enough, label %ready, label %larger
-larger:
-  store ptr null, ptr %arena.at, align 8
-  call void @anydim_drop(ptr %call, ptr %block)
-  br label %make
-make:
-  %fresh = call ptr @anydim_allocate(ptr %call, i64 %bytes)
-  store ptr %fresh, ptr %arena.at, align 8
-  %failed = icmp eq ptr %fresh, null
-  br i1 %failed, label %fail, label %ready
-ready:
-  %arena = phi ptr [ %block, %look ], [ %fresh, %make ]
-  %memory = getelementptr i8, ptr %arena, i64 #HEAD
-  ret ptr %memory
-fail:
-  ret ptr null
-}
+def _allocate() -> ir.Function:
+    body = Body()
+    with body.when((_BYTES < 0) | (_BYTES > _MOST)):
+        body.give(0)
+    bytes = body.let(larger((_BYTES + 63) & -64, 64))
+    bin = _bin(body, bytes)
+    first = _first(body, bin)
+    link = body.variable(body.ask("find", first, bytes))
+    with body.when(link().equals(0)):
+        link.set(body.ask("find", first + 8, bytes))
+    block = body.variable(0)
+    with body.when(link().equals(0)):
+        block.set(body.ask("fresh", _CALL, bytes, bin))
+        with body.when(block().equals(0)):
+            body.give(0)
+    with body.otherwise():
+        block.set(body.load(link()))
+        _take_first(body, link(), block())
+    body.call("enlist", _CALL, block())
+    body.give(block())
+    return body.function(ALLOCATE, ("call", "bytes"), public=True)
 
-define i1 @anydim_grow(ptr %call, ptr %data.at, ptr %owner.at, ptr %room.at, i64 %used,
-                       i64 %bytes) nounwind {
-entry:
-  %room = load i64, ptr %room.at, align 8
-  %fits = icmp ult i64 %used, %room
-  br i1 %fits, label %ready, label %more
-more:
-  %double = mul i64 %room, 2
-  %wider = add i64 %double, 1
-  %product = call { i64, i1 } @llvm.umul.with.overflow.i64(i64 %wider, i64 %bytes)
-  %over = extractvalue { i64, i1 } %product, 1
-  br i1 %over, label %fail, label %make
-make:
-  %all = extractvalue { i64, i1 } %product, 0
-  %block = call ptr @anydim_allocate(ptr %call, i64 %all)
-  %failed = icmp eq ptr %block, null
-  br i1 %failed, label %fail, label %move
-move:
-  %memory = getelementptr i8, ptr %block, i64 #HEAD
-  %old = load ptr, ptr %data.at, align 8
-  %before = load ptr, ptr %owner.at, align 8
-  %held = mul i64 %used, %bytes
-  %copy.at = getelementptr i64, ptr %call, i64 #COPY
-  %copy = load ptr, ptr %copy.at, align 8
-  %same = call ptr %copy(ptr %memory, ptr %old, i64 %held)
-  call void @anydim_drop(ptr %call, ptr %before)
-  store ptr %memory, ptr %data.at, align 8
-  store ptr %block, ptr %owner.at, align 8
-  store i64 %wider, ptr %room.at, align 8
-  br label %ready
-ready:
-  ret i1 true
-fail:
-  ret i1 false
-}
 
-define ptr @anydim_leave(ptr %call, ptr %block) nounwind {
-  call void @delist(ptr %call, ptr %block)
-  %memory = load ptr, ptr %block, align 8
-  ret ptr %memory
-}
+def _find() -> ir.Function:
+    """The word that leads to a block that fits, among the first few of a bin; 0: there is none."""
+    body = Body()
+    link, tries = body.variable(parameter("first")), body.variable(_TRIES)
+    with body.loop(lambda: body.load(link()).differs(0) & (tries() > 0)):
+        kept = body.load(link())
+        has = body.load(kept, BYTES)
+        with body.when((has >= _BYTES) & (has <= _BYTES * 2)):
+            body.give(link())
+        link.set(kept + 8 * NEXT)
+        tries.set(tries() - 1)
+    body.give(0)
+    return body.function("find", ("first", "bytes"))
 
-define i64 @anydim_clear(ptr %call) nounwind {
-entry:
-  %arena.at = getelementptr i64, ptr %call, i64 #ARENA_BLOCK
-  %arena = load ptr, ptr %arena.at, align 8
-  store ptr null, ptr %arena.at, align 8
-  call void @anydim_drop(ptr %call, ptr %arena)
-  %live.at = getelementptr i64, ptr %call, i64 #LIVE
-  br label %look
-look:
-  %cleared = phi i64 [ 0, %entry ], [ %more, %one ]
-  %block = load ptr, ptr %live.at, align 8
-  %none = icmp eq ptr %block, null
-  br i1 %none, label %end, label %one
-one:
-  call void @shelve(ptr %call, ptr %block)
-  %more = add i64 %cleared, 1
-  br label %look
-end:
-  ret i64 %cleared
-}
 
-declare { i64, i1 } @llvm.umul.with.overflow.i64(i64, i64)
-declare i64 @llvm.umax.i64(i64, i64)
-declare i64 @llvm.usub.sat.i64(i64, i64)
-declare i64 @llvm.ctlz.i64(i64, i1)
-"""
+def _fresh() -> ir.Function:
+    """A block from the system, after kept ones have made room for it; 0: no memory."""
+    body = Body()
+    limit = body.load(_CALL, context.LIMIT)
+    used = body.load(_CALL, context.LIVE_BYTES) + _BYTES
+    body.call("give_back", _CALL, larger(limit - used, 0), parameter("bin"))
+    block = body.variable(body.ask("from_system", _CALL, _BYTES))
+    with body.when(block().equals(0)):
+        body.call("give_back", _CALL, 0, 63)
+        block.set(body.ask("from_system", _CALL, _BYTES))
+    body.give(block())
+    return body.function("fresh", ("call", "bytes", "bin"))
+
+
+def _from_system() -> ir.Function:
+    body = Body()
+    memory = body.ask(body.load(_CALL, context.MALLOC), _BYTES + 2 * HEAD)
+    with body.when(memory.equals(0)):
+        body.give(0)
+    block = body.let((memory + HEAD - 1) & -HEAD)
+    body.store(block, MEMORY, memory)
+    body.store(block, BYTES, _BYTES)
+    body.give(block)
+    return body.function("from_system", ("call", "bytes"))
+
+
+def _enlist() -> ir.Function:
+    """First of the list of blocks in use, held by one."""
+    body = Body()
+    head = body.load(_CALL, context.LIVE)
+    body.store(_BLOCK, NEXT, head)
+    body.store(_BLOCK, PREVIOUS, 0)
+    body.store(_BLOCK, REFERENCES, 1)
+    body.store(_CALL, context.LIVE, _BLOCK)
+    with body.when(head.differs(0)):
+        body.store(head, PREVIOUS, _BLOCK)
+    _count(body, context.COUNT, 1)
+    live = _count(body, context.LIVE_BYTES, body.load(_BLOCK, BYTES))
+    for word in (context.PEAK, context.LIMIT):
+        body.store(_CALL, word, larger(body.load(_CALL, word), live))
+    return body.function("enlist", ("call", "block"), result=False)
+
+
+# ---- blocks go ---------------------------------------------------------------------------------
+
+
+def _delist() -> ir.Function:
+    body = Body()
+    next, previous = body.load(_BLOCK, NEXT), body.load(_BLOCK, PREVIOUS)
+    with body.when(previous.equals(0)):
+        body.store(_CALL, context.LIVE, next)
+    with body.otherwise():
+        body.store(previous, NEXT, next)
+    with body.when(next.differs(0)):
+        body.store(next, PREVIOUS, previous)
+    _count(body, context.COUNT, -1)
+    _count(body, context.LIVE_BYTES, 0 - body.load(_BLOCK, BYTES))
+    return body.function("delist", ("call", "block"), result=False)
+
+
+def _shelve() -> ir.Function:
+    """Out of use, into the bin of its size."""
+    body = Body()
+    body.call("delist", _CALL, _BLOCK)
+    bytes = body.load(_BLOCK, BYTES)
+    first = _first(body, _bin(body, bytes))
+    body.store(_BLOCK, NEXT, body.load(first))
+    body.store(first, 0, _BLOCK)
+    _count(body, context.CACHED_BYTES, bytes)
+    return body.function("shelve", ("call", "block"), result=False)
+
+
+def _give_back() -> ir.Function:
+    """Keep at most `most` bytes; bins from `start` down, then round."""
+    body, most = Body(), parameter("most")
+    empty = body.variable(0)
+    cached = context.CACHED_BYTES
+    with body.loop(lambda: (body.load(_CALL, cached) > most) & (empty() < 64)):
+        first = _first(body, (parameter("start") - empty()) & 63)
+        block = body.load(first)
+        with body.when(block.equals(0)):
+            empty += 1
+        with body.otherwise():
+            _take_first(body, first, block)
+            body.call(body.load(_CALL, context.FREE), body.load(block, MEMORY))
+    return body.function("give_back", ("call", "most", "start"), result=False)
+
+
+def _trim() -> ir.Function:
+    body = Body()
+    body.call("give_back", _CALL, _BYTES, 63)
+    return body.function(TRIM, ("call", "bytes"), public=True, result=False)
+
+
+def _leave() -> ir.Function:
+    body = Body()
+    body.call("delist", _CALL, _BLOCK)
+    body.give(body.load(_BLOCK, MEMORY))
+    return body.function(LEAVE, ("call", "block"), public=True)
+
+
+def _clear() -> ir.Function:
+    body = Body()
+    arena = body.load(_CALL, context.ARENA_BLOCK)
+    body.store(_CALL, context.ARENA_BLOCK, 0)
+    body.call(DROP, _CALL, arena)
+    cleared = body.variable(0)
+    with body.loop(lambda: body.load(_CALL, context.LIVE).differs(0)):
+        body.call("shelve", _CALL, body.load(_CALL, context.LIVE))
+        cleared += 1
+    body.give(cleared())
+    return body.function(CLEAR, ("call",), public=True)
+
+
+# ---- blocks are held ---------------------------------------------------------------------------
+
+
+def _hold() -> ir.Function:
+    body = Body()
+    with body.when(_BLOCK.differs(0)):
+        body.store(_BLOCK, REFERENCES, body.load(_BLOCK, REFERENCES) + 1)
+    return body.function(HOLD, ("block",), public=True, result=False)
+
+
+def _drop() -> ir.Function:
+    body = Body()
+    with body.when(_BLOCK.differs(0)):
+        less = body.let(body.load(_BLOCK, REFERENCES) - 1)
+        body.store(_BLOCK, REFERENCES, less)
+        with body.when(less.equals(0)):
+            body.call("shelve", _CALL, _BLOCK)
+    return body.function(DROP, ("call", "block"), public=True, result=False)
+
+
+def _arena() -> ir.Function:
+    body = Body()
+    block = body.load(_CALL, context.ARENA_BLOCK)
+    with body.when(block.differs(0)):
+        with body.when(body.load(block, BYTES) >= _BYTES):
+            body.give(block + HEAD)
+        body.store(_CALL, context.ARENA_BLOCK, 0)
+        body.call(DROP, _CALL, block)
+    fresh = body.ask(ALLOCATE, _CALL, _BYTES)
+    body.store(_CALL, context.ARENA_BLOCK, fresh)
+    with body.when(fresh.equals(0)):
+        body.give(0)
+    body.give(fresh + HEAD)
+    return body.function(ARENA, ("call", "bytes"), public=True)
+
+
+def _grow() -> ir.Function:
+    names = ("call", "data", "owner", "room", "used", "bytes")
+    _, data, owner, room_at, used, bytes = map(parameter, names)
+    body = Body()
+    room = body.load(room_at)
+    with body.when(used < room):
+        body.give(1)
+    wider = body.let(room * 2 + 1)
+    with body.when(overflows("mul", wider, bytes)):
+        body.give(0)
+    block = body.ask(ALLOCATE, _CALL, wider * bytes)
+    with body.when(block.equals(0)):
+        body.give(0)
+    old, before = body.load(data), body.load(owner)
+    body.call(body.load(_CALL, context.COPY), block + HEAD, old, used * bytes)
+    body.call(DROP, _CALL, before)
+    body.store(data, 0, block + HEAD)
+    body.store(owner, 0, block)
+    body.store(room_at, 0, wider)
+    body.give(1)
+    return body.function(GROW, names, public=True)

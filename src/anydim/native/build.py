@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy
 
 from anydim.base.errors import InternalError
-from anydim.kernels.ir import Kernel
-from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_text
+from anydim.kernels.ir import Kernel, Library
+from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_code
 from anydim.native.emit import BIND, RUN, emit, emit_segment
 from anydim.native.region_emit import MAIN, RegionHost, emit_regions, segment_name
-from anydim.native.threads import STOP, WORKER, threads_text
+from anydim.native.threads import STOP, WORKER, threads_code
 from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
 from anydim.program.segment import Segment
@@ -85,7 +85,7 @@ def prepare(made: Assembled, target: Target) -> Prepared:
         launches=_launches(segment, entries),
         threads=segment.threads,
     )
-    return Prepared(_sources(made, {"host": host.text}, target), entries, record)
+    return Prepared(_sources(made, [host.code], target), entries, record)
 
 
 def module_texts(made: Assembled, target: Target) -> dict[str, str]:
@@ -110,12 +110,10 @@ def _verify(made: Assembled) -> None:
                     raise InternalError(f"'{site.kernel}' is launched on unknown buffer '{name}'")
 
 
-def _sources(made: Assembled, texts: Mapping[str, str], target: Target) -> dict[str, Source]:
+def _sources(made: Assembled, host: Sequence[Library], target: Target) -> dict[str, Source]:
     """The modules of kernels, then those of the host."""
     kernels = [made.kernels[name] for name in _kernels(made.program)]
-    around = {**texts, "threads": threads_text(target.processor.architecture)}
-    host = {name: Source.of(text) for name, text in around.items()}
-    return {**target.sources(kernels, target.processor), **host}
+    return target.sources([*kernels, *host, threads_code()], target.processor)
 
 
 def _kernels(program: Program) -> dict[str, None]:
@@ -136,16 +134,13 @@ def _prepare_regions(made: Assembled, target: Target) -> Prepared:
     program = made.program
     host = emit_regions(program)
     entries = (MAIN, CLEAR, TRIM, LEAVE, WORKER, STOP, *_kernels(program))
-    sources = _sources(made, _region_texts(program, host.text), target)
+    sources = _sources(made, _region_code(program, host), target)
     return Prepared(sources, entries, _region_start(program, host, entries))
 
 
-def _region_texts(program: Program, host: str) -> dict[str, str]:
-    segments = {
-        f"segment {number}": emit_segment(segment, segment_name(number)).text
-        for number, segment in enumerate(program.segments)
-    }
-    return {**segments, "regions": host, "blocks": blocks_text()}
+def _region_code(program: Program, host: RegionHost) -> list[Library]:
+    parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
+    return [*parts, host.code, blocks_code()]
 
 
 def _region_start(program: Program, host: RegionHost, entries: Sequence[str]) -> RegionStart:

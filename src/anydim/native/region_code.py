@@ -1,6 +1,6 @@
 """What the code of all steps of a region is made with: words, checks, sizes, values, held regions.
 
-Instructions are written one after another into one function. Whatever may go wrong leaves it with
+Steps are written one after another into one function. Whatever may go wrong leaves it with
 the number of a failure; what a call holds is given back by whoever made the call.
 """
 
@@ -10,9 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from anydim.base.dtypes import boolean
 from anydim.base.errors import GraphError
-from anydim.native.arithmetic import LARGEST, Arithmetic, Lines, Term
-from anydim.native.entry import Entry, negation, verdict
+from anydim.kernels.routines.term import Like, Term
+from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
+from anydim.native.blocks import ALLOCATE, DROP, HOLD
+from anydim.native.body import TRUE, Body, parameter
+from anydim.native.entry import Entry, verdict
 from anydim.program.binding import told
 from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
@@ -23,6 +27,7 @@ from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, product
 
 MAIN = "anydim_regions"
+BLOCK = parameter("block")
 
 
 def function_name(program: Program, number: int) -> str:
@@ -30,22 +35,22 @@ def function_name(program: Program, number: int) -> str:
     return MAIN if number == len(program.regions) - 1 else f"anydim_region{number}"
 
 
-class _Dims(dict[str, Term]):
-    """Operands of dims, loaded when first asked for."""
+class _Dims(dict[str, Ranged]):
+    """Values of dims, loaded when first asked for."""
 
-    def __init__(self, lines: Lines, words: Mapping[str, int], signature: Signature) -> None:
+    def __init__(self, body: Body, words: Mapping[str, int], signature: Signature) -> None:
         super().__init__()
-        self.lines, self.words = lines, words
+        self.body, self.words = body, words
         self.where, self.box = signature.name, signature.box
 
-    def __missing__(self, name: str) -> Term:
+    def __missing__(self, name: str) -> Ranged:
         if name not in self.words:
             raise GraphError(
                 f"{self.where}: no input tells the size of dim '{name}'",
                 "some input needs an axis whose size is that dim, or linear in it",
             )
-        value = self.lines.load_word("%block", self.words[name])
-        self[name] = Term(value, self.box.dim(name).range)
+        value = self.body.load(BLOCK, self.words[name])
+        self[name] = Ranged(value, self.box.dim(name).range)
         return self[name]
 
 
@@ -58,52 +63,42 @@ class Code:
         self.program, self.number, self.layout, self.failures = program, number, layout, failures
         self.region = program.regions[number]
         self.places: RegionPlaces = layout.regions[number]
-        self.lines = Lines()
+        self.body = Body()
         self.known: set[str] = set()
-        self._labels = 0
 
-    # ---- words, labels, failures ---------------------------------------------------------------
+    # ---- words, failures ---------------------------------------------------------------
 
-    def load(self, word: int, type: str = "i64") -> str:
-        return self.lines.load_word("%block", word, type)
+    def load(self, word: int) -> Term:
+        return self.body.load(BLOCK, word)
 
-    def store(self, word: int, value: str, type: str = "i64") -> None:
-        self.lines.store_word("%block", word, value, type)
+    def store(self, word: int, value: Like) -> None:
+        self.body.store(BLOCK, word, value)
+
+    def address(self, word: int) -> Term:
+        """Where a word is."""
+        return self.body.let(BLOCK + 8 * word)
 
     def copy(self, source: int, target: int, words: int = 1) -> None:
         for word in range(words):
             self.store(target + word, self.load(source + word))
 
-    def label(self, name: str) -> str:
-        """A new label."""
-        self._labels += 1
-        return f"{name}{self._labels}"
-
-    def start(self, label: str) -> None:
-        """Here the block of instructions begins that a label names."""
-        self.lines.text.append(f"{label}:")
-
-    def leave_unless(self, flag: str, failure: Failure) -> None:
+    def leave_unless(self, flag: Term, failure: Failure) -> None:
         """Return the number of a failure where a flag does not hold."""
         self.leave_first([(flag, failure)])
 
-    def leave_first(self, checks: Sequence[tuple[str, Failure]]) -> None:
+    def leave_first(self, checks: Sequence[tuple[Term, Failure]]) -> None:
         """Return the number of the first failure whose flag does not hold."""
-        checks = [(flag, failure) for flag, failure in checks if flag != "true"]
+        checks = [(flag, failure) for flag, failure in checks if flag is not TRUE]
         if not checks:
             return
         first = len(self.failures) + 1
         self.failures += [failure for _, failure in checks]
-        self.leave_with(verdict(self.lines, [flag for flag, _ in checks], first))
+        self.leave_with(verdict(self.body, [flag for flag, _ in checks], first))
 
-    def leave_with(self, code: str, offset: int = 0) -> None:
+    def leave_with(self, code: Term, offset: int = 0) -> None:
         """Return a code, moved by an offset, unless it is 0."""
-        out, on = self.label("out"), self.label("on")
-        failed = self.lines.let(f"icmp ne i64 {code}, 0")
-        self.lines.add(f"br i1 {failed}, label %{out}, label %{on}")
-        self.start(out)
-        self.lines.add(f"ret i64 {self.lines.let(f'add i64 {code}, {offset}')}")
-        self.start(on)
+        with self.body.when(code.differs(0)):
+            self.body.give(code + offset)
 
     def failure(self, kind: str, source: str = "", **more: Any) -> Failure:
         """A failure of a step that comes from `source`."""
@@ -115,17 +110,17 @@ class Code:
 
     # ---- sizes ---------------------------------------------------------------------------------
 
-    def arithmetic(self, dims: Mapping[str, Term] | None = None) -> Arithmetic:
-        """Sizes over the dims that are known; for use where the next label does not end it."""
+    def arithmetic(self, dims: Mapping[str, Ranged] | None = None) -> Arithmetic:
+        """Sizes over the dims that are known; for use inside the present `with` block."""
         known = {dim: self.places.dims[dim] for dim in self.known}
-        found = _Dims(self.lines, known, self.region.signature)
+        found = _Dims(self.body, known, self.region.signature)
         found.update(dims or {})
-        return Arithmetic(self.lines, found)
+        return Arithmetic(self.body, found)
 
     def fits(self, arithmetic: Arithmetic, source: str = "") -> None:
         """Leave when something in the sizes computed so far did not fit."""
         failed = self.failure("check", source, check=Check("large"))
-        self.leave_unless(negation(self.lines, arithmetic.overflow), failed)
+        self.leave_unless(arithmetic.fits, failed)
 
     def tell(
         self, where: str, noun: str, specs: Sequence[TensorSpec], places: Sequence[Place],
@@ -144,10 +139,10 @@ class Code:
         spoken = _symbols(signature)
         dims = self.arithmetic().symbols
         given = {name: dims[name] for name in sorted(self.known & spoken)}
-        entry = Entry(signature, self.lines, axis, given)
+        entry = Entry(signature, self.body, BLOCK, axis, given)
         entry.solve()
         for source in entry.sources:
-            self.store(self.places.dims[source.dim], entry.dims[source.dim].name)
+            self.store(self.places.dims[source.dim], entry.dims[source.dim].value)
         self.known |= {source.dim for source in entry.sources}
         shapes = tuple(
             tuple(place.shape + axis for axis in range(spec.rank))
@@ -160,7 +155,7 @@ class Code:
         self.leave_first([(f, failed(c)) for f, c in zip(entry.inside(), entry.first)])
         arithmetic = entry.within()
         holding = entry.between(arithmetic)
-        holding.append(negation(self.lines, arithmetic.overflow))
+        holding.append(arithmetic.fits)
         self.leave_first([(f, failed(c)) for f, c in zip(holding, entry.second)])
 
     def _event(
@@ -194,12 +189,11 @@ class Code:
         self.copy(source.owner, target.owner)
         self.copy(source.shape, target.shape, rank)
 
-    def allocate(self, bytes: str, source: str) -> tuple[str, str]:
+    def allocate(self, bytes: Term, source: str) -> tuple[Term, Term]:
         """A new block and the address of its bytes."""
-        block = self.lines.let(f"call ptr @anydim_allocate(ptr %block, i64 {bytes})")
-        there = self.lines.let(f"icmp ne ptr {block}, null")
-        self.leave_unless(there, self.failure("memory", source))
-        return block, self.lines.let(f"getelementptr i8, ptr {block}, i64 {context.HEAD}")
+        block = self.body.ask(ALLOCATE, BLOCK, bytes)
+        self.leave_unless(block.differs(0), self.failure("memory", source))
+        return block, self.body.let(block + context.HEAD)
 
     def target(self, name: str) -> Target | None:
         """Where to ask for the place of a value that is a slice of a stack around this region."""
@@ -207,29 +201,25 @@ class Code:
         found = (n for n in self.places.targets if outputs[n].name == name)
         return next((self.places.targets[n] for n in found), None)
 
-    def store_block(self, place: Place, block: str, memory: str) -> None:
+    def store_block(self, place: Place, block: Term, memory: Term) -> None:
         """A value lies in a block, at an address."""
-        self.store(place.owner, block, "ptr")
-        self.store(place.data, memory, "ptr")
+        self.store(place.owner, block)
+        self.store(place.data, memory)
 
     def drop(self, owner: int) -> None:
         """One holds the block less whose address stands in a word."""
-        block = self.load(owner, "ptr")
-        self.lines.add(f"call void @anydim_drop(ptr %block, ptr {block})")
+        self.body.call(DROP, BLOCK, self.load(owner))
 
     def hold(self, owner: int) -> None:
         """One more holds the block whose address stands in a word."""
-        block = self.load(owner, "ptr")
-        self.lines.add(f"call void @anydim_hold(ptr {block})")
+        self.body.call(HOLD, self.load(owner))
 
-    def copy_bytes(self, target: str, source: str, bytes: str) -> None:
-        function = self.load(context.COPY, "ptr")
-        self.lines.let(f"call ptr {function}(ptr {target}, ptr {source}, i64 {bytes})")
+    def copy_bytes(self, target: Term, source: Term, bytes: Term) -> None:
+        self.body.call(self.load(context.COPY), target, source, bytes)
 
-    def fill(self, target: str, bytes: str) -> None:
+    def fill(self, target: Term, bytes: Term) -> None:
         """Make all bytes 0."""
-        function = self.load(context.FILL, "ptr")
-        self.lines.let(f"call ptr {function}(ptr {target}, i32 0, i64 {bytes})")
+        self.body.call(self.load(context.FILL), target, 0, bytes)
 
     # ---- other regions -------------------------------------------------------------------------
 
@@ -245,9 +235,9 @@ class Code:
             if other.lo > here.lo or (other.hi is not None and other.hi != here.hi):
                 failed = replace(self.failure("given", source, dim=name),
                                  signature=replace(callee.signature, name=source))  # fmt: skip
-                checks.append((self.lines.let(f"icmp sge i64 {value}, {other.lo}"), failed))
+                checks.append((self.body.let(value >= other.lo), failed))
                 high = LARGEST if other.hi is None else min(other.hi, LARGEST)
-                checks.append((self.lines.let(f"icmp sle i64 {value}, {high}"), failed))
+                checks.append((self.body.let(value <= high), failed))
         self.leave_first(checks)
 
     def give(self, name: str, region: int, input: int) -> None:
@@ -258,7 +248,7 @@ class Code:
 
     def run(self, region: int) -> None:
         name = function_name(self.program, region)
-        self.leave_with(self.lines.let(f"call i64 @{name}(ptr %block)"))
+        self.leave_with(self.body.ask(name, BLOCK))
 
     def use(self, region: int, given: Sequence[str], makes: Sequence[str], source: str) -> None:
         """Run a region once; its results become values of this one."""
@@ -275,10 +265,9 @@ class Code:
         places = [self.place(name) for name in makes]
         self.tell(source or self.region.signature.name, "result", specs, places)
 
-    def truth(self, place: Place) -> str:
-        """An i1 operand: the bool scalar at a place."""
-        data = self.load(place.data, "ptr")
-        return self.lines.let(f"icmp ne i8 {self.lines.let(f'load i8, ptr {data}')}, 0")
+    def truth(self, place: Place) -> Term:
+        """A flag: the bool scalar at a place."""
+        return self.body.load(self.load(place.data), 0, boolean)
 
 
 def tensor_bytes(spec: TensorSpec) -> Size:

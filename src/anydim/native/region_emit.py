@@ -1,4 +1,4 @@
-"""Regions -> the text of a module: a function for each region, which returns 0 or a failure.
+"""Regions -> host code: a function for each region, which returns 0 or the number of a failure.
 
 All functions take the memory of the call (`region_layout.py`). A value made by a step is held by
 its region until its last reader has run; whoever passes it on holds it too. Inputs of a region are
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from anydim.native import arithmetic, blocks
+from anydim.kernels import ir
+from anydim.kernels.routines.term import Term, constant, select
+from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.emit import needed_dims, part_names
-from anydim.native.region_code import MAIN, Code, function_name, tensor_bytes
+from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.native.region_loop import loop
 from anydim.program.program import Program
 from anydim.program.region import (
@@ -35,28 +37,22 @@ from anydim.sizes import Guard
 
 @dataclass(frozen=True)
 class RegionHost:
-    """The module of all regions, where its words are, and what its failures mean."""
+    """The code of all regions, where its words are, and what its failures mean."""
 
-    text: str
+    code: ir.Library
     layout: RegionLayout
     failures: tuple[Failure, ...]
 
 
 def emit_regions(program: Program) -> RegionHost:
-    """The module of a program; GraphError when a region's inputs do not tell a dim it needs."""
+    """The code of a program; GraphError when a region's inputs do not tell a dim it needs."""
     layout = region_layout(program)
     failures: list[Failure] = []
-    functions = [
+    functions = tuple(
         _function(Code(program, number, layout, failures))
         for number in range(len(program.regions))
-    ]
-    parts = [
-        f"declare i64 @{name}(ptr)"
-        for number in range(len(program.segments))
-        for name in part_names(segment_name(number))
-    ]
-    text = "\n".join([arithmetic.DECLARATIONS, blocks.DECLARATIONS, *parts, "", *functions])
-    return RegionHost(text, layout, tuple(failures))
+    )
+    return RegionHost(ir.Library("regions", functions), layout, tuple(failures))
 
 
 def segment_name(number: int) -> str:
@@ -64,7 +60,7 @@ def segment_name(number: int) -> str:
     return f"anydim_segment{number}"
 
 
-def _function(code: Code) -> str:
+def _function(code: Code) -> ir.Function:
     """The function of a region."""
     region, places = code.region, code.places
     code.known |= region.given
@@ -77,11 +73,9 @@ def _function(code: Code) -> str:
         if not moved:
             code.hand(code.place(spec.name), target, spec.rank)
             code.hold(target.owner)
-    code.lines.add("ret i64 0")
+    code.body.give(0)
     name = function_name(code.program, code.number)
-    linkage = "" if name == MAIN else "internal "
-    body = "\n".join(code.lines.text)
-    return f"define {linkage}i64 @{name}(ptr %block) nounwind {{\n{body}\n}}\n"
+    return code.body.function(name, ("block",), public=name == MAIN)
 
 
 def _release(code: Code, number: int, step: ReleaseStep) -> None:
@@ -95,27 +89,22 @@ def _release(code: Code, number: int, step: ReleaseStep) -> None:
 def _segment(code: Code, number: int, step: SegmentStep) -> None:
     program, place = step.segment, code.places.segments[number]
     bind, run = part_names(segment_name(place.number))
-    lines, layout = code.lines, place.layout
+    body, layout = code.body, place.layout
     for input, name in enumerate(step.reads):
         code.copy(code.place(name).data, place.base + layout.pointer(input))
     _bind(code, number, step, bind)
     if program.total_bytes.constant != 0:
-        bytes = code.load(place.base + ARENA_BYTES)
-        arena = lines.let(f"call ptr @anydim_arena(ptr %block, i64 {bytes})")
-        there = lines.let(f"icmp ne ptr {arena}, null")
-        code.leave_unless(there, code.failure("memory", step.source))
-        code.store(place.base + ARENA, arena, "ptr")
+        arena = body.ask(blocks.ARENA, BLOCK, code.load(place.base + ARENA_BYTES))
+        code.leave_unless(arena.differs(0), code.failure("memory", step.source))
+        code.store(place.base + ARENA, arena)
     for output, name in enumerate(step.makes):
         size = tensor_bytes(code.spec(name)).constant
-        bytes = code.load(place.bytes + output) if size is None else str(size)
+        bytes = code.load(place.bytes + output) if size is None else constant(size)
         _result(code, name, bytes, step.source)
     if program.threads > 1:
-        several = lines.let(f"icmp ne i64 {code.load(place.base + PARALLEL)}, 0")
-        pool = code.load(context.POOL, "ptr")
-        code.store(
-            place.base + POOL, lines.let(f"select i1 {several}, ptr {pool}, ptr null"), "ptr"
-        )
-    failed = lines.let(f"call i64 @{run}(ptr {lines.word('%block', place.base)})")
+        several = code.load(place.base + PARALLEL).differs(0)
+        code.store(place.base + POOL, select(several, code.load(context.POOL), 0))
+    failed = body.ask(run, code.address(place.base))
     if program.positions:
         offset = len(code.failures)
         first = place.base + layout.first_status
@@ -126,57 +115,46 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
         code.leave_with(failed, offset)
 
 
-def _result(code: Code, name: str, bytes: str, source: str) -> None:
+def _result(code: Code, name: str, bytes: Term, source: str) -> None:
     """Where a segment writes a result: where the loop around it wants a slice, or a new block."""
     place, target = code.place(name), code.target(name)
     if target is None:
         code.store_block(place, *code.allocate(bytes, source))
         return
-    lines, wanted = code.lines, code.load(target.data, "ptr")
-    there, fresh, ready = code.label("there"), code.label("fresh"), code.label("placed")
-    aimed = lines.let(f"icmp ne ptr {wanted}, null")
-    lines.add(f"br i1 {aimed}, label %{there}, label %{fresh}")
-    code.start(there)
-    code.store_block(place, code.load(target.owner, "ptr"), wanted)
-    code.hold(target.owner)
-    code.store(target.data, "0")
-    lines.add(f"br label %{ready}")
-    code.start(fresh)
-    code.store_block(place, *code.allocate(bytes, source))
-    lines.add(f"br label %{ready}")
-    code.start(ready)
+    wanted = code.load(target.data)
+    with code.body.when(wanted.differs(0)):
+        code.store_block(place, code.load(target.owner), wanted)
+        code.hold(target.owner)
+        code.store(target.data, 0)
+    with code.body.otherwise():
+        code.store_block(place, *code.allocate(bytes, source))
 
 
 def _bind(code: Code, number: int, step: SegmentStep, bind: str) -> None:
     """Sizes of the segment, unless they are those of the last time."""
-    program, place, lines = step.segment, code.places.segments[number], code.lines
+    program, place, body = step.segment, code.places.segments[number], code.body
     names = program.signature.box.names
     first = place.base + place.layout.first_dim
     used = [dim for dim in names if dim in needed_dims(program)]
-    changed = lines.let(f"icmp eq i64 {code.load(place.bound)}, 0")
+    changed = body.let(code.load(place.bound).equals(0))
     dims = code.arithmetic().symbols
     for dim in used:
-        now, before = dims[dim].name, code.load(first + names.index(dim))
-        differs = lines.let(f"icmp ne i64 {now}, {before}")
-        changed = lines.let(f"or i1 {changed}, {differs}")
-    again, ready = code.label("bind"), code.label("bound")
-    lines.add(f"br i1 {changed}, label %{again}, label %{ready}")
-    code.start(again)
-    code.store(place.bound, "0")
-    for dim in used:
-        code.copy(code.places.dims[dim], first + names.index(dim))
-    failed = code.failure("check", step.source, check=Check("large"))
-    bad = lines.let(f"call i64 @{bind}(ptr {lines.word('%block', place.base)})")
-    code.leave_unless(lines.let(f"icmp eq i64 {bad}, 0"), failed)
-    arithmetic = code.arithmetic()
-    for output, name in enumerate(step.makes):
-        size = tensor_bytes(code.spec(name))
-        if size.constant is None:
-            code.store(place.bytes + output, arithmetic.size(size))
-    code.fits(arithmetic, step.source)
-    code.store(place.bound, "1")
-    lines.add(f"br label %{ready}")
-    code.start(ready)
+        before = code.load(first + names.index(dim))
+        changed = body.let(changed | dims[dim].value.differs(before))
+    with body.when(changed):
+        code.store(place.bound, 0)
+        for dim in used:
+            code.copy(code.places.dims[dim], first + names.index(dim))
+        failed = code.failure("check", step.source, check=Check("large"))
+        bad = body.ask(bind, code.address(place.base))
+        code.leave_unless(bad.equals(0), failed)
+        arithmetic = code.arithmetic()
+        for output, name in enumerate(step.makes):
+            size = tensor_bytes(code.spec(name))
+            if size.constant is None:
+                code.store(place.bytes + output, arithmetic.size(size))
+        code.fits(arithmetic, step.source)
+        code.store(place.bound, 1)
 
 
 # ---- found dims, other regions -----------------------------------------------------------------
@@ -188,19 +166,19 @@ def _find(code: Code, number: int, step: FindStep) -> None:
         came = code.load(place.shape)
         dims = ", ".join(step.dims)
         failed = code.failure("count", step.source, dim=dims, found=place.shape)
-        code.leave_unless(code.lines.let(f"icmp eq i64 {came}, {len(step.dims)}"), failed)
-    data = code.load(place.data, "ptr")
+        code.leave_unless(came.equals(len(step.dims)), failed)
+    data = code.load(place.data)
     code.known |= set(step.dims)
     checks = []
     for word, name in enumerate(step.dims):
-        value = code.lines.load_word(data, word)
+        value = code.body.load(data, word)
         code.store(code.places.dims[name], value)
         dim = code.region.signature.box.dim(name)
         failed = code.failure("found", step.source, dim=name)
-        checks.append((code.lines.let(f"icmp sge i64 {value}, {dim.lo}"), failed))
+        checks.append((code.body.let(value >= dim.lo), failed))
         if dim.hi is not None:
             high = min(dim.hi, LARGEST)
-            checks.append((code.lines.let(f"icmp sle i64 {value}, {high}"), failed))
+            checks.append((code.body.let(value <= high), failed))
     code.leave_first(checks)
     where = step.source or code.region.signature.name
     code.tell(where, "size", (), (), found=frozenset(step.dims))
@@ -212,8 +190,7 @@ def _call(code: Code, number: int, step: CallStep) -> None:
 
 
 def _branch(code: Code, number: int, step: BranchStep) -> None:
-    lines = code.lines
-    then, otherwise, join = code.label("then"), code.label("else"), code.label("join")
+    body = code.body
     if isinstance(step.condition, Guard):
         guard, arithmetic = step.condition, code.arithmetic()
         left, right = arithmetic.size(guard.left), arithmetic.size(guard.right)
@@ -221,12 +198,10 @@ def _branch(code: Code, number: int, step: BranchStep) -> None:
         code.fits(arithmetic, step.source)
     else:
         holds = code.truth(code.place(step.condition))
-    lines.add(f"br i1 {holds}, label %{then}, label %{otherwise}")
-    for label, region in ((then, step.then), (otherwise, step.otherwise)):
-        code.start(label)
-        code.use(region, step.given, step.makes, step.source)
-        lines.add(f"br label %{join}")
-    code.start(join)
+    with body.when(holds):
+        code.use(step.then, step.given, step.makes, step.source)
+    with body.otherwise():
+        code.use(step.otherwise, step.given, step.makes, step.source)
     code.made(step.makes, step.source)
 
 

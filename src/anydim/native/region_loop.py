@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from anydim.base.errors import GraphError
-from anydim.native.arithmetic import LARGEST, Arithmetic, Term
-from anydim.native.region_code import Code, tensor_bytes
+from anydim.kernels.routines.term import Term, constant
+from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
+from anydim.native.blocks import GROW
+from anydim.native.body import as_word, overflows
+from anydim.native.region_code import BLOCK, Code, tensor_bytes
 from anydim.program.region import LoopStep, Stack
 from anydim.program.region_layout import (
     AT,
@@ -64,7 +67,7 @@ class _Stacked:
 class _Loop:
     def __init__(self, code: Code, number: int, step: LoopStep) -> None:
         self.code, self.step = code, step
-        self.lines = code.lines
+        self.writer = code.body
         self.body = code.program.regions[step.body]
         self.places: RegionPlaces = code.layout.regions[step.body]
         self.inputs = [self.places.values[spec.name] for spec in self.body.signature.inputs]
@@ -97,43 +100,37 @@ class _Loop:
         )  # fmt: skip
 
     def emit(self) -> None:
-        code, lines, step = self.code, self.lines, self.step
+        code, step = self.code, self.step
         self.before()
-        head, turn, done = code.label("head"), code.label("turn"), code.label("done")
-        lines.add(f"br label %{head}")
-        code.start(head)
-        counter = code.load(self.counter)
-        more = lines.let(f"icmp slt i64 {counter}, {code.load(self.turns)}")
-        if step.condition is not None:
-            going = lines.let(f"icmp ne i64 {code.load(self.going)}, 0")
-            more = lines.let(f"and i1 {more}, {going}")
-        lines.add(f"br i1 {more}, label %{turn}, label %{done}")
-        code.start(turn)
-        for stacked in self.stacks:
-            if stacked.target is not None:
-                self.aim(stacked)
-        code.run(step.body)
-        self.after()
-        code.store(self.counter, lines.let(f"add i64 {code.load(self.counter)}, 1"))
-        lines.add(f"br label %{head}")
-        code.start(done)
+        with self.writer.loop(self.more):
+            for stacked in self.stacks:
+                if stacked.target is not None:
+                    self.aim(stacked)
+            code.run(step.body)
+            self.after()
+            code.store(self.counter, code.load(self.counter) + 1)
         for name, (place, _, spec) in zip(step.makes, self.carried):
             code.hand(place, code.place(name), spec.rank)
         for stacked in self.stacks:
             self.finish(stacked)
         code.made(step.makes, step.source)
 
+    def more(self) -> Term:
+        """Whether there is another turn."""
+        code = self.code
+        more = code.load(self.counter) < code.load(self.turns)
+        return more if self.step.condition is None else more & code.load(self.going).differs(0)
+
     # ---- before the first turn -----------------------------------------------------------------
 
     def before(self) -> None:
         code, step = self.code, self.step
         arithmetic = code.arithmetic()
-        turns = str(LARGEST) if step.trips is None else arithmetic.size(step.trips)
+        turns = constant(LARGEST) if step.trips is None else arithmetic.size(step.trips)
         code.store(self.turns, turns)
         code.fits(arithmetic, step.source)
         if step.condition is not None:
-            going = self.lines.let(f"zext i1 {code.truth(code.place(step.condition))} to i64")
-            code.store(self.going, going)
+            code.store(self.going, as_word(code.truth(code.place(step.condition))))
         code.enter(step.body, step.source, own=step.counter)
         for input, name in enumerate(step.carried):
             code.give(name, step.body, input)
@@ -141,7 +138,7 @@ class _Loop:
         given = len(self.inputs) - len(step.given)
         for input, name in enumerate(step.given, start=given):
             code.give(name, step.body, input)
-        code.store(self.counter, "0")
+        code.store(self.counter, 0)
         history = len(step.carried)
         for stacked in self.stacks:
             self.prepare(stacked)
@@ -153,7 +150,7 @@ class _Loop:
         """Allocate a stack whose sizes are known."""
         code, place, words = self.code, stacked.place, stacked.words
         for word in (place.data, place.owner, words + ROOM):
-            code.store(word, "0")
+            code.store(word, 0)
         arithmetic = code.arithmetic()
         if stacked.known:
             for axis, size in enumerate(stacked.sizes):
@@ -186,10 +183,10 @@ class _Loop:
         if code.spec(name).shape != stacked.spec.shape:
             pairs = [(place.shape + axis, initial.shape + axis) for axis in range(rank)]
             self.same(pairs, place.shape, initial.shape, rank)
-        bytes = str(stacked.spec.dtype.bytes)
+        bytes = constant(stacked.spec.dtype.bytes)
         for axis in range(rank):
-            bytes = self.lines.let(f"mul i64 {bytes}, {code.load(place.shape + axis)}")
-        code.copy_bytes(code.load(place.data, "ptr"), code.load(initial.data, "ptr"), bytes)
+            bytes = self.writer.let(bytes * code.load(place.shape + axis))
+        code.copy_bytes(code.load(place.data), code.load(initial.data), bytes)
 
     def extent(self, stacked: _Stacked) -> Size | None:
         """The number of slices, where it is known before the loop."""
@@ -210,7 +207,7 @@ class _Loop:
             extent == trips and stacked.stack.position in orders
         )
 
-    def allocate(self, stacked: _Stacked, bytes: str) -> str:
+    def allocate(self, stacked: _Stacked, bytes: Term) -> Term:
         block, memory = self.code.allocate(bytes, self.step.source)
         self.code.store_block(stacked.place, block, memory)
         return memory
@@ -222,7 +219,7 @@ class _Loop:
         target = stacked.target
         assert target is not None
         self.locate(stacked)
-        self.code.store(target.data, self.address(stacked), "ptr")
+        self.code.store(target.data, self.address(stacked))
         self.code.copy(stacked.place.owner, target.owner)
 
     def locate(self, stacked: _Stacked) -> None:
@@ -239,43 +236,37 @@ class _Loop:
         code.store(words + AT, position)
         code.fits(arithmetic, self.step.source)
         if not self.covered(stacked):
-            inside = self.lines.let(f"icmp ult i64 {position}, {code.load(words + ROOM)}")
+            inside = (position >= 0) & (position < code.load(words + ROOM))
             failed = code.failure(
                 "place", self.step.source, found=words + AT, size=words + ROOM
             )
             code.leave_unless(inside, failed)
 
-    def turn_arithmetic(self, counter: str) -> Arithmetic:
+    def turn_arithmetic(self, counter: Term) -> Arithmetic:
         trips = self.step.trips
         most = None if trips is None else self.code.region.signature.box.interval(trips).hi
         last = None if most is None else max(most - 1, 0)
-        return self.code.arithmetic({self.step.counter: Term(counter, Interval(0, last))})
+        return self.code.arithmetic({self.step.counter: Ranged(counter, Interval(0, last))})
 
-    def grow(self, stacked: _Stacked, counter: str) -> None:
+    def grow(self, stacked: _Stacked, counter: Term) -> None:
         """Make room for one more slice."""
-        place, words, lines = stacked.place, stacked.words, self.lines
-        cells = (place.data, place.owner, words + ROOM)
-        addresses = ", ".join(f"ptr {lines.word('%block', word)}" for word in cells)
-        bytes = self.code.load(words + BYTES)
-        done = lines.let(
-            f"call i1 @anydim_grow(ptr %block, {addresses}, i64 {counter}, i64 {bytes})"
-        )
-        self.code.leave_unless(done, self.code.failure("memory", self.step.source))
+        code, place, words = self.code, stacked.place, stacked.words
+        cells = map(code.address, (place.data, place.owner, words + ROOM))
+        done = self.writer.ask(GROW, BLOCK, *cells, counter, code.load(words + BYTES))
+        code.leave_unless(done.differs(0), code.failure("memory", self.step.source))
 
-    def address(self, stacked: _Stacked) -> str:
+    def address(self, stacked: _Stacked) -> Term:
         """Where the slice goes that was located."""
-        code, lines = self.code, self.lines
+        code = self.code
         at, bytes = code.load(stacked.words + AT), code.load(stacked.words + BYTES)
-        offset = lines.let(f"mul i64 {at}, {bytes}")
-        data = code.load(stacked.place.data, "ptr")
-        return lines.let(f"getelementptr i8, ptr {data}, i64 {offset}")
+        return self.writer.let(code.load(stacked.place.data) + at * bytes)
 
     def after(self) -> None:
         """Take the results of a turn."""
-        code, lines = self.code, self.lines
+        code = self.code
         if self.step.condition is not None:
             place = self.places.results[0]
-            code.store(self.going, lines.let(f"zext i1 {code.truth(place)} to i64"))
+            code.store(self.going, as_word(code.truth(place)))
             code.drop(place.owner)
         for place, result, spec in self.carried:
             code.drop(place.owner)
@@ -286,55 +277,42 @@ class _Loop:
 
     def keep(self, stacked: _Stacked) -> None:
         """Put a slice into its stack, unless the body did."""
-        code, lines = self.code, self.lines
+        code = self.code
         if not stacked.known:
             self.first_shape(stacked)
         elif stacked.target is None and stacked.slice.shape != stacked.sizes:
             self.same_slices(stacked)
         if stacked.target is None:
             self.locate(stacked)
-        there, made = self.address(stacked), code.load(stacked.result.data, "ptr")
+        there, made = self.address(stacked), code.load(stacked.result.data)
         bytes = code.load(stacked.words + BYTES)
         if stacked.target is None:
             code.copy_bytes(there, made, bytes)
             return
-        away, on = code.label("away"), code.label("kept")
-        elsewhere = lines.let(f"icmp ne ptr {there}, {made}")
-        lines.add(f"br i1 {elsewhere}, label %{away}, label %{on}")
-        code.start(away)
-        code.copy_bytes(there, made, bytes)
-        lines.add(f"br label %{on}")
-        code.start(on)
+        with self.writer.when(there.differs(made)):
+            code.copy_bytes(there, made, bytes)
 
     def first_shape(self, stacked: _Stacked) -> None:
         """The first slice tells the sizes of all; later ones have to have them."""
-        code, lines, words = self.code, self.lines, stacked.words
-        first, later, on = code.label("first"), code.label("later"), code.label("shaped")
-        counter = code.load(self.counter)
-        lines.add(f"br i1 {lines.let(f'icmp eq i64 {counter}, 0')}, label %{first}, label %{later}")
-        code.start(first)
-        bytes = str(stacked.spec.dtype.bytes)
-        for stack, result in stacked.slices():
-            code.copy(result, stack)
-            bytes = lines.let(f"mul i64 {bytes}, {code.load(result)}")
-        code.store(words + BYTES, bytes)
-        if self.extent(stacked) is not None:
-            self.allocate_slices(stacked)
-        lines.add(f"br label %{on}")
-        code.start(later)
-        self.same_slices(stacked)
-        lines.add(f"br label %{on}")
-        code.start(on)
+        code = self.code
+        with self.writer.when(code.load(self.counter).equals(0)):
+            bytes = constant(stacked.spec.dtype.bytes)
+            for stack, result in stacked.slices():
+                code.copy(result, stack)
+                bytes = self.writer.let(bytes * code.load(result))
+            code.store(stacked.words + BYTES, bytes)
+            if self.extent(stacked) is not None:
+                self.allocate_slices(stacked)
+        with self.writer.otherwise():
+            self.same_slices(stacked)
 
     def allocate_slices(self, stacked: _Stacked) -> None:
         """Allocate a stack by what stands in its words: room, and bytes of a slice."""
-        code, lines, words = self.code, self.lines, stacked.words
+        code, words = self.code, stacked.words
         room, bytes = code.load(words + ROOM), code.load(words + BYTES)
-        pair = lines.let(f"call {{i64, i1}} @llvm.smul.with.overflow.i64(i64 {room}, i64 {bytes})")
-        over = lines.let(f"extractvalue {{i64, i1}} {pair}, 1")
-        fine = lines.let(f"xor i1 {over}, true")
-        code.leave_unless(fine, code.failure("check", self.step.source, check=Check("large")))
-        total = lines.let(f"extractvalue {{i64, i1}} {pair}, 0")
+        failed = code.failure("check", self.step.source, check=Check("large"))
+        code.leave_unless(~overflows("mul", room, bytes), failed)
+        total = self.writer.let(room * bytes)
         code.fill(self.allocate(stacked, total), total)
 
     def same_slices(self, stacked: _Stacked) -> None:
@@ -347,7 +325,7 @@ class _Loop:
         shapes = tuple(tuple(range(first, first + rank)) for first in (made, shape))
         failed = code.failure("slice", self.step.source, shapes=shapes)
         code.leave_first([
-            (self.lines.let(f"icmp eq i64 {code.load(left)}, {code.load(right)}"), failed)
+            (self.writer.let(code.load(left).equals(code.load(right))), failed)
             for left, right in pairs
         ])  # fmt: skip
 
@@ -355,26 +333,21 @@ class _Loop:
 
     def finish(self, stacked: _Stacked) -> None:
         """The number of slices of a stack that grew, and the sizes of slices that never came."""
-        code, lines = self.code, self.lines
+        code = self.code
         growing = self.extent(stacked) is None
         if growing:
             code.copy(self.counter, stacked.place.shape)
         if stacked.known:
             return
-        none, on = code.label("none"), code.label("ended")
-        turns = code.load(self.counter)
-        lines.add(f"br i1 {lines.let(f'icmp eq i64 {turns}, 0')}, label %{none}, label %{on}")
-        code.start(none)
-        box = code.region.signature.box
-        lowest = {dim.name: dim.lo for dim in box.dims if dim.name not in code.known}
-        arithmetic = code.arithmetic()
-        sizes = [size.substitute(lowest) for size in stacked.sizes]
-        for (word, _), size in zip(stacked.slices(), sizes):
-            code.store(word, arithmetic.size(size))
-        bytes = arithmetic.size(product(sizes) * stacked.spec.dtype.bytes)
-        code.store(stacked.words + BYTES, bytes)
-        code.fits(arithmetic, self.step.source)
-        if not growing:
-            self.allocate_slices(stacked)
-        lines.add(f"br label %{on}")
-        code.start(on)
+        with self.writer.when(code.load(self.counter).equals(0)):
+            box = code.region.signature.box
+            lowest = {dim.name: dim.lo for dim in box.dims if dim.name not in code.known}
+            arithmetic = code.arithmetic()
+            sizes = [size.substitute(lowest) for size in stacked.sizes]
+            for (word, _), size in zip(stacked.slices(), sizes):
+                code.store(word, arithmetic.size(size))
+            bytes = arithmetic.size(product(sizes) * stacked.spec.dtype.bytes)
+            code.store(stacked.words + BYTES, bytes)
+            code.fits(arithmetic, self.step.source)
+            if not growing:
+                self.allocate_slices(stacked)

@@ -1,4 +1,4 @@
-"""A small fork-join pool in LLVM text: the same for every program, compiled once per machine.
+"""A small fork-join pool: the same for every program, compiled once per machine.
 
 The caller publishes a launch, takes parts itself, and waits for parts that workers have taken;
 it never waits for a worker to wake. Part numbers are claimed from one 64-bit word that also holds
@@ -14,340 +14,238 @@ whether it may sleep; both with sequential consistency, so no wake-up is lost.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+from anydim.kernels import ir
+from anydim.kernels.routines.term import Term, smaller
+from anydim.native.body import Body, as_word, parameter
+
 LAUNCH, WORKER, WAKE, STOP = "anydim_launch", "anydim_worker", "anydim_wake", "anydim_stop"
 
-_PAUSES = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
+# words of a pool: state, parts done and the job are each on cache lines of their own
+_STATE, _DONE, _JOB, _SLEEPERS = 0, 8, 16, 24
+_WAKES, _CALLER_SLEEPS, _STOP, _ALIVE, _SPINS, _THREADS = range(25, 31)
+_LOCK, _UNLOCK, _WAIT, _BROADCAST = range(31, 35)  # functions
+_MUTEX, _OF_WORKERS, _OF_CALLER = range(35, 38)  # the mutex, and conditions
+# words of a job: the last one is the bytes from one thread's scratch to the next
+_KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE = range(_JOB, _JOB + 6)
+
+_POOL, _THREAD = parameter("pool"), parameter("thread")
 
 
-def threads_text(architecture: str) -> str:
-    """The module for an architecture: that of a processor."""
-    declaration, pause = _PAUSES.get(architecture, ("", "fence seq_cst"))
-    return f"{declaration}\n{_TEXT.replace('PAUSE', pause)}"
+def threads_code() -> ir.Library:
+    """The module."""
+    return ir.Library("threads", tuple(_functions()))
 
 
-_TEXT = """
-; kernel, arguments, parallel, parts, scratch, bytes from one thread's scratch to the next
-%job = type { ptr, ptr, i64, i64, ptr, i64 }
+def _functions() -> Iterator[ir.Function]:
+    yield _claim()
+    yield _has_work()
+    yield _tell()
+    yield _work()
+    yield _wake_sleepers()
+    yield _wake()
+    yield _stop()
+    yield _join()
+    yield _launch()
+    yield _sleep()
+    yield _wait_for_work()
+    yield _worker()
 
-;  0 state, 2 parts done, 4 job        each on cache lines of its own
-;  6 sleepers  7 wake-ups  8 the caller sleeps  9 stop  10 live workers  11 spins  12 threads
-; 13 lock  14 unlock  15 wait  16 broadcast (functions)
-; 17 mutex 18 condition of workers 19 condition of the caller
-%pool = type { i64, [56 x i8], i64, [56 x i8], %job, [16 x i8],
-               i64, i64, i64, i64, i64, i64, i64,
-               ptr, ptr, ptr, ptr, ptr, ptr, ptr }
 
-define internal i64 @claim(ptr %pool) nounwind {
-entry:
-  %first = load atomic i64, ptr %pool seq_cst, align 8
-  br label %try
-try:
-  %state = phi i64 [ %first, %entry ], [ %seen, %take ]
-  %next = and i64 %state, 65535
-  %high = lshr i64 %state, 16
-  %parts = and i64 %high, 65535
-  %left = icmp ult i64 %next, %parts
-  br i1 %left, label %take, label %none
-take:
-  %after = add i64 %state, 1
-  %pair = cmpxchg ptr %pool, i64 %state, i64 %after seq_cst seq_cst
-  %seen = extractvalue { i64, i1 } %pair, 0
-  %won = extractvalue { i64, i1 } %pair, 1
-  br i1 %won, label %mine, label %try
-mine:
-  ret i64 %next
-none:
-  ret i64 -1
-}
+def _at(word: int) -> Term:
+    return _POOL + 8 * word
 
-define internal i1 @has_work(ptr %pool) nounwind {
-  %state = load atomic i64, ptr %pool seq_cst, align 8
-  %next = and i64 %state, 65535
-  %high = lshr i64 %state, 16
-  %parts = and i64 %high, 65535
-  %left = icmp ult i64 %next, %parts
-  ret i1 %left
-}
 
-; take and do parts until none is left
-define internal void @work(ptr %pool, i64 %thread) nounwind {
-entry:
-  %job = getelementptr %pool, ptr %pool, i32 0, i32 4
-  %done = getelementptr %pool, ptr %pool, i32 0, i32 2
-  %waiting.at = getelementptr %pool, ptr %pool, i32 0, i32 8
-  br label %more
-more:
-  %part = call i64 @claim(ptr %pool)
-  %none = icmp slt i64 %part, 0
-  br i1 %none, label %end, label %do
-do:
-  %arguments.at = getelementptr %job, ptr %job, i32 0, i32 1
-  %parallel.at = getelementptr %job, ptr %job, i32 0, i32 2
-  %parts.at = getelementptr %job, ptr %job, i32 0, i32 3
-  %scratch.at = getelementptr %job, ptr %job, i32 0, i32 4
-  %stride.at = getelementptr %job, ptr %job, i32 0, i32 5
-  %kernel = load ptr, ptr %job, align 8
-  %arguments = load ptr, ptr %arguments.at, align 8
-  %parallel = load i64, ptr %parallel.at, align 8
-  %parts = load i64, ptr %parts.at, align 8
-  %scratch = load ptr, ptr %scratch.at, align 8
-  %stride = load i64, ptr %stride.at, align 8
-  %offset = mul i64 %thread, %stride
-  %own = getelementptr i8, ptr %scratch, i64 %offset
-  %each = udiv i64 %parallel, %parts
-  %extra = urem i64 %parallel, %parts
-  %base = mul i64 %part, %each
-  %before = call i64 @llvm.umin.i64(i64 %part, i64 %extra)
-  %start = add i64 %base, %before
-  %longer = icmp ult i64 %part, %extra
-  %one = zext i1 %longer to i64
-  %length = add i64 %each, %one
-  %stop = add i64 %start, %length
-  call void %kernel(ptr %arguments, i64 %start, i64 %stop, ptr %own)
-  %count = atomicrmw add ptr %done, i64 1 seq_cst
-  %now = add i64 %count, 1
-  %last = icmp eq i64 %now, %parts
-  br i1 %last, label %finish, label %more
-finish:
-  %waiting = load atomic i64, ptr %waiting.at seq_cst, align 8
-  %asleep = icmp ne i64 %waiting, 0
-  br i1 %asleep, label %tell, label %more
-tell:
-  call void @tell(ptr %pool, i32 19)
-  br label %more
-end:
-  ret void
-}
+def _next(state: Term) -> Term:
+    return state & 65535
 
-; wake everybody who waits on the condition that is field 18 or 19
-define internal void @tell(ptr %pool, i32 %which) nounwind noinline {
-  %lock.at = getelementptr %pool, ptr %pool, i32 0, i32 13
-  %unlock.at = getelementptr %pool, ptr %pool, i32 0, i32 14
-  %broadcast.at = getelementptr %pool, ptr %pool, i32 0, i32 16
-  %mutex.at = getelementptr %pool, ptr %pool, i32 0, i32 17
-  %workers.at = getelementptr %pool, ptr %pool, i32 0, i32 18
-  %caller.at = getelementptr %pool, ptr %pool, i32 0, i32 19
-  %of.workers = icmp eq i32 %which, 18
-  %condition.at = select i1 %of.workers, ptr %workers.at, ptr %caller.at
-  %lock = load ptr, ptr %lock.at, align 8
-  %unlock = load ptr, ptr %unlock.at, align 8
-  %broadcast = load ptr, ptr %broadcast.at, align 8
-  %mutex = load ptr, ptr %mutex.at, align 8
-  %condition = load ptr, ptr %condition.at, align 8
-  %a = call i32 %lock(ptr %mutex)
-  %b = call i32 %broadcast(ptr %condition)
-  %c = call i32 %unlock(ptr %mutex)
-  ret void
-}
 
-define internal void @wake_sleepers(ptr %pool) nounwind {
-  %sleepers.at = getelementptr %pool, ptr %pool, i32 0, i32 6
-  %sleepers = load atomic i64, ptr %sleepers.at seq_cst, align 8
-  %any = icmp ne i64 %sleepers, 0
-  br i1 %any, label %tell, label %end
-tell:
-  call void @tell(ptr %pool, i32 18)
-  br label %end
-end:
-  ret void
-}
+def _left(state: Term) -> Term:
+    """Whether a part is left to take."""
+    return _next(state) < ((state >> 16) & 65535)
 
-; work will come soon: sleeping workers get up and spin
-define void @anydim_wake(ptr %pool) nounwind {
-  %none = icmp eq ptr %pool, null
-  br i1 %none, label %end, label %call
-call:
-  %wakes.at = getelementptr %pool, ptr %pool, i32 0, i32 7
-  %old = atomicrmw add ptr %wakes.at, i64 1 seq_cst
-  call void @wake_sleepers(ptr %pool)
-  br label %end
-end:
-  ret void
-}
 
-; all workers leave
-define void @anydim_stop(ptr %pool) nounwind {
-  %stop.at = getelementptr %pool, ptr %pool, i32 0, i32 9
-  store atomic i64 1, ptr %stop.at seq_cst, align 8
-  call void @tell(ptr %pool, i32 18)
-  ret void
-}
+def _claim() -> ir.Function:
+    """The number of a part that is the caller's now; -1: none is left."""
+    body = Body()
+    state = body.variable(body.atomic("load", _at(_STATE)))
+    with body.loop(lambda: _left(state())):
+        now = state()
+        seen = body.atomic("exchange_if", _at(_STATE), now, now + 1)
+        with body.when(seen.equals(now)):
+            body.give(_next(now))
+        state.set(seen)
+    body.give(-1)
+    return body.function("claim", ("pool",))
 
-; run a kernel over 0:parallel, on the caller alone or with the workers of the pool
-define void @anydim_launch(ptr %pool, ptr %kernel, ptr %arguments, i64 %parallel, i64 %grain,
-                           ptr %scratch, i64 %stride) nounwind {
-entry:
-  %some = icmp sgt i64 %parallel, 0
-  br i1 %some, label %choose, label %end
-choose:
-  %alone = icmp eq ptr %pool, null
-  br i1 %alone, label %serial, label %cut
-cut:
-  %threads.at = getelementptr %pool, ptr %pool, i32 0, i32 12
-  %threads = load i64, ptr %threads.at, align 8
-  %possible = udiv i64 %parallel, %grain
-  %parts = call i64 @llvm.umin.i64(i64 %possible, i64 %threads)
-  %few = icmp ult i64 %parts, 2
-  br i1 %few, label %serial, label %fork
-serial:
-  tail call void %kernel(ptr %arguments, i64 0, i64 %parallel, ptr %scratch)
-  ret void
-fork:
-  %job = getelementptr %pool, ptr %pool, i32 0, i32 4
-  %arguments.at = getelementptr %job, ptr %job, i32 0, i32 1
-  %parallel.at = getelementptr %job, ptr %job, i32 0, i32 2
-  %parts.at = getelementptr %job, ptr %job, i32 0, i32 3
-  %scratch.at = getelementptr %job, ptr %job, i32 0, i32 4
-  %stride.at = getelementptr %job, ptr %job, i32 0, i32 5
-  %done = getelementptr %pool, ptr %pool, i32 0, i32 2
-  store ptr %kernel, ptr %job, align 8
-  store ptr %arguments, ptr %arguments.at, align 8
-  store i64 %parallel, ptr %parallel.at, align 8
-  store i64 %parts, ptr %parts.at, align 8
-  store ptr %scratch, ptr %scratch.at, align 8
-  store i64 %stride, ptr %stride.at, align 8
-  store atomic i64 0, ptr %done seq_cst, align 8
-  %state = load atomic i64, ptr %pool seq_cst, align 8
-  %number = lshr i64 %state, 32
-  %following = add i64 %number, 1
-  %upper = shl i64 %following, 32
-  %middle = shl i64 %parts, 16
-  %fresh = or i64 %upper, %middle
-  store atomic i64 %fresh, ptr %pool seq_cst, align 8
-  fence seq_cst
-  call void @wake_sleepers(ptr %pool)
-  call void @work(ptr %pool, i64 0)
-  call void @join(ptr %pool, i64 %parts)
-  ret void
-end:
-  ret void
-}
 
-; wait until all parts are done: spin, then block
-define internal void @join(ptr %pool, i64 %parts) nounwind {
-entry:
-  %done = getelementptr %pool, ptr %pool, i32 0, i32 2
-  %spins.at = getelementptr %pool, ptr %pool, i32 0, i32 11
-  %spins = load i64, ptr %spins.at, align 8
-  %patience = mul i64 %spins, 4
-  br label %look
-look:
-  %spin = phi i64 [ 0, %entry ], [ %spun, %pause ]
-  %count = load atomic i64, ptr %done seq_cst, align 8
-  %ready = icmp eq i64 %count, %parts
-  br i1 %ready, label %end, label %again
-again:
-  %spun = add i64 %spin, 1
-  %enough = icmp ugt i64 %spun, %patience
-  br i1 %enough, label %block, label %pause
-pause:
-  PAUSE
-  br label %look
-block:
-  %waiting.at = getelementptr %pool, ptr %pool, i32 0, i32 8
-  %lock.at = getelementptr %pool, ptr %pool, i32 0, i32 13
-  %unlock.at = getelementptr %pool, ptr %pool, i32 0, i32 14
-  %wait.at = getelementptr %pool, ptr %pool, i32 0, i32 15
-  %mutex.at = getelementptr %pool, ptr %pool, i32 0, i32 17
-  %condition.at = getelementptr %pool, ptr %pool, i32 0, i32 19
-  %lock = load ptr, ptr %lock.at, align 8
-  %unlock = load ptr, ptr %unlock.at, align 8
-  %wait = load ptr, ptr %wait.at, align 8
-  %mutex = load ptr, ptr %mutex.at, align 8
-  %condition = load ptr, ptr %condition.at, align 8
-  %a = call i32 %lock(ptr %mutex)
-  store atomic i64 1, ptr %waiting.at seq_cst, align 8
-  fence seq_cst
-  br label %check
-check:
-  %now = load atomic i64, ptr %done seq_cst, align 8
-  %complete = icmp eq i64 %now, %parts
-  br i1 %complete, label %awake, label %sleep
-sleep:
-  %b = call i32 %wait(ptr %condition, ptr %mutex)
-  br label %check
-awake:
-  store atomic i64 0, ptr %waiting.at seq_cst, align 8
-  %c = call i32 %unlock(ptr %mutex)
-  br label %end
-end:
-  ret void
-}
+def _has_work() -> ir.Function:
+    body = Body()
+    body.give(as_word(_left(body.atomic("load", _at(_STATE)))))
+    return body.function("has_work", ("pool",))
 
-; the life of a worker
-define void @anydim_worker(ptr %pool, i64 %thread) nounwind {
-entry:
-  %stop.at = getelementptr %pool, ptr %pool, i32 0, i32 9
-  %alive.at = getelementptr %pool, ptr %pool, i32 0, i32 10
-  %spins.at = getelementptr %pool, ptr %pool, i32 0, i32 11
-  %spins = load i64, ptr %spins.at, align 8
-  br label %busy
-busy:
-  call void @work(ptr %pool, i64 %thread)
-  br label %look
-look:
-  %spin = phi i64 [ 0, %busy ], [ %spun, %pause ]
-  %stop = load atomic i64, ptr %stop.at seq_cst, align 8
-  %stopped = icmp ne i64 %stop, 0
-  br i1 %stopped, label %leave, label %ask
-ask:
-  %work = call i1 @has_work(ptr %pool)
-  br i1 %work, label %busy, label %again
-again:
-  %spun = add i64 %spin, 1
-  %enough = icmp ugt i64 %spun, %spins
-  br i1 %enough, label %block, label %pause
-pause:
-  PAUSE
-  br label %look
-block:
-  call void @sleep(ptr %pool)
-  br label %busy
-leave:
-  %old = atomicrmw sub ptr %alive.at, i64 1 seq_cst
-  ret void
-}
 
-; block until there is work, a wake-up or the end
-define internal void @sleep(ptr %pool) nounwind noinline {
-entry:
-  %sleepers.at = getelementptr %pool, ptr %pool, i32 0, i32 6
-  %wakes.at = getelementptr %pool, ptr %pool, i32 0, i32 7
-  %stop.at = getelementptr %pool, ptr %pool, i32 0, i32 9
-  %lock.at = getelementptr %pool, ptr %pool, i32 0, i32 13
-  %unlock.at = getelementptr %pool, ptr %pool, i32 0, i32 14
-  %wait.at = getelementptr %pool, ptr %pool, i32 0, i32 15
-  %mutex.at = getelementptr %pool, ptr %pool, i32 0, i32 17
-  %condition.at = getelementptr %pool, ptr %pool, i32 0, i32 18
-  %lock = load ptr, ptr %lock.at, align 8
-  %unlock = load ptr, ptr %unlock.at, align 8
-  %wait = load ptr, ptr %wait.at, align 8
-  %mutex = load ptr, ptr %mutex.at, align 8
-  %condition = load ptr, ptr %condition.at, align 8
-  %before = load atomic i64, ptr %wakes.at seq_cst, align 8
-  %a = call i32 %lock(ptr %mutex)
-  %b = atomicrmw add ptr %sleepers.at, i64 1 seq_cst
-  br label %check
-check:
-  %work = call i1 @has_work(ptr %pool)
-  %stop = load atomic i64, ptr %stop.at seq_cst, align 8
-  %wakes = load atomic i64, ptr %wakes.at seq_cst, align 8
-  %stopped = icmp ne i64 %stop, 0
-  %woken = icmp ne i64 %wakes, %before
-  %first = or i1 %work, %stopped
-  %up = or i1 %first, %woken
-  br i1 %up, label %awake, label %wait.more
-wait.more:
-  %c = call i32 %wait(ptr %condition, ptr %mutex)
-  br label %check
-awake:
-  %d = atomicrmw sub ptr %sleepers.at, i64 1 seq_cst
-  %e = call i32 %unlock(ptr %mutex)
-  ret void
-}
+def _work() -> ir.Function:
+    """Take and do parts until none is left."""
+    body = Body()
+    part = body.variable(body.ask("claim", _POOL))
+    with body.loop(lambda: part() >= 0):
+        parts = _part(body, part())
+        now = body.atomic("add", _at(_DONE), 1) + 1
+        with body.when(now.equals(parts)):
+            asleep = body.atomic("load", _at(_CALLER_SLEEPS))
+            with body.when(asleep.differs(0)):
+                body.call("tell", _POOL, body.load(_POOL, _OF_CALLER))
+        part.set(body.ask("claim", _POOL))
+    return body.function("work", ("pool", "thread"), result=False)
 
-declare i64 @llvm.umin.i64(i64, i64)
-"""
+
+def _part(body: Body, part: Term) -> Term:
+    """Do a part; the number of all parts."""
+    words = range(_KERNEL, _STRIDE + 1)
+    kernel, arguments, parallel, parts, scratch, stride = (body.load(_POOL, w) for w in words)
+    each = body.let(parallel / parts)
+    extra = body.let(parallel - each * parts)
+    start = body.let(part * each + smaller(part, extra))
+    stop = start + each + as_word(part < extra)
+    body.call(kernel, arguments, start, stop, scratch + _THREAD * stride)
+    return parts
+
+
+def _tell() -> ir.Function:
+    """Wake everybody who waits on a condition."""
+    body = Body()
+    mutex = body.load(_POOL, _MUTEX)
+    body.call(body.load(_POOL, _LOCK), mutex)
+    body.call(body.load(_POOL, _BROADCAST), parameter("condition"))
+    body.call(body.load(_POOL, _UNLOCK), mutex)
+    return body.function("tell", ("pool", "condition"), result=False)
+
+
+def _wake_sleepers() -> ir.Function:
+    body = Body()
+    with body.when(body.atomic("load", _at(_SLEEPERS)).differs(0)):
+        body.call("tell", _POOL, body.load(_POOL, _OF_WORKERS))
+    return body.function("wake_sleepers", ("pool",), result=False)
+
+
+def _wake() -> ir.Function:
+    """Work will come soon: sleeping workers get up and spin."""
+    body = Body()
+    with body.when(_POOL.differs(0)):
+        body.atomic("add", _at(_WAKES), 1)
+        body.call("wake_sleepers", _POOL)
+    return body.function(WAKE, ("pool",), public=True, result=False)
+
+
+def _stop() -> ir.Function:
+    """All workers leave."""
+    body = Body()
+    body.publish(_at(_STOP), 1)
+    body.call("tell", _POOL, body.load(_POOL, _OF_WORKERS))
+    return body.function(STOP, ("pool",), public=True, result=False)
+
+
+def _launch() -> ir.Function:
+    """Run a kernel over 0:parallel, on the caller alone or with the workers of the pool."""
+    names = ("pool", "kernel", "arguments", "parallel", "grain", "scratch", "stride")
+    _, kernel, arguments, parallel, grain, scratch, stride = map(parameter, names)
+    body = Body()
+    with body.when(parallel <= 0):
+        body.leave()
+    parts = body.variable(1)
+    with body.when(_POOL.differs(0)):
+        parts.set(smaller(parallel / grain, body.load(_POOL, _THREADS)))
+    with body.when(parts() < 2):
+        body.call(kernel, arguments, 0, parallel, scratch)
+        body.leave()
+    job = (kernel, arguments, parallel, parts(), scratch, stride)
+    for word, value in enumerate(job, _JOB):
+        body.store(_POOL, word, value)
+    body.publish(_at(_DONE), 0)
+    number = (body.atomic("load", _at(_STATE)) >> 32) + 1
+    body.publish(_at(_STATE), (number << 32) | (parts() << 16))
+    body.emit(ir.Fence())
+    body.call("wake_sleepers", _POOL)
+    body.call("work", _POOL, 0)
+    body.call("join", _POOL, parts())
+    return body.function(LAUNCH, names, public=True, result=False)
+
+
+def _join() -> ir.Function:
+    """Wait until all parts are done: spin, then block."""
+    body, parts = Body(), parameter("parts")
+    patience = body.let(body.load(_POOL, _SPINS) * 4)
+    spin = body.variable(0)
+    count = body.variable(body.atomic("load", _at(_DONE)))
+    with body.loop(lambda: count().differs(parts)):
+        spin += 1
+        with body.when(spin() > patience):
+            _block(body, parts)
+            body.leave()
+        body.emit(ir.Pause())
+        count.set(body.atomic("load", _at(_DONE)))
+    return body.function("join", ("pool", "parts"), result=False)
+
+
+def _block(body: Body, parts: Term) -> None:
+    mutex, condition = body.load(_POOL, _MUTEX), body.load(_POOL, _OF_CALLER)
+    body.call(body.load(_POOL, _LOCK), mutex)
+    body.publish(_at(_CALLER_SLEEPS), 1)
+    body.emit(ir.Fence())
+    now = body.variable(body.atomic("load", _at(_DONE)))
+    with body.loop(lambda: now().differs(parts)):
+        body.call(body.load(_POOL, _WAIT), condition, mutex)
+        now.set(body.atomic("load", _at(_DONE)))
+    body.publish(_at(_CALLER_SLEEPS), 0)
+    body.call(body.load(_POOL, _UNLOCK), mutex)
+
+
+def _worker() -> ir.Function:
+    """The life of a worker."""
+    body = Body()
+    stopped = body.variable(0)
+    with body.loop(lambda: stopped().equals(0)):
+        body.call("work", _POOL, _THREAD)
+        stopped.set(body.ask("wait_for_work", _POOL))
+    body.atomic("add", _at(_ALIVE), -1)
+    return body.function(WORKER, ("pool", "thread"), public=True, result=False)
+
+
+def _wait_for_work() -> ir.Function:
+    """Spin a while, then block; whether the worker has to leave."""
+    body = Body()
+    spins, spin = body.load(_POOL, _SPINS), body.variable(0)
+    with body.loop(lambda: spin() <= spins):
+        with body.when(body.atomic("load", _at(_STOP)).differs(0)):
+            body.give(1)
+        with body.when(body.ask("has_work", _POOL).differs(0)):
+            body.give(0)
+        spin += 1
+        body.emit(ir.Pause())
+    body.call("sleep", _POOL)
+    body.give(0)
+    return body.function("wait_for_work", ("pool",))
+
+
+def _sleep() -> ir.Function:
+    """Block until there is work, a wake-up or the end."""
+    body = Body()
+    mutex, condition = body.load(_POOL, _MUTEX), body.load(_POOL, _OF_WORKERS)
+    before = body.atomic("load", _at(_WAKES))
+    body.call(body.load(_POOL, _LOCK), mutex)
+    body.atomic("add", _at(_SLEEPERS), 1)
+    up = body.variable(_may_get_up(body, before))
+    with body.loop(lambda: ~up()):
+        body.call(body.load(_POOL, _WAIT), condition, mutex)
+        up.set(_may_get_up(body, before))
+    body.atomic("add", _at(_SLEEPERS), -1)
+    body.call(body.load(_POOL, _UNLOCK), mutex)
+    return body.function("sleep", ("pool",), result=False)
+
+
+def _may_get_up(body: Body, before: Term) -> Term:
+    work = body.ask("has_work", _POOL).differs(0)
+    stop = body.atomic("load", _at(_STOP)).differs(0)
+    return body.let(work | stop | body.atomic("load", _at(_WAKES)).differs(before))

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from anydim.native.blocks import CLEAR, DROP, LEAVE, TRIM, blocks_text
+from anydim.native.blocks import CLEAR, DROP, LEAVE, TRIM, blocks_code
 from anydim.runtime import context
 from anydim.runtime.region import _system_functions
-from anydim.targets.target import Source
 from anydim.targets.targets import target
 
 POINTER, WORD = ctypes.c_void_p, ctypes.c_int64
@@ -56,7 +55,7 @@ class Call:
 @pytest.fixture(scope="module")
 def functions() -> Iterator[dict[str, Callable[..., int]]]:
     here = target("llvm")
-    code = here.compile({"blocks": Source.of(blocks_text())}, here.processor, 1).code
+    code = here.compile(here.sources([blocks_code()], here.processor), here.processor, 1).code
     assert here.load is not None
     with here.load(code.values(), NAMES) as loaded:  # type: ignore[attr-defined]
         yield {name: TYPES[name](loaded.address(name)) for name in NAMES}

@@ -11,13 +11,14 @@ import numpy
 from anydim.base.dtypes import float32, from_numpy
 from anydim.kernels.ir import Kernel, Operand
 from anydim.native.emit import BIND, RUN, emit
-from anydim.native.threads import STOP, WORKER, threads_text
+from anydim.native.threads import STOP, WORKER, threads_code
 from anydim.program.program import Constant, Program
 from anydim.program.segment import Buffer, Segment, Site
 from anydim.runtime.executable import Executable, Native
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Guard, Size, align_up, as_size, product
 from anydim.targets.llvm.host import this_machine
+from anydim.targets.llvm.render import render
 
 # out[i] = a[i] + b[i] for the part of the range; operands a, b, out; size n
 ADD = """
@@ -176,8 +177,8 @@ def executable(
     host = emit(segment)
     kernels = dict.fromkeys(site.kernel for site in made.sites)
     builder = llvm.JITLibraryBuilder()
-    threads = threads_text(this_machine().architecture)
-    for text in (host.text, threads, *(TEXTS[name] for name in kernels)):
+    around = (render(module, this_machine()) for module in (host.code, threads_code()))
+    for text in (*around, *(TEXTS[name] for name in kernels)):
         builder.add_object_img(compiled(text))
     for symbol in (BIND, RUN, WORKER, STOP, *kernels):
         builder.export_symbol(symbol)
