@@ -23,7 +23,7 @@ _MAGIC = b"anydim-object-1\n"
 _DIGEST = 32
 _BETWEEN_TRIMS = 3600  # seconds
 _PACKAGE = Path(__file__).parents[1]
-_ROOMS = ("base", "sizes", "lang", "kernels", "targets")
+_ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
 
 
 def key_of(*parts: str) -> str:
@@ -112,7 +112,7 @@ def user_cache() -> DiskCache | None:
 
 @cache
 def code_version() -> str:
-    """A hash of the code below programs: part of the key of what it makes of something else.
+    """A hash of the code that writes modules: part of the key of what it makes of something else.
 
     Reading it all takes 5 ms, so the hash of files of these sizes and times is kept.
     """

@@ -7,7 +7,7 @@ there: what takes fewer than eight bits has a byte of its own, in its low bits.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import import_module
 from typing import Any
 
@@ -50,7 +50,7 @@ class DType:
     stored: bool = False
     format: Format | None = None
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes that one element takes in memory."""
         return max(1, self.bits // 8)
@@ -81,6 +81,9 @@ class DType:
         if self.kind == "int":
             return -(1 << (self.bits - 1)), (1 << (self.bits - 1)) - 1
         return 0, (1 << self.bits) - 1
+
+    def __hash__(self) -> int:
+        return hash(self.name)  # asked for often; the others follow from it
 
     def __str__(self) -> str:
         return self.name

@@ -38,7 +38,7 @@ _CALL, _BLOCK, _BYTES = parameter("call"), parameter("block"), parameter("bytes"
 
 def blocks_code() -> ir.Library:
     """The module."""
-    return ir.Library("blocks", tuple(_functions()))
+    return ir.Library("blocks", lambda: tuple(_functions()), identity="of every program")
 
 
 def _functions() -> Iterator[ir.Function]:

@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.kernels import ir
@@ -99,7 +100,12 @@ def as_word(flag: Term) -> Term:
 
 
 def _value(value: Like) -> ir.Value:
-    return value.value if isinstance(value, Term) else constant(value).value
+    return value.value if isinstance(value, Term) else _word(int(value))
+
+
+@lru_cache(maxsize=1024)
+def _word(value: int) -> ir.Const:
+    return ir.Const(ir.INDEX, value)
 
 
 def _function(function: str | Term) -> str | ir.Value:

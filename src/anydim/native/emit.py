@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from anydim.base.cache import key_of
 from anydim.base.dtypes import boolean
 from anydim.kernels import ir
 from anydim.kernels.routines.term import Term, constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import Body, as_word, parameter
-from anydim.native.entry import Entry, verdict
+from anydim.native.entry import Entry, Questions, verdict
 from anydim.native.threads import LAUNCH, WAKE
 from anydim.program.segment import ALIGNMENT, Segment, Site
 from anydim.runtime.checks import Check
@@ -39,9 +40,14 @@ class Host:
 
 def emit(program: Segment) -> Host:
     """The host code; raises GraphError when the inputs do not tell every needed dim."""
-    layout = Layout.of(program.signature, len(program.slots), len(program.positions))
-    bind, checks = _bind(program, layout)
-    return Host(ir.Library("host", (bind, *_run(program, layout, RUN))), layout, checks)
+    layout = _layout(program)
+    questions = Questions.of(program.signature, _needed(program))
+
+    def made() -> tuple[ir.Function, ...]:
+        return _bind(program, questions, layout), *_run(program, layout, RUN)
+
+    code = ir.Library("host", made, key_of(repr(program)))
+    return Host(code, layout, questions.first + questions.second)
 
 
 def emit_segment(program: Segment, prefix: str) -> ir.Library:
@@ -49,11 +55,16 @@ def emit_segment(program: Segment, prefix: str) -> ir.Library:
 
     The caller writes the dims; nothing but the size of numbers is left to be checked.
     """
-    layout = Layout.of(program.signature, len(program.slots), len(program.positions))
-    bind, run = part_names(prefix)
-    return ir.Library(
-        prefix, (_bind_given(program, layout, bind), *_run(program, layout, run))
-    )
+
+    def made() -> tuple[ir.Function, ...]:
+        layout, (bind, run) = _layout(program), part_names(prefix)
+        return _bind_given(program, layout, bind), *_run(program, layout, run)
+
+    return ir.Library(prefix, made, key_of(repr(program)))
+
+
+def _layout(program: Segment) -> Layout:
+    return Layout.of(program.signature, len(program.slots), len(program.positions))
 
 
 def part_names(prefix: str) -> tuple[str, str]:
@@ -64,9 +75,9 @@ def part_names(prefix: str) -> tuple[str, str]:
 # ---- bind --------------------------------------------------------------------------------------
 
 
-def _bind(program: Segment, layout: Layout) -> tuple[ir.Function, tuple[Check, ...]]:
+def _bind(program: Segment, questions: Questions, layout: Layout) -> ir.Function:
     signature, body = program.signature, Body()
-    entry = Entry(signature, body, _BLOCK, layout.input_axis, needed=_needed(program))
+    entry = Entry(signature, questions, body, _BLOCK, layout.input_axis)
     entry.solve()
     others: dict[str, Ranged] = {}
     for number, dim in enumerate(signature.box.dims):
@@ -81,8 +92,8 @@ def _bind(program: Segment, layout: Layout) -> tuple[ir.Function, tuple[Check, .
     holding = entry.between(arithmetic)
     _results(program, layout, arithmetic)
     holding.append(arithmetic.fits)
-    body.give(verdict(body, holding, 1 + len(entry.first)))
-    return _straight(body, BIND), entry.first + entry.second
+    body.give(verdict(body, holding, 1 + len(questions.first)))
+    return _straight(body, BIND)
 
 
 def _bind_given(program: Segment, layout: Layout, name: str) -> ir.Function:

@@ -18,34 +18,49 @@ from anydim.runtime.signature import Signature
 from anydim.sizes import Interval
 
 
+@dataclass(frozen=True)
+class Questions:
+    """How dims follow from the shapes that come, the checks of each dim, and those between dims."""
+
+    sources: tuple[Source, ...]
+    first: tuple[Check, ...]
+    second: tuple[Check, ...]
+
+    @staticmethod
+    def of(
+        signature: Signature, needed: frozenset[str] = frozenset(),
+        given: frozenset[str] = frozenset(),
+    ) -> Questions:  # fmt: skip
+        """`given` dims have a value; GraphError where nothing tells one that is `needed`."""
+        sources = solve(signature, needed, given)
+        return Questions(
+            sources, first_checks(signature, sources), second_checks(signature, sources)
+        )
+
+
 @dataclass
 class Entry:
     """Writes into `body`; `axis(input, axis)` is the word of the block with that size.
 
-    `given` are values of dims that have one already, `needed` the dims that the shapes have to
-    tell (GraphError when they do not). `dims` holds the value of each dim that is known.
+    `given` are values of dims that have one already. `dims` holds the value of each dim that is
+    known.
     """
 
     signature: Signature
+    questions: Questions
     body: Body
     block: Term
     axis: Callable[[int, int], int]
     given: Mapping[str, Ranged] = field(default_factory=dict)
-    needed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        self.sources: tuple[Source, ...] = solve(
-            self.signature, self.needed, frozenset(self.given)
-        )
-        self.first = first_checks(self.signature, self.sources)
-        self.second = second_checks(self.signature, self.sources)
         self.dims: dict[str, Ranged] = dict(self.given)
         self._whole: dict[str, Term] = {}  # whether an axis tells a whole number
         self._arithmetic = Arithmetic(self.body, self.dims)
 
     def solve(self) -> None:
         """Compute the dims that the shapes tell."""
-        for source in self.sources:
+        for source in self.questions.sources:
             value = self._came(source.input, source.axis)
             if source.rest != 0:
                 value = self.body.let(value - self._arithmetic.size(source.rest))
@@ -59,11 +74,12 @@ class Entry:
 
     def inside(self) -> list[Term]:
         """A flag for each of `first`: each dim is a whole number inside its bounds."""
-        return [self._inside(check) for check in self.first]
+        return [self._inside(check) for check in self.questions.first]
 
     def between(self, arithmetic: Arithmetic) -> list[Term]:
         """A flag for each of `second` but the last, which is that all sizes fit."""
-        return [self._between(check, arithmetic) for check in self.second if check.kind != "large"]
+        second = (check for check in self.questions.second if check.kind != "large")
+        return [self._between(check, arithmetic) for check in second]
 
     def within(self, others: Mapping[str, Ranged] | None = None) -> Arithmetic:
         """Arithmetic on dims that are inside their bounds; goes on with the overflow so far."""

@@ -16,7 +16,7 @@ from anydim.kernels.routines.term import Like, Term
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import ALLOCATE, DROP, HOLD
 from anydim.native.body import TRUE, Body, parameter
-from anydim.native.entry import Entry, verdict
+from anydim.native.entry import Entry, Questions, verdict
 from anydim.program.binding import told
 from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
@@ -139,11 +139,12 @@ class Code:
         spoken = _symbols(signature)
         dims = self.arithmetic().symbols
         given = {name: dims[name] for name in sorted(self.known & spoken)}
-        entry = Entry(signature, self.body, BLOCK, axis, given)
+        questions = Questions.of(signature, given=frozenset(given))
+        entry = Entry(signature, questions, self.body, BLOCK, axis, given)
         entry.solve()
-        for source in entry.sources:
+        for source in questions.sources:
             self.store(self.places.dims[source.dim], entry.dims[source.dim].value)
-        self.known |= {source.dim for source in entry.sources}
+        self.known |= {source.dim for source in questions.sources}
         shapes = tuple(
             tuple(place.shape + axis for axis in range(spec.rank))
             for spec, place in zip(specs, places)
@@ -152,11 +153,11 @@ class Code:
         def failed(check: Check) -> Failure:
             return replace(self.failure("check"), signature=signature, check=check, shapes=shapes)
 
-        self.leave_first([(f, failed(c)) for f, c in zip(entry.inside(), entry.first)])
+        self.leave_first([(f, failed(c)) for f, c in zip(entry.inside(), questions.first)])
         arithmetic = entry.within()
         holding = entry.between(arithmetic)
         holding.append(arithmetic.fits)
-        self.leave_first([(f, failed(c)) for f, c in zip(holding, entry.second)])
+        self.leave_first([(f, failed(c)) for f, c in zip(holding, questions.second)])
 
     def _event(
         self, where: str, noun: str, specs: Sequence[TensorSpec], found: frozenset[str],

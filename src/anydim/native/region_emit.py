@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from anydim.base.cache import key_of
 from anydim.kernels import ir
 from anydim.kernels.routines.term import Term, constant, select
 from anydim.native import blocks
@@ -52,7 +53,8 @@ def emit_regions(program: Program) -> RegionHost:
         _function(Code(program, number, layout, failures))
         for number in range(len(program.regions))
     )
-    return RegionHost(ir.Library("regions", functions), layout, tuple(failures))
+    code = ir.Library("regions", functions, key_of(repr(program)))
+    return RegionHost(code, layout, tuple(failures))
 
 
 def segment_name(number: int) -> str:

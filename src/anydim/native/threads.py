@@ -35,7 +35,7 @@ _POOL, _THREAD = parameter("pool"), parameter("thread")
 
 def threads_code() -> ir.Library:
     """The module."""
-    return ir.Library("threads", tuple(_functions()))
+    return ir.Library("threads", lambda: tuple(_functions()), identity="of every program")
 
 
 def _functions() -> Iterator[ir.Function]:

@@ -154,10 +154,13 @@ class Term:
 
 def apply(function: str, *arguments: Term) -> Term:
     """A function of `lang/functions.py`, or 'fma', lane by lane."""
-    if arguments[-1].dtype == boolean:
+    values = [argument.value for argument in arguments]
+    if values[-1].type.dtype == boolean:
         function = _UNSIGNED.get(function, function)
-    lanes = max(argument.lanes for argument in arguments)
-    return Term(operate(function, *(splat(argument.value, lanes) for argument in arguments)))
+    lanes = max([value.type.lanes for value in values])
+    if lanes > 1:
+        values = [splat(value, lanes) for value in values]
+    return Term(operate(function, *values))
 
 
 def select(condition: Term, yes: Like, no: Like) -> Term:

@@ -115,6 +115,8 @@ class Values:
 
     def _terms(self, node: ir.Value) -> Sum:
         """An offset as a sum: only what it adds up is written, not the sum itself."""
+        if isinstance(node, ir.Const):
+            return (), int(node.value)
         if isinstance(node, ir.Op) and node.type == ir.INDEX and node.function == "add":
             (left, number), (right, more) = map(self._terms, node.arguments)
             return left + right, number + more
@@ -139,7 +141,7 @@ class Values:
         emitter = self.emitter
         names, number = self._terms(offset)
         text = memory_text(dtype)
-        for name in sorted(names, key=emitter.depth):
+        for name in sorted(names, key=emitter.depth) if names else ():
             pointer = emitter.pure(
                 f"getelementptr {text}, ptr {pointer}, i64 {name}", (pointer, name)
             )
