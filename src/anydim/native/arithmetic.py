@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
-from anydim.kernels.routines.term import Term, apply, constant
+from anydim.kernels.write.term import Term, apply, constant
 from anydim.native.body import TRUE, Body, overflows
 from anydim.sizes import Interval, Size
 

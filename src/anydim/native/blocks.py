@@ -22,7 +22,7 @@ from collections.abc import Iterator
 
 from anydim.base.dtypes import int64, uint64
 from anydim.kernels import ir
-from anydim.kernels.routines.term import Term, apply, larger
+from anydim.kernels.write.term import Term, apply, larger
 from anydim.native.body import Body, overflows, parameter
 from anydim.runtime import context
 from anydim.runtime.context import BYTES, HEAD, MEMORY, NEXT, PREVIOUS, REFERENCES

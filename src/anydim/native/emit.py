@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from anydim.base.cache import key_of
 from anydim.base.dtypes import boolean
 from anydim.kernels import ir
-from anydim.kernels.routines.term import Term, constant
+from anydim.kernels.write.term import Term, constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import Body, as_word, parameter
 from anydim.native.entry import Entry, Questions, verdict

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anydim.kernels.routines.term import Term, constant, select
+from anydim.kernels.write.term import Term, constant, select
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import ZERO, Body
 from anydim.program.binding import Source, first_checks, second_checks, solve

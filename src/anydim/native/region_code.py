@@ -12,7 +12,7 @@ from typing import Any
 
 from anydim.base.dtypes import boolean
 from anydim.base.errors import GraphError
-from anydim.kernels.routines.term import Like, Term
+from anydim.kernels.write.term import Like, Term
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import ALLOCATE, DROP, HOLD
 from anydim.native.body import TRUE, Body, parameter

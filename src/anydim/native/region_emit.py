@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from anydim.base.cache import key_of
 from anydim.kernels import ir
-from anydim.kernels.routines.term import Term, constant, select
+from anydim.kernels.write.term import Term, constant, select
 from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.emit import needed_dims, part_names

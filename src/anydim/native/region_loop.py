@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from anydim.base.errors import GraphError
-from anydim.kernels.routines.term import Term, constant
+from anydim.kernels.write.term import Term, constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import GROW
 from anydim.native.body import as_word, overflows

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from anydim.kernels import ir
-from anydim.kernels.routines.term import Term, smaller
+from anydim.kernels.write.term import Term, smaller
 from anydim.native.body import Body, as_word, parameter
 
 LAUNCH, WORKER, WAKE, STOP = "anydim_launch", "anydim_worker", "anydim_wake", "anydim_stop"
