@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,7 @@ from anydim.passes.integers import Integers
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
 from anydim.passes.opaque import Opaque, guarded
-from anydim.passes.options import PLAIN, Options, given_options
+from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
@@ -60,56 +60,56 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Pass:
-    """A line of the list. `make` builds the pass for a machine and its kernel templates."""
+    """A line of the list. `make` builds the pass for a machine, its templates and options."""
 
     name: str
     why_here: str
     after: str
-    make: Callable[[Machine, tuple[Template, ...]], Any]
+    make: Callable[[Machine, tuple[Template, ...], Options], Any]
 
 
 # first `segment` cuts graphs with regions into straight-line parts, which then go through
 PASSES: tuple[Pass, ...] = (
     Pass(
         "lower", "first: every later pass thinks in comprehensions, not in operators",
-        "each node is one statement; numbers are literals", lambda m, t: Lower(),
+        "each node is one statement; numbers are literals", lambda m, t, o: Lower(),
     ),
     Pass(
         "integers", "before simplify, which would fold dequantised constants into floats",
         "sums of products of dequantised values are sums of integers, scaled afterwards",
-        lambda m, t: Integers(),
+        lambda m, t, o: Integers(),
     ),
     Pass(
         "wider", "before simplify, which then converts constants once",
         "products of 16-bit floats are added up in float32, from float32",
-        lambda m, t: Wider(),
+        lambda m, t, o: Wider(),
     ),
     Pass(
         "simplify", "before views and fusion: what disappears here need not be moved or fused",
         "no rule fits anywhere, nothing is computed twice or from constants alone",
-        lambda m, t: Simplify(),
+        lambda m, t, o: Simplify(o.precision),
     ),
     Pass(
         "channels", "after simplify: it takes constants as they were folded",
         "what scales and shifts channels by constants does so once, in weights where it can",
-        lambda m, t: Channels(),
+        lambda m, t, o: Channels(o.precision),
     ),
     Pass(
         "units", "before views: a loop that runs once hides that two loops are the same",
-        "no intermediate value has a dimension of size 1", lambda m, t: Units(),
+        "no intermediate value has a dimension of size 1", lambda m, t, o: Units(),
     ),
     Pass(
         "views", "before fusion: statements that only move data would keep others apart",
         "transposes, slices, reshapes and expands are positions in the reads of others",
-        lambda m, t: Views(),
+        lambda m, t, o: Views(),
     ),
     Pass(
         "inline", "after views: a reduction reads its operands where they really lie",
-        "no reduction reads a pointwise value that nobody else needs", lambda m, t: Inline(),
+        "no reduction reads a pointwise value that nobody else needs", lambda m, t, o: Inline(),
     ),
     Pass(
         "fuse", "last on the graph: it needs the statements as they will run",
-        "each node is a group that one kernel template takes", lambda m, t: Fuse(m, t),
+        "each node is a group that one kernel template takes", lambda m, t, o: Fuse(m, t),
     ),
 )  # fmt: skip
 # then, from graph to program:
@@ -188,13 +188,15 @@ class Lowered:
 @collector_paused()
 def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress,
-    options: Options = PLAIN, operators: Any = None,
+    options: Options = PLAIN, operators: Any = None, precision: str | None = None,
 ) -> Compiled:  # fmt: skip
     """Source to native code; `model.compile` says what the arguments are."""
     if not isinstance(threads, int) or threads < 1:
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
     work = _Work(progress)
     options = _asked(source) if options is PLAIN else options
+    if precision is not None:
+        options = replace(options, precision=known_precision(precision))
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stage("import", lambda: print_graph(graph), (graph,))
     code = target("llvm")
@@ -224,7 +226,7 @@ def _lowered(
     parts = [part for cut in cuts for part in cut.parts]
     fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
     for entry in PASSES:
-        chosen = entry.make(code.machine, code.templates)
+        chosen = entry.make(code.machine, code.templates, options)
         run = chosen.run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)

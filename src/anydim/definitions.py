@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -43,7 +43,7 @@ from anydim.lang.resolve.ranks import ellipses_of
 from anydim.lang.surface.stored import stored_definitions
 from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
 from anydim.model import Model, compile
-from anydim.passes.options import PLAIN, Options, given_options
+from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
 from anydim.runtime.executable import Executable, wrong_shape
 from anydim.runtime.given import apart, fill, results_given
@@ -58,18 +58,23 @@ def define(
     threads: int = 1,
     fixed: Mapping[str, int] | None = None,
     options: Any = None,
+    precision: str | None = None,
 ) -> Definitions:
     """Functions from a text in the comprehension language (docs/language.md).
 
     `fixed` makes sizes of that name numbers, where a function has them: code for that size alone.
     `options` are schedules that kernels shall have, a text or a mapping (`passes/options.py`); they
-    go before those that lines `# option ...` of the text ask for. Raises LanguageError with line,
-    column and caret for a text that cannot be read.
+    go before those that lines `# option ...` of the text ask for. `precision` is "exact" or "fast"
+    for all functions (docs/numerics.md). Raises LanguageError with line, column and caret for a
+    text that cannot be read.
     """
     if not isinstance(text, str):
         raise OptionError(f"define takes a text, not {type(text).__name__}")
     found = stored_definitions(text, file)
     asked = given_options(options_of(text), found) | given_options(options, found)
+    if precision is not None:
+        wanted = known_precision(precision)
+        asked = {name: replace(asked.get(name, PLAIN), precision=wanted) for name in found}
     return Definitions(found, threads, fixed or {}, asked)
 
 

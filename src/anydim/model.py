@@ -111,6 +111,7 @@ def compile(
     progress: CompileProgress | None = None,
     options: Options = PLAIN,
     operators: Any = None,
+    precision: str | None = None,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -121,17 +122,21 @@ def compile(
     `options` are schedules that kernels shall have, as `passes/options.py` says. `operators` says
     which definitions implement operators of an ONNX model: the path of a `.tc` file that names its
     domain (`# domain: my.ops`), a list of those, or a mapping such as `{"my.ops": "mine.tc"}`.
+    `precision` is "exact", every division rounded correctly, or "fast" (docs/numerics.md); None is
+    what the options say, which is "exact" where they say nothing.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
     """
     quiet: CompileProgress = lambda stage, done, total: None  # noqa: E731
     try:
-        made = compile_source(source, dims, threads, progress or quiet, options, operators)
+        made = compile_source(
+            source, dims, threads, progress or quiet, options, operators, precision
+        )
     except StringsInside as found:
         parts = cut(found.opened)
         given = dims if parts.core is None else own_dims(parts.core, dims)
         core = parts.core and compile(
             parts.core, given, threads=threads, progress=progress, options=options,
-            operators=operators,
+            operators=operators, precision=precision,
         )  # fmt: skip
         return StringModel(parts, core or None)
     return Model(

@@ -29,6 +29,7 @@ from anydim.lang.meaning.evaluate import _Evaluator
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import TensorType
 from anydim.passes import assemble
+from anydim.passes.options import PLAIN
 from anydim.program.segment import Site
 from anydim.targets.llvm.host import machine
 from tests.fuzz.case import Arrays, Case
@@ -324,7 +325,7 @@ def blame(case: Case, failure: Failure) -> str:
     expected, graph, cpu = Expected.of(case.graph, inputs), case.graph, machine()
     for entry in PASSES:
         before = graph
-        graph = entry.make(cpu, TEMPLATES).run(graph)
+        graph = entry.make(cpu, TEMPLATES, PLAIN).run(graph)
         try:
             reason = expected.difference(_narrow(graph, evaluate(graph, inputs)))
         except Exception as error:
@@ -343,7 +344,7 @@ def _blame_compile(graph: Graph) -> str:
     cpu = machine()
     for entry in PASSES:
         try:
-            graph = entry.make(cpu, TEMPLATES).run(graph)
+            graph = entry.make(cpu, TEMPLATES, PLAIN).run(graph)
         except Exception as error:
             return f"pass '{entry.name}' fails: {_said(error)}"
     return f"the passes run; what follows fails:\n{print_graph(graph)}"

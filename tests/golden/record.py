@@ -45,7 +45,8 @@ def fixed_machine(processor: str = NATIVE) -> Iterator[None]:
     """Templates see the machine of the corpus; code is for this processor or a described one."""
     make = TARGETS["llvm"]
     code_for = this_machine() if processor == NATIVE else described(processor)
-    seen = replace(code_for, name=NATIVE, **asdict(MACHINE))
+    sizes = {name: value for name, value in asdict(MACHINE).items() if name != "fused"}
+    seen = replace(code_for, name=NATIVE, **sizes)
     with patch.dict(TARGETS, llvm=lambda _: make(seen)), ad.settings.override(winograd=True):
         yield
 

@@ -32,6 +32,7 @@ def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Mod
             source,
             named or None,
             threads=asked.threads,
+            precision=asked.precision,
             progress=lambda stage, done, total: advance(done, total, stage),
         )
     box = f" for {model.dims}" if model.dims.dims else ""

@@ -98,6 +98,7 @@ class Asked:
     quiet: bool
     attributes: Mapping[str, str]
     types: Mapping[str, str]
+    precision: str | None = None
 
 
 class NamedType(click.ParamType):
@@ -133,17 +134,24 @@ def model_options(command: Command) -> Command:
     @wraps(command)
     def asking(
         *rest: Any, model: str, dims: Sequence[Dim], threads: int, quiet: bool,
-        attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]], **options: Any,
+        attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]],
+        precision: str | None, **options: Any,
     ) -> Any:  # fmt: skip
         asked = Asked(
-            model, dims, threads, quiet, once("--attribute", attributes), once("--type", types)
-        )
+            model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
+            precision,
+        )  # fmt: skip
         return command(*rest, asked=asked, **options)
 
     for decorate in (
         click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
         click.option(
             "--threads", default=1, show_default=True, metavar="N", help="Cores that serve a call."
+        ),
+        click.option(
+            "--precision", metavar="WORD",
+            help="exact (the default): every division is rounded correctly; fast: divisions by "
+            "numbers and by what a row shares are products with reciprocals.",
         ),
         click.option(
             "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",

@@ -36,11 +36,19 @@ def _power(a: numpy.ndarray, b: numpy.ndarray) -> numpy.ndarray:
     return numpy.where(b < 0, inverse, raised).astype(a.dtype)
 
 
-def _fused(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
+def fused(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
+    """a * b + c with one rounding; of float64 with two, the first to a longer type."""
     if a.dtype.kind != "f":
         return a * b + c
     wide = numpy.float64 if a.dtype != numpy.float64 else numpy.longdouble
-    return (a.astype(wide) * b + c).astype(a.dtype)
+    product, last = a.astype(wide) * b, c.astype(wide)
+    total = product + last
+    if a.dtype == numpy.float32:  # what was lost says which way the middle of two floats goes
+        part = total - product
+        lost = (product - (total - part)) + (last - part)
+        middle = (total.view(numpy.int64) & (2**29 - 1) == 2**28) & (lost != 0)
+        total = numpy.where(middle, numpy.nextafter(total, numpy.copysign(numpy.inf, lost)), total)
+    return total.astype(a.dtype)
 
 
 def _dot_bytes(a: numpy.ndarray, b: numpy.ndarray, c: numpy.ndarray) -> numpy.ndarray:
@@ -60,7 +68,7 @@ def _ones(a: numpy.ndarray) -> numpy.ndarray:
 OWN: dict[str, Callable[..., Any]] = {
     "dot_bytes": _dot_bytes,
     "pow": _power,
-    "fma": _fused,
+    "fma": fused,
     "copysign": numpy.copysign,
     "fast_min": lambda a, b: numpy.where(a < b, a, b),
     "fast_max": lambda a, b: numpy.where(a > b, a, b),

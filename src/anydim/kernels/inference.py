@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy
 
-from anydim.base.dtypes import DTYPES, DType, boolean, float64, from_numpy, int64
+from anydim.base.dtypes import DTYPES, DType, boolean, float32, float64, from_numpy, int64
 from anydim.base.errors import InternalError
 from anydim.lang.functions import FUNCTIONS, unsigned
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
@@ -20,6 +20,7 @@ from anydim.lang.tree.affine import Affine, reads, row_major_strides, to_expr
 from anydim.sizes import Size, as_size
 
 LOGICAL = ("and", "or", "xor", "not")
+_EXACT = 1 << 24  # float32 holds every integer up to here
 
 
 def weak_dtype(expr: Expr) -> DType:
@@ -186,3 +187,21 @@ def linear_expr(form: Linear) -> Expr:
 
 def _is_zero(form: Affine) -> bool:
     return not form.terms and form.constant.constant == 0
+
+
+def limited(expr: Cast, have: DType) -> tuple[Expr, Literal, Literal] | None:
+    """x, low and high of a cast of min(max(x, low), high) to an integer type that holds both."""
+    outer = expr.argument
+    if have != float32 or not expr.dtype.is_integer or expr.dtype.stored:
+        return None
+    if not (isinstance(outer, Apply) and outer.function == "min"):
+        return None
+    inner, high = outer.arguments
+    if not (isinstance(inner, Apply) and inner.function == "max" and isinstance(high, Literal)):
+        return None
+    value, low = inner.arguments
+    least, most = expr.dtype.range
+    least, most = max(least, -_EXACT), min(most, _EXACT)
+    if not isinstance(low, Literal) or not least <= low.value <= high.value <= most:
+        return None
+    return value, low, high

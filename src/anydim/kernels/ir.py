@@ -50,10 +50,17 @@ FLAG = Type(boolean)
 
 @dataclass(frozen=True)
 class Const:
-    """A number; in every lane when the type has lanes."""
+    """A number; in every lane when the type has lanes. 0.0 and -0.0 differ."""
 
     type: Type
     value: int | float | bool
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Const) or self.type != other.type:
+            return False
+        if self.value == 0 == other.value:
+            return str(self.value)[0] == str(other.value)[0]
+        return self.value == other.value or self.value is other.value
 
 
 @dataclass(frozen=True)
@@ -262,11 +269,15 @@ class While:
 
 @dataclass(frozen=True)
 class If:
-    """Run `then` when the scalar condition holds, else `otherwise`."""
+    """Run `then` when the scalar condition holds, else `otherwise`.
+
+    `rare` says that it seldom holds, for where the code lies: no part of a kernel's identity.
+    """
 
     condition: Value
     then: tuple[Step, ...]
     otherwise: tuple[Step, ...] = ()
+    rare: bool = field(default=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)

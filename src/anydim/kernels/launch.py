@@ -24,13 +24,14 @@ class Machine:
     """What templates may know of a target: its vector unit and caches.
 
     `lanes(dtype)` counts elements of a vector register; `registers` counts vector registers.
-    Cache sizes are bytes of one core's share.
+    Cache sizes are bytes of one core's share. `fused` says that a * b + c is rounded once.
     """
 
     vector_bytes: int = 32
     registers: int = 16
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
+    fused: bool = True
 
     def lanes(self, dtype: DType) -> int:
         return max(1, self.vector_bytes // dtype.bytes)

@@ -131,7 +131,7 @@ def _while(step: ir.While) -> Iterator[str]:
 
 
 def _if(step: ir.If) -> Iterator[str]:
-    yield f"if {print_value(step.condition)}"
+    yield f"if {'seldom ' if step.rare else ''}{print_value(step.condition)}"
     yield from _block(step.then)
     if step.otherwise:
         yield "else"

@@ -23,15 +23,21 @@ from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.flow import Line, group_of, live, pack, unpack, unused
+from anydim.passes.options import EXACT, FAST
 
 
 @dataclass(frozen=True)
 class Channels:
-    """Join scales and shifts of channels, and let weights take in the scales."""
+    """Join scales and shifts of channels, and let weights take in the scales.
+
+    Divisors are scales where precision is "fast": their reciprocals are rounded.
+    """
+
+    precision: str = EXACT
 
     def run(self, graph: Graph) -> Graph:
         lines = unpack(graph)
-        work = _Work(graph, lines)
+        work = _Work(graph, lines, self.precision)
         for place in range(len(lines)):
             work.join(place)
         for place in range(len(lines)):
@@ -54,8 +60,9 @@ class _Map:
 class _Work:
     """The statements while they change, and the constants that are made."""
 
-    def __init__(self, graph: Graph, lines: list[Line]) -> None:
+    def __init__(self, graph: Graph, lines: list[Line], precision: str) -> None:
         self.graph = graph
+        self.rules = _FAST if precision == FAST else _RULES
         self.lines = lines
         self.constants = dict(graph.constants)
         self.types: dict[str, TensorType] = dict(graph.types)
@@ -138,7 +145,7 @@ class _Work:
         dtype = self.types[statement.target].dtype
         if any(self.types[r.tensor].dtype != dtype for r in found):
             return None
-        parts = _parts(statement.body, read)
+        parts = _parts(statement.body, read, self.rules)
         if parts is None or parts[0] is None:
             return None
         scale, shift = (None if p in (_ZERO, _ONE) else p for p in parts)
@@ -182,9 +189,10 @@ def _written_in(statement: Statement, read: Read, producer: Statement) -> Expr:
 
 _ZERO, _ONE = Literal(0.0), Literal(1.0)
 _Parts = tuple[Expr, Expr]
+_Rules = Mapping[str, Callable[..., _Parts | None]]
 
 
-def _parts(expr: Expr, read: Read) -> _Parts | None:
+def _parts(expr: Expr, read: Read, rules: _Rules) -> _Parts | None:
     """(a, b) of an expression that is a * read + b; None when it is not."""
     if expr == read:
         return _ONE, _ZERO
@@ -192,8 +200,8 @@ def _parts(expr: Expr, read: Read) -> _Parts | None:
         return _ZERO, expr
     if not isinstance(expr, Apply):
         return None
-    parts = [_parts(argument, read) for argument in expr.arguments]
-    rule = _RULES.get(expr.function)
+    parts = [_parts(argument, read, rules) for argument in expr.arguments]
+    rule = rules.get(expr.function)
     known = [part for part in parts if part is not None]
     return rule(*known) if rule is not None and len(known) == len(parts) else None
 
@@ -224,13 +232,13 @@ def _div(left: _Parts, right: _Parts) -> _Parts | None:
     return scale, shift
 
 
-_RULES: dict[str, Callable[..., _Parts | None]] = {
+_RULES: _Rules = {
     "add": _add,
     "sub": _sub,
     "neg": _neg,
     "mul": _mul,
-    "div": _div,
 }
+_FAST: _Rules = {**_RULES, "div": _div}
 
 
 def _plus(left: Expr, right: Expr) -> Expr:

@@ -4,6 +4,7 @@
     softmax.y: rows(lanes=8)                   the kernel that makes its result y
     softmax: fuse=false                        a kernel for each statement
     softmax: memory=apart                      no two values share memory
+    softmax: precision=fast                    divisions as products with reciprocals
 
 A line that starts with `#` is a remark. A schedule may name some of its options only; `print` of
 the options of a function shows all of them, in this form. They hold at all sizes.
@@ -24,9 +25,11 @@ from anydim.passes.memory import PLANNERS, STACKED, Planner
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:#.*)?")
 _WORD = re.compile(r"(\w+)\s*=\s*(\w+)")
+EXACT, FAST = "exact", "fast"
 _WORDS: Mapping[str, Mapping[str, Any]] = {  # of a whole function, beside schedules
     "fuse": {"true": True, "false": False},
     "memory": PLANNERS,
+    "precision": {EXACT: EXACT, FAST: FAST},
 }
 WHOLE = ""  # the key of what holds for every kernel of a function
 
@@ -36,11 +39,14 @@ class Options:
     """Schedules by the name of a result (`WHOLE`: any), and whether statements share kernels.
 
     `memory` is the planner that says where values lie.
+    `precision` is "exact", every division rounded correctly, or "fast", divisions by numbers and by
+    what a row shares as products with reciprocals, off by one or two units in the last place.
     """
 
     schedules: FrozenMapping[str, str] = field(default_factory=FrozenMapping)
     fuse: bool = True
     memory: Planner = STACKED
+    precision: str = EXACT
 
     def wish(self, results: Iterable[str]) -> tuple[str, str] | None:
         """The name and the text of the schedule for a kernel that makes these results."""
@@ -52,6 +58,13 @@ class Options:
 
 
 PLAIN = Options()  # nothing asked for
+
+
+def known_precision(given: Any) -> str:
+    """The precision asked for; raises OptionError when there is none of that name."""
+    if given not in (EXACT, FAST):
+        raise OptionError(f"precision is {given!r}, expected 'exact' or 'fast'")
+    return str(given)
 
 
 def parse_texts(text: str) -> dict[str, Options]:
@@ -80,7 +93,7 @@ def given_options(given: Any, functions: Iterable[str]) -> dict[str, Options]:
     """Options by function, from a text or a mapping; raises OptionError for what is neither.
 
     A mapping has for each function a schedule (a text or a record), or a mapping from results (and
-    the words 'fuse' and 'memory') to schedules.
+    the words 'fuse', 'memory' and 'precision') to schedules.
     """
     known = list(functions)
     if given is None:
@@ -113,7 +126,8 @@ def _options(given: Any) -> Options:
     if not isinstance(memory, Planner):
         hint = f"there is {listed(PLANNERS)}; or give a planner"
         raise OptionError(f"option 'memory' is {memory!r}", hint)
+    precision = known_precision(rest.pop("precision", EXACT))
     texts = {name: w if isinstance(w, str) else print_schedule(w) for name, w in rest.items()}
     for text in texts.values():
         parse_options(text)
-    return Options(FrozenMapping(texts), fuse, memory)
+    return Options(FrozenMapping(texts), fuse, memory, precision)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from anydim.base.errors import ArtefactError
 from anydim.base.frozen import FrozenMapping
@@ -70,7 +70,7 @@ def make(recipe: Recipe, templates: Sequence[Template]) -> Launch:
 
 def machine_text(machine: Machine) -> str:
     """`vector_bytes=32, registers=16, ...`; `parse_machine` reads it."""
-    return ", ".join(f"{name}={value}" for name, value in asdict(machine).items())
+    return ", ".join(f"{name}={int(value)}" for name, value in asdict(machine).items())
 
 
 def parse_machine(text: str) -> Machine:
@@ -80,7 +80,9 @@ def parse_machine(text: str) -> Machine:
     fine = all(value.isascii() and value.isdigit() and len(value) < 12 for _, value in pairs)
     if tuple(name for name, _ in pairs) != names or not fine:
         raise ArtefactError(f"'{text[:80]}' is no machine", f"expected {', '.join(names)}")
-    return Machine(**{name: int(value) for name, value in pairs})
+    sizes = {name: int(value) for name, value in pairs}
+    fused = bool(sizes.pop("fused"))
+    return replace(Machine(**sizes), fused=fused)  # type: ignore[arg-type]
 
 
 def _graph(node: Node, box: Box, types: dict[str, TensorType]) -> str:

@@ -7,6 +7,7 @@ Rules that are not exact in floating point say so in `error`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,7 @@ class Rule:
     result: Callable[[Mapping[str, Any]], Expr]
     when: Callable[[Mapping[str, Any]], bool] = lambda found: True
     error: str = "exact"
+    fast: bool = False  # of precision "fast" alone
 
 
 A, B, C = Hole("a"), Hole("b"), Hole("c", literal=True)
@@ -50,14 +52,31 @@ def _is(value: float) -> Callable[[Mapping[str, Any]], bool]:
 
 
 def _float_divisor(found: Mapping[str, Any]) -> bool:
+    """Whether the reciprocal of a number is a normal float; that of a narrow one is too coarse."""
     literal = found["c"]
-    if literal.dtype is None or not literal.dtype.is_float:
+    if literal.dtype is None or not literal.dtype.is_float or literal.dtype.format is not None:
         return False
     inverse = 1.0 / literal.value if literal.value else 0.0
-    if literal.dtype.format is not None:
-        return False  # the inverse of a narrow number is rounded too coarsely
     tiny = float(numpy.finfo(literal.dtype.numpy).tiny)
-    return tiny < abs(inverse) < 1 / tiny
+    return tiny <= abs(inverse) < 1 / tiny
+
+
+def _power_of_two(found: Mapping[str, Any]) -> bool:
+    """Whether the reciprocal of a number is a normal float exactly."""
+    return _float_divisor(found) and abs(math.frexp(found["c"].value)[0]) == 0.5
+
+
+def _nothing(sign: float) -> Callable[[Mapping[str, Any]], bool]:
+    """Whether c is 0: of a float the one with this sign, as -0 + 0 is 0."""
+
+    def holds(found: Mapping[str, Any]) -> bool:
+        literal = found["c"]
+        if isinstance(literal.value, bool) or literal.value != 0:
+            return False
+        whole = literal.dtype is not None and not literal.dtype.is_float
+        return whole or math.copysign(1.0, literal.value) == sign
+
+    return holds
 
 
 def _float(found: Mapping[str, Any]) -> bool:
@@ -71,15 +90,16 @@ def _inverse(found: Mapping[str, Any]) -> Expr:
 
 
 RULES: tuple[Rule, ...] = (
-    Rule("add zero", call("add", A, C), lambda f: f["a"], _is(0)),
-    Rule("zero add", call("add", C, A), lambda f: f["a"], _is(0)),
-    Rule("subtract zero", call("sub", A, C), lambda f: f["a"], _is(0)),
+    Rule("add zero", call("add", A, C), lambda f: f["a"], _nothing(-1.0)),
+    Rule("zero add", call("add", C, A), lambda f: f["a"], _nothing(-1.0)),
+    Rule("subtract zero", call("sub", A, C), lambda f: f["a"], _nothing(1.0)),
     Rule("multiply by one", call("mul", A, C), lambda f: f["a"], _is(1)),
     Rule("one multiplied", call("mul", C, A), lambda f: f["a"], _is(1)),
     Rule("divide by one", call("div", A, C), lambda f: f["a"], _is(1)),
+    Rule("divide by a power of two", call("div", A, C), _inverse, _power_of_two),
     Rule(
         "divide by a number", call("div", A, C), _inverse, _float_divisor,
-        error="one unit in the last place",
+        error="two units in the last place", fast=True,
     ),
     Rule(
         "square", call("pow", A, C), lambda f: call("mul", f["a"], f["a"]),
@@ -117,7 +137,7 @@ for _rule in RULES:
     _BY_FUNCTION.setdefault(_rule.pattern.function, []).append(_rule)
 
 
-def apply_rules(expr: Expr) -> Expr | None:
+def apply_rules(expr: Expr, fast: bool = False) -> Expr | None:
     """The expression after the first rule that fits at its root, or None."""
     if isinstance(expr, Cast):
         return fold_cast(expr)
@@ -125,7 +145,7 @@ def apply_rules(expr: Expr) -> Expr | None:
         return None
     for rule in _BY_FUNCTION.get(expr.function, ()):
         found: dict[str, Expr] = {}
-        if match(rule.pattern, expr, found) and rule.when(found):
+        if rule.fast <= fast and match(rule.pattern, expr, found) and rule.when(found):
             return rule.result(found)
     return fold_numbers(expr)
 
@@ -165,10 +185,10 @@ def _numpy(literal: Literal) -> Any:
     return None if literal.dtype is None else literal.dtype.numpy
 
 
-def simplified(expr: Expr) -> Expr:
+def simplified(expr: Expr, fast: bool = False) -> Expr:
     """The expression with rules applied bottom up until none fits."""
     for _ in range(8):
-        changed = rewrite(expr, apply_rules)
+        changed = rewrite(expr, lambda part: apply_rules(part, fast))
         if changed == expr:
             return expr
         expr = changed

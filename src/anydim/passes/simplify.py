@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 
 from anydim.base.errors import InputError
 from anydim.graph.nodes import Constant, Graph
+from anydim.kernels.inference import dtype_of, free_axes
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status
-from anydim.lang.tree import Apply, Axis, Expr, Read, Statement
+from anydim.lang.tree import Apply, Axis, Expr, Literal, Read, Statement
 from anydim.lang.tree.affine import affine, reads, rewrite, to_expr
 from anydim.lang.tree.bounds_checks import checked, counting, is_inside, numbered, size_of
 from anydim.passes.flow import Line, group_of, inputs_of, live, pack, unpack
+from anydim.passes.options import EXACT, FAST
 from anydim.passes.rules import simplified
 from anydim.passes.spaces import rename_axes
 from anydim.passes.views import is_view
@@ -25,14 +27,20 @@ from anydim.sizes import Guard, Size
 
 @dataclass(frozen=True)
 class Simplify:
-    """Apply the rules, fold constants up to `fold_elements` elements, merge equal statements."""
+    """Apply the rules, fold constants up to `fold_elements` elements, merge equal statements.
 
+    Where precision is "fast", one reciprocal serves the elements that share a divisor.
+    """
+
+    precision: str = EXACT
     fold_elements: int = 1 << 22
 
     def run(self, graph: Graph) -> Graph:
         lines, guards = [], list(graph.guards)
         for line in unpack(graph):
-            body = simplified(line.statement.body)
+            body = simplified(line.statement.body, self.precision == FAST)
+            if self.precision == FAST:
+                body = _by_reciprocals(body, line.statement.axes[-1:], graph)
             line = Line(line.statement.with_body(body), line.source)
             line, found = _decided(line, graph) if checked(body) else (line, [])
             lines.append(line)
@@ -99,6 +107,27 @@ def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
 
     body = rewrite(statement.body, change)
     return Line(statement.with_body(body), line.source), guards
+
+
+def _by_reciprocals(body: Expr, axes: tuple[Axis, ...], graph: Graph) -> Expr:
+    """Products with reciprocals of what is the same along the last axis.
+
+    Not in 16 bits: 1 / x overflows in float16 where x / x does not.
+    """
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Apply) or expr.function != "div":
+            return None
+        value, shared = expr.arguments
+        dtype = dtype_of(expr, graph.types)
+        if dtype is None or not dtype.is_float or dtype.bits < 32:
+            return None
+        along = {axis.name for axis in axes}
+        if not along <= free_axes(value) or along & free_axes(shared) or not reads(shared):
+            return None
+        return Apply("mul", (value, Apply("div", (Literal(1.0, dtype), shared))))
+
+    return rewrite(body, change) if axes else body
 
 
 def _mentions_dims(statement: Statement) -> bool:

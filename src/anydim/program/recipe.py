@@ -1,7 +1,7 @@
 """Recipes: what the code of a site is made from, as text, so that any process can make it again.
 
     schedule pointwise(lanes=8, unroll=4)
-    machine vector_bytes=32, registers=16, l1_bytes=32768, l2_bytes=524288
+    machine vector_bytes=32, registers=16, l1_bytes=32768, l2_bytes=524288, fused=1
     constants t1
     launch 0
     operands t0, t1, t2

@@ -54,7 +54,8 @@ class Processor:
     @property
     def machine(self) -> Machine:
         """What templates know of it."""
-        return Machine(self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes)
+        fused = "fma" in self.has or self.architecture == "aarch64"
+        return Machine(self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused)
 
     @cached_property
     def flags(self) -> frozenset[str]:

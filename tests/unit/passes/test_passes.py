@@ -12,6 +12,7 @@ from anydim.graph.nodes import Graph
 from anydim.graph.verify import verify
 from anydim.kernels.launch import Machine
 from anydim.kernels.templates import TEMPLATES
+from anydim.passes.options import PLAIN
 from anydim.passes.schedule import Alias, Schedule, Scheduled
 from tests.unit.passes.graphs import GRAPHS, draw, some_sizes
 
@@ -21,7 +22,7 @@ TOLERANCE = 2e-5  # float32 sums of at most a few dozen terms near 1, in another
 
 def after(graph: Graph, last: str) -> Graph:
     for entry in PASSES:
-        graph = entry.make(MACHINE, TEMPLATES).run(graph)
+        graph = entry.make(MACHINE, TEMPLATES, PLAIN).run(graph)
         if entry.name == last:
             break
     return graph

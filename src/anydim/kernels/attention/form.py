@@ -10,7 +10,6 @@ or written into the reductions; batch axes may be none, one or several, in any o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from anydim.base.dtypes import float32
@@ -232,7 +231,7 @@ class _Matcher:
             values=of_values,
             output=_written(last),
             raw=scores.target,
-            score=_without_division(score, key.name, self.types),
+            score=score,
         )
         return form if _has_fast_addresses(form) else None
 
@@ -296,23 +295,3 @@ def _has_fast_addresses(form: Form) -> bool:
         and form.values.address.stride(form.width.name).constant == 1
         and form.output.address.stride(form.width.name).constant == 1
     )
-
-
-def _without_division(score: Expr, key: str, types: Mapping[str, TensorType]) -> Expr:
-    """The score with division by what does not depend on the key as multiplication."""
-
-    def change(expr: Expr) -> Expr | None:
-        if not isinstance(expr, Apply) or expr.function != "div":
-            return None
-        value, divisor = expr.arguments
-        if key not in free_axes(value) or key in free_axes(divisor):
-            return None
-        if dtype_of(expr, types) != float32:
-            return None
-        if isinstance(divisor, Literal):
-            if divisor.value == 0:
-                return None
-            return Apply("mul", (value, Literal(1.0 / divisor.value, float32)))
-        return Apply("mul", (value, Apply("div", (Literal(1.0, float32), divisor))))
-
-    return rewrite(score, change)

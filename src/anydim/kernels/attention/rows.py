@@ -216,21 +216,20 @@ def _summed(plan: Plan, mixed: ir.Value, sums: ir.Value, more: bool) -> list[ir.
 def _divided(
     plan: Plan, target: str, start: ir.Value, source: str, at: ir.Value
 ) -> list[ir.Step]:
-    """A row of the result: values times the inverse of the total, 0 without keys."""
+    """A row of the result: values divided by the total, 0 without keys."""
     zero, total = number(float32, 0), ir.Var(NUMBER, "total")
     empty = compare("equal", variable("key_count"), 0)
-    inverse = either(empty, zero, operate("div", number(float32, 1), total))
     steps: list[ir.Step] = [
         ir.Let("total", ir.Load(NUMBER, "totals", plus(variable("at"), variable("out")))),
-        ir.Let("inverse", inverse),
+        ir.Let("divisor", either(empty, number(float32, float("inf")), total)),
     ]
     if plan.form.nan_is_zero:
         steps.append(ir.Let("good", operate("greater", total, zero)))
-    factor = splat(ir.Var(NUMBER, "inverse"), plan.lanes)
+    divisor = splat(ir.Var(NUMBER, "divisor"), plan.lanes)
     for column in range(0, plan.width, plan.lanes):
         left = plan.width - column
         mask = None if left >= plan.lanes else first_lanes(constant(left), plan.lanes)
-        value = operate("mul", ir.Load(plan.vector, source, plus(at, column)), factor)
+        value = operate("div", ir.Load(plan.vector, source, plus(at, column)), divisor)
         if plan.form.nan_is_zero:
             good = splat(ir.Var(ir.FLAG, "good"), plan.lanes)
             value = operate("select", good, value, number(float32, 0, plan.lanes))

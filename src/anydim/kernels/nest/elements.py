@@ -16,6 +16,7 @@ from anydim.base.dtypes import DType, int64
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes, linear, linear_expr
 from anydim.kernels.write.elements import Context, Elements, LocalRead
+from anydim.kernels.write.quotient import Divisor
 from anydim.kernels.write.values import operate
 from anydim.lang.tree import Apply, Cast, Expr, Read, SizeTerm
 from anydim.lang.tree.affine import Affine, reads, row_major_strides
@@ -194,8 +195,8 @@ class NestElements(Elements):
         failed = ir.Assign(self.context.failed, ir.Const(ir.FLAG, True))
         self.steps[-1] = replace(report, then=(*report.then, failed))
 
-    def _of_row(self, expr: Expr) -> bool:
-        return False
+    def _shared_divisor(self, expr: Expr, dtype: DType) -> Divisor | None:
+        return None
 
     def _compute(self, expr: Expr, dtype: DType) -> ir.Value:
         if isinstance(expr, SizeTerm) and expr.size.symbols & self.context.variables:

@@ -152,7 +152,8 @@ class NestCode:
             inner = scope.inner({}, certain=False)
             self.steps(inner, steps)
             sides.append(tuple(inner.steps))
-        scope.steps.append(ir.If(found[0], *sides))
+        then, otherwise = sides
+        scope.steps.append(ir.If(found[0], then, otherwise))
 
     def _held(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
         """Registers for what a loop carries, with what memory holds before its first turn."""

@@ -207,7 +207,9 @@ def row_launch(
     buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     sizes = SizeParameters()
-    context = Context(types, sizes, machine, buffers, aligned=not form.whole)
+    context = Context(
+        types, sizes, machine, buffers, aligned=not form.whole, totals=_totals(group)
+    )
     setting = Setting(form, context, lanes, unroll)
     program = RowProgram(setting)
     rows = product(axis.extent for axis in form.row)
@@ -230,6 +232,18 @@ def row_launch(
         schedule=schedule,
         reason=reason,
     )
+
+
+def _totals(group: Group) -> dict[str, Expr]:
+    """Sums over rows of what is never negative (powers, magnitudes), and what that is."""
+    bodies = {s.target: s.body for s in group.statements if not s.combine}
+
+    def positive(expr: Expr) -> bool:
+        value = bodies.get(expr.tensor) if isinstance(expr, Read) else expr
+        return isinstance(value, Apply) and value.function in ("exp", "abs")
+
+    sums = (s for s in group.statements if s.combine == "add")
+    return {s.target: s.body for s in sums if positive(s.body)}
 
 
 def assemble(

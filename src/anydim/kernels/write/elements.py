@@ -32,6 +32,7 @@ from anydim.kernels.inference import (
     common_dtype,
     dtype_of,
     free_axes,
+    limited,
     linear_expr,
     read_address,
     value_arguments,
@@ -39,6 +40,7 @@ from anydim.kernels.inference import (
 )
 from anydim.kernels.launch import STATUS, Machine
 from anydim.kernels.write.lanes import Runs, load_runs, runs_of, shared_quotient, start_of
+from anydim.kernels.write.quotient import DIVISIONS, Divisor, divisor, quotient
 from anydim.kernels.write.values import add, convert, number, operate, splat
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
@@ -47,7 +49,6 @@ from anydim.lang.tree.bounds_checks import Check, checked, counting, within
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
 
-_EXACT = 1 << 24  # float32 holds every integer up to here
 LocalRead = Callable[[Read], ir.Value | None]
 
 
@@ -80,7 +81,7 @@ class Context:
 
     `running` says that every loop runs at least once wherever this code runs: then any read may
     move out of the loops it does not depend on. `aligned` says that vectors begin at multiples of
-    their lanes.
+    their lanes. `totals` are sums of what is never negative, as it is read.
     """
 
     types: Mapping[str, TensorType]
@@ -89,6 +90,7 @@ class Context:
     buffers: Mapping[str, str] = field(default_factory=dict)
     running: bool = False
     aligned: bool = False
+    totals: Mapping[str, Expr] = field(default_factory=dict)
     _used: dict[str, int] = field(default_factory=dict)
     _homes: dict[str, Elements] = field(default_factory=dict)
 
@@ -254,17 +256,29 @@ class Elements:
             always_inside(read, self.context.types) for read in found
         )
 
-    def _of_row(self, expr: Expr) -> bool:
-        """Whether it is a result of the loops outside, as the total of a softmax is.
+    def _shared_divisor(self, expr: Expr, dtype: DType) -> Divisor | None:
+        """A number that all elements of a row are divided by, as the total of a softmax is."""
+        scope: Elements | None = self
+        while scope is not None and not scope.answers:
+            scope = scope.outer
+        if scope is None or self.lanes == 1 or not self.context.machine.fused:
+            return None
+        same = isinstance(expr, Literal) or (self.outer is not None and self._hoistable(expr))
+        return divisor(expr, dtype) if same else None
 
-        Elements are then multiplied by its reciprocal: one division per row, not per element.
-        """
-        outer = self.outer
-        while outer is not None and not outer.answers:
-            outer = outer.outer
-        if outer is None or not self._hoistable(expr):
-            return False
-        return any(read.tensor in outer.answers for read in reads(expr))
+    def _divided(self, expr: Apply, dtype: DType) -> ir.Value | None:
+        """A quotient by what the elements of a row share; None where each is divided."""
+        dividend, whole = expr.arguments
+        by = self._shared_divisor(whole, dtype)
+        if by is None or not self._needs_lanes(dividend):
+            return None
+        part = isinstance(whole, Read) and self.context.totals.get(whole.tensor) == dividend
+        shared = by.values(part, lambda e, kind: self.spread(self._at(e, kind), self.lanes))
+        x = self.name(self.spread(self._at(dividend, dtype), self.lanes))
+        register = self.context.fresh("quotient")
+        steps, result = quotient(x, shared, self.name, register)
+        self.steps += steps
+        return result
 
     def _needs_lanes(self, expr: Expr) -> bool:
         answers = self.answers if self.outer is None else self.answers | self.outer.answers
@@ -278,9 +292,9 @@ class Elements:
         if isinstance(expr, Index):
             return self._index(expr.name)
         if isinstance(expr, Cast):
-            limited = _limited(expr, self.dtype(expr.argument))
-            if limited is not None:
-                return self._convert_limited(expr.dtype, *limited)
+            bounds = limited(expr, self.dtype(expr.argument))
+            if bounds is not None:
+                return self._convert_limited(expr.dtype, *bounds)
             return convert(self._at(expr.argument, self.dtype(expr.argument)), dtype)
         if isinstance(expr, Read):
             found = self.local(expr) if self.local is not None else None
@@ -327,12 +341,10 @@ class Elements:
         fused = self._fused(expr, common)
         if fused is not None:
             return fused
+        divided = self._divided(expr, common) if expr.function in DIVISIONS else None
+        if divided is not None:
+            return divided
         values = [self._at(argument, common) for argument in value_arguments(expr)]
-        # 1 / x overflows in float16 where x / x would not
-        wide = common.is_float and common.bits >= 32
-        if expr.function == "div" and wide and self._of_row(expr.arguments[1]):
-            one = Apply("div", (Literal(1.0, common), expr.arguments[1]))
-            return operate("mul", *self._alike([values[0], self._at(one, common)]))
         if expr.function == "select":
             values.insert(0, self._at(expr.arguments[0], boolean))
         return operate(expr.function, *self._alike(values))
@@ -477,21 +489,3 @@ class Elements:
         found = operate("max", index, number(int64, FINE + 1))  # no index is mistaken for none
         word = ir.Const(ir.INDEX, check.number)
         self.steps.append(ir.If(some, (*then, ir.Store(STATUS.name, word, found))))
-
-
-def _limited(expr: Cast, have: DType) -> tuple[Expr, Literal, Literal] | None:
-    """x, low and high of a cast of min(max(x, low), high) to an integer type that holds both."""
-    outer = expr.argument
-    if have != float32 or not expr.dtype.is_integer or expr.dtype.stored:
-        return None
-    if not (isinstance(outer, Apply) and outer.function == "min"):
-        return None
-    inner, high = outer.arguments
-    if not (isinstance(inner, Apply) and inner.function == "max" and isinstance(high, Literal)):
-        return None
-    value, low = inner.arguments
-    least, most = expr.dtype.range
-    least, most = max(least, -_EXACT), min(most, _EXACT)
-    if not isinstance(low, Literal) or not least <= low.value <= high.value <= most:
-        return None
-    return value, low, high

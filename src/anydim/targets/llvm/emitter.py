@@ -15,11 +15,12 @@ from typing import TypeAlias
 from anydim.targets.processor import Processor
 
 Lines: TypeAlias = "list[str | Lines]"
+_RARE = "!0"
 
 
 @dataclass
 class Module:
-    """What the functions of one module share: for which processor, and declarations."""
+    """What the functions of one module share: for which processor; declarations, weights too."""
 
     processor: Processor
     declarations: dict[str, str] = field(default_factory=dict)
@@ -127,8 +128,12 @@ class Emitter:
     def jump(self, label: str) -> None:
         self._lines.append(f"  br label %{label}")
 
-    def branch(self, condition: str, then: str, otherwise: str) -> None:
-        self._lines.append(f"  br i1 {condition}, label %{then}, label %{otherwise}")
+    def branch(self, condition: str, then: str, otherwise: str, rare: bool = False) -> None:
+        """Go to one of two blocks; with `rare` the code of `then` lies out of the way."""
+        weight = f", !prof {_RARE}" if rare else ""
+        if rare:
+            self.module.declarations[_RARE] = f'{_RARE} = !{{!"branch_weights", i32 1, i32 2000}}'
+        self._lines.append(f"  br i1 {condition}, label %{then}, label %{otherwise}{weight}")
 
     def start(self, label: str) -> None:
         """Begin a block."""

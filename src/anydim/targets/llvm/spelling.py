@@ -46,9 +46,14 @@ def _width(dtype: DType) -> int:
     return 1 if dtype.kind == "bool" else 8 * dtype.bytes
 
 
-@lru_cache(maxsize=65536)
 def constant(dtype: DType, value: int | float | bool, lanes: int = 1) -> str:
     """A number as an operand; wrapped or rounded to the element type."""
+    return _constant(dtype, value, lanes, value == 0 and str(value)[0] == "-")
+
+
+@lru_cache(maxsize=65536)
+def _constant(dtype: DType, value: int | float | bool, lanes: int, negative_zero: bool) -> str:
+    """-0.0 equals 0.0, but is not it."""
     text = _scalar(dtype, value)
     return text if lanes == 1 else f"splat ({type_text(dtype)} {text})"
 

@@ -211,7 +211,7 @@ class Steps:
         if not step.otherwise:
             otherwise = after
         outside, here = dict(self.values.registers), self.emitter.block
-        self.emitter.branch(condition, then, otherwise)
+        self.emitter.branch(condition, then, otherwise, step.rare)
         routes: list[Route | None] = [self._case(then, step.then, after)]
         if step.otherwise:
             routes.append(self._case(otherwise, step.otherwise, after))
