@@ -26,7 +26,7 @@ from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.host import machine
-from anydim.targets.llvm.run import ENTRY, build
+from anydim.targets.run import ENTRY, build
 
 SHAPES = (
     (1, 7), (1, 16), (1, 22), (1, 32), (1, 48), (1, 61), (1, 96), (1, 128), (1, 256), (1, 512),

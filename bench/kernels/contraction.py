@@ -36,7 +36,7 @@ from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import machine, this_machine
 from anydim.targets.llvm.loader import load
-from anydim.targets.llvm.run import build
+from anydim.targets.run import build
 from anydim.targets.target import Source
 
 SHAPES = ((384, 384), (384, 1536), (1536, 384))  # k, n of MiniLM's layers

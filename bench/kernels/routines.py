@@ -27,7 +27,7 @@ from anydim.kernels.routines.record import Steps
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.host import machine
-from anydim.targets.llvm.run import ENTRY, build
+from anydim.targets.run import ENTRY, build
 
 ROUNDS = 15
 CHUNK_SECONDS = 0.02

@@ -25,7 +25,7 @@ from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
-from anydim.targets.llvm.run import ENTRY, build
+from anydim.targets.run import ENTRY, build
 
 SIZES = ((7, 384), (128, 384), (1024, 384), (1024, 1536))
 MACHINE = Machine(vector_bytes=64, registers=32)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from anydim.base import settings
 from anydim.base.collector import collector_paused
 from anydim.base.dtypes import float64
 from anydim.base.errors import OptionError
@@ -199,7 +200,7 @@ def compile_source(
         options = replace(options, precision=known_precision(precision))
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stage("import", lambda: print_graph(graph), (graph,))
-    code = target("llvm")
+    code = target(settings.target)
     lowered = _lowered(graph, code, options, threads, work)
     built = work.timed("native", lambda: build(lowered.made, code))
     work.watch.done(work.seconds)

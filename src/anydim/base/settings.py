@@ -87,6 +87,11 @@ KNOBS = (
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
     Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0 is one for each core."),
     Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
+    Knob("target", str, lambda: "llvm", "What makes code of kernels: `llvm` or `c`."),
+    Knob(
+        "c_compiler", str, lambda: "", "The compiler of target `c`, as a command line.",
+        "the first of `cc`, `gcc`, `clang` and `zig` there is",
+    ),
     Knob("vector_bits", _count, lambda: 0, "Widest vectors to use; 0 is the widest of the CPU."),
     Knob("verify", _flag, lambda: False, "Whether graphs are verified after every pass."),
     Knob(

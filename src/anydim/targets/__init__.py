@@ -3,4 +3,5 @@
 In come kernels in loop IR and texts of host code; out go objects, linked and loaded.
 
     llvm/   CPU code through LLVM
+    c/      C11 for any C compiler
 """

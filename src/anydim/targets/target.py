@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol
 
 from anydim.kernels.ir import Kernel, Library
@@ -18,6 +19,13 @@ class Code(Protocol):
     def address(self, symbol: str) -> int: ...
 
     def close(self) -> None: ...
+
+    def __enter__(self) -> Code: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...  # fmt: skip
 
 
 class Load(Protocol):
@@ -35,11 +43,12 @@ class Load(Protocol):
 class Source:
     """The text of a module, written only when no compiled object of its identity is at hand.
 
-    Texts of one `identity` are equal; a text may be its own.
+    Texts of one `identity` are equal; a text may be its own. `language` is 'llvm' or 'c'.
     """
 
     identity: str
     text: Callable[[], str]
+    language: str = "llvm"
 
     @staticmethod
     def of(text: str) -> Source:

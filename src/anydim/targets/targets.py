@@ -7,12 +7,15 @@ from collections.abc import Callable, Mapping
 from anydim.base.errors import OptionError
 from anydim.base.text import listed, suggestion
 from anydim.kernels.templates import TEMPLATES
+from anydim.targets.c.compiler import compile_files
+from anydim.targets.c.loader import load as load_library
+from anydim.targets.c.render import sources as c_sources
 from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import sources
 from anydim.targets.processor import NATIVE, Processor, described
-from anydim.targets.target import Target
+from anydim.targets.target import Objects, Source, Target
 
 
 def _llvm(processor: Processor) -> Target:
@@ -27,7 +30,28 @@ def _llvm(processor: Processor) -> Target:
     )
 
 
-TARGETS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm}
+def _c(processor: Processor) -> Target:
+    return Target(
+        name="c",
+        processor=processor,
+        templates=TEMPLATES,
+        launch="range",
+        sources=c_sources,
+        compile=_compile_both,
+        load=load_library if processor.name == NATIVE else None,
+    )
+
+
+def _compile_both(modules: Mapping[str, Source], processor: Processor, threads: int) -> Objects:
+    """Objects of C files, and of what is LLVM text still."""
+    files = {name: source for name, source in modules.items() if source.language == "c"}
+    others = {name: source for name, source in modules.items() if name not in files}
+    ours = compile_files(files, processor, threads)
+    theirs = compile_modules(others, processor, threads)
+    return Objects({**ours.code, **theirs.code}, ours.compiled + theirs.compiled)
+
+
+TARGETS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}
 
 
 def target(name: str = "llvm", processor: str = NATIVE) -> Target:

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 import numpy
 
+from anydim.base import settings
 from anydim.base.dtypes import DType, float32
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.product.contraction.template import lower_contraction, match_contraction
@@ -25,7 +26,7 @@ from anydim.lang.tree import (
 )
 from anydim.sizes import Box, Dim, Size, parse
 from anydim.targets.llvm.host import machine as host_machine
-from anydim.targets.llvm.run import build, call
+from anydim.targets.run import build, call
 
 GUARD = 64  # elements behind every array that must stay as they are
 BOX = Box.of(Dim("M", 0, 4096), Dim("N", 0, 4096), Dim("K", 0, 4096), Dim("H", 0, 64))
@@ -105,12 +106,17 @@ def _count(shape: tuple[int, ...]) -> int:
     return int(numpy.prod(shape, dtype=numpy.int64))
 
 
-@lru_cache(maxsize=64)
 def compiled(
     group: Group, constants: frozenset[str] = frozenset(), machine: Machine | None = None
 ) -> Compiled | None:
-    """The group through the template and LLVM; None when the template does not take it."""
-    machine = machine or host_machine()
+    """The group through the template and the target; None when the template does not take it."""
+    return _compiled(group, constants, machine or host_machine(), settings.target)
+
+
+@lru_cache(maxsize=64)
+def _compiled(
+    group: Group, constants: frozenset[str], machine: Machine, target: str
+) -> Compiled | None:
     schedule = match_contraction(group, BOX, machine, constants)
     if schedule is None:
         return None

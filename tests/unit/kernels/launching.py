@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from anydim.base import settings
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import STATUS_TENSOR, Launch, Machine
 from anydim.kernels.product.packing import pack
@@ -14,7 +15,8 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
-from anydim.targets.llvm.run import build, call
+from anydim.targets.run import build, call
+from anydim.targets.target import Code
 
 GUARD = 64  # elements before and after each output that must stay as they are
 
@@ -37,7 +39,7 @@ class Prepared:
             raise AssertionError("no template takes the group")
         self.schedule = schedule or found
         self.launch: Launch = template.lower(group, self.schedule, box, machine, constants)
-        self._loaded = None
+        self._loaded: dict[str, Code] = {}
 
     def outputs(
         self, arrays: Sequence[np.ndarray], env: Mapping[str, int], parts: int = 1,
@@ -74,9 +76,10 @@ class Prepared:
         return tuple(tensors[tensor.name] for tensor in self.group.outputs)
 
     def _address(self) -> int:
-        if self._loaded is None:
-            self._loaded = build(self.launch.kernel, self.machine.vector_bytes)
-        return self._loaded.address(self.launch.kernel.name)
+        name = settings.target
+        if name not in self._loaded:
+            self._loaded[name] = build(self.launch.kernel, self.machine.vector_bytes)
+        return self._loaded[name].address(self.launch.kernel.name)
 
 
 def _guarded(shape: list[int], dtype: np.dtype) -> tuple[tuple[np.ndarray, object], np.ndarray]:

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from anydim.base import settings
 from anydim.base.frozen import FrozenMapping
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.record import Routine
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box
-from anydim.targets.llvm.run import build, call
+from anydim.targets.run import build, call
 
 GUARD = 64  # bytes before and after each tensor that must stay as they are
 FILL = 0xA5
@@ -72,7 +73,7 @@ class Running:
                 run(launch.kernel, operands, sizes, start, stop, scratch)
 
     def _code(self, launch: Launch) -> Any:
-        name = launch.kernel.name
+        name = f"{settings.target} {launch.kernel.name}"
         if name not in self._loaded:
             self._loaded[name] = build(launch.kernel, self.machine.vector_bytes)
         return self._loaded[name]

@@ -9,7 +9,7 @@ import numpy
 from anydim.base.dtypes import DType, boolean, uint8
 from anydim.kernels import ir
 from anydim.lang.functions import FUNCTIONS
-from anydim.targets.llvm.run import launch
+from anydim.targets.run import launch
 
 START, STOP = ir.Var(ir.INDEX, "start"), ir.Var(ir.INDEX, "stop")
 

@@ -8,8 +8,10 @@ import pytest
 from anydim.base.dtypes import DTYPES, boolean
 from anydim.kernels import ir
 from anydim.kernels.evaluator import run
-from anydim.targets.llvm.run import launch
+from anydim.targets.run import launch
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
+
+pytestmark = pytest.mark.usefixtures("kernel_target")
 
 
 @pytest.mark.parametrize("lanes", [8, 16, 32, 64])

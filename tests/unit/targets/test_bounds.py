@@ -22,8 +22,10 @@ from anydim.base.dtypes import (
     int64,
 )
 from anydim.kernels import ir
-from anydim.targets.llvm.run import launch
+from anydim.targets.run import launch
 from tests.unit.targets.programs import index, kernel, number, op
+
+pytestmark = pytest.mark.usefixtures("kernel_target")
 
 PAGE = mmap.PAGESIZE
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs mprotect")

@@ -16,7 +16,7 @@ from anydim.targets.llvm.compiler import assembly, compile_modules
 from anydim.targets.llvm.host import machine, this_machine, vector_unit
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import render_kernel, sources
-from anydim.targets.llvm.run import launch
+from anydim.targets.run import launch
 from anydim.targets.target import Source
 from anydim.targets.targets import TARGETS, target
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
@@ -146,7 +146,7 @@ def test_a_loop_has_its_invariants_outside() -> None:
 
 
 def test_targets_are_found_by_name() -> None:
-    assert set(TARGETS) == {"llvm"}
+    assert set(TARGETS) == {"llvm", "c"}
     assert target("llvm").processor == HERE
     assert target("llvm").load is not None
     assert target("llvm", "x86-64-v2").load is None

@@ -9,8 +9,10 @@ import pytest
 
 from anydim.base.dtypes import DType, float16, float32, float64
 from anydim.kernels import ir
-from anydim.targets.llvm.run import launch
+from anydim.targets.run import launch
 from tests.unit.targets.programs import START, STOP, apply, index, kernel, loop, op
+
+pytestmark = pytest.mark.usefixtures("kernel_target")
 
 # Largest error in units of the last place of (float32, float64), measured, rounded up.
 ACCURACY = {

@@ -24,8 +24,10 @@ from anydim.base.dtypes import (
 from anydim.kernels import ir
 from anydim.kernels.evaluator_functions import convert
 from anydim.lang.functions import FUNCTIONS
-from anydim.targets.llvm.run import launch
+from anydim.targets.run import launch
 from tests.unit.targets.programs import START, STOP, apply, index, kernel, loop
+
+pytestmark = pytest.mark.usefixtures("kernel_target")
 
 INTEGERS = (int8, int16, int32, int64, uint8, uint16, uint32, uint64)
 FLOATS = (float16, float32, float64)

@@ -16,8 +16,8 @@ from anydim.kernels import ir
 from anydim.runtime.image import MappedImage, map_bytes, map_file, read_head
 from anydim.targets.image import link
 from anydim.targets.llvm.compiler import compile_modules
-from anydim.targets.llvm.run import ENTRY
 from anydim.targets.processor import Processor, described, every_name
+from anydim.targets.run import ENTRY
 from anydim.targets.target import Source
 from anydim.targets.targets import target
 from tests.unit.targets.programs import START, STOP, index, kernel, loop

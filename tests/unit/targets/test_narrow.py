@@ -12,8 +12,10 @@ import pytest
 from anydim.base.dtypes import DTYPES, DType, bfloat16, converted, float16, float32, float64
 from anydim.kernels import ir
 from anydim.lang.functions import unsigned
-from anydim.targets.llvm.run import launch
+from anydim.targets.run import launch
 from tests.unit.targets.programs import START, STOP, apply, index, kernel, loop
+
+pytestmark = pytest.mark.usefixtures("kernel_target")
 
 NARROW = [dtype for dtype in DTYPES.values() if dtype.format is not None]
 LANES = 16

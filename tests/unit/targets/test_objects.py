@@ -20,8 +20,8 @@ from anydim.targets.llvm import compiler, render
 from anydim.targets.llvm.compiler import compile_modules
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.render import render_kernel
-from anydim.targets.llvm.run import launch
 from anydim.targets.processor import Processor
+from anydim.targets.run import launch
 from anydim.targets.target import Objects, Source
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
 

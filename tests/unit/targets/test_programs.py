@@ -9,8 +9,10 @@ import pytest
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64
 from anydim.kernels import evaluator, ir
-from anydim.targets.llvm.run import build, call, launch
+from anydim.targets.run import build, call, launch
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
+
+pytestmark = pytest.mark.usefixtures("kernel_target")
 
 LENGTH = 64  # elements of every buffer
 

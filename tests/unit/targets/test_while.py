@@ -11,8 +11,10 @@ from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.evaluator import run
 from anydim.kernels.text import print_kernel
-from anydim.targets.llvm.run import build, call
+from anydim.targets.run import build, call
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
+
+pytestmark = pytest.mark.usefixtures("kernel_target")
 
 X = ir.Operand("x", int64)
 Y = ir.Operand("y", int64, written=True)

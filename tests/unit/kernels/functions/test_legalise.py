@@ -17,7 +17,7 @@ from anydim.kernels.functions.expansions import FLOATING, INTEGER
 from anydim.kernels.functions.legalise import legalise
 from anydim.kernels.functions.primitives import Primitives
 from anydim.lang.functions import FUNCTIONS
-from anydim.targets.llvm.run import launch
+from anydim.targets.run import launch
 from tests.unit.targets.programs import START, STOP, elementwise, index, kernel, loop, op
 
 POOR = Primitives()

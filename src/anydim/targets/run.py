@@ -8,22 +8,27 @@ from dataclasses import replace
 
 import numpy
 
+from anydim.base import settings
 from anydim.kernels.ir import Kernel
-from anydim.targets.llvm.compiler import compile_modules
-from anydim.targets.llvm.host import this_machine
-from anydim.targets.llvm.loader import Loaded, load
-from anydim.targets.llvm.render import sources
+from anydim.targets.processor import Processor
+from anydim.targets.target import Code
+from anydim.targets.targets import target
 
 ENTRY = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
 )  # fmt: skip
 
 
-def build(kernel: Kernel, vector_bytes: int = 64) -> Loaded:
-    """The kernel and its libraries, compiled and loaded; its entry is `address(kernel.name)`."""
-    processor = replace(this_machine(), vector_bytes=vector_bytes)
-    modules = sources([kernel], processor)
-    return load(compile_modules(modules, processor).code.values(), [kernel.name])
+def build(kernel: Kernel, vector_bytes: int = 64, processor: Processor | None = None) -> Code:
+    """The kernel and its libraries, compiled and loaded by the target that the settings name.
+
+    Its entry is `address(kernel.name)`. A `processor` other than this one has less than it.
+    """
+    made = target(settings.target)
+    processor = replace(processor or made.processor, vector_bytes=vector_bytes)
+    assert made.load is not None
+    objects = made.compile(made.sources([kernel], processor), processor, 0)
+    return made.load(objects.code.values(), [kernel.name])
 
 
 def launch(
@@ -34,9 +39,10 @@ def launch(
     stop: int = 1,
     scratch_bytes: int = 0,
     vector_bytes: int = 64,
+    processor: Processor | None = None,
 ) -> None:
     """Run a kernel once on C-contiguous arrays, which match its operands and may be written."""
-    with build(kernel, vector_bytes) as loaded:
+    with build(kernel, vector_bytes, processor) as loaded:
         call(loaded.address(kernel.name), arrays, sizes, start, stop, scratch_bytes)
 
 

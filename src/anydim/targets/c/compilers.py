@@ -1,0 +1,88 @@
+"""The C compiler of this machine: which one it is, and how it is called."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+
+from anydim.base import settings
+from anydim.base.errors import OptionError
+from anydim.targets.processor import Processor
+
+ZIG = "zig"  # the `ziglang` wheel, or a zig on the path
+_USUAL = ("cc", "gcc", "clang", ZIG)
+# What generated code means: products and sums are rounded apart (fma says where not), nothing is
+# reordered. Square roots set no errno. No support functions of the compiler's own are needed.
+_MEANING = (
+    "-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
+    "-fno-stack-protector", "-fPIC", "-w",
+)  # fmt: skip
+_SPEED = ("-O2",)
+# features by LLVM's name that GCC and clang have a flag for, -m and the name
+_FLAGS = (
+    "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2",
+    "lzcnt", "movbe", "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl", "avx512vnni",
+    "avxvnni",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compiler:
+    """A C compiler: the words it is called by, and what tells it apart from others."""
+
+    command: tuple[str, ...]
+    identity: str
+
+    def flags(self, processor: Processor) -> tuple[str, ...]:
+        """What a file is compiled with for a processor."""
+        return (*_MEANING, *_SPEED, *_machine(processor))
+
+
+def compiler() -> Compiler:
+    """The compiler that `settings.c_compiler` asks for, or the first one there is.
+
+    Raises OptionError when it is not there.
+    """
+    return _found(settings.c_compiler)
+
+
+def _machine(processor: Processor) -> tuple[str, ...]:
+    if processor.architecture == "x86_64":
+        return tuple(f"-m{feature}" for feature in _FLAGS if feature in processor.has)
+    return ("-march=armv8-a+dotprod",) if "dotprod" in processor.has else ()
+
+
+@lru_cache(maxsize=8)
+def _found(wanted: str) -> Compiler:
+    for name in (wanted,) if wanted else _USUAL:
+        command = _command(name)
+        if command is not None:
+            return Compiler(command, f"{shlex.join(command)} {_version(command)}")
+    raise OptionError(
+        f"there is no C compiler '{wanted}'" if wanted else "there is no C compiler on the path",
+        "install gcc or clang, or the package 'ziglang'; setting 'c_compiler' (environment "
+        "variable ANYDIM_C_COMPILER) names another one",
+    )
+
+
+def _command(name: str) -> tuple[str, ...] | None:
+    """The words that call a compiler, None when it is not there."""
+    words = shlex.split(name)
+    if name == ZIG and importlib.util.find_spec("ziglang") is not None:
+        return (sys.executable, "-m", "ziglang", "cc")
+    path = shutil.which(words[0]) if words else None
+    if path is None:
+        return None
+    return (path, "cc") if name == ZIG else (path, *words[1:])
+
+
+def _version(command: tuple[str, ...]) -> str:
+    """What the compiler says of itself; with its file's size where it says nothing."""
+    made = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    return made.stdout.strip() or str(os.stat(command[0]).st_size)

@@ -1,0 +1,53 @@
+"""Which int64 values are data: loaded, or made of what was loaded.
+
+Sizes, loop variables and what is computed from them address memory, so they are far from the ends
+of int64 and plain C arithmetic is right for them. Data may be anything: where it wraps in loop IR,
+signed arithmetic in C would be undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anydim.kernels import ir
+
+_LARGE = 2**31
+
+
+def data_names(function: ir.Function) -> frozenset[str]:
+    """The names and registers of a function that hold such values."""
+    named = [step for step in _steps(function.body) if step.value.type.lanes == 1]
+    found: set[str] = set()
+    while True:
+        more = {s.name for s in named if s.name not in found and is_data(s.value, found)}
+        if not more:
+            return frozenset(found)
+        found |= more
+
+
+def is_data(node: ir.Value, names: set[str] | frozenset[str]) -> bool:
+    """Whether a value is data, given which names are."""
+    if isinstance(node, ir.Const):
+        return abs(node.value) >= _LARGE
+    if isinstance(node, (ir.Var, ir.Get)):
+        return node.name in names
+    if isinstance(node, ir.Op):
+        return any(is_data(argument, names) for argument in node.arguments)
+    if isinstance(node, ir.Convert):
+        return node.argument.type != ir.FLAG
+    return True
+
+
+def _steps(steps: tuple[ir.Step, ...]) -> Iterator[ir.Let | ir.Declare | ir.Assign]:
+    """All that gives a value to a name."""
+    for step in steps:
+        if isinstance(step, (ir.Let, ir.Declare, ir.Assign)):
+            yield step
+        elif isinstance(step, (ir.For, ir.While)):
+            yield from _steps(step.body)
+        elif isinstance(step, ir.If):
+            yield from _steps(step.then)
+            yield from _steps(step.otherwise)
+        elif isinstance(step, ir.Switch):
+            for _, body in step.cases:
+                yield from _steps(body)

@@ -1,0 +1,68 @@
+"""What a value is in C: an element type by its short name, and how many lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from anydim.kernels import ir
+from anydim.targets.c.dialect import held
+
+FLAG = "_Bool"  # a scalar flag
+
+
+@dataclass(frozen=True)
+class Form:
+    """`element` is 'f32', 'u8', ...; flags of several lanes are integers, 0 or -1."""
+
+    element: str
+    lanes: int = 1
+
+    @cached_property
+    def name(self) -> str:
+        """The name of the C type."""
+        return self.element if self.lanes == 1 else f"{self.element}x{self.lanes}"
+
+    @cached_property
+    def bits(self) -> int:
+        """Bits of an element."""
+        return 1 if self.element == FLAG else int(self.element[1:])
+
+    @property
+    def all_bits(self) -> int:
+        return self.bits * self.lanes
+
+    @property
+    def kind(self) -> str:
+        """'f', 'i', 'u' or '_' of a flag."""
+        return self.element[0]
+
+    @property
+    def signed(self) -> Form:
+        """Signed integers as wide: what a comparison of vectors gives."""
+        return Form(f"i{self.bits}", self.lanes)
+
+    @property
+    def unsigned(self) -> Form:
+        return Form(f"u{self.bits}", self.lanes)
+
+    @property
+    def scalar(self) -> Form:
+        return Form(self.element)
+
+    @property
+    def half(self) -> Form:
+        """As many bits in half the lanes."""
+        return Form(self.element, self.lanes // 2)
+
+
+def form_of(kind: ir.Type) -> Form:
+    """The form of a value of loop IR that is no vector of flags."""
+    if kind.dtype.kind == "bool" and kind.lanes == 1:
+        return Form(FLAG)
+    return Form(held(kind.dtype), kind.lanes)
+
+
+def flags(lanes: int, bits: int) -> Form:
+    """Flags of some lanes, as integers of so many bits."""
+    return Form(FLAG) if lanes == 1 else Form(f"i{bits}", lanes)

@@ -1,0 +1,59 @@
+"""C identifiers for the names of loop IR, within one function and for functions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_KEYWORDS = frozenset(
+    """auto break case char const continue default do double else enum extern float for goto if
+    inline int long register restrict return short signed sizeof static struct switch typedef
+    union unsigned void volatile while asm typeof linux unix main slot""".split()  # noqa: SIM905
+)
+_TYPE_OR_HELPER = re.compile(r"[fiu](8|16|32|64)(x\d+)?(_at)?|.*_[fiu](8|16|32|64)(x\d+)?")
+_OTHER = re.compile(r"[^A-Za-z0-9_]")
+
+
+def identifier(name: str) -> str:
+    """A name with everything replaced that C does not take in one."""
+    text = _OTHER.sub("_", name)
+    if text in _KEYWORDS or _TYPE_OR_HELPER.fullmatch(text) or not text:
+        text += "_"
+    return f"_{text}" if text[0].isdigit() else text
+
+
+def is_identifier(name: str) -> bool:
+    return identifier(name) == name
+
+
+class Scope:
+    """The names of a function; what is named in a block is forgotten at its end.
+
+    A name that is in sight already gets a number, so that no declaration hides another one.
+    """
+
+    def __init__(self) -> None:
+        self._taken: dict[str, str] = {}  # C name -> loop IR's
+        self._names: dict[str, str] = {}
+
+    def declare(self, name: str) -> str:
+        """A new C name for a name of loop IR."""
+        base = identifier(name)
+        text, number = base, 1
+        while text in self._taken:
+            number += 1
+            text = f"{base}_{number}"
+        self._taken[text] = name
+        self._names[name] = text
+        return text
+
+    def get(self, name: str) -> str | None:
+        """The C name of a name in sight."""
+        return self._names.get(name)
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        taken, names = dict(self._taken), dict(self._names)
+        yield
+        self._taken, self._names = taken, names

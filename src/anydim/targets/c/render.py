@@ -1,0 +1,167 @@
+"""Loop IR to the text of C files.
+
+A kernel's file defines `void NAME(const slot *arguments, i64 start, i64 stop, void *scratch)`,
+where a slot is eight bytes: the operands' pointers in order, then the int64 sizes. The file of a
+library, or of host code, defines its public functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from anydim.base.cache import code_version
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.kernels.functions.legalise import legalise
+from anydim.targets.c.dialect import C11, Dialect, held
+from anydim.targets.c.forms import Form, form_of
+from anydim.targets.c.names import identifier, is_identifier
+from anydim.targets.c.operations import helper
+from anydim.targets.c.prelude import Prelude
+from anydim.targets.c.steps import Steps
+from anydim.targets.processor import Processor
+from anydim.targets.target import Source
+
+LANGUAGE = "c"
+_SLOT = "typedef union { void *pointer; i64 number; } slot;"
+
+
+def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
+    """The files of kernels, of the libraries they use and of other ones, by name, each once.
+
+    Libraries of kernels come first: they take longest to compile.
+    """
+    wanted = tuple(code)
+    used: dict[str, ir.Library] = {}
+    for kernel in wanted:
+        for library in kernel.libraries if isinstance(kernel, ir.Kernel) else ():
+            if used.setdefault(library.name, library) != library:
+                raise InternalError(f"two libraries are named '{library.name}'")
+    return {made.name: _source(made, processor) for made in (*used.values(), *wanted)}
+
+
+def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
+    text = partial(render, code, processor)
+    if not code.identity:
+        return Source(text(), text, LANGUAGE)
+    have = ",".join(sorted(processor.has))
+    identity = (
+        f"{LANGUAGE} {code.name} {code.identity} {processor.vector_bytes} "
+        f"{processor.architecture} {have} {code_version()}"
+    )
+    return Source(identity, text, LANGUAGE)
+
+
+def render(code: ir.Kernel | ir.Library, processor: Processor, dialect: Dialect = C11) -> str:
+    """The file of a kernel or a library."""
+    file = _File(dialect, processor)
+    functions = legalise(code.functions, dialect.primitives)
+    if isinstance(code, ir.Library):
+        file.add(functions)
+        return file.text(f"library {code.name}")
+    file.know(function for library in code.libraries for function in library.functions)
+    file.add(functions)
+    file.entry(code)
+    return file.text(f"kernel {code.name}")
+
+
+class _File:
+    """A file that is being written."""
+
+    def __init__(self, dialect: Dialect, processor: Processor) -> None:
+        self.dialect = dialect
+        self.prelude = Prelude(dialect, processor, helper)
+        self.known: dict[str, ir.Function] = {}
+        self.parts: list[str] = []
+
+    def know(self, functions: Iterable[ir.Function]) -> None:
+        """Functions that may be called, here or in another file."""
+        self.known |= {function.name: function for function in functions}
+
+    def add(self, functions: Sequence[ir.Function]) -> None:
+        """Define functions; what they call of other files is declared before them."""
+        self.know(functions)
+        own = {function.name for function in functions}
+        calls = {call.function: call for f in functions for call in _calls(f.body)}
+        self.parts += [self._declared(call) for name, call in calls.items() if name not in own]
+        odd = (f for f in functions if f.public and not is_identifier(f.name))
+        self.parts += [f"{self._head(f)}{self._symbol(f.name)};" for f in odd]
+        self.parts += [self._defined(function) for function in functions]
+
+    def _defined(self, function: ir.Function) -> str:
+        steps = Steps(function, self.prelude, self.known)
+        names = []
+        for parameter in function.parameters:
+            names.append(steps.values.scope.declare(parameter.name))
+            if isinstance(parameter, ir.Pointer):
+                steps.values.buffers[parameter.name] = parameter.dtype
+        steps.run(function.body)
+        linkage = self.dialect.public if function.public else self.dialect.internal
+        quick = self.dialect.quick if function.quick else ""
+        head = self._head(function, names)
+        return "\n".join([f"{quick}{linkage}{head} {{", *steps.lines, "}"])
+
+    def _head(self, function: ir.Function, names: Sequence[str] = ()) -> str:
+        """Result, name and parameters."""
+        result = "void" if function.result is None else self._type(function.result)
+        called = names or [identifier(parameter.name) for parameter in function.parameters]
+        pairs = zip(function.parameters, called)
+        parameters = ", ".join(self._parameter(*pair) for pair in pairs)
+        return f"{result} {identifier(function.name)}({parameters or 'void'})"
+
+    def _declared(self, call: ir.Call) -> str:
+        """The function of another file that a step calls."""
+        name = str(call.function)
+        if name in self.known:
+            return f"{self._head(self.known[name])}{self._symbol(name)};"
+        result = "void" if call.result is None else self._type(call.result.type)
+        kinds = ", ".join(self._type(argument.type) for argument in call.arguments)
+        symbol = self.dialect.symbol.format(name=name)
+        return f"{result} {identifier(name)}({kinds or 'void'}){symbol};"
+
+    def _symbol(self, name: str) -> str:
+        if is_identifier(name):
+            return ""
+        return self.dialect.symbol.format(name=name.replace("\\", "\\\\").replace('"', '\\"'))
+
+    def _type(self, kind: ir.Type) -> str:
+        return self.prelude.type(form_of(kind))
+
+    def _parameter(self, parameter: ir.Pointer | ir.Scalar, name: str) -> str:
+        if isinstance(parameter, ir.Scalar):
+            return f"{self._type(parameter.type)} {name}"
+        text = self.dialect.alias if parameter.alias else self.dialect.pointer
+        return text.format(type=self.prelude.type(Form(held(parameter.dtype))), name=name)
+
+    def entry(self, kernel: ir.Kernel) -> None:
+        """The function that takes the argument block apart and calls `main`."""
+        index = self.prelude.type(Form("i64"))
+        count = len(kernel.operands)
+        parts = [f"arguments[{slot}].pointer" for slot in range(count)]
+        parts += [f"arguments[{count + slot}].number" for slot in range(len(kernel.sizes))]
+        parts += ["start", "stop", "scratch"]
+        name = identifier(kernel.name)
+        head = f"void {name}(const slot *arguments, {index} start, {index} stop, void *scratch)"
+        declared = f"{head}{self._symbol(kernel.name)};\n" if not is_identifier(kernel.name) else ""
+        call = f"  {identifier(kernel.main.name)}({', '.join(parts)});"
+        self.parts.append(f"{_SLOT}\n\n{declared}{head} {{\n{call}\n}}")
+
+    def text(self, title: str) -> str:
+        head = self.dialect.head.format(title=title.replace("*/", "* /"))
+        return "\n\n".join([head.rstrip(), self.prelude.text(), *self.parts]) + "\n"
+
+
+def _calls(steps: Iterable[ir.Step]) -> Iterator[ir.Call]:
+    """The steps that call a function by its name."""
+    for step in steps:
+        if isinstance(step, ir.Call) and isinstance(step.function, str):
+            yield step
+        elif isinstance(step, (ir.For, ir.While)):
+            yield from _calls(step.body)
+        elif isinstance(step, ir.If):
+            yield from _calls(step.then)
+            yield from _calls(step.otherwise)
+        elif isinstance(step, ir.Switch):
+            for _, body in step.cases:
+                yield from _calls(body)

@@ -1,0 +1,435 @@
+"""Expressions of loop IR as C expressions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from anydim.base.dtypes import DType
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.targets.c.dialect import held
+from anydim.targets.c.flows import is_data
+from anydim.targets.c.forms import Form, flags, form_of
+from anydim.targets.c.literals import literal
+from anydim.targets.c.names import Scope
+from anydim.targets.c.operations import reduction
+from anydim.targets.c.prelude import Prelude
+
+ATOM, PRODUCT, SUM, OTHER = 3, 2, 1, 0  # how tightly an expression holds together
+
+
+@dataclass(frozen=True)
+class Text:
+    """An expression and how tightly it holds together."""
+
+    text: str
+    level: int = ATOM
+
+    def inside(self, level: int) -> str:
+        """The expression as an operand of what holds together as tightly as `level`."""
+        return self.text if self.level >= level else f"({self.text})"
+
+
+_INFIX = {
+    "add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT),
+    "quotient": ("/", PRODUCT),
+}  # fmt: skip
+_COMPARISONS = {
+    "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">",
+    "greater_equal": ">=",
+}  # fmt: skip
+_BITS = {"bit_and": "&", "bit_or": "|", "bit_xor": "^"}
+_LOGICAL = {"and": "&", "or": "|", "xor": "^"}
+_OF_FLAGS = {
+    "add": "or", "mul": "and", "min": "and", "max": "or", "fast_min": "and", "fast_max": "or",
+    "bit_and": "and", "bit_or": "or", "bit_xor": "xor", "bit_not": "not",
+}  # fmt: skip
+_OVERFLOWS = {"add_overflows": "add", "mul_overflows": "mul"}
+_WHOLE_DIVISIONS = frozenset(("div", "quotient", "fmod"))
+FLAG_BITS = 32  # of flags that nothing gives a width
+
+
+class Values:
+    """Writes the values of one function.
+
+    `scope` has the names, `buffers` the element type of each buffer, `widths` the bits of the
+    flags that names hold, `data` the int64 names that may wrap.
+    """
+
+    def __init__(self, prelude: Prelude, data: frozenset[str]) -> None:
+        self.prelude = prelude
+        self.scope = Scope()
+        self.buffers: dict[str, DType] = {}
+        self.widths: dict[str, int] = {}
+        self.data = data
+
+    def value(self, node: ir.Value) -> str:
+        """A value as an expression that stands alone."""
+        return self.text(node).text
+
+    def text(self, node: ir.Value) -> Text:
+        return _RULES[type(node)](self, node)
+
+    def form(self, node: ir.Value) -> Form:
+        """The form of a value as `text` gives it."""
+        if node.type.dtype.kind != "bool":
+            return form_of(node.type)
+        return flags(node.type.lanes, self.width(node) or FLAG_BITS)
+
+    def type(self, node: ir.Value) -> str:
+        """The C type of a value."""
+        return self.prelude.type(self.form(node))
+
+    # ---- flags ---------------------------------------------------------------------------------
+
+    def width(self, node: ir.Value) -> int | None:
+        """The bits of each of several flags as they come; None where any will do."""
+        if isinstance(node, (ir.Var, ir.Get)):
+            return self.widths.get(node.name)
+        if isinstance(node, (ir.Load, ir.Gather)):
+            return 8
+        if isinstance(node, ir.Shuffle):
+            return self.width(node.left) or self.width(node.right)
+        if isinstance(node, ir.Bitcast):
+            return 8
+        if isinstance(node, ir.Convert):
+            return form_of(node.argument.type).bits
+        if not isinstance(node, ir.Op):
+            return None
+        if node.function in _COMPARISONS and node.arguments[0].type.dtype.kind != "bool":
+            return form_of(node.arguments[0].type).bits
+        own = node.arguments[node.function == "select" :]
+        return next((w for w in map(self.width, own) if w is not None), None)
+
+    def flags(self, node: ir.Value, bits: int) -> str:
+        """Flags of several lanes as integers of so many bits; a scalar flag as it is."""
+        if node.type.lanes == 1:
+            return self.value(node)
+        wanted = flags(node.type.lanes, bits)
+        have = self.width(node)
+        if have is None:
+            return _FREE[type(node)](self, node, bits)
+        if have == bits:
+            return self.value(node)
+        return self.prelude.convert(self.value(node), wanted)
+
+    # ---- leaves --------------------------------------------------------------------------------
+
+    def _const(self, node: ir.Const) -> Text:
+        if node.type.dtype.kind == "bool" and node.type.lanes > 1:
+            return Text(self._free_const(node, FLAG_BITS))
+        number = literal(node.type.dtype, node.value, self.prelude.dialect.literals)
+        if node.type.lanes == 1:
+            return Text(number, PRODUCT if number.startswith("-") else ATOM)
+        return Text(self.prelude.call("splat", form_of(node.type), number))
+
+    def _free_const(self, node: ir.Const, bits: int) -> str:
+        number = "-1" if node.value else "0"
+        return self.prelude.call("splat", flags(node.type.lanes, bits), number)
+
+    def _name(self, node: ir.Var | ir.Get) -> Text:
+        name = self.scope.get(node.name)
+        if name is None:
+            raise InternalError(f"loop IR uses '{node.name}' where it has no value")
+        return Text(name)
+
+    # ---- functions -----------------------------------------------------------------------------
+
+    def _op(self, node: ir.Op) -> Text:
+        kind = node.arguments[-1].type
+        if kind.dtype.kind == "bool":
+            return self._op_of_flags(node)
+        form = form_of(kind)
+        if node.function == "select":
+            return self._select(node, form)
+        if node.function in _OVERFLOWS:
+            name = f"__builtin_{_OVERFLOWS[node.function]}_overflow"
+            parts = ", ".join(map(self.value, node.arguments))
+            return Text(f"{name}({parts}, &({self.prelude.type(form)}){{0}})")
+        infix = self._infix(node, form)
+        if infix is not None:
+            symbol, level = infix
+            left, right = (self.text(argument) for argument in node.arguments)
+            free = form.element == "i64" and symbol in "+*"  # floats are not associative
+            before, after = (level, level + (not free)) if level > OTHER else (SUM, SUM)
+            text = f"{left.inside(before)} {symbol} {right.inside(after)}"
+            return Text(text, level)
+        if node.function == "neg" and form.kind == "f":
+            return Text(f"-{self.text(node.arguments[0]).inside(ATOM)}", PRODUCT)
+        function = {"quotient": "div"}.get(node.function, node.function)
+        return Text(self.prelude.call(function, form, *map(self.value, node.arguments)))
+
+    def _infix(self, node: ir.Op, form: Form) -> tuple[str, int] | None:
+        """How C writes the function between its arguments, where it does and means the same."""
+        function = node.function
+        if function in _COMPARISONS:
+            return _COMPARISONS[function], OTHER
+        if function in _BITS and form.kind != "f":
+            return _BITS[function], OTHER
+        if function in _INFIX and form.kind == "f":
+            return _INFIX[function]
+        if function in _WHOLE_DIVISIONS and _plain_divisor(node.arguments[1]):
+            return ("%" if function == "fmod" else "/"), PRODUCT
+        if function not in ("add", "sub", "mul"):
+            return None
+        if form.kind == "u":
+            return _INFIX[function] if form.lanes > 1 or form.bits >= 32 else None
+        if form == Form("i64") and not is_data(node, self.data) and not _constant(node):
+            return _INFIX[function]
+        return None
+
+    def _select(self, node: ir.Op, form: Form) -> Text:
+        condition, then, otherwise = node.arguments
+        if form.lanes == 1:
+            parts = [self.text(part).inside(SUM) for part in node.arguments]
+            return Text(f"{parts[0]} ? {parts[1]} : {parts[2]}", OTHER)
+        mask = self.flags(condition, form.bits)
+        call = self.prelude.call("select", form, mask, self.value(then), self.value(otherwise))
+        return Text(call)
+
+    def _op_of_flags(self, node: ir.Op) -> Text:
+        if node.type.lanes > 1:
+            return Text(self._vector_of_flags(node, self.width(node) or FLAG_BITS), OTHER)
+        function = _OF_FLAGS.get(node.function, node.function)
+        parts = [self.text(argument) for argument in node.arguments]
+        if function == "not":
+            return Text(f"!{parts[0].inside(ATOM)}", PRODUCT)
+        if function == "select":
+            texts = [part.inside(SUM) for part in parts]
+            return Text(f"{texts[0]} ? {texts[1]} : {texts[2]}", OTHER)
+        symbol = _LOGICAL.get(function) or _COMPARISONS.get(function)
+        if symbol is None:
+            raise InternalError(f"C has no '{node.function}' of flags")
+        symbol = {"&": "&&", "|": "||"}.get(symbol, symbol)
+        return Text(f" {symbol} ".join(part.inside(SUM) for part in parts), OTHER)
+
+    def _vector_of_flags(self, node: ir.Op, bits: int) -> str:
+        """A function of flags, with the flags as integers of so many bits."""
+        function = _OF_FLAGS.get(node.function, node.function)
+        parts = [self.flags(argument, bits) for argument in node.arguments]
+        form = flags(node.type.lanes, bits)
+        if function == "select":
+            return self.prelude.call("select", form, *parts)
+        if function == "not":
+            return f"~({parts[0]})"
+        if function in _LOGICAL:
+            return f"({parts[0]}) {_LOGICAL[function]} ({parts[1]})"
+        if function not in _COMPARISONS:
+            raise InternalError(f"C has no '{node.function}' of flags")
+        kind = self.prelude.type(form.unsigned)  # as numbers flags are 0 and 1
+        return f"({kind})({parts[0]}) {_COMPARISONS[function]} ({kind})({parts[1]})"
+
+    # ---- conversions ---------------------------------------------------------------------------
+
+    def _convert(self, node: ir.Convert) -> Text:
+        have, wanted = node.argument.type, form_of(node.type)
+        if node.type.dtype.kind == "bool":
+            return self._to_flags(node)
+        if node.type.lanes == 1:
+            text = self.text(node.argument).inside(ATOM)
+            return Text(f"({self.prelude.type(wanted)}){text}", PRODUCT)
+        if have.dtype.kind == "bool":
+            whole = wanted.unsigned if wanted.kind == "f" else wanted
+            ones = self.flags(node.argument, wanted.bits)
+            text = f"({self.prelude.type(whole)})({ones}) & 1"
+            if wanted.kind == "f":
+                return Text(self.prelude.convert(f"({text})", wanted))
+            return Text(text, OTHER)
+        return Text(self.prelude.convert(self.value(node.argument), wanted))
+
+    def _to_flags(self, node: ir.Convert) -> Text:
+        argument = node.argument
+        if argument.type.dtype.kind == "bool":
+            return self.text(argument)
+        zero = "0" if argument.type.lanes == 1 else f"({self.type(argument)}){{0}}"
+        return Text(f"{self.text(argument).inside(SUM)} != {zero}", OTHER)
+
+    def _bitcast(self, node: ir.Bitcast) -> Text:
+        have, wanted = node.argument.type, node.type
+        value = self.value(node.argument)
+        if have.dtype.kind == "bool" and have.lanes > 1:
+            name = self.prelude.function("packed", form_of(wanted), self.form(node.argument))
+            return Text(f"{name}({value})")
+        if wanted.dtype.kind == "bool" and wanted.lanes > 1:
+            name = self.prelude.function("unpacked", Form("i8", wanted.lanes), form_of(have))
+            return Text(f"{name}({value})")
+        source, form = form_of(have), form_of(wanted)
+        if source == form:
+            return self.text(node.argument)
+        if source.lanes > 1 and form.lanes > 1:
+            text = self.text(node.argument).inside(ATOM)
+            return Text(f"({self.prelude.type(form)}){text}", PRODUCT)
+        if source.kind != "f" and form.kind != "f" and source.lanes == form.lanes:
+            text = self.text(node.argument).inside(ATOM)
+            return Text(f"({self.prelude.type(form)}){text}", PRODUCT)
+        return Text(f"{self.prelude.function('bits', form, source)}({value})")
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def pointer(self, buffer: str, dtype: DType) -> str:
+        """A buffer as a pointer to elements of a type."""
+        name = self.scope.get(buffer)
+        if name is None or buffer not in self.buffers:
+            raise InternalError(f"loop IR uses a buffer '{buffer}' that is not there")
+        if held(self.buffers[buffer]) == held(dtype):
+            return name
+        return f"(({self.prelude.type(Form(held(dtype)))} *){name})"
+
+    def place(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
+        """The address of an element."""
+        base = self.pointer(buffer, dtype)
+        if isinstance(offset, ir.Const) and offset.value == 0:
+            return base
+        return f"{base} + {self.text(offset).inside(SUM)}"
+
+    def element(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
+        """An element in memory, to be read or assigned to."""
+        return f"{self.pointer(buffer, dtype)}[{self.value(offset)}]"
+
+    def _load(self, node: ir.Load) -> Text:
+        dtype, lanes = node.type.dtype, node.type.lanes
+        if lanes == 1:
+            text = self.element(node.buffer, node.offset, dtype)
+            if node.mask is not None:
+                text = f"{self.text(node.mask).inside(SUM)} ? {text} : 0"
+            if dtype.kind == "bool":
+                return Text(f"({text}) != 0" if node.mask is not None else f"{text} != 0", OTHER)
+            return Text(text, ATOM if node.mask is None else OTHER)
+        form, place = Form(held(dtype), lanes), self.place(node.buffer, node.offset, dtype)
+        if node.mask is None:
+            text = self.prelude.call("load", form, place)
+        else:
+            text = self.prelude.call("load_if", form, place, self.flags(node.mask, form.bits))
+        return self._from_memory(node.type, text)
+
+    def _gather(self, node: ir.Gather) -> Text:
+        form = Form(held(node.type.dtype), node.type.lanes)
+        pointer, offsets = self.pointer(node.buffer, node.type.dtype), self.value(node.offsets)
+        if node.mask is None:
+            text = self.prelude.call("gather", form, pointer, offsets)
+        else:
+            mask = self.flags(node.mask, form.bits)
+            text = self.prelude.call("gather_if", form, pointer, offsets, mask)
+        return self._from_memory(node.type, text)
+
+    def _from_memory(self, kind: ir.Type, text: str) -> Text:
+        if kind.dtype.kind != "bool":
+            return Text(text)
+        return Text(f"{text} != ({self.prelude.type(Form('u8', kind.lanes))}){{0}}", OTHER)
+
+    def to_memory(self, node: ir.Value) -> str:
+        """A value in the form it is stored in."""
+        if node.type.dtype.kind != "bool" or node.type.lanes == 1:
+            return self.value(node)
+        return f"({self.prelude.type(Form('u8', node.type.lanes))})({self.flags(node, 8)}) & 1"
+
+    def address(self, node: ir.Address) -> str:
+        """Where an element lies, as a pointer."""
+        if node.buffer not in self.buffers:
+            raise InternalError(f"loop IR uses a buffer '{node.buffer}' that is not there")
+        return self.place(node.buffer, node.offset, self.buffers[node.buffer])
+
+    def _number(self, node: ir.Address) -> Text:
+        return Text(f"({self.prelude.type(Form('i64'))})({self.address(node)})", PRODUCT)
+
+    def at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> str:
+        """An element at an address that is a number, to be read or assigned to."""
+        base = f"({self.prelude.type(Form(held(dtype)))} *){self.text(address).inside(ATOM)}"
+        if isinstance(offset, ir.Const) and offset.value == 0:
+            return f"*{base}"
+        return f"({base})[{self.value(offset)}]"
+
+    def _load_at(self, node: ir.LoadAt) -> Text:
+        text = self.at(node.address, node.offset, node.type.dtype)
+        level = PRODUCT if text.startswith("*") else ATOM
+        return Text(f"{text} != 0", OTHER) if node.type == ir.FLAG else Text(text, level)
+
+    # ---- lanes ---------------------------------------------------------------------------------
+
+    def _splat(self, node: ir.Splat) -> Text:
+        if node.type.lanes == 1:
+            return self.text(node.argument)
+        if node.type.dtype.kind == "bool":
+            return Text(self._free_splat(node, FLAG_BITS))
+        return Text(self.prelude.call("splat", form_of(node.type), self.value(node.argument)))
+
+    def _free_splat(self, node: ir.Splat, bits: int) -> str:
+        flag = self.text(node.argument).inside(ATOM)
+        return self.prelude.call("splat", flags(node.type.lanes, bits), f"-{flag}")
+
+    def _iota(self, node: ir.Iota) -> Text:
+        if node.type.lanes == 1:
+            return Text("0")
+        return Text(self.prelude.call("iota", form_of(node.type)))
+
+    def _shuffle(self, node: ir.Shuffle) -> Text:
+        if node.type.dtype.kind == "bool":
+            return Text(self._free_shuffle(node, self.width(node) or FLAG_BITS))
+        return Text(self.prelude.shuffle(self.value(node.left), self.value(node.right), node.lanes))
+
+    def _free_shuffle(self, node: ir.Shuffle, bits: int) -> str:
+        left, right = (self.flags(part, bits) for part in (node.left, node.right))
+        return self.prelude.shuffle(left, right, node.lanes)
+
+    def _extract(self, node: ir.Extract) -> Text:
+        if node.argument.type.lanes == 1:
+            return self.text(node.argument)
+        text = f"{self.text(node.argument).inside(ATOM)}[{node.lane}]"
+        return Text(f"{text} != 0", OTHER) if node.type == ir.FLAG else Text(text)
+
+    def _reduce(self, node: ir.Reduce) -> Text:
+        if node.argument.type.lanes == 1:
+            return self.text(node.argument)
+        form, function = self.form(node.argument), node.function
+        if node.type == ir.FLAG:
+            function = _OF_FLAGS[function]
+        name = reduction(function, form, self.prelude, partial(self._combined, function))
+        text = f"{name}({self.value(node.argument)})"
+        return Text(f"{text} != 0", OTHER) if node.type == ir.FLAG else Text(text)
+
+    def _combined(self, function: str, form: Form, left: str, right: str) -> str:
+        """Two parts of a vector that is reduced, combined."""
+        if function in _LOGICAL:
+            return f"{left} {_LOGICAL[function]} {right}"
+        if function in _INFIX and (form.kind == "f" or (form.kind == "u" and form.lanes > 1)):
+            return f"{left} {_INFIX[function][0]} {right}"
+        if function in _INFIX and form.kind == "u":
+            return f"({form.name})({left} {_INFIX[function][0]} {right})"
+        return self.prelude.call(function, form, left, right)
+
+
+def _constant(node: ir.Op) -> bool:
+    return all(isinstance(argument, ir.Const) for argument in node.arguments)
+
+
+def _plain_divisor(node: ir.Value) -> bool:
+    """Whether a divisor is a number other than 0 and -1."""
+    return isinstance(node, ir.Const) and node.value not in (0, -1)
+
+
+_FREE: dict[type, Callable[[Values, Any, int], str]] = {
+    ir.Const: Values._free_const,
+    ir.Splat: Values._free_splat,
+    ir.Shuffle: Values._free_shuffle,
+    ir.Op: Values._vector_of_flags,
+}
+_RULES: dict[type, Callable[[Values, Any], Text]] = {
+    ir.Const: Values._const,
+    ir.Var: Values._name,
+    ir.Get: Values._name,
+    ir.Op: Values._op,
+    ir.Convert: Values._convert,
+    ir.Bitcast: Values._bitcast,
+    ir.Load: Values._load,
+    ir.Gather: Values._gather,
+    ir.Splat: Values._splat,
+    ir.Iota: Values._iota,
+    ir.Reduce: Values._reduce,
+    ir.Shuffle: Values._shuffle,
+    ir.Extract: Values._extract,
+    ir.Address: Values._number,
+    ir.LoadAt: Values._load_at,
+}
