@@ -51,7 +51,6 @@ from anydim.program.differential import Ranges
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
-from anydim.runtime.region import RegionExecutable
 from anydim.sizes import Dim
 from anydim.targets.target import Target
 from anydim.targets.targets import target
@@ -154,7 +153,7 @@ class Compiled:
     `again` makes the program for another target.
     """
 
-    executable: Executable | RegionExecutable
+    executable: Executable[Any]
     program: Program
     reference: Callable[[Mapping[str, Any]], dict[str, Any]]
     report: CompileReport

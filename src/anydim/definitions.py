@@ -45,7 +45,7 @@ from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
 from anydim.model import Model, compile
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
-from anydim.runtime.executable import Executable, wrong_shape
+from anydim.runtime.executable import wrong_shape
 from anydim.runtime.given import apart, fill, results_given
 
 Shape = tuple[int, ...]
@@ -311,7 +311,7 @@ class Function:
         )  # fmt: skip
         names = tuple(spec.name for spec in model.inputs)
         kinds = tuple((array.dtype, array.ndim) for array in arrays)
-        direct = isinstance(model.executable, Executable)
+        direct = model.executable.direct
         return _Case(model, model.executable, names, kinds, direct)
 
     # ---- results -------------------------------------------------------------------------------

@@ -27,7 +27,6 @@ from anydim.program.story import Story
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
-from anydim.runtime.region import RegionExecutable
 from anydim.sizes import Dim
 from anydim.targets.target import Target
 from anydim.targets.targets import target
@@ -38,7 +37,7 @@ class Model(Held):
 
     def __init__(
         self,
-        executable: Executable | RegionExecutable,
+        executable: Executable[Any],
         program: Program,
         reference: Function,
         report: CompileReport | None = None,

@@ -23,8 +23,9 @@ from anydim.deploy.records import parse_record
 from anydim.deploy.saved import Saved, SavedArray, constant_member, member, stamp
 from anydim.program.held import Held
 from anydim.runtime.cpu import Level, this_level
+from anydim.runtime.executable import Image
 from anydim.runtime.image import MappedImage, map_file
-from anydim.runtime.start import RegionStart, StraightStart, start
+from anydim.runtime.running import executable
 
 if TYPE_CHECKING:
     from anydim.program.story import Story
@@ -52,11 +53,13 @@ class LoadedModel(Held):
         code = _code(container, member(name, "code"), stamp(saved_text, story_text))
         if code.head.architecture != level.architecture:
             raise container.fail(f"its code for {name} is for {code.head.architecture}")
-        if any(not 0 <= entry < len(code.head.entries) for entry in _entries(saved.start)):
+        symbols = {symbol: number for number, symbol in enumerate(saved.interface.symbols)}
+        if len(symbols) != len(code.head.entries):
             raise container.fail("its records speak of code that there is not")
         arrays = {each.name: _array(container, each, verify) for each in saved.arrays}
-        executable = start(saved.start, arrays, code.address, (code, container))
-        super().__init__(executable, lambda: _story(story_text), saved.lists)
+        image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
+        run = executable(saved.signature, saved.interface, image, arrays, saved.threads)
+        super().__init__(run, lambda: _story(story_text), saved.lists)
 
     def __repr__(self) -> str:
         return f"<anydim model {self.executable.signature} for {self.level.name}>"
@@ -138,12 +141,6 @@ def _code(container: Container, name: str, expected: bytes) -> MappedImage:
     if code.head.stamp != expected:
         raise container.fail("its code was made for other records")
     return code
-
-
-def _entries(record: StraightStart | RegionStart) -> list[int]:
-    if isinstance(record, StraightStart):
-        return [3, *record.launches]
-    return [5, *(entry for _, entries in record.launches for entry in entries)]
 
 
 def _array(container: Container, saved: SavedArray, verify: bool) -> numpy.ndarray:

@@ -1,10 +1,11 @@
 """Records as text and back: frozen dataclasses of a closed set, in JSON.
 
-    {"sizes": ["batch*seq", ...], "record": {"signature": {...}, ...}}
+    {"sizes": ["batch*seq", ...], "signatures": [{...}], "record": {"signature": 0, ...}}
 
-Fields go by name, those that have their default are left out. A size is the number of its text, so
-that each is parsed once. What comes back is of the types that the dataclasses declare, or it is an
-ArtefactError that names the field; counts, lengths, depth and numbers are bounded.
+Fields go by name, those that have their default are left out. Sizes and signatures, which stand in
+many places, are numbers there, so that each is parsed once. What comes back is of the types that
+the dataclasses declare, or it is an ArtefactError that names the field; counts, lengths, depth and
+numbers are bounded.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from anydim.base.dtypes import DTYPES, DType
-from anydim.base.errors import ArtefactError, InternalError, UserError
+from anydim.base.errors import ArtefactError, InternalError, OptionError, UserError
+from anydim.runtime.signature import Signature
 from anydim.sizes import Size, parse
+from anydim.sizes.parsing import LONGEST_TEXT
 
 Record = TypeVar("Record")
 _LONGEST_TEXT = 1 << 26  # bytes of a record's text
@@ -31,41 +34,71 @@ _MOST_ITEMS = 1 << 20  # of a sequence or mapping
 
 def print_record(record: Any) -> bytes:
     """A record as text; equal records give equal texts."""
-    sizes: dict[Size, int] = {}
-    body = _plain(record, sizes)
-    whole = {"sizes": [str(size) for size in sizes], "record": body}
+    writer = _Writer()
+    body = writer.plain(record)
+    whole = {"sizes": writer.sizes, "signatures": writer.signatures, "record": body}
     return json.dumps(whole, separators=(",", ":"), ensure_ascii=True).encode()
 
 
-def _plain(value: Any, sizes: dict[Size, int]) -> Any:
-    """A value as JSON has it. What kind of dataclass it is, is written where that is no matter of
-    course: by its reader's table of unions."""
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, Size):
-        return sizes.setdefault(value, len(sizes))
-    if isinstance(value, DType):
-        return value.name
-    if isinstance(value, (tuple, list)):
-        return [_plain(item, sizes) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(_plain(item, sizes) for item in value)
-    if isinstance(value, Mapping):
-        return {name: _plain(item, sizes) for name, item in value.items()}
-    if dataclasses.is_dataclass(value):
-        fields = {"is": type(value).__name__} if type(value).__name__ in _TAGGED else {}
+class _Writer:
+    """Values as JSON has them, and the tables of what stands in many places."""
+
+    def __init__(self) -> None:
+        self.sizes: list[str] = []
+        self.signatures: list[Any] = []
+        self._numbers: dict[Any, int] = {}
+
+    def plain(self, value: Any) -> Any:
+        """A value as JSON has it. Members of unions say what they are."""
+        if value is None or isinstance(value, (bool, int, str)):
+            return value
+        if isinstance(value, Size):
+            return self._number(value, self.sizes, _size_text)
+        if isinstance(value, Signature):
+            return self._number(value, self.signatures, self._fields)
+        if isinstance(value, DType):
+            return value.name
+        if isinstance(value, (tuple, list)):
+            return [self.plain(item) for item in value]
+        if isinstance(value, (set, frozenset)):
+            return sorted(self.plain(item) for item in value)
+        if isinstance(value, Mapping):
+            return {name: self.plain(item) for name, item in value.items()}
+        if dataclasses.is_dataclass(value):
+            return self._fields(value)
+        raise InternalError(f"a record holds a {type(value).__name__}, which has no text")
+
+    def _number(self, value: Any, table: list[Any], write: Callable[[Any], Any]) -> int:
+        """The place of a value in a table."""
+        if value not in self._numbers:
+            written = write(value)
+            self._numbers[value] = len(table)
+            table.append(written)
+        return self._numbers[value]
+
+    def _fields(self, value: Any) -> dict[str, Any]:
+        name = type(value).__name__
+        fields: dict[str, Any] = {"is": name} if name in _TAGGED else {}
         for field in dataclasses.fields(value):
             given = getattr(value, field.name)
             if not (_has_default(field) and given == _default(field)):
-                fields[field.name] = _plain(given, sizes)
+                fields[field.name] = self.plain(given)
         return fields
-    raise InternalError(f"a record holds a {type(value).__name__}, which has no text")
+
+
+def _size_text(size: Size) -> str:
+    text = str(size)
+    if len(text) > LONGEST_TEXT:
+        raise OptionError(
+            f"a size of the program has {len(text)} characters, and saved ones {LONGEST_TEXT}",
+            "give the dims bounds, or fix some of them",
+        )
+    return text
 
 
 # the members of unions say what they are
 _TAGGED = frozenset((
     "SegmentStep", "FindStep", "BranchStep", "CallStep", "LoopStep", "ReleaseStep",
-    "StraightStart", "RegionStart",
 ))  # fmt: skip
 
 
@@ -86,12 +119,14 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 def parse_record(kind: type[Record], text: bytes) -> Record:
     """The record that a text says; raises ArtefactError where it says none."""
     whole = parse_json(text)
-    if not isinstance(whole, dict) or set(whole) != {"sizes", "record"}:
+    if not isinstance(whole, dict) or set(whole) != {"sizes", "signatures", "record"}:
         raise ArtefactError("the records are not what this version of anydim writes")
-    texts = whole["sizes"]
+    texts, signatures = whole["sizes"], whole["signatures"]
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise ArtefactError("the sizes of the records are no texts")
-    reader = _Reader(texts)
+    if not isinstance(signatures, list):
+        raise ArtefactError("the signatures of the records are no list")
+    reader = _Reader(texts, signatures)
     try:
         record: Record = _read_any(kind)(whole["record"], reader)
     except (ArtefactError, RecursionError) as error:
@@ -116,20 +151,30 @@ def _refuse(text: str) -> Any:
 
 
 class _Reader:
-    """The sizes of a text, each parsed when it is asked for."""
+    """The sizes and signatures of a text, each read when it is asked for."""
 
-    def __init__(self, texts: list[str]) -> None:
-        self.texts = texts
-        self.sizes: dict[int, Size] = {}
+    def __init__(self, sizes: list[str], signatures: list[Any]) -> None:
+        self.texts = {"size": sizes, "signature": signatures}
+        self.known: dict[tuple[str, int], Any] = {}
 
     def size(self, number: Any) -> Size:
-        known = self.sizes.get(number) if type(number) is int else None
-        if known is not None:
-            return known
-        if type(number) is not int or not 0 <= number < len(self.texts):
-            raise _wrong("the number of a size", number)
-        size = self.sizes[number] = parse(self.texts[number])
-        return size
+        """The size of a number."""
+        found: Size = self._numbered("size", number, parse)
+        return found
+
+    def signature(self, number: Any) -> Signature:
+        """The signature of a number."""
+        read = _record(Signature)
+        found: Signature = self._numbered("signature", number, lambda value: read(value, self))
+        return found
+
+    def _numbered(self, what: str, number: Any, read: Callable[[Any], Any]) -> Any:
+        texts = self.texts[what]
+        if type(number) is not int or not 0 <= number < len(texts):
+            raise _wrong(f"the number of a {what}", number)
+        if (what, number) not in self.known:
+            self.known[what, number] = read(texts[number])
+        return self.known[what, number]
 
 
 Read = Callable[[Any, _Reader], Any]
@@ -161,7 +206,7 @@ def _read(hint: Any) -> Read:
         return _mapping(_read(arguments[1]))
     if origin in (Union, types.UnionType):
         return _union(arguments)
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _record(hint)
     raise InternalError(f"records have no values of type {hint}")
 
@@ -196,6 +241,7 @@ _SIMPLE: dict[Any, Read] = {
     str: _string,
     DType: _dtype,
     Size: lambda value, reader: reader.size(value),
+    Signature: lambda value, reader: reader.signature(value),
 }
 
 
@@ -250,6 +296,7 @@ def _union(arguments: tuple[Any, ...]) -> Read:
     return read
 
 
+@cache
 def _record(kind: Any) -> Read:
     hints = get_type_hints(kind)
     fields = {field.name: field for field in dataclasses.fields(kind)}

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from anydim.base.dtypes import DType
 from anydim.runtime.cpu import Level
+from anydim.runtime.interface import Interface
 from anydim.runtime.lists import Listed
-from anydim.runtime.start import RegionStart, StraightStart
+from anydim.runtime.signature import Signature
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,9 @@ class Saved:
     """What a loaded program needs to be called; `program/story.py` is what explains it."""
 
     level: Level
-    start: StraightStart | RegionStart
+    signature: Signature
+    interface: Interface
+    threads: int
     arrays: tuple[SavedArray, ...]
     lists: Mapping[str, Listed] = field(default_factory=dict)
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed, pack, unpack
-from anydim.runtime.region import RegionExecutable
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
 
@@ -28,7 +27,7 @@ class Held:
 
     def __init__(
         self,
-        executable: Executable | RegionExecutable,
+        executable: Executable[Any],
         story: Callable[[], Story],
         lists: Mapping[str, Listed],
     ) -> None:

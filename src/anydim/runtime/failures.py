@@ -1,4 +1,4 @@
-"""What can go wrong while regions run, and the errors for it.
+"""What can go wrong in a call, and the errors for it.
 
 Native code returns the number of a failure; what it found stands in the memory of the call, at
 words that the failure names.
@@ -45,7 +45,7 @@ class Failure:
     size: int = 0
 
 
-def region_error(failed: Failure, words: Words, name: str) -> InputError:
+def call_error(failed: Failure, words: Words, name: str) -> InputError:
     """The error for a failure in a call of the program `name`."""
     return _ERRORS[failed.kind](failed, words, name)
 

@@ -18,7 +18,7 @@ from anydim.base.text import caret
 from anydim.sizes.expression import NAME, Size, as_constant, maximum, minimum
 
 _TOKEN = re.compile(rf"\s*(?:(\d+)|({NAME.pattern})|(\*\*|//|[-+*%(),]))")
-_LONGEST_TEXT = 20_000
+LONGEST_TEXT = 20_000
 _LONGEST_NUMBER = 60  # digits
 _DEEPEST = 60
 _HIGHEST_POWER = 16
@@ -32,7 +32,7 @@ def as_size(value: int | str | Size) -> Size:
 
 def parse(text: str) -> Size:
     """The size that `text` says; raises OptionError that points at what cannot be read."""
-    if len(text) > _LONGEST_TEXT:
+    if len(text) > LONGEST_TEXT:
         raise OptionError(f"a size expression of {len(text)} characters is too long to read")
     reader = _Reader(text)
     size = reader.sum()

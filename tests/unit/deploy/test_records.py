@@ -10,7 +10,8 @@ import pytest
 from anydim.base.dtypes import float32
 from anydim.base.errors import ArtefactError, InternalError
 from anydim.deploy.records import parse_json, parse_record, print_record
-from anydim.deploy.saved import Saved, SavedArray
+from anydim.deploy.saved import SavedArray
+from anydim.program.region import CallStep, FindStep, Region
 from anydim.program.story import Story
 from anydim.runtime.cpu import Level
 from anydim.runtime.lists import Listed
@@ -54,6 +55,7 @@ def changed(path: str, value: Any) -> bytes:
     """The signature's text with another value at a place."""
     whole = json.loads(print_record(SIGNATURE))
     at = whole
+    path = path.replace("record/", "signatures/0/") if path != "record" else path
     *parents, last = [int(part) if part.isdigit() else part for part in path.split("/")]
     for part in parents:
         at = at[part]
@@ -93,6 +95,8 @@ DROPPED = object()
         ("sizes/0", "n" * 30000, "too long"),
         ("sizes/0", 7, "no texts"),
         ("sizes", {}, "no texts"),
+        ("signatures", {}, "no list"),
+        ("record", 1, "number of a signature"),
         ("more", {}, "not what this version"),
     ],
 )  # fmt: skip
@@ -112,9 +116,12 @@ def test_what_is_no_text(text: bytes) -> None:
 
 
 def test_a_union_says_which_it_is() -> None:
-    text = print_record(Saved(Level("l", "x", frozenset()), None, ()))  # type: ignore[arg-type]
-    with pytest.raises(ArtefactError, match="StraightStart"):
-        parse_record(Saved, text)
+    region = Region(SIGNATURE, frozenset(), {}, {}, (FindStep("a", ("n",)), CallStep(0, (), ())))
+    text = print_record(region)
+    assert parse_record(Region, text) == region
+    expected = r"Region\.steps: expected one of SegmentStep, FindStep"
+    with pytest.raises(ArtefactError, match=expected):
+        parse_record(Region, text.replace(b'"is":"FindStep"', b'"is":"Region"'))
     made = SavedArray("a", float32, (2, 3), "d")
     assert parse_record(SavedArray, print_record(made)) == made
     assert made.bytes == 24

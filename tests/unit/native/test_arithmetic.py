@@ -10,6 +10,7 @@ from anydim.base.errors import DimError
 from anydim.native.emit import emit
 from anydim.program.program import Program
 from anydim.program.segment import Site
+from anydim.runtime.layout import Layout
 from anydim.sizes import Box, Dim, Guard, Size, as_size, maximum, minimum, parse
 from tests.unit.program.tiny import executable, program, spec
 
@@ -33,7 +34,8 @@ class Native:
     def __init__(self, box: Box, sizes: list[Size]) -> None:
         self.program = slots_program(box, sizes)
         self.executable = executable(self.program)
-        self.layout, self.names = self.executable.layout, box.names
+        self.slots = self.program.straight.slots
+        self.layout = Layout.of(self.program.signature, len(self.slots))
 
     def __call__(self, *values: int) -> tuple[str, dict[Size, int]]:
         block = (ctypes.c_int64 * self.layout.words)()
@@ -41,8 +43,8 @@ class Native:
         block[first : first + len(values)] = values
         code = self.executable._bind(ctypes.addressof(block))
         slots = block[self.layout.first_slot :]
-        kind = self.executable._checks[code - 1].kind if code else ""
-        return kind, dict(zip(self.program.straight.slots, slots))
+        kind = self.executable.interface.failures[code - 1].check.kind if code else ""
+        return kind, dict(zip(self.slots, slots))
 
 
 @pytest.mark.parametrize("high", [20, None], ids=["bounded", "unbounded"])

@@ -10,11 +10,11 @@ import numpy
 
 from anydim.base.dtypes import float32, from_numpy
 from anydim.kernels.ir import Kernel, Operand
-from anydim.native.emit import BIND, RUN, emit
-from anydim.native.threads import STOP, WORKER, threads_code
+from anydim.native.host import host_of
 from anydim.program.program import Constant, Program
 from anydim.program.segment import Buffer, Segment, Site
-from anydim.runtime.executable import Executable, Native
+from anydim.runtime import running
+from anydim.runtime.executable import Executable, Image
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Guard, Size, align_up, as_size, product
 from anydim.targets.llvm.host import this_machine
@@ -172,26 +172,20 @@ def executable(
     made: Program, constants: Mapping[str, numpy.ndarray] | None = None
 ) -> Executable:
     """Compile a program of one segment whose kernels are of TEXTS."""
-    segment, arrays = made.straight, constants or {}
-    assert segment is not None
-    host = emit(segment)
-    kernels = dict.fromkeys(site.kernel for site in made.sites)
+    host = host_of(made)
     builder = llvm.JITLibraryBuilder()
-    around = (render(module, this_machine()) for module in (host.code, threads_code()))
+    kernels = dict.fromkeys(site.kernel for site in made.sites)
+    around = (render(module, this_machine()) for module in host.code)
     for text in (*around, *(TEXTS[name] for name in kernels)):
         builder.add_object_img(compiled(text))
-    for symbol in (BIND, RUN, WORKER, STOP, *kernels):
+    for symbol in host.interface.symbols:
         builder.export_symbol(symbol)
     jit = llvm.create_lljit_compiler(machine())
     library = builder.link(jit, f"tiny{id(host)}")
-    native = Native(
-        library[BIND], library[RUN], library[WORKER], library[STOP],
-        tuple(library[site.kernel] for site in made.sites), keep=(library, jit),
-    )  # fmt: skip
-    return Executable(
-        made.signature, native, host.layout, host.checks,
-        [arrays[name] for name in segment.constants], segment.threads,
-    )  # fmt: skip
+    image = Image(library.__getitem__, (library, jit))
+    return running.executable(
+        made.signature, host.interface, image, constants or {}, made.threads
+    )
 
 
 def adder(box: Box, *shape: int | str, threads: int = 1, grain: int = 4) -> Program:

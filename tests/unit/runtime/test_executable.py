@@ -130,11 +130,12 @@ def test_what_a_launch_runs_stands_in_a_table() -> None:
     kernel = ctypes.CFUNCTYPE(
         None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
     )(body)
-    before = run.entries[1]
-    run.entries[1] = ctypes.cast(kernel, ctypes.c_void_p).value
+    (entries,) = run.entries.values()
+    before = entries[1]
+    entries[1] = ctypes.cast(kernel, ctypes.c_void_p).value
     run(data)
     assert parts == [(0, 12)]
-    run.entries[1] = before
+    entries[1] = before
     assert (run(data)["y"] == 3).all() and len(parts) == 1
 
 

@@ -1,0 +1,127 @@
+"""A program -> the code of its host, and what that asks of whoever calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from anydim.kernels.ir import Library
+from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_code
+from anydim.native.emit import BIND, RUN, emit, emit_segment
+from anydim.native.region_emit import MAIN, emit_regions, segment_name
+from anydim.native.threads import STOP, WORKER, threads_code
+from anydim.program.program import Program
+from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
+from anydim.program.segment import Segment
+from anydim.runtime.checks import Check
+from anydim.runtime.failures import Failure
+from anydim.runtime.interface import Interface
+from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
+
+_POOL = {"worker": WORKER, "stop": STOP}
+_STRAIGHT = {"bind": BIND, "run": RUN, **_POOL}
+_REGIONS = {"run": MAIN, "clear": CLEAR, "trim": TRIM, "leave": LEAVE, **_POOL}
+
+
+@dataclass(frozen=True)
+class Host:
+    """Modules of the host, and the interface of their code."""
+
+    code: tuple[Library, ...]
+    interface: Interface
+
+
+def host_of(program: Program) -> Host:
+    """The host of a program; raises GraphError when the inputs do not tell every needed dim."""
+    segment = program.straight
+    host = _regions(program) if segment is None else _straight(segment)
+    return Host((*host.code, threads_code()), host.interface)
+
+
+# ---- straight programs -------------------------------------------------------------------------
+
+
+def _straight(segment: Segment) -> Host:
+    made = emit(segment)
+    layout, inputs = made.layout, len(segment.signature.inputs)
+    failures = (*_bound(segment, layout, made.checks), *_found(segment, layout))
+    interface = Interface(
+        functions=_STRAIGHT,
+        words=layout.words,
+        inputs=POINTERS,
+        shapes=layout.input_shapes,
+        results=tuple((layout.pointer(inputs + n), 0, layout.output_axis(n, 0))
+                      for n in range(len(segment.signature.outputs))),
+        constants=(),
+        tables=((CONSTANTS, segment.constants),),
+        entries=((CODE, _kernels(segment)),),
+        numbers=(),
+        failures=(*failures, Failure("memory", segment.signature, _dims(segment, layout))),
+        bound=len(made.checks),
+    )  # fmt: skip
+    return Host((made.code,), interface)
+
+
+def _dims(segment: Segment, layout: Layout) -> dict[str, int]:
+    """The words of the dims."""
+    return {name: layout.first_dim + n for n, name in enumerate(segment.signature.box.names)}
+
+
+def _bound(segment: Segment, layout: Layout, checks: tuple[Check, ...]) -> Iterator[Failure]:
+    signature, dims = segment.signature, _dims(segment, layout)
+    shapes = tuple(
+        tuple(layout.input_axis(number, axis) for axis in range(spec.rank))
+        for number, spec in enumerate(signature.inputs)
+    )
+    for check in checks:
+        yield Failure("check", signature, dims, check=check, shapes=shapes)
+
+
+def _found(segment: Segment, layout: Layout) -> Iterator[Failure]:
+    dims = _dims(segment, layout)
+    for number, position in enumerate(segment.positions):
+        word = layout.first_status + number
+        yield Failure("position", segment.signature, dims, position=position, found=word)
+
+
+def _kernels(segment: Segment) -> tuple[str, ...]:
+    return tuple(site.kernel for site in segment.sites)
+
+
+# ---- programs of regions -------------------------------------------------------------------------
+
+
+def _regions(program: Program) -> Host:
+    made = emit_regions(program)
+    layout, places = made.layout, made.layout.regions[-1]
+    inputs = [places.values[spec.name] for spec in program.signature.inputs]
+    start = inputs[0] if inputs else Place(0, 0, 0)
+    held, segments = list(_constants(program, layout)), _segments(program, layout)
+    shapes = {constant.name: constant.shape for constant in program.constants}
+    interface = Interface(
+        functions=_REGIONS,
+        words=layout.words,
+        inputs=start.data,
+        shapes=start.shape,
+        results=tuple((place.data, place.owner, place.shape) for place in places.results),
+        constants=tuple((place.data, name) for place, name in held),
+        tables=tuple((place.base + CONSTANTS, segment.constants) for segment, place in segments),
+        entries=tuple((place.base + CODE, _kernels(segment)) for segment, place in segments),
+        numbers=tuple((place.shape + axis, size) for place, name in held
+                      for axis, size in enumerate(shapes[name])),
+        failures=made.failures,
+    )  # fmt: skip
+    parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
+    return Host((*parts, made.code, blocks_code()), interface)
+
+
+def _constants(program: Program, layout: RegionLayout) -> Iterator[tuple[Place, str]]:
+    """The constants of regions, and where their words are."""
+    for region, places in zip(program.regions, layout.regions):
+        for value, name in region.constants.items():
+            yield places.values[value], name
+
+
+def _segments(program: Program, layout: RegionLayout) -> list[tuple[Segment, SegmentPlace]]:
+    places = (place for region in layout.regions for place in region.segments.values())
+    return list(zip(program.segments, places))

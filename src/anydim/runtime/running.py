@@ -1,0 +1,23 @@
+"""Records and code in memory -> what can be called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+
+from anydim.runtime.executable import Executable, Image
+from anydim.runtime.interface import Interface
+from anydim.runtime.region import RegionExecutable
+from anydim.runtime.signature import Signature
+from anydim.runtime.straight import StraightExecutable
+
+
+def executable(
+    signature: Signature, interface: Interface, image: Image,
+    arrays: Mapping[str, numpy.ndarray], threads: int = 1,
+) -> Executable[Any]:  # fmt: skip
+    """What runs the code of `image`, whose symbols are those of `interface`."""
+    form = StraightExecutable if "bind" in interface.functions else RegionExecutable
+    return form(signature, interface, image, arrays, threads)

@@ -1,0 +1,111 @@
+"""A straight program that can be called: two native calls, and one arena for what lies between.
+
+`bind` computes and checks all sizes, `run` does the launches.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+
+from anydim.runtime.arena import Arena
+from anydim.runtime.executable import WORD, Executable, pointer, wrong_shape
+from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL
+
+_CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
+
+
+class _Frame:
+    """What one call in progress needs: a block of words and an arena."""
+
+    def __init__(self, words: int) -> None:
+        self.block = (ctypes.c_int64 * words)()
+        self.address = ctypes.addressof(self.block)
+        self.arena = Arena()
+
+
+class StraightExecutable(Executable[_Frame]):
+    """One segment, which checks all that comes and writes results where they are wanted."""
+
+    direct = True
+
+    def __init__(self, *made: Any, **more: Any) -> None:
+        super().__init__(*made, **more)
+        interface, signature = self.interface, self.signature
+        self._bind, self._run = (_CALL(self._function(role)) for role in ("bind", "run"))
+        self._addresses = (pointer(self._tables[CONSTANTS]), pointer(self.entries[CODE]))
+        self._shapes = struct.Struct(f"{sum(spec.rank for spec in signature.inputs)}q")
+        self._shapes_at = WORD * interface.shapes
+        self._results = struct.Struct(f"{sum(spec.rank for spec in signature.outputs)}q")
+        self._results_at = WORD * (interface.results[0][2] if interface.results else 0)
+        pointers = len(signature.inputs) + len(signature.outputs)
+        self._call = struct.Struct(f"{4 + pointers}Q")
+
+    def _frame(self) -> _Frame:
+        return _Frame(self.interface.words)
+
+    def _execute(
+        self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
+        into: Mapping[str, numpy.ndarray],
+    ) -> dict[str, numpy.ndarray]:  # fmt: skip
+        block = frame.block
+        self._shapes.pack_into(block, self._shapes_at, *shapes)
+        failed = self._bind(frame.address)
+        if failed:
+            raise self._failed(failed, block)
+        outputs = self._allocate(frame, into)
+        pointers = [array.ctypes.data for array in arrays]
+        pointers += [array.ctypes.data for array in outputs.values()]
+        pool = self._take_pool() if block[PARALLEL] else None
+        call = (frame.arena.address, pool.address if pool else 0, *self._addresses, *pointers)
+        self._call.pack_into(block, WORD * ARENA, *call)
+        try:
+            failed = self._run(frame.address)
+        finally:
+            if pool:
+                pool.lock.release()
+        if failed:
+            raise self._failed(self.interface.bound + failed, block)
+        return outputs
+
+    def _allocate(
+        self, frame: _Frame, into: Mapping[str, numpy.ndarray]
+    ) -> dict[str, numpy.ndarray]:
+        """Arrays for the outputs at the sizes just bound, and the arena."""
+        sizes = self._results.unpack_from(frame.block, self._results_at)
+        outputs, at = {}, 0
+        try:
+            frame.arena.reserve(frame.block[ARENA_BYTES])
+            for name, dtype, rank in self._outputs:
+                shape = sizes[at : at + rank]
+                held = into.get(name)
+                if held is not None and held.shape != shape:
+                    raise wrong_shape(self.signature.name, name, held.shape, shape)
+                outputs[name] = numpy.empty(shape, dtype) if held is None else held
+                at += rank
+        except (MemoryError, ValueError):  # numpy's word for more than an array can have
+            raise self._failed(len(self.interface.failures), frame.block) from None
+        return outputs
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes that idle arenas hold now, all together."""
+        return sum(frame.arena.bytes for frame in self._frames.free())
+
+    @property
+    def highest_arena_bytes(self) -> int:
+        """The most bytes that any of the idle arenas has ever held."""
+        return max((frame.arena.highest for frame in self._frames.free()), default=0)
+
+    def release(self) -> None:
+        """Give the memory of idle arenas back to the system."""
+        frames = [self._frames.take() for _ in self._frames.free()]
+        for frame in frames:
+            frame.arena.release()
+            self._frames.give(frame)
