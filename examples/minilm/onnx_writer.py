@@ -13,7 +13,7 @@ OPSET = 18
 
 
 class GraphWriter:
-    """Collects nodes and initialisers in order; `model` turns them into a checked file.
+    """Collects nodes and initialisers in order; `model` iterations them into a checked file.
 
     A node of scope `/encoder/layer.0` and operator `MatMul` is `/encoder/layer.0/MatMul`, the
     second one `/encoder/layer.0/MatMul_1`, and its value `<node>_output_0`.

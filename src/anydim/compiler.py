@@ -29,6 +29,7 @@ from anydim.kernels.template import Template
 from anydim.kernels.text import print_kernel
 from anydim.lang.surface.printer import print_statement
 from anydim.native.build import Assembled, Built, build, module_texts
+from anydim.passes.accumulate import Accumulate
 from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels
 from anydim.passes.fuse import Fuse
@@ -43,10 +44,9 @@ from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.passes.segment import Cut, Part, Segment, cut_text
 from anydim.passes.simplify import Simplify
-from anydim.passes.units import Units
+from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
 from anydim.passes.watch import Watch
-from anydim.passes.wider import Wider
 from anydim.program.differential import Ranges
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
@@ -80,9 +80,9 @@ PASSES: tuple[Pass, ...] = (
         lambda m, t, o: Integers(),
     ),
     Pass(
-        "wider", "before simplify, which then converts constants once",
+        "accumulate", "before simplify, which then converts constants once",
         "products of 16-bit floats are added up in float32, from float32",
-        lambda m, t, o: Wider(),
+        lambda m, t, o: Accumulate(),
     ),
     Pass(
         "simplify", "before views and fusion: what disappears here need not be moved or fused",
@@ -95,8 +95,8 @@ PASSES: tuple[Pass, ...] = (
         lambda m, t, o: Channels(o.precision),
     ),
     Pass(
-        "units", "before views: a loop that runs once hides that two loops are the same",
-        "no intermediate value has a dimension of size 1", lambda m, t, o: Units(),
+        "unit_dimensions", "before views: a loop that runs once hides that two loops are the same",
+        "no intermediate value has a dimension of size 1", lambda m, t, o: UnitDimensions(),
     ),
     Pass(
         "views", "before fusion: statements that only move data would keep others apart",

@@ -38,7 +38,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[ad.UserError], str]] = {
             options={"scan": "nest(parallel=t)"},
         ).scan.options, ad.OptionError,
         "options of <text>:1: scan, nest(parallel=t): 't' cannot be shared by threads: t runs in "
-        "order: y(t - 1, c) is read 1 turn after it is written as y(t, c)\n"
+        "order: y(t - 1, c) is read 1 iteration after it is written as y(t, c)\n"
         "  it can be cut along 'c'",
     ),
     "an option with a value that is none": (

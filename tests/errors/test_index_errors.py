@@ -258,8 +258,8 @@ def test_a_definition_that_looks_up():
 
 @pytest.mark.parametrize("threads", (1, 2))
 @pytest.mark.parametrize("span", ("0:n", "n:-1:-1"))
-def test_a_loop_ends_with_the_turn_that_fails(span, threads):
-    """Without that, these would be 10^15 turns."""
+def test_a_loop_ends_with_the_iteration_that_fails(span, threads):
+    """Without that, these would be 10^15 iterations."""
     text = f"""def f(float(N,C) x, int64 n) -> (y) {{
       y(i,c) = 0 where exists x(i,c)
       for t in {span} {{ y(t,c) = x(t,c) + (y(t - 1,c) else 0) }}

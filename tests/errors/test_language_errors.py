@@ -179,7 +179,7 @@ PARSE_ERRORS = [
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { t = 1 } y = 0 }",
-        """demo.tc:1:28: f: 't' counts turns, and a statement assigns it
+        """demo.tc:1:28: f: 't' counts iterations, and a statement assigns it
     def f(float(N) x) -> (y) { for t in N { t = 1 } y = 0 }
                                ^
   count in another name""",
@@ -392,14 +392,14 @@ FREE_ERRORS = [
         """<text>:1:49: f: the order contradicts this read: with n = 2, t = 0, y(1) is read before it is written
     def f(float(N) x) -> (y) { for t in N { y(t) = (y(t + 1) else 0) + x(t) } }
                                                     ^
-  let the turns run in another order, or define all of it first, as in y(...) = 0""",
+  let the iterations run in another order, or define all of it first, as in y(...) = 0""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in N { y(t) = z(t) z(t) = x(t) } }",
         """<text>:1:48: f: the order contradicts this read: with n = 1, t = 0, z(0) is read before it is written
     def f(float(N) x) -> (y) { for t in N { y(t) = z(t) z(t) = x(t) } }
                                                    ^
-  let the turns run in another order, or define all of it first, as in z(...) = 0""",
+  let the iterations run in another order, or define all of it first, as in z(...) = 0""",
     ),
     (
         "def f(float(N) x) -> (y) { for t in 1:N { y(t) = x(t) } }",

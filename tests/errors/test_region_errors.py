@@ -133,7 +133,7 @@ def test_an_index_that_leaves_its_axis_in_a_loop() -> None:
 
 
 def stacking(scan: Scan) -> Model:
-    """Slices x[:t] of another size in every turn."""
+    """Slices x[:t] of another size in every iteration."""
     start = step("slice", "x", "y", starts=(0,), ends=(as_size("t"),), axes=(0,))
     body = Graph("body", Box.of(N, T, Dim("t", 0, 12), constraints=(as_size("n - t"),)),
                  {"x": ROW, "y": kind(float32, "t")}, ("x",), ("y",), {}, (start,))  # fmt: skip
@@ -163,18 +163,18 @@ def placing(position: str, extent: str) -> Model:
 
 
 @pytest.mark.parametrize(
-    ("position", "extent", "turns", "found"),
+    ("position", "extent", "iterations", "found"),
     [("t", "3", 4, "slice 3"), ("2 - t", "3", 4, "slice -1"), ("5*t", "T", 2, "slice 5"),
      ("t + 1", "T", 1, "slice 1")],
 )  # fmt: skip
-def test_a_slice_outside_its_stack(position: str, extent: str, turns: int, found: str) -> None:
+def test_a_slice_outside_its_stack(position: str, extent: str, iterations: int, found: str) -> None:
     model = placing(position, extent)
-    refused(model, InputError, "/Loop", found, "outside", x=floats(2), k=floats(turns))
+    refused(model, InputError, "/Loop", found, "outside", x=floats(2), k=floats(iterations))
     assert model(x=floats(2), k=floats(0))["y"].shape[1] == 2
 
 
 def test_a_body_that_cannot_take_the_sizes_that_come() -> None:
-    """The state doubles in every turn, past the bound that the body declares."""
+    """The state doubles in every iteration, past the bound that the body declares."""
     body = Graph("body", Box.of(Dim("t", 0, 12), Dim("s", 0, 20)),
                  {"h": kind(float32, "s"), "g": kind(float32, "2*s")}, ("h",), ("g",), {},
                  (step("concat", "h h", "g", axis=0),))  # fmt: skip

@@ -15,7 +15,7 @@ from anydim.sizes import Dim, product
 INTERESTING = (
     0, 1, 2, 3, 4, 5, 7, 8, 13, 15, 16, 17, 23, 31, 32, 33, 47, 64, 65, 97, 130, 257, 400, 513,
 )  # fmt: skip
-TURNS = 4  # how often a routine or a loop touches an element, for estimates
+ITERATIONS = 4  # how often a routine or a loop touches an element, for estimates
 STEP = 300  # elements whose work is that of one step of a loop, which numpy takes one by one
 FOUND = 40  # elements along an axis of which only data says how long it is, for estimates
 MOST_WORK = (300_000, 600_000, 600_000, 600_000, 4_000_000)  # elements of all statements
@@ -84,7 +84,7 @@ def work(graph: Graph, sizes: Mapping[str, int]) -> int:
 def _work(graph: Graph, node: Node, sizes: Mapping[str, int]) -> int:
     if whole(node):
         names = (*node.given, *node.outputs)
-        return sum(TURNS * product(graph.types[n].shape).evaluate(sizes) for n in names)
+        return sum(ITERATIONS * product(graph.types[n].shape).evaluate(sizes) for n in names)
     group = group_of(graph, node)
     return sum(map(partial(_elements, sizes), group.statements)) + _steps(group.steps, sizes)
 
@@ -95,19 +95,19 @@ def _elements(sizes: Mapping[str, int], statement: Statement | Write) -> int:
 
 
 def _steps(steps: Sequence[Step], sizes: Mapping[str, int]) -> int:
-    """The work of steps that run in order; a loop whose ends data decides has a few turns."""
+    """The work of steps that run in order; a loop whose ends data decides has a few iterations."""
     total = 0
     for step in steps:
         if isinstance(step, Branch):
             total += max(_steps(step.then, sizes), _steps(step.otherwise, sizes))
         elif isinstance(step, Loop):
             ends = [_end(end, sizes) for end in (step.start, step.stop)]
-            turns = max(0, -((ends[0] - ends[1]) // step.step))
-            total += turns * _steps(step.body, {**sizes, step.variable: max(*ends, 0)})
+            iterations = max(0, -((ends[0] - ends[1]) // step.step))
+            total += iterations * _steps(step.body, {**sizes, step.variable: max(*ends, 0)})
         else:
             total += STEP + _elements(sizes, step)
     return total
 
 
 def _end(end: Expr, sizes: Mapping[str, int]) -> int:
-    return end.size.evaluate(sizes) if isinstance(end, SizeTerm) else TURNS
+    return end.size.evaluate(sizes) if isinstance(end, SizeTerm) else ITERATIONS

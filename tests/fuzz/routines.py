@@ -26,7 +26,7 @@ def recurrent(m: Maker) -> tuple[Value, ...]:
         x = m.input((m.size(), m.size(), as_size(width)), ad.float32)
     ways = m.one((1, 1, 2))
     w = m.constant((ways, gates * hidden, x.shape[2].constant or 1), ad.float32)
-    contracting = 0.5 / hidden**0.5  # else a hundred turns make any rounding the whole result
+    contracting = 0.5 / hidden**0.5  # else a hundred iterations make any rounding the whole result
     r = m.constant((ways, gates * hidden, hidden), ad.float32, contracting)
     bias = [m.constant((ways, 2 * gates * hidden), ad.float32)] if m.chance(0.6) else []
     return tuple(
@@ -106,12 +106,12 @@ def unique(m: Maker) -> tuple[Value, ...]:
 
 
 def loop(m: Maker) -> tuple[Value, ...]:
-    """A state that each turn changes, and what it was at the end of each."""
+    """A state that each iteration changes, and what it was at the end of each."""
     start = m.float(0, 3)
     weight = m.mate(start, narrow=True)
     function = m.one(("tanh", "sigmoid", "relu", "sin"))
 
-    def body(b: Builder, turn: object, state: Value) -> Value:
+    def body(b: Builder, iteration: object, state: Value) -> Value:
         changed = getattr(b, function)(b.add(state, weight))
         b.stack(b.neg(changed))
         return changed

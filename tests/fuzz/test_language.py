@@ -75,7 +75,7 @@ def values(program, text):
         group = instantiate(definition, types, {}, Box.of(*map(Dim, program.dims)))
         assert parse_group(print_group(group)) == group
         if re.search(r"\d{4}", text):
-            continue  # a loop of that many turns is a value, in time
+            continue  # a loop of that many iterations is a value, in time
         for size in (0, 1, 2):
             sizes = dict.fromkeys(program.dims, size)
             names = (parameter.name for parameter in definition.parameters)

@@ -1,6 +1,6 @@
-"""Definitions in the language as nodes: loops over turns, branches, writes in parts.
+"""Definitions in the language as nodes: loops over iterations, branches, writes in parts.
 
-`called` takes one of written.tc, `turns` writes a loop of its own.
+`called` takes one of written.tc, `iterations` writes a loop of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SECOND: dict[str, Callable[[Shape, Size], Shape]] = {
 }
 RANKS = {"recurrence": (3,), "product_of_polynomials": (1,)}
 ANY_RANK = ("smoothed", "edges", "stencil")
-ATTRIBUTES = {"smoothed": {"share": 0.5}, "relaxed": {"turns": 2}, "windows": {"width": 4}}
+ATTRIBUTES = {"smoothed": {"share": 0.5}, "relaxed": {"iterations": 2}, "windows": {"width": 4}}
 FUNCTIONS = ("tanh({})", "sin({})", "abs({})", "{}", "relu({})", "max({}, -1.0)")
 
 
@@ -47,8 +47,8 @@ def _value(m: Maker, ranks: tuple[int, ...]) -> Value:
     return m.input(m.shape(ranks[0], ranks[0]), ad.float32) if found is None else found
 
 
-def turns(m: Maker) -> Value | tuple[Value, ...]:
-    """A loop whose turns read what earlier ones wrote, forwards or backwards."""
+def iterations(m: Maker) -> Value | tuple[Value, ...]:
+    """A loop whose iterations read what earlier ones wrote, forwards or backwards."""
     x = _value(m, (2,))
     far, back = m.random.randint(1, 3), m.chance(0.4)
     span = "T-1 : -1 : -1" if back else m.one(("T", "0:T"))
@@ -61,16 +61,16 @@ def turns(m: Maker) -> Value | tuple[Value, ...]:
     lines = [f"if {condition} {{ {bodies[0]} }} else {{ {bodies[1]} }}"]
     lines = lines if condition else bodies[:1]
     results, first = "y", ""
-    if m.chance(0.4):  # a value that every turn changes
+    if m.chance(0.4):  # a value that every iteration changes
         results, first = "y, kept", "kept(c) = 0.5 where exists x(0,c)"
         lines.append(m.one(("kept(c) += y(t,c)", "kept(c) max= y(t,c)")))
-    elif m.chance(0.3):  # a sum of each turn
+    elif m.chance(0.3):  # a sum of each iteration
         results = "y, sums"
         lines.append("sums(t) +=! y(t,c)")
     body = "\n".join([first, f"for t in {span} {{", *lines, "}"])
-    text = f"def turns(float(T,C) x) -> ({results}) {{ {body} }}"
-    made: Value | tuple[Value, ...] = m.builder.call(parse(text)["turns"], x)
+    text = f"def iterations(float(T,C) x) -> ({results}) {{ {body} }}"
+    made: Value | tuple[Value, ...] = m.builder.call(parse(text)["iterations"], x)
     return made
 
 
-FAMILY = ((2, called), (1, turns))
+FAMILY = ((2, called), (1, iterations))

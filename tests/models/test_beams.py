@@ -1,4 +1,4 @@
-"""Promise: a loop whose state grows with every turn gives what onnxruntime gives."""
+"""Promise: a loop whose state grows with every iteration gives what onnxruntime gives."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ WORDS, WIDTH = 11, 3
 
 
 def search() -> onnx.ModelProto:
-    """Beams [b, t] grow by the best next word each turn, until all end or the limit is reached."""
+    """Beams [b, t] grow by the best next word each iteration, until all end or the limit is
+    reached."""
     body = graph(
-        "turn", ["turn l[]", "going b[]", "beams l[b, t]", "totals f[b]"],
+        "iteration", ["iteration l[]", "going b[]", "beams l[b, t]", "totals f[b]"],
         [
             node("last = Gather(beams, minus_one)", axis=1),
             node("rows = Gather(table, last)", axis=0),
@@ -51,7 +52,7 @@ def search() -> onnx.ModelProto:
         "yes": np.array(True),
     }  # fmt: skip
     inputs = ["start l[b, t]", "totals_at_start f[b]", "limit l[]"]
-    outputs = ["beams l[x, y]", "totals f[x]", "history f[turns]"]
+    outputs = ["beams l[x, y]", "totals f[x]", "history f[iterations]"]
     return model(graph("search", inputs, outer, outputs, constants))
 
 
@@ -66,5 +67,5 @@ def draw(rng: np.random.Generator) -> dict[str, np.ndarray]:
 
 def test_beams_are_those_of_onnxruntime() -> None:
     found = compare(search(), {"b": ad.Dim(WIDTH, WIDTH), "t": ad.Dim(1, 16)}, draw)
-    turns = {history.shape[0] for _, _, history in found}
-    assert 0 in turns and len(turns) > 3
+    iterations = {history.shape[0] for _, _, history in found}
+    assert 0 in iterations and len(iterations) > 3

@@ -74,7 +74,7 @@ def test_ragged_rows_at_fifty_sizes(pair):
         got = compiled(x=x, lengths=lengths)
         expected = session.run(None, {"x": x, "lengths": lengths})
         for name, right in zip(("z1", "h1", "c1"), expected):
-            # outputs are within +-1 and 64 float32 turns apart at most
+            # outputs are within +-1 and 64 float32 iterations apart at most
             numpy.testing.assert_allclose(got[name], right, rtol=0, atol=2e-5)
 
 

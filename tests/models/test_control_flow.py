@@ -56,7 +56,7 @@ def test_branches_inside_branches_that_read_values_around_them() -> None:
 
 
 def test_a_loop_inside_a_loop_reads_all_counters() -> None:
-    """sum over i < rows, j < x[i] of i * j + table[j]; the inner number of turns is data."""
+    """sum over i < rows, j < x[i] of i * j + table[j]; the inner number of iterations is data."""
     inner = graph(
         "inner", ["j l[]", "go_in b[]", "sum_in l[]"],
         [node("product = Mul(i, j)"), node("entry = Gather(table, j)"),

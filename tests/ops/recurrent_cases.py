@@ -1,4 +1,5 @@
-"""Recurrent layers beside numpy: equations of the ONNX standard, one row and one turn at a time."""
+"""Recurrent layers beside numpy: equations of the ONNX standard, one row and one iteration at a
+time."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def layer(turn, states, x, lengths=None, reverse=False):
-    """y and the last states; `turn(x_t, states of one row)` gives the next states."""
+def layer(iteration, states, x, lengths=None, reverse=False):
+    """y and the last states; `iteration(x_t, states of one row)` gives the next states."""
     time, rows, _ = x.shape
     y = np.zeros((time, rows, HIDDEN))
     last = [state.copy() for state in states]
     for row in range(rows):
         end = time if lengths is None else min(time, int(lengths[row]))
         for t in range(end - 1, -1, -1) if reverse else range(end):
-            new = turn(x[t, row], [state[row] for state in last])
+            new = iteration(x[t, row], [state[row] for state in last])
             for state, value in zip(last, new):
                 state[row] = value
             y[t, row] = new[0]
@@ -31,19 +32,19 @@ def layer(turn, states, x, lengths=None, reverse=False):
 
 
 def rnn(x, w, r, bias, n, m):
-    def turn(x_t, states):
+    def iteration(x_t, states):
         (h,) = states
         return [np.tanh(w[0] @ x_t + r[0] @ h + bias[0, :3] + bias[0, 3:])]
 
-    return layer(turn, [np.zeros((m, HIDDEN))], x, reverse=True)
+    return layer(iteration, [np.zeros((m, HIDDEN))], x, reverse=True)
 
 
 def clipped_rnn(x, w, r, lengths, first_h, n, m):
-    def turn(x_t, states):
+    def iteration(x_t, states):
         z = np.clip(w[1] @ x_t + r[1] @ states[0], -0.7, 0.7)
         return [np.where(z < 0, 0.25 * z, z)]
 
-    return layer(turn, [first_h[1]], x, lengths)
+    return layer(iteration, [first_h[1]], x, lengths)
 
 
 def gru(linear):
@@ -52,7 +53,7 @@ def gru(linear):
         rz, rr, rh = np.split(r[0], 3)
         own, past = np.split(bias[0].reshape(6, HIDDEN), 2)
 
-        def turn(x_t, states):
+        def iteration(x_t, states):
             (h,) = states
             z = sigmoid(wz @ x_t + rz @ h + own[0] + past[0])
             reset = sigmoid(wr @ x_t + rr @ h + own[1] + past[1])
@@ -62,13 +63,13 @@ def gru(linear):
                 hidden = np.tanh(wh @ x_t + rh @ (reset * h) + past[2] + own[2])
             return [(1 - z) * hidden + z * h]
 
-        return layer(turn, [np.zeros((m, HIDDEN))], x, lengths)
+        return layer(iteration, [np.zeros((m, HIDDEN))], x, lengths)
 
     return reference
 
 
-def lstm_turn(w, r, bias, peepholes):
-    def turn(x_t, states):
+def lstm_iteration(w, r, bias, peepholes):
+    def iteration(x_t, states):
         h, c = states
         z = (w @ x_t + r @ h + bias).reshape(4, HIDDEN)
         enter = sigmoid(z[0] + peepholes[0] * c)
@@ -77,19 +78,19 @@ def lstm_turn(w, r, bias, peepholes):
         leave = sigmoid(z[1] + peepholes[1] * new)
         return [leave * np.tanh(new), new]
 
-    return turn
+    return iteration
 
 
 def lstm(x, w, r, n, m):
-    turn = lstm_turn(w[0], r[0], 0, np.zeros((3, 1)))
-    return layer(turn, [np.zeros((m, HIDDEN))] * 2, x)
+    iteration = lstm_iteration(w[0], r[0], 0, np.zeros((3, 1)))
+    return layer(iteration, [np.zeros((m, HIDDEN))] * 2, x)
 
 
 def full_lstm(x, w, r, bias, lengths, first_h, first_c, peepholes, n, m):
     both = bias[1, : 4 * HIDDEN] + bias[1, 4 * HIDDEN :]
-    turn = lstm_turn(w[1], r[1], both, peepholes[1].reshape(3, HIDDEN))
+    iteration = lstm_iteration(w[1], r[1], both, peepholes[1].reshape(3, HIDDEN))
     states = [first_h[:, 1], first_c[:, 1]]
-    return layer(turn, states, np.swapaxes(x, 0, 1), lengths, reverse=True)
+    return layer(iteration, states, np.swapaxes(x, 0, 1), lengths, reverse=True)
 
 
 def weights(gates: int, directions: int = 1) -> tuple[str, str]:

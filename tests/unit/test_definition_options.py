@@ -42,7 +42,7 @@ def test_what_was_chosen_and_why() -> None:
     assert str(options).startswith("matmul.C: contraction(rows=")
     scan = str(ad.define(SCAN).scan.options)
     assert "parallel=b" in scan
-    assert "y(t - 1, b, c) is read 1 turn after it is written as y(t, b, c)" in scan
+    assert "y(t - 1, b, c) is read 1 iteration after it is written as y(t, b, c)" in scan
 
 
 @pytest.mark.parametrize("text", (MATMUL, SOFTMAX, SCAN))
@@ -226,7 +226,7 @@ def test_another_template_that_takes_it_too() -> None:
 @pytest.mark.parametrize(
     ("text", "wish", "words"),
     [
-        (SCAN, "nest(parallel=t)", r"t runs in order: y\(t - 1, b, c\) is read 1 turn after"),
+        (SCAN, "nest(parallel=t)", r"t runs in order: y\(t - 1, b, c\) is read 1 iteration after"),
         (SCAN, "nest(parallel=q)", "cannot be shared by threads"),
         (SCAN, "nest(lanes=3)", "option 'lanes' of 'nest' is 3, expected a power of two"),
         (SCAN, "nest(block=-1)", "expected a whole number from 0"),

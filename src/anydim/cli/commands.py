@@ -151,7 +151,7 @@ def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
     segment    straight-line parts, and what stands between them
     lower      one statement of the comprehension language for each node
     simplify   after algebra: shape arithmetic and constants are gone
-    units      without dimensions of size 1
+    unit_dimensions  without dimensions of size 1
     views      transposes, reshapes and slices are positions in reads
     fuse       one node for each group that becomes a kernel
     schedule   the kernel and schedule of each group

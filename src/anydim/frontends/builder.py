@@ -120,22 +120,22 @@ class Builder(Growing):
         self, body: Callable[..., Any], *carried: Value, trips: Size | int | None = None,
         condition: Value | None = None,
     ) -> Any:  # fmt: skip
-        """The carried values after the last turn, then the stacked results.
+        """The carried values after the last iteration, then the stacked results.
 
-        `body(b, t, *carried)` gets the builder of its graph, the number of the turn as a size and
-        the carried values; it returns the next ones. `b.stack(value)` keeps a slice of a stacked
-        result, `b.proceed(condition)` says whether there is a next turn. `trips` is the most
-        turns, `condition` decides about the first. The body may be called several times while
-        the sizes of the carried values are found.
+        `body(b, t, *carried)` gets the builder of its graph, the number of the iteration as a size
+        and the carried values; it returns the next ones. `b.stack(value)` keeps a slice of a
+        stacked result, `b.proceed(condition)` says whether there is a next iteration. `trips` is
+        the most iterations, `condition` decides about the first. The body may be called several
+        times while the sizes of the carried values are found.
         """
         return self._made(loop(self, body, carried, trips, condition))
 
     def stack(self, value: Value) -> None:
-        """In the body of a loop: keep a value of every turn as a slice of a result."""
+        """In the body of a loop: keep a value of every iteration as a slice of a result."""
         self._stacks.append(self._own(value).name)
 
     def proceed(self, condition: Value) -> None:
-        """In the body of a loop: whether there is a next turn."""
+        """In the body of a loop: whether there is a next iteration."""
         self._going = self._own(condition).name
 
     def _made(self, names: Sequence[str]) -> Any:

@@ -18,7 +18,7 @@ from anydim.base.frozen import FrozenMapping
 from anydim.frontends.growing import Growing, Value
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.branches import one_of
-from anydim.frontends.onnx.operators.iterations import Turns, trips_of
+from anydim.frontends.onnx.operators.iterations import Iterations, trips_of
 from anydim.frontends.onnx.values.held import Held, Known
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import REGION, SIZES, Region, Sizes
@@ -210,9 +210,9 @@ def loop(
         inside.arguments.insert(0, counter)
 
     first = None if condition is None else builder._own(condition).name
-    turns = Turns(call, body, most, first, names, _asks, bind)
+    iterations = Iterations(call, body, most, first, names, _asks, bind)
     held = [builder._own(value).name for value in carried]
-    return _checked(builder, lambda: turns.run(held))
+    return _checked(builder, lambda: iterations.run(held))
 
 
 def _asks(inside: Any) -> bool:

@@ -160,9 +160,9 @@ class _Region:
         stacks = self.stacks(loop, given[: loop.initials])
         given = given[loop.initials :]
         trips = None if loop.trips is None else loop.trips.evaluate(self.sizes)
-        turn = 0
-        while going and (trips is None or turn < trips):
-            sizes = {**self.sizes, loop.counter: turn}
+        iteration = 0
+        while going and (trips is None or iteration < trips):
+            sizes = {**self.sizes, loop.counter: iteration}
             histories = [s.array for scan, s in zip(loop.scans, stacks) if scan.history]
             results = self.held(loop.body, [*carried, *histories, *given], sizes)
             if loop.conditional:
@@ -170,7 +170,7 @@ class _Region:
             carried = results[: loop.carried]
             for scan, stack, made in zip(loop.scans, stacks, results[loop.carried :]):
                 stack.put(scan.position.evaluate(sizes), made)
-            turn += 1
+            iteration += 1
         return [*carried, *(stack.whole() for stack in stacks)]
 
     def stacks(self, loop: Loop, initials: Arrays) -> list[_Stack]:
@@ -182,7 +182,7 @@ class _Region:
         ]
 
     def stack(self, scan: Scan, kind: TensorType, initial: numpy.ndarray | None) -> _Stack:
-        """What a stacked result holds before the first turn."""
+        """What a stacked result holds before the first iteration."""
         lowest = {dim.name: dim.lo for dim in self.graph.box.dims}
         extent = 0 if scan.extent is None else scan.extent.evaluate(self.sizes)
         rest = [size.evaluate({**lowest, **self.sizes}) for size in kind.shape[1:]]

@@ -1,8 +1,8 @@
-"""Nodes that hold graphs: branches, turns and calls; and dims whose values data decides.
+"""Nodes that hold graphs: branches, iterations and calls; and dims whose values data decides.
 
     sizes    (v)                     v, int64 [n] or a scalar, holds the values of dims
     branch   (condition?, given...)  one of two graphs
-    loop     (condition?, carried..., initial..., given...)   a graph, turn after turn
+    loop     (condition?, carried..., initial..., given...)   a graph, iteration after iteration
     call     (given...)              a graph
 
 The node's attribute 'region' is one of the records below; a node's inputs and outputs stand for
@@ -10,8 +10,8 @@ those of the held graph by position. In a held graph a dim that has the name of 
 the node stands is that dim. Its other dims are told by the shapes of its inputs, or found in it.
 
 A dim in the type of a result that is known nowhere before is told by the shape that comes out;
-sizes that are known must come out as declared. A stacked result of no turns at all has nothing to
-tell the sizes of its slices: they are the lower bounds of their dims.
+sizes that are known must come out as declared. A stacked result of no iterations at all has nothing
+to tell the sizes of its slices: they are the lower bounds of their dims.
 
 A sequence of tensors is no type of its own but two values, its elements one after another and
 their shapes; `Graph.sequences` says which inputs and outputs a user sees as one.
@@ -67,13 +67,14 @@ class Branch:
 
 @dataclass(frozen=True)
 class Scan:
-    """How a result of every turn is kept: as one slice of a tensor along a new first axis.
+    """How a result of every iteration is kept: as one slice of a tensor along a new first axis.
 
-    Turn number `counter` writes slice `position`, a size expression over the counter. `extent`
-    is the number of slices; None: as many as there are turns, each after the one before it.
+    Iteration number `counter` writes slice `position`, a size expression over the counter. `extent`
+    is the number of slices; None: as many as there are iterations, each after the one before it.
     With `history`, the body reads the tensor as it stands: one of its inputs is the whole of it,
     [extent, slice...]; slices not yet written hold nothing a body may read. With `initial`, an
-    input of the node, after the carried values, is what the tensor holds before the first turn.
+    input of the node, after the carried values, is what the tensor holds before the first
+    iteration.
     """
 
     position: Size
@@ -84,15 +85,16 @@ class Scan:
 
 @dataclass(frozen=True)
 class Loop:
-    """A graph that runs turn after turn.
+    """A graph that runs iteration after iteration.
 
     Inputs of the body: `carried` values, then the histories of scans that have one, then what is
-    given from outside, the same in every turn. Its results: the condition for a next turn (a bool
-    scalar) when `conditional`, the carried values for it, then a slice for each of `scans`.
-    `counter` is a dim of the body: 0, 1, 2, ... `trips` is the most turns (below 0: none); None:
-    no limit. A `conditional` node has the condition for the first turn as its first input.
-    Carried values may have other sizes in every turn, where their types in the body have dims of
-    their own. Results of the node: the carried values after the last turn, then the scans.
+    given from outside, the same in every iteration. Its results: the condition for a next iteration
+    (a bool scalar) when `conditional`, the carried values for it, then a slice for each of `scans`.
+    `counter` is a dim of the body: 0, 1, 2, ... `trips` is the most iterations (below 0: none);
+    None: no limit. A `conditional` node has the condition for the first iteration as its first
+    input. Carried values may have other sizes in every iteration, where their types in the body
+    have dims of their own. Results of the node: the carried values after the last iteration, then
+    the scans.
     """
 
     body: Graph

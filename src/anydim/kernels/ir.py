@@ -261,7 +261,8 @@ class For:
 
 @dataclass(frozen=True)
 class While:
-    """while condition: body; the condition is looked at before every turn, the first included."""
+    """while condition: body; the condition is looked at before every iteration, the first
+    included."""
 
     condition: Value
     body: tuple[Step, ...]

@@ -140,14 +140,14 @@ class Launch:
     reason: str
     order: int | None = None
 
-    def in_turns(self, counter: str) -> Launch:
-        """The launch in a loop: every other turn goes backwards.
+    def in_loop(self, counter: str) -> Launch:
+        """The launch in a loop: every other iteration goes backwards.
 
-        What the last turn read last is still in a cache: of weights as large as the cache, read
-        again and again in one order, nothing would be left when it is wanted.
+        What the last iteration read last is still in a cache: of weights as large as the cache,
+        read again and again in one order, nothing would be left when it is wanted.
         """
         if self.order is None:
             return self
-        turn, place = Size.symbol(counter), self.order
-        odd = turn - 2 * (turn // 2)
+        iteration, place = Size.symbol(counter), self.order
+        odd = iteration - 2 * (iteration // 2)
         return replace(self, sizes=(*self.sizes[:place], odd, *self.sizes[place + 1 :]))

@@ -115,7 +115,7 @@ RECORDS = (
     _row("lp_pool", "window", windows.lp_pool, {**_POOL, "p": 2}),
     # recurrent layers
     _row("rnn", "recurrent", recurrent.RNN, recurrent.COMMON,
-         doc="One direction of a recurrent layer with one function of a turn."),
+         doc="One direction of a recurrent layer with one function of an iteration."),
     _row("gru", "recurrent", recurrent.GRU,
          {**recurrent.COMMON, "linear_before_reset": False},
          doc="One direction of a layer of gated recurrent units."),

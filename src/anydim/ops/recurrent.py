@@ -1,4 +1,4 @@
-"""Texts of recurrent networks: a loop over time around one turn's equations.
+"""Texts of recurrent networks: a loop over time around one iteration's equations.
 
 One node is one direction of a layer. x is [time, batch, input] ([batch, time, input] with
 `batch_first`); weights, biases and first states hold all directions, `direction` picks one. Results
@@ -52,19 +52,19 @@ COMMON: dict[str, object] = {
 
 @dataclass(frozen=True)
 class Recurrent:
-    """Writes a layer of `gates` gates and `states` states; `turn` writes one turn."""
+    """Writes a layer of `gates` gates and `states` states; `iteration` writes one iteration."""
 
     name: str
     gates: int
     states: str
-    turn: Callable[[_Layer], list[str]]
+    iteration: Callable[[_Layer], list[str]]
 
     def __call__(self, types: Types, attributes: Attributes, box: Box) -> Written:
         given = attributes["given"]
         if not set(given) <= set(OPTIONAL) or len(types) != 3 + len(given):
             raise GraphError(f"operator '{self.name}' takes x, w, r and some of {OPTIONAL}")
         layer = _Layer(self, given, attributes)
-        body = "\n    ".join([*layer.products(), *self.turn(layer), *layer.keep()])
+        body = "\n    ".join([*layer.products(), *self.iteration(layer), *layer.keep()])
         span = "S-1 : -1 : -1" if attributes["reverse"] else "0:S"
         statements = [*layer.first(), f"for t in {span} {{\n    {body}\n  }}"]
         results = ["y", *(f"{state}" for state in self.states)]
@@ -98,7 +98,7 @@ class _Layer:
         return [known[name] for name in ("x", "w", "r", *self.given)]
 
     def first(self) -> list[str]:
-        """The states before the first turn."""
+        """The states before the first iteration."""
         place = f"(b,{self.d},j)" if self.attributes["batch_first"] else f"({self.d},b,j)"
         return [
             f"{state}(b,j) = first_{state}{place}" if f"first_{state}" in self.given
@@ -147,7 +147,7 @@ class _Layer:
         return [f"{name}_sum(b,j) = {body} where j in 0:H", f"{name}(b,j) = {made}"]
 
     def keep(self) -> list[str]:
-        """The new states and this turn's slice of y; rows at their end stay as they are."""
+        """The new states and this iteration's slice of y; rows at their end stay as they are."""
         inside = "t < lengths(b) ? " if "lengths" in self.given else ""
         old = {s: f" : {s}(b,j)" if inside else "" for s in self.record.states}
         kept = [f"{s}(b,j) = {inside}new_{s}(b,j){old[s]}" for s in self.record.states]

@@ -1,8 +1,9 @@
-"""What a loop need not do in every turn goes before it.
+"""What a loop need not do in every iteration goes before it.
 
-A reduction that reads nothing the loop writes is done once: for all turns together when it depends
-on the turn (the input part of a recurrent network becomes one matrix product). A matrix that every
-turn multiplies by is brought into panels once, in the layout that the contraction's tiles read.
+A reduction that reads nothing the loop writes is done once: for all iterations together when it
+depends on the iteration (the input part of a recurrent network becomes one matrix product). A
+matrix that every iteration multiplies by is brought into panels once, in the layout that the
+contraction's tiles read.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from anydim.lang.tree.stepping import replaced, sizes_of, with_body, writes
 from anydim.passes.flow import is_product, unused
 from anydim.sizes import Size, as_size, ceil_div
 
-_TURN = "turn"  # the axis over all turns
+_ITERATION = "iteration"  # the axis over all iterations
 
 
 @dataclass
@@ -75,9 +76,9 @@ class Hoist:
         indices: tuple[Expr, ...] = place
         if counter in sizes_of(step.body):
             taken = {axis.name for axis in (*step.axes, *step.reduced)}
-            turn = unused(_TURN, taken)
-            body = _over_all(step.body, counter, turn)
-            axes = (Axis(turn, trips), *axes)
+            iteration = unused(_ITERATION, taken)
+            body = _over_all(step.body, counter, iteration)
+            axes = (Axis(iteration, trips), *axes)
             indices = (SizeTerm(Size.symbol(counter)), *place)
         if body is None:
             return step
@@ -165,7 +166,7 @@ def _names(read: Read) -> set[str] | None:
     return {name for form in forms if form is not None for name in form.indices}
 
 
-def _over_all(body: Expr, counter: str, turn: str) -> Expr | None:
+def _over_all(body: Expr, counter: str, iteration: str) -> Expr | None:
     """The body with an axis for the counter; None where it is not linear in the counter."""
     hard = False
 
@@ -177,7 +178,7 @@ def _over_all(body: Expr, counter: str, turn: str) -> Expr | None:
         if split is None or counter in split[1].symbols:
             hard = True
             return None
-        return to_expr(Affine.of(split[1], {turn: split[0][counter]}))
+        return to_expr(Affine.of(split[1], {iteration: split[0][counter]}))
 
     made = rewrite(body, change)
     return None if hard else made

@@ -1,10 +1,11 @@
-"""Ordered loops around matrix products become `loop` nodes: their turns run kernels of their own.
+"""Ordered loops around matrix products become `loop` nodes: their iterations run kernels of their
+own.
 
 A node whose comprehensions run in the order of a loop is one kernel, unless its loop holds a matrix
-product: then packing, tiles and threads of a contraction are worth a launch in every turn. What
-does not depend on the turns goes before the loop (`hoist.py`).
+product: then packing, tiles and threads of a contraction are worth a launch in every iteration.
+What does not depend on the iterations goes before the loop (`hoist.py`).
 
-After: no ordered loop around a matrix product is left, but those that `turns.py` cannot take.
+After: no ordered loop around a matrix product is left, but those that `iterations.py` cannot take.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from anydim.kernels.launch import Machine
 from anydim.lang.tree import Branch, Group, Loop, Statement, Step, Write
 from anydim.lang.tree.stepping import writes
 from anydim.passes.flow import is_product
-from anydim.passes.turns import Unsuitable, expanded
+from anydim.passes.iterations import Unsuitable, expanded
 
 
 @dataclass(frozen=True)

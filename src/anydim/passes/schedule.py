@@ -114,7 +114,7 @@ class Schedule:
                 known[key] = (*made, recipe)
             launch, template, recipe = known[key]
             if self.counter is not None:
-                launch = launch.in_turns(self.counter)
+                launch = launch.in_loop(self.counter)
             if group.steps:
                 launch = replace(launch, reason=_named(launch.reason, values))
             result.append(Scheduled(launch, values, template, node.source, group, recipe, found))

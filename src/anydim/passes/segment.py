@@ -30,7 +30,7 @@ from anydim.sizes import Dim
 class Part:
     """A straight-line graph; `opaque`: its one node is no comprehension, or has its own order.
 
-    `counter` is the dim that counts the turns of the loop it is in, if it speaks of one.
+    `counter` is the dim that counts the iterations of the loop it is in, if it speaks of one.
     """
 
     graph: Graph

@@ -112,7 +112,7 @@ def chosen_by_size() -> Example:
 
 
 def growing() -> Example:
-    """A carried value that gets x appended every turn, and the running sums, stacked."""
+    """A carried value that gets x appended every iteration, and the running sums, stacked."""
     state = kind(float32, "s")
     body = Graph(
         "body", Box.of(N, M, Dim("t", 0, 8), Dim("s", 0)),
@@ -142,7 +142,7 @@ def growing() -> Example:
         return {name: rng.standard_normal(size).astype(np.float32) for name, size in sizes}
 
     def meaning(start: np.ndarray, x: np.ndarray, w: np.ndarray) -> dict[str, np.ndarray]:
-        sums = [start.sum() + x.sum() * (turn + 1) for turn in range(len(w))]
+        sums = [start.sum() + x.sum() * (iteration + 1) for iteration in range(len(w))]
         end = np.concatenate([start, *[x] * len(w)])
         return {"end": end, "sums": np.array(sums, np.float32)}
 
@@ -150,7 +150,7 @@ def growing() -> Example:
 
 
 def until() -> Example:
-    """Doubles a number until it passes a limit; every value on the way, as many as turns."""
+    """Doubles a number until it passes a limit; every value on the way, as many as iterations."""
     one = kind(float32)
     body = Graph(
         "body", Box.of(Dim("t", 0)),
@@ -159,12 +159,12 @@ def until() -> Example:
         (node("mul", "v two", "w"), node("less", "w limit", "on")),
     )  # fmt: skip
     types = {
-        "go": kind(boolean), "v": one, "limit": one, "w": one, "seen": kind(float32, "turns"),
-        "y": kind(float32, "turns"),
+        "go": kind(boolean), "v": one, "limit": one, "w": one, "seen": kind(float32, "iterations"),
+        "y": kind(float32, "iterations"),
     }  # fmt: skip
     loop = Loop(body, "t", None, True, 1, (Scan(as_size("t")),))
     graph = Graph(
-        "until", Box.of(Dim("turns", 0)), types, ("go", "v", "limit"), ("w", "y"), {},
+        "until", Box.of(Dim("iterations", 0)), types, ("go", "v", "limit"), ("w", "y"), {},
         (region(LOOP, "go v limit", "w seen", loop), node("neg", "seen", "y")),
     )  # fmt: skip
 

@@ -68,7 +68,7 @@ def test_a_found_dim_goes_with_the_node_that_nobody_needs() -> None:
 
 def test_a_node_stays_for_the_dim_that_its_result_tells() -> None:
     graph = until().graph
-    counting = node("size_tensor", "", "k", values=(Dim("turns").size,), scalar=True)
+    counting = node("size_tensor", "", "k", values=(Dim("iterations").size,), scalar=True)
     graph = graph.replace(
         nodes=(graph.nodes[0], counting), outputs=("k",),
         types={**graph.types, "k": kind(int64)},

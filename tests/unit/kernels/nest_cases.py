@@ -178,9 +178,9 @@ POOLING = Group(
 
 def pooling(z: np.ndarray, f: np.ndarray, o: np.ndarray) -> np.ndarray:
     h, c = np.zeros_like(z), np.zeros(z.shape[1:])
-    for turn in range(len(z)):
-        c = f[turn] * c + (1 - f[turn]) * z[turn]
-        h[turn] = o[turn] * c
+    for iteration in range(len(z)):
+        c = f[iteration] * c + (1 - f[iteration]) * z[iteration]
+        h[iteration] = o[iteration] * c
     return h
 
 
@@ -202,8 +202,8 @@ BACKWARDS = Group(
 
 def backwards(x: np.ndarray) -> np.ndarray:
     y = np.zeros_like(x)
-    for turn in reversed(range(len(x))):
-        y[turn] = x[turn] + (0.5 * y[turn + 1] if turn + 1 < len(x) else 0)
+    for iteration in reversed(range(len(x))):
+        y[iteration] = x[iteration] + (0.5 * y[iteration + 1] if iteration + 1 < len(x) else 0)
     return y
 
 
@@ -245,9 +245,9 @@ STENCIL = Group(
 )  # fmt: skip
 
 
-def stencil(start: np.ndarray, turns: int) -> np.ndarray:
+def stencil(start: np.ndarray, iterations: int) -> np.ndarray:
     rows = [start]
-    for _ in range(turns):
+    for _ in range(iterations):
         wide = np.concatenate([[0.0], rows[-1], [0.0]])
         rows.append(0.5 * rows[-1] + 0.25 * wide[:-2] + 0.25 * wide[2:])
     return np.stack(rows)
@@ -318,8 +318,8 @@ ELMAN = Group(
 
 def elman(x: np.ndarray, h: np.ndarray, i2h: np.ndarray, h2h: np.ndarray) -> np.ndarray:
     rows = np.zeros((len(x), *h.shape))
-    for turn in range(len(x)):
-        h = rows[turn] = np.tanh(x[turn] @ i2h + h @ h2h)
+    for iteration in range(len(x)):
+        h = rows[iteration] = np.tanh(x[iteration] @ i2h + h @ h2h)
     return rows
 
 

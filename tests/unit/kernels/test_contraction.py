@@ -68,10 +68,10 @@ def test_a_constant_operand_is_packed(depth: int, width: int, machine: Machine |
 
 @pytest.mark.parametrize("rows", [0, 1, 13, 97])
 @pytest.mark.parametrize("parts", [1, 3])
-def test_every_other_turn_of_a_loop_goes_backwards(rows: int, parts: int) -> None:
+def test_every_other_iteration_of_a_loop_goes_backwards(rows: int, parts: int) -> None:
     small = Machine(16, 16, 4 * 1024, 16 * 1024)  # its blocks are small, so that there are many
     straight = compiled(matmul(), machine=small)
-    turning = replace(straight, launch=straight.launch.in_turns("t"))
+    turning = replace(straight, launch=straight.launch.in_loop("t"))
     a, b = numbers(rows, 65), numbers(65, 97, seed=1)
     env = {"M": rows, "K": 65, "N": 97, "t": 4}
     assert straight.launch.parallel.evaluate(env) > 3 or not rows

@@ -114,12 +114,12 @@ def test_any_width_is_right(case: Case, schedule: Nest) -> None:
 
 def test_a_stencil_over_time() -> None:
     made = Prepared(STENCIL, (nest.TEMPLATE,), BOX, Machine(32, 16))
-    for turns, size in ((0, 0), (0, 5), (3, 0), (1, 1), (7, 33), (4, 100)):
+    for iterations, size in ((0, 0), (0, 5), (3, 0), (1, 1), (7, 33), (4, 100)):
         start = np.random.default_rng(size).standard_normal(size, np.float32)
-        env = {"T": turns, "N": size}
+        env = {"T": iterations, "N": size}
         for compiled in (False, True):
             (found,) = made.outputs([start], env, 1, compiled)
-            np.testing.assert_allclose(found, stencil(start, turns), rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(found, stencil(start, iterations), rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("compiled", (False, True))
@@ -154,7 +154,7 @@ def test_a_length_beyond_the_row_is_told(compiled: bool) -> None:
     made = prepared("ragged")
     arrays = [np.ones((2, 3), np.float32), np.array([2, 5])]
     made.outputs(arrays, {"B": 2, "T": 3}, 1, compiled)
-    assert made.status[0] == 3  # the turn that fails is the last one
+    assert made.status[0] == 3  # the iteration that fails is the last one
     made.outputs([arrays[0], np.array([-(2**63), 2])], {"B": 2, "T": 3}, 1, compiled)
     assert (made.status == FINE).all()
 
@@ -171,7 +171,7 @@ def test_a_tensor_that_is_filled_is_not_cleared_first() -> None:
 @pytest.mark.parametrize(
     ("name", "registers"), [("fibonacci", 1), ("guarded", 1), ("levenshtein", 1), ("pooling", 0)]
 )
-def test_one_element_goes_from_turn_to_turn_in_a_register(name: str, registers: int) -> None:
+def test_one_element_goes_on_to_the_next_iteration_in_a_register(name: str, registers: int) -> None:
     text = print_kernel(prepared(name).launch.kernel)
     assert len(set(re.findall(r"\bh\d+\b", text))) == registers
 

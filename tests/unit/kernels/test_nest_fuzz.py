@@ -64,7 +64,7 @@ class Maker:
         return Write(target, place, (axis("i", N),), body, combine, (axis("k", 3),), fresh)
 
     def element(self, loops: list[Size]) -> Write:
-        """A write of one element of v that reads a turn before, or after."""
+        """A write of one element of v that reads an iteration before, or after."""
         here, back = loops[-1] + MIDDLE, int(self.rng.choice((-2, -1, 1, 1, 2)))
         default = number(3.0, float64) if self.chance(0.3) else None
         other = read("v", here - back, MIDDLE, default=default)
@@ -165,8 +165,9 @@ def test_tame_nests_can_be_cut() -> None:
 def test_random_nests_compiled_at_more_sizes(seed: int) -> None:
     group = random_group(seed)
     made = Prepared(group, (nest.TEMPLATE,), BOX, Machine(32, 16))
-    for turns in range(5):
-        check(made, group, {"T": turns, "N": (7 * turns + seed) % 7}, 1 + turns % 3, compiled=True)
+    for iterations in range(5):
+        sizes = {"T": iterations, "N": (7 * iterations + seed) % 7}
+        check(made, group, sizes, 1 + iterations % 3, compiled=True)
     for chunks in nest.nest_form(group, BOX).chunks:
         for block in (0, 1, 8):
             schedule = Nest(4, 2, nest._name(chunks), block)

@@ -7,7 +7,7 @@ import pytest
 
 from anydim.lang.dependence import isl
 from anydim.lang.dependence.accesses import accesses, instances
-from anydim.lang.dependence.distances import common_loops, distance, same_turn
+from anydim.lang.dependence.distances import common_loops, distance, same_iteration
 from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, SUM, Analysis, analyse
 from anydim.lang.tree import Apply, Branch, Expr, Group, Index, Loop, Read, SizeTerm, Step, Write
 from anydim.sizes import Box, Dim, Size, as_size
@@ -80,13 +80,13 @@ def test_what_a_loop_need_not_wait_for() -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("cumulative", "y(t - 1, c) is read 1 turn after it is written as y(t, c)"),
-        ("levenshtein", "s runs in order: d(t, s - 1) is read 1 turn after it is written as"),
-        ("every third", "t is parallel: no turn touches what another one writes"),
-        ("ragged", "total(s) is read in every turn, after it is written in others"),
+        ("cumulative", "y(t - 1, c) is read 1 iteration after it is written as y(t, c)"),
+        ("levenshtein", "s runs in order: d(t, s - 1) is read 1 iteration after it is written as"),
+        ("every third", "t is parallel: no iteration touches what another one writes"),
+        ("ragged", "total(s) is read in every iteration, after it is written in others"),
         ("pooling", "2 slices of c along dimension 0 are enough"),
         ("pooling", "parts along b share nothing that is written"),
-        ("shifted", "y(i) is written anew in one turn and may be y(i - 1) of another"),
+        ("shifted", "y(i) is written anew in one iteration and may be y(i - 1) of another"),
     ],
 )
 def test_the_verdict_in_words(name: str, words: str) -> None:
@@ -104,7 +104,7 @@ def test_sums_into_one_place_are_no_order() -> None:
     group = Group((tensor("x", T, N),), (tensor("y", N),), (), (), (), steps)
     (verdict,) = analyse(group, BOX).loops
     assert verdict.order == SUM
-    assert "turns add to the same places of y" in str(verdict)
+    assert "iterations add to the same places of y" in str(verdict)
 
 
 @pytest.mark.parametrize("back", (1, 3))
@@ -138,7 +138,7 @@ def test_what_is_read_after_the_loop_is_no_ring() -> None:
 
 @needs_isl
 def test_isl_settles_what_forms_cannot() -> None:
-    """Places 2*i + t % 2 of one turn are those of every second one; i // 2 is never N."""
+    """Places 2*i + t % 2 of one iteration are those of every second one; i // 2 is never N."""
     place = add(mul(2, "i"), t % 2)
     steps = (loop(t, 0, T, write("y", (place,), (axis("i", N),), read("x", "i"))),)
     first, second = (accesses(i, {})[-1] for i in instances(steps) * 2)
@@ -154,7 +154,8 @@ def test_isl_settles_what_forms_cannot() -> None:
 
 @needs_isl
 def test_isl_reads_conditions() -> None:
-    """What an even turn writes, an odd one reads elsewhere; only conditions tell them apart."""
+    """What an even iteration writes, an odd one reads elsewhere; only conditions tell them
+    apart."""
     even = apply("equal", t % 2, 0)
     steps = (
         loop(t, 0, T, Branch(even, (write("y", (t % 2,), (), read("x", t)),),
@@ -212,18 +213,18 @@ def test_never_bolder_than_isl(seed: int) -> None:
     for number, first in enumerate(all):
         for second in all[number:]:
             common = common_loops(first.instance, second.instance)
-            if not same_turn(first, second, BOX):
+            if not same_iteration(first, second, BOX):
                 assert not isl.may_meet(first, second, common, None, BOX)
             for depth, at in enumerate(common):
-                turns = distance(first, second, at, BOX)
-                if turns is None:
+                iterations = distance(first, second, at, BOX)
+                if iterations is None:
                     continue
                 outer = common[:depth]
-                if isinstance(turns, bool):
+                if isinstance(iterations, bool):
                     assert not isl.may_meet(first, second, outer, at, BOX)
                 else:
-                    assert turns.constant is not None
-                    wrong = turns.constant < 0
+                    assert iterations.constant is not None
+                    wrong = iterations.constant < 0
                     assert not isl.may_meet(first, second, outer, at, BOX, later=wrong)
 
 
@@ -238,7 +239,7 @@ def values(expr: Expr, env: dict[str, int]) -> int:
 
 
 def touched(group: Group, env: dict[str, int]) -> dict[int, dict[int, list[tuple]]]:
-    """For each write and turn of the outer loop, what it touches: by running the loops."""
+    """For each write and iteration of the outer loop, what it touches: by running the loops."""
     found: dict[int, dict[int, list[tuple]]] = {}
 
     def run(steps: tuple[Step, ...], at: dict[str, int], number: list[int]) -> None:
@@ -246,9 +247,9 @@ def touched(group: Group, env: dict[str, int]) -> dict[int, dict[int, list[tuple
             if isinstance(step, Loop):
                 start, stop = (values(e, at) for e in (step.start, step.stop))
                 saved = number[0]
-                for turn in range(start, stop, step.step):
+                for iteration in range(start, stop, step.step):
                     number[0] = saved
-                    run(step.body, {**at, step.variable: turn}, number)
+                    run(step.body, {**at, step.variable: iteration}, number)
             elif isinstance(step, Write):
                 for place in range(step.axes[0].extent.evaluate(env)):
                     here = {**at, "i": place}
@@ -279,11 +280,11 @@ def test_parallel_loops_touch_nothing_of_each_other() -> None:
             continue
         parallel += 1
         for env in ({"T": 4, "N": 3, "M": 9, "K": 9}, {"T": 5, "N": 1, "M": 9, "K": 9}):
-            turns = touched(group, env)
-            for turn, writes in turns.items():
+            iterations = touched(group, env)
+            for iteration, writes in iterations.items():
                 made = {record[0] for records in writes.values() for record in records}
-                for other, others in turns.items():
-                    if other != turn:
+                for other, others in iterations.items():
+                    if other != iteration:
                         used = {p for records in others.values() for r in records for p in r}
                         assert not made & used
     assert parallel > 10

@@ -53,7 +53,7 @@ def test_a_loop_counts_as_pythons_range_does(start, stop, step, n):
     check(text, expected, np.arange(n))
 
 
-def test_a_turn_that_reads_the_place_before_a_checked_one_copies_nothing():
+def test_an_iteration_that_reads_the_place_before_a_checked_one_copies_nothing():
     text = f"""{head("float(B,T) x", "int64(B) length")} {{
       y(b,t) = 0 where exists x(b,t)
       for b in B {{ for t in 0:length(b) {{ y(b,t) = (y(b,t - 1) else 0) + x(b,t) }} }}
@@ -69,15 +69,15 @@ def test_a_loop_that_data_bounds_reaches_below_0(span, first):
       for t in {span} {{ y(t + 2) = x(t + 2) + t }}
     }}"""
     expected = np.zeros(6, np.int64)
-    turns = range(first, -3, -1) if span.startswith("s") else range(-2, first, 2)
-    for t in turns:
+    iterations = range(first, -3, -1) if span.startswith("s") else range(-2, first, 2)
+    for t in iterations:
         expected[t + 2] = 10 + t
     check(text, expected, np.full(6, 10), np.int64(first))
 
 
 @pytest.mark.parametrize("distance", [1, 2, 3])
 @pytest.mark.parametrize("n", [0, *SIZES])
-def test_a_turn_reads_earlier_ones_at_a_distance(distance, n):
+def test_an_iteration_reads_earlier_ones_at_a_distance(distance, n):
     x = random(n)
     expected = x.copy()
     for t in range(distance, n):
@@ -116,7 +116,7 @@ def test_ranges_of_indices_may_depend_on_turns():
     check(text, random(6).cumsum(), random(6))
 
 
-def test_temporaries_are_made_anew_in_each_turn():
+def test_temporaries_are_made_anew_in_each_iteration():
     text = f"""{head("float(T,N) x")} {{
       for t in T {{
         top max=! x(t,i)
@@ -174,7 +174,7 @@ def test_a_loop_that_data_ends_downwards(n):
 
 
 @pytest.mark.parametrize("n", [0, 1, 6, 7])
-def test_a_loop_with_a_step_reaches_its_last_turn_only(n):
+def test_a_loop_with_a_step_reaches_its_last_iteration_only(n):
     text = f"""{head("float(N) x")} {{
       y(i) = x(i)
       for t in 0:N - 1:2 {{ y(t) = x(t + 1) y(t + 1) = x(t) }}

@@ -133,14 +133,14 @@ def test_what_does_not_depend_on_the_state_is_done_before_the_loop():
     assert loop is not None
     sums = [s for node in before if node.operator == FUSED for s in node.group.statements
             if s.combine]  # fmt: skip
-    assert [len(s.axes) for s in sums] == [3]  # over turns, rows and columns in one product
+    assert [len(s.axes) for s in sums] == [3]  # over iterations, rows and columns in one product
     body = loop.attributes[regions.REGION].body
     products = [s for node in body.nodes if node.operator == FUSED for s in node.group.statements
                 if s.combine]  # fmt: skip
     assert len(products) == 1
 
 
-def test_a_constant_matrix_is_a_constant_of_the_turn():
+def test_a_constant_matrix_is_a_constant_of_the_iteration():
     """Its panels are packed when it is loaded; one that comes at a call is packed in the call."""
     matrix = numpy.eye(5, dtype=numpy.float32)
     made = Recur(Machine()).run(graph_of(STATE, matrix))

@@ -79,7 +79,7 @@ def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
 def _tile(panel: str, rows: int, vectors: int, lanes: int) -> list[ir.Step]:
     """The sums of `rows` x `vectors` vectors, from zero to their place in c.
 
-    One step of k per turn: in a longer text LLVM moves loads up until registers run out.
+    One step of k per iteration: in a longer text LLVM moves loads up until registers run out.
     """
     vector = ir.Type(float32, lanes)
     sums = {(i, j): f"{panel}_c{i}_{j}" for i in range(rows) for j in range(vectors)}

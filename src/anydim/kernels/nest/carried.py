@@ -1,11 +1,11 @@
-"""What a turn of a loop hands to the next one in a register, not through memory.
+"""What an iteration of a loop hands to the next one in a register, not through memory.
 
     for t in 0:T { y(t) = y(t - 1) * f(t) + x(t) }
 
-A write of one element whose place in the turn before is read in the loop, up to the write: there
-the register holds it. Storing and loading it again would cost more than computing it. That place
-is inside the tensor in all turns but the first, for it was written; in the first, the register has
-the read's default where it is outside.
+A write of one element whose place in the iteration before is read in the loop, up to the write:
+there the register holds it. Storing and loading it again would cost more than computing it. That
+place is inside the tensor in all iterations but the first, for it was written; in the first, the
+register has the read's default where it is outside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from anydim.sizes import Size
 
 @dataclass(frozen=True)
 class Carried:
-    """A write of a loop's body, by its position there, and the read that yields it a turn later."""
+    """A write of a loop's body, by its position there, and the read that yields it an iteration
+    later."""
 
     position: int
     write: Write
@@ -56,7 +57,7 @@ def _plain(index: Expr) -> bool:
 
 
 def _shifted(index: Expr, loop: Loop) -> Expr:
-    """An index in the turn before."""
+    """An index in the iteration before."""
     earlier = {loop.variable: Size.symbol(loop.variable) - loop.step}
 
     def change(expr: Expr) -> Expr | None:

@@ -188,7 +188,7 @@ class NestElements(Elements):
             self._report(check)
 
     def _report(self, check: Check) -> None:
-        """Loops end with the turn in which a check fails."""
+        """Loops end with the iteration in which a check fails."""
         super()._report(check)
         report = self.steps[-1]
         assert isinstance(report, ir.If)

@@ -15,7 +15,7 @@ from anydim.base.dtypes import DType, int64
 from anydim.kernels.inference import free_axes
 from anydim.lang.dependence.accesses import Instance, accesses, instances, steps_of
 from anydim.lang.dependence.chunks import Chunks, chunkings
-from anydim.lang.dependence.distances import same_turn
+from anydim.lang.dependence.distances import same_iteration
 from anydim.lang.dependence.rings import rings
 from anydim.lang.dependence.starts import filled_in_order
 from anydim.lang.tree import (
@@ -130,7 +130,8 @@ class _Builder:
         own = own[:-1] if write.combine and not write.fresh else own
         still = one_to_one(write)
         return any(
-            not (still and access.indices == write.place) and same_turn(access, all[-1], self.box)
+            not (still and access.indices == write.place)
+            and same_iteration(access, all[-1], self.box)
             for access in own
         )
 

@@ -3,7 +3,7 @@
     for t in 0:T { h(t, b, i) = f(t, b, i) * h(t - 1, b, i) else 0 }      cut along b
 
     kernel(start, stop):                     its part of b
-      for t in 0:T:                          all turns, no word to other threads
+      for t in 0:T:                          all iterations, no word to other threads
         for b in start:stop:
           for i by 16 lanes: h[...] = ...
 
@@ -100,31 +100,31 @@ class NestCode:
         )
         if loop.step == 1:
             self.steps(inner, loop.body, held)
-            self._turning(scope, loop, variable, start, stop, inner)
+            self._iterating(scope, loop, variable, start, stop, inner)
             return
-        turns = self._turns(scope, start, stop, loop.step)
+        iterations = self._iterations(scope, start, stop, loop.step)
         step = inner.name(operate("mul", variable, index(loop.step)))
         inner.variables[loop.variable] = inner.name(operate("add", start, step))
         self.steps(inner, loop.body, held)
-        self._turning(scope, loop, variable, index(0), turns, inner)
+        self._iterating(scope, loop, variable, index(0), iterations, inner)
 
-    def _turning(
+    def _iterating(
         self, scope: NestElements, loop: Loop, variable: ir.Var, start: ir.Value, stop: ir.Value,
         inner: NestElements,
     ) -> None:  # fmt: skip
-        """The turns of a loop, up to the one in which a check of it fails: data may ask for more
-        turns than could ever be done."""
+        """The iterations of a loop, up to the one in which a check of it fails: data may ask for
+        more iterations than could ever be done."""
         body = tuple(inner.steps)
         if not any(checked(expr) for _, expr in expressions_of(loop.body)):
             scope.steps.append(ir.For(variable.name, start, stop, index(1), body))
             return
-        turn = ir.Get(ir.INDEX, self.context.fresh("k"))
+        value = ir.Get(ir.INDEX, self.context.fresh("k"))
         fine = operate("equal", ir.Get(ir.FLAG, self.context.failed), ir.Const(ir.FLAG, False))
         scope.steps += [
-            ir.Declare(turn.name, start),
+            ir.Declare(value.name, start),
             ir.While(
-                operate("and", operate("less", turn, stop), fine),
-                (ir.Let(variable.name, turn), *body, ir.Assign(turn.name, add(turn, index(1)))),
+                operate("and", operate("less", value, stop), fine),
+                (ir.Let(variable.name, value), *body, ir.Assign(value.name, add(value, index(1)))),
             ),
         ]
 
@@ -133,7 +133,7 @@ class NestCode:
         scope.step(lambda here: found.append(here.name(here.value(bound, int64))))
         return found[0]
 
-    def _turns(
+    def _iterations(
         self, scope: NestElements, start: ir.Value, stop: ir.Value, step: int
     ) -> ir.Value:
         """How often the loop runs: 0 also where stop - start would be too large to be told."""
@@ -156,7 +156,7 @@ class NestCode:
         scope.steps.append(ir.If(found[0], then, otherwise))
 
     def _held(self, scope: NestElements, loop: Loop, start: ir.Value) -> list[_Held]:
-        """Registers for what a loop carries, with what memory holds before its first turn."""
+        """Registers for what a loop carries, with what memory holds before its first iteration."""
         before_it = [len(list(all_writes(loop.body[:n]))) for n in range(len(loop.body))]
         cuts = [self._bound_axis(self.writes + count) for count in before_it]
         single = [frozenset() if cut is None else frozenset((cut.variable,)) for cut in cuts]

@@ -1,8 +1,8 @@
 """The template of ordered steps: loops, branches and writes of parts, as one kernel.
 
 The loops run as the text says. Threads share a range along which nothing crosses from part to part,
-where there is one: each does all turns of the loops for its part. Lanes run along the axis of each
-write that goes through neighbours in memory.
+where there is one: each does all iterations of the loops for its part. Lanes run along the axis of
+each write that goes through neighbours in memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ SHORT = 32  # positions of a range that threads would rather not share
 class Nest:
     """At most `lanes` lanes, `unroll` vectors side by side; cut for threads along `parallel`.
 
-    The range is done in blocks of `block`, each through all turns; 0: a thread's part at a time.
+    The range is done in blocks of `block`, each through all iterations; 0: a thread's part at a
+    time.
     """
 
     lanes: int
@@ -207,19 +208,19 @@ def _work(form: NestForm) -> tuple[Size, Size]:
     return operations, sum((_bytes(t.type) for t in tensors), as_size(0))
 
 
-def _operations(steps: tuple[Step, ...], turns: Size, ranges: Ranges) -> Size:
+def _operations(steps: tuple[Step, ...], iterations: Size, ranges: Ranges) -> Size:
     total = as_size(0)
     for step in steps:
         if isinstance(step, Loop):
             span = ranges[step.variable]
             more = as_size(1) if span is None else maximum(0, span[1] - span[0] + 1)
-            total = total + _operations(step.body, turns * more, ranges)
+            total = total + _operations(step.body, iterations * more, ranges)
         elif isinstance(step, Branch):
-            total = total + _operations((*step.then, *step.otherwise), turns, ranges)
+            total = total + _operations((*step.then, *step.otherwise), iterations, ranges)
         elif isinstance(step, Write):
             points = product(_most(axis, ranges) for axis in (*step.axes, *step.reduced))
             each = max(1, round(cost(step.body)) + bool(step.combine))
-            total = total + turns * points * each
+            total = total + iterations * points * each
     return total
 
 

@@ -12,7 +12,7 @@
     launch = code.launch(parallel=rows, work=rows * length)
 
 A load, and a variable's value, is what it was at that place of the program: it is named there.
-Only in the condition of `code.loop` it is looked at anew before every turn.
+Only in the condition of `code.loop` it is looked at anew before every iteration.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def loop(
 
 
 def split_index(number: str, *loops: tuple[str, ir.Value]) -> list[ir.Step]:
-    """The indices of loops out of the number of a turn of them all; the first runs fastest.
+    """The indices of loops out of the number of an iteration of them all; the first runs fastest.
 
     Each of `loops` is the name of an index and its extent. The quotients that are left over are
     called rest0, rest1, ...

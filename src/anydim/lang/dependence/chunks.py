@@ -2,8 +2,8 @@
 
     for t in 0:T { h(t, b, i) = h(t - 1, b, i) * f(t, b, i) + x(t, b, i) }
 
-can be cut along b, or along i: each part runs all turns of t, with no word to the others. A cut
-gives every write an axis of its own, or a loop around it, whose value plus an offset is the
+can be cut along b, or along i: each part runs all iterations of t, with no word to the others. A
+cut gives every write an axis of its own, or a loop around it, whose value plus an offset is the
 position in the range; every tensor that is written has a dimension that tells the position.
 """
 
@@ -48,7 +48,8 @@ def chunkings(
 ) -> Iterator[Chunks]:
     """All ranges along which the nest can be cut; those of outer loops and axes first.
 
-    Each part has `hidden` tensors of its own; so one that lives in a turn of a loop is no matter.
+    Each part has `hidden` tensors of its own; so one that lives in an iteration of a loop is no
+    matter.
     """
     writes = [instance for instance in found if instance.write is not None]
     if not writes:

@@ -1,4 +1,5 @@
-"""Whether two accesses may touch the same place, and how many turns of a loop lie between them.
+"""Whether two accesses may touch the same place, and how many iterations of a loop lie between
+them.
 
 Places are compared dimension by dimension as forms over loops and axes with symbolic sizes. What a
 dimension cannot tell counts as possible: an answer may be too careful, never too bold.
@@ -29,15 +30,16 @@ def _sum(left: Size | None, right: Size | None) -> Size | None:
     return None if left is None or right is None else left + right
 
 
-def same_turn(first: Access, second: Access, box: Box) -> bool:
-    """Whether two accesses of a tensor may meet while all common loops are at one turn."""
+def same_iteration(first: Access, second: Access, box: Box) -> bool:
+    """Whether two accesses of a tensor may meet while all common loops are at one iteration."""
     return not _never_meet(first, second, common_loops(first.instance, second.instance), None, box)
 
 
 def distance(first: Access, second: Access, at: LoopAt, box: Box) -> Size | bool | None:
-    """The turns from `first` to `second` at a common loop, if they meet at different turns.
+    """The iterations from `first` to `second` at a common loop, if they meet at different
+    iterations.
 
-    False: they do not. None: it is not known. The loops around `at` are at one turn.
+    False: they do not. None: it is not known. The loops around `at` are at one iteration.
     """
     common = common_loops(first.instance, second.instance)
     outer = common[: [c.number for c in common].index(at.number)]
@@ -71,7 +73,8 @@ def common_loops(first: Instance, second: Instance) -> tuple[LoopAt, ...]:
 def _exact(
     left: Form, right: Form, at: LoopAt, outer: tuple[LoopAt, ...], first: Access, second: Access
 ) -> Size | bool | None:
-    """Turns by which a dimension fixes the distance; False: it never meets; None: it does not."""
+    """Iterations by which a dimension fixes the distance; False: it never meets; None: it does
+    not."""
     factor = left.factor(at.number)
     if factor != right.factor(at.number) or left.axes or right.axes:
         return None
@@ -85,8 +88,8 @@ def _exact(
         return None
     gap, by = left.rest - right.rest, stride * at.loop.step
     if gap.constant is not None:
-        turns, rest = divmod(gap.constant, by)
-        return False if rest else as_size(turns)
+        iterations, rest = divmod(gap.constant, by)
+        return False if rest else as_size(iterations)
     return gap.divide_exactly(by)
 
 
@@ -98,7 +101,7 @@ def _confined(
     left: Form, right: Form, at: LoopAt, outer: tuple[LoopAt, ...], first: Access, second: Access,
     box: Box,
 ) -> bool:  # fmt: skip
-    """Whether a dimension such as S*t + i with 0 <= i < S keeps turns apart."""
+    """Whether a dimension such as S*t + i with 0 <= i < S keeps iterations apart."""
     factor = left.factor(at.number)
     if factor != right.factor(at.number) or factor == 0:
         return False
@@ -114,7 +117,8 @@ def _confined(
 def _never_meet(
     first: Access, second: Access, steady: tuple[LoopAt, ...], moving: LoopAt | None, box: Box
 ) -> bool:
-    """Whether some dimension keeps two accesses apart while the `steady` loops are at one turn."""
+    """Whether some dimension keeps two accesses apart while the `steady` loops are at one
+    iteration."""
     if first.indices is None or second.indices is None:
         return False
     for dimension in range(len(first.indices)):

@@ -42,9 +42,9 @@ def may_meet(
     first: Access, second: Access, same: tuple[LoopAt, ...], at: LoopAt | None, box: Box,
     later: bool | None = None,
 ) -> bool:  # fmt: skip
-    """Whether two accesses may touch one place while the loops `same` are at one turn.
+    """Whether two accesses may touch one place while the loops `same` are at one iteration.
 
-    With `at`, at different turns of that loop; `later` says which of both comes first.
+    With `at`, at different iterations of that loop; `later` says which of both comes first.
     """
     question = _Question(box)
     left = question.side(first, "a")
@@ -98,9 +98,9 @@ class _Question:
         self._keep(lambda: f"{name} {'>=' if up else '<='} {self._expr(loop.start, around, {})}")
         self._keep(lambda: f"{name} {'<' if up else '>'} {self._expr(loop.stop, around, {})}")
         if abs(loop.step) != 1:
-            turn = self._variable(f"{name}k")
+            iteration = self._variable(f"{name}k")
             self._keep(
-                lambda: f"{name} = {self._expr(loop.start, around, {})} + {loop.step} * {turn}"
+                lambda: f"{name} = {self._expr(loop.start, around, {})} + {loop.step} * {iteration}"
             )
 
     def _conditions(self, instance: Instance, inside: Mapping[str, str]) -> None:

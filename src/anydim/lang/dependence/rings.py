@@ -1,7 +1,7 @@
 """Temporaries of which the last few slices are enough: ring buffers, and how deep they are.
 
-A temporary that is told from turn to turn only, c(t, i) read as c(t - 2, i) and never again, needs
-three slices: slice t lies at t modulo 3.
+A temporary that is told from iteration to iteration only, c(t, i) read as c(t - 2, i) and never
+again, needs three slices: slice t lies at t modulo 3.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def rings(
 
 
 def _depth(touching: Sequence[Access], dimension: int) -> int | None:
-    """One more than the turns between the first and the last use of a slice."""
+    """One more than the iterations between the first and the last use of a slice."""
     loops, rests = set(), []
     for access in touching:
         form = access.form(dimension)

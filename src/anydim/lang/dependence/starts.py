@@ -1,7 +1,7 @@
 """Which tensors a nest fills before it reads them; all others start as zeros.
 
 A write fills a tensor when its places are whole axes and whole loops, each once: h(t, i) for t in
-0:T, i in 0:N. A read of it is of something filled when it comes later, or in an earlier turn.
+0:T, i in 0:N. A read of it is of something filled when it comes later, or in an earlier iteration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def filled_in_order(
 def private(
     tensor: str, at: LoopAt, found: Sequence[Instance], types: Mapping[str, TensorType], box: Box
 ) -> bool:
-    """Whether a tensor lives within a turn of a loop: filled there before it is read there."""
+    """Whether a tensor lives within an iteration of a loop: filled there before it is read
+    there."""
     known = dict(types)
     for instance in found:
         if at.number not in {o.number for o in instance.loops}:

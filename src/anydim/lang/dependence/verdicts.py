@@ -1,12 +1,12 @@
 """Which loops and axes of a nest may run in any order, which must not, and why.
 
     found = analyse(group, box)
-    found.loops        a verdict for each loop: 'parallel', 'sum' (turns add up) or 'in order'
+    found.loops        a verdict for each loop: 'parallel', 'sum' (iterations add up) or 'in order'
     found.axes         a verdict for each axis of each write
     found.rings        temporaries of which a few slices are enough, and how many
     found.chunks       ranges along which the whole can be cut
-    found.carried(0)   tensors that loop 0 carries from turn to turn, with the distance
-    found.steady(0)    writes in loop 0 that do not depend on what its turns write
+    found.carried(0)   tensors that loop 0 carries from iteration to iteration, with the distance
+    found.steady(0)    writes in loop 0 that do not depend on what its iterations write
     print(found)       all of it in words
 
 Loops and writes have numbers, in the order of the text. What cannot be told counts as a dependence.
@@ -43,14 +43,15 @@ _PLAIN = {ord(brace): "" for brace in "{}"}
 
 @dataclass(frozen=True)
 class Dependence:
-    """Access `second` may touch, `turns` turns of a loop later, the place that `first` did.
+    """Access `second` may touch, `iterations` iterations of a loop later, the place that `first`
+    did.
 
-    `turns` None: some number of turns, not known; then either may be the earlier one.
+    `iterations` None: some number of iterations, not known; then either may be the earlier one.
     """
 
     first: Access
     second: Access
-    turns: Size | None
+    iterations: Size | None
 
     at: LoopAt
 
@@ -60,7 +61,7 @@ class Dependence:
 
     @property
     def _steady(self) -> bool:
-        """Whether the place is the same in every turn."""
+        """Whether the place is the same in every iteration."""
         forms = [self.second.form(n) for n in range(len(self.second.indices or ()))]
         return all(form is not None and form.factor(self.at.number) == 0 for form in forms)
 
@@ -76,17 +77,17 @@ class Dependence:
             (self.first.writes, self.second.writes), "is written again"
         )
         after = "after it is written" if self.first.writes else "after it is read"
-        if self.turns is None and early == late and self._steady:
-            return f"{late} {does} in every turn, {after} in others"
-        if self.turns is None:
-            return f"{late} {does} in one turn and may be {early} of another"
-        count = "1 turn" if self.turns == 1 else f"{self.turns} turns"
+        if self.iterations is None and early == late and self._steady:
+            return f"{late} {does} in every iteration, {after} in others"
+        if self.iterations is None:
+            return f"{late} {does} in one iteration and may be {early} of another"
+        count = "1 iteration" if self.iterations == 1 else f"{self.iterations} iterations"
         return f"{late} {does} {count} {after} as {early}"
 
 
 @dataclass(frozen=True)
 class LoopVerdict:
-    """Whether the turns of a loop may run in any order, and the dependences that say no."""
+    """Whether the iterations of a loop may run in any order, and the dependences that say no."""
 
     at: LoopAt
     order: str
@@ -95,9 +96,10 @@ class LoopVerdict:
     def __str__(self) -> str:
         name = self.at.variable
         if self.order == PARALLEL:
-            return f"{name} is parallel: no turn touches what another one writes"
+            return f"{name} is parallel: no iteration touches what another one writes"
         if self.order == SUM:
-            return f"{name} may run in any order, one turn at a time: {_sums(self.dependences)}"
+            sums = _sums(self.dependences)
+            return f"{name} may run in any order, one iteration at a time: {sums}"
         return f"{name} runs in order: {next(d for d in self.dependences if not d.adds)}"
 
 
@@ -125,7 +127,8 @@ class Analysis:
     chunks: tuple[Chunks, ...]
 
     def carried(self, loop: int) -> dict[str, Size | None]:
-        """The tensors that a turn reads as earlier turns wrote them, and how far back at most.
+        """The tensors that an iteration reads as earlier iterations wrote them, and how far back at
+        most.
 
         None: it is not known how far.
         """
@@ -133,10 +136,10 @@ class Analysis:
         for dependence in self.loops[loop].dependences:
             first, second = dependence.first, dependence.second
             flows = first.writes and not second.writes
-            if not flows and (dependence.turns is not None or first.writes == second.writes):
+            if not flows and (dependence.iterations is not None or first.writes == second.writes):
                 continue
-            known = found.get(dependence.tensor, dependence.turns)
-            found[dependence.tensor] = _furthest(known, dependence.turns)
+            known = found.get(dependence.tensor, dependence.iterations)
+            found[dependence.tensor] = _furthest(known, dependence.iterations)
         return found
 
     def steady(self, loop: int) -> tuple[int, ...]:
@@ -193,7 +196,7 @@ def _analyse(group: Group, box: Box) -> Analysis:
 def loop_verdicts(
     found: Sequence[Instance], types: Mapping[str, TensorType], hidden: Iterable[str], box: Box
 ) -> tuple[LoopVerdict, ...]:
-    """A verdict for every loop, by number; `hidden` tensors may exist once for each turn."""
+    """A verdict for every loop, by number; `hidden` tensors may exist once for each iteration."""
     all = [a for instance in found for a in accesses(instance, dict(types))]
     loops = {at.number: at for instance in found for at in instance.loops}
     verdicts = []
@@ -218,25 +221,25 @@ def _verdict(at: LoopAt, inside: Sequence[Access], box: Box) -> LoopVerdict:
 
 
 def all_add(found: Sequence[Dependence]) -> bool:
-    """Whether nothing but sums into the same places ties the turns together."""
+    """Whether nothing but sums into the same places ties the iterations together."""
     return all(dependence.adds for dependence in found)
 
 
 def _between(first: Access, second: Access, at: LoopAt, box: Box) -> list[Dependence]:
-    turns = distance(first, second, at, box)
-    if isinstance(turns, bool):
+    iterations = distance(first, second, at, box)
+    if isinstance(iterations, bool):
         return []
-    if turns is None:
+    if iterations is None:
         if isl.available():
             common = common_loops(first.instance, second.instance)
             outer = common[: [c.number for c in common].index(at.number)]
             if not isl.may_meet(first, second, outer, at, box):
                 return []
         return [Dependence(first, second, None, at)]
-    sign = prove(turns, "<", 0, box)
+    sign = prove(iterations, "<", 0, box)
     if sign is Truth.PROVED:
-        return [Dependence(second, first, -turns, at)]
-    known = turns if prove(turns, ">", 0, box) is Truth.PROVED else None
+        return [Dependence(second, first, -iterations, at)]
+    known = iterations if prove(iterations, ">", 0, box) is Truth.PROVED else None
     return [Dependence(first, second, known, at)]
 
 
@@ -298,4 +301,4 @@ def _place(access: Access) -> str:
 
 
 def _sums(found: Sequence[Dependence]) -> str:
-    return f"turns add to the same places of {found[0].tensor}"
+    return f"iterations add to the same places of {found[0].tensor}"

@@ -20,7 +20,7 @@ from anydim.base.errors import DimError, InputError
 from anydim.lang.functions import FUNCTIONS, INSIDE, compute
 from anydim.lang.meaning.contract import factors, sum_of_products
 from anydim.lang.meaning.gather import read_values
-from anydim.lang.meaning.steps import Compute, Turns
+from anydim.lang.meaning.steps import Compute, StepRunner
 from anydim.lang.tree import (
     Apply,
     Axis,
@@ -82,7 +82,7 @@ def evaluate(
             values.update({n: values[n].copy() for n in written(group.steps) & values.keys()})
             made = {name: kind for name, kind in types.items() if name not in values}
             values.update(filled(made, sizes, wide))
-            Turns(types, values, compute).run(group.steps, sizes)
+            StepRunner(types, values, compute).run(group.steps, sizes)
         for statement in group.statements:
             values[statement.target] = compute(statement, sizes)
     return {tensor.name: values[tensor.name] for tensor in group.outputs}

@@ -24,7 +24,7 @@ class Compute(Protocol):
 
 
 @dataclass
-class Turns:
+class StepRunner:
     """Runs steps on `values`, which holds every tensor."""
 
     types: Mapping[str, TensorType]
@@ -51,8 +51,8 @@ class Turns:
 
     def _loop(self, loop: Loop, sizes: Sizes) -> None:
         start, stop = (int(self._scalar(end, sizes)) for end in (loop.start, loop.stop))
-        for turn in range(start, stop, loop.step):
-            self.run(loop.body, {**sizes, loop.variable: turn})
+        for iteration in range(start, stop, loop.step):
+            self.run(loop.body, {**sizes, loop.variable: iteration})
 
     def _scalar(self, expr: Expr, sizes: Sizes) -> Any:
         return self.compute(Statement("", (), expr), sizes)[()]

@@ -9,7 +9,7 @@ from anydim.base.errors import LanguageError
 from anydim.lang.resolve import ranges
 from anydim.lang.resolve.extents import Work, read_places
 from anydim.lang.resolve.ranges import Constraint
-from anydim.lang.resolve.scope import Turn, hoisted, trips
+from anydim.lang.resolve.scope import LoopAround, hoisted, trips
 from anydim.lang.resolve.witness import escape
 from anydim.lang.tree import Expr, Literal, Read, SizeTerm
 from anydim.lang.tree.bounds_checks import inside
@@ -64,29 +64,29 @@ def settle(work: Work, at: Position, status: str, span: tuple[Size, Size] | None
     box = work.binding.box
     if span is None or status == ranges.BY_DATA:
         return inside(at.index, at.size)
-    turns: tuple[Turn, ...] = ()
+    loops: tuple[LoopAround, ...] = ()
     scope = work.scope
-    if scope is not None and (scope.turns or scope.conditional):
+    if scope is not None and (scope.loops or scope.conditional):
         if status == ranges.OUTSIDE:
             raise _leaves(work, at, span)
-        low = hoisted(span[0], scope.turns, box, False)
-        high = hoisted(span[1], scope.turns, box, True)
-        runs = [*work.extents.values(), *map(trips, scope.turns)]
+        low = hoisted(span[0], scope.loops, box, False)
+        high = hoisted(span[1], scope.loops, box, True)
+        runs = [*work.extents.values(), *map(trips, scope.loops)]
         known = all(s is not None and s.symbols <= set(scope.outer.names) for s in runs)
         if scope.conditional or not known or low is None or high is None:
             return inside(at.index, at.size)
-        turns, box, span = scope.turns, scope.outer, (low, high)
-        extents = {**work.extents, **_trip_extents(turns, box)}
+        loops, box, span = scope.loops, scope.outer, (low, high)
+        extents = {**work.extents, **_trip_extents(loops, box)}
         status, _ = ranges.span_status(low, high, at.size, extents, box)
     if status == ranges.OUTSIDE:
         raise _leaves(work, at, span)
     if status == ranges.UNDECIDED:
-        _guard(work, at, span, {**work.extents, **_trip_extents(turns, box)}, box)
+        _guard(work, at, span, {**work.extents, **_trip_extents(loops, box)}, box)
     return at.index
 
 
-def _trip_extents(turns: Sequence[Turn], box: Box) -> dict[str, Size]:
-    found = ((turn.variable, trips(turn)) for turn in turns)
+def _trip_extents(loops: Sequence[LoopAround], box: Box) -> dict[str, Size]:
+    found = ((loop.variable, trips(loop)) for loop in loops)
     known = ((name, simplify(size, box)) for name, size in found if size is not None)
     return {name: ranges.not_negative(size, box) for name, size in known}
 

@@ -66,7 +66,7 @@ def ordered(
 
 
 def _empty_results(group: Group) -> Iterator[Step]:
-    """Results without elements, when the loops that would write them have no turns at all."""
+    """Results without elements, when the loops that would write them have no iterations at all."""
     for tensor in group.outputs:
         if tensor.name not in written(group.steps):
             shape = tensor.type.shape
@@ -98,9 +98,9 @@ def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
         sizes = ", ".join(map(str, types[name].shape))
         problem = f"{early.text}; '{shown_name}' has the sizes ({sizes})" if sizes else early.text
     hint = f"define all of it first, as in {shown_name}(...) = 0"
-    in_turns = early is not None and not early.sizes.keys() <= set(binding.box.names)
-    if early is not None and early.later and step is not None and in_turns:
-        hint = f"let the turns run in another order, or {hint}"
+    in_loop = early is not None and not early.sizes.keys() <= set(binding.box.names)
+    if early is not None and early.later and step is not None and in_loop:
+        hint = f"let the iterations run in another order, or {hint}"
     raise binding.error(position, problem, hint)
 
 

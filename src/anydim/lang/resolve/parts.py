@@ -43,7 +43,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Range:
-    """The turns of a loop: low <= variable < high, upwards or downwards."""
+    """The iterations of a loop: low <= variable < high, upwards or downwards."""
 
     variable: str
     low: Size
@@ -60,7 +60,7 @@ class Range:
 
     @property
     def first(self) -> Size | None:
-        """The value in the first turn."""
+        """The value in the first iteration."""
         if self.step > 0:
             return self.low
         return None if self.high is None else self.high - 1
@@ -92,11 +92,12 @@ def _parts(step: Step, box: Box) -> list[Part]:
         return [] if part is None or adds else [part]
     if isinstance(step, Branch):
         return list(_either(step, box))
-    turns = range_of(step)
-    inner = turns.body_box(box)
-    if turns.high is None:
+    iterations = range_of(step)
+    inner = iterations.body_box(box)
+    if iterations.high is None:
         return []
-    return over(merged(parts_of(step.body, inner)), turns, turns.low, turns.high, inner)
+    inside = merged(parts_of(step.body, inner))
+    return over(inside, iterations, iterations.low, iterations.high, inner)
 
 
 def part_of(step: Write) -> Part | None:
@@ -140,17 +141,17 @@ def _either(branch: Branch, box: Box) -> Iterator[Part]:
                 yield replace(part, facts=(*part.facts, *facts))
 
 
-# ---- over turns --------------------------------------------------------------------------------
+# ---- over iterations -----------------------------------------------------------------------------
 
 
-def over(parts: Sequence[Part], turns: Range, low: Size, high: Size, box: Box) -> list[Part]:
-    """What the turns low <= variable < high of a loop write together."""
-    found = (_over(part, turns, low, high, box) for part in parts)
+def over(parts: Sequence[Part], iterations: Range, low: Size, high: Size, box: Box) -> list[Part]:
+    """What the iterations low <= variable < high of a loop write together."""
+    found = (_over(part, iterations, low, high, box) for part in parts)
     return [part for part in found if part is not None]
 
 
-def _over(part: Part, turns: Range, low: Size, high: Size, box: Box) -> Part | None:
-    name = turns.variable
+def _over(part: Part, iterations: Range, low: Size, high: Size, box: Box) -> Part | None:
+    name = iterations.variable
     facts = []
     for fact in part.facts:
         if name not in fact.symbols:
@@ -158,7 +159,7 @@ def _over(part: Part, turns: Range, low: Size, high: Size, box: Box) -> Part | N
             continue
         split = fact.linear_in((name,))
         factor = None if split is None else split[0][name].constant
-        if split is None or factor not in (1, -1) or abs(turns.step) > 1:
+        if split is None or factor not in (1, -1) or abs(iterations.step) > 1:
             return None
         low, high = (maximum(low, -split[1]), high) if factor == 1 else (
             low, minimum(high, split[1] + 1)
@@ -170,9 +171,9 @@ def _over(part: Part, turns: Range, low: Size, high: Size, box: Box) -> Part | N
     (axis, *more) = moving
     if more or (part.comb is not None and part.comb.axis == axis):
         return None
-    comb, span = part.comb, _swept(part.spans[axis], turns, low, high, box)
+    comb, span = part.comb, _swept(part.spans[axis], iterations, low, high, box)
     if span is None and comb is None and not facts:
-        found = _combed(part.spans[axis], turns, low, high)
+        found = _combed(part.spans[axis], iterations, low, high)
         if found is not None:
             comb, span = Comb(axis, found[0]), found[1]
     if span is None:
@@ -181,16 +182,16 @@ def _over(part: Part, turns: Range, low: Size, high: Size, box: Box) -> Part | N
     return Part(part.tensor, spans, tuple(facts), comb)
 
 
-def _swept(span: Span, turns: Range, low: Size, high: Size, box: Box) -> Span | None:
-    """The union of an interval that moves by no more than its length a turn."""
-    name = turns.variable
+def _swept(span: Span, iterations: Range, low: Size, high: Size, box: Box) -> Span | None:
+    """The union of an interval that moves by no more than its length an iteration."""
+    name = iterations.variable
     ends = [end.linear_in((name,)) for end in span]
     if ends[0] is None or ends[1] is None:
         return None
     factor, other = (split[0].get(name, as_size(0)).constant for split in ends if split is not None)
     if not factor or factor != other:
         return None
-    if not proved(span[1] - span[0], ">=", abs(factor * turns.step), box):
+    if not proved(span[1] - span[0], ">=", abs(factor * iterations.step), box):
         return None
     start, stop = ends[0][1], ends[1][1]
     if factor > 0:
@@ -198,15 +199,18 @@ def _swept(span: Span, turns: Range, low: Size, high: Size, box: Box) -> Span | 
     return stop + factor * high, stop + factor * low
 
 
-def _combed(span: Span, turns: Range, low: Size, high: Size) -> tuple[int, Span] | None:
-    """The stride and the interval of one element that moves by more than one a turn, upwards."""
-    split = span[0].linear_in((turns.variable,))
-    factor = None if split is None else split[0][turns.variable].constant
-    if split is None or factor is None or factor < 1 or turns.step < 1 or span[1] - span[0] != 1:
+def _combed(span: Span, iterations: Range, low: Size, high: Size) -> tuple[int, Span] | None:
+    """The stride and the interval of one element that moves by more than one an iteration,
+    upwards."""
+    split = span[0].linear_in((iterations.variable,))
+    factor = None if split is None else split[0][iterations.variable].constant
+    if split is None or factor is None or factor < 1 or iterations.step < 1:
         return None
-    stride = factor * turns.step
+    if span[1] - span[0] != 1:
+        return None
+    stride = factor * iterations.step
     start = split[1] + factor * low
-    count = (high - low + turns.step - 1) // turns.step
+    count = (high - low + iterations.step - 1) // iterations.step
     return None if stride < 2 else (stride, (start, start + stride * count))
 
 

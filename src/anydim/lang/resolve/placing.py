@@ -1,7 +1,7 @@
 """One assignment in a definition that needs order -> the steps it means.
 
-A target may be written in part, in turns of a loop, or through an index that data decides. What
-its statement defines alone and wholly stays a Statement; everything else is a Write.
+A target may be written in part, in iterations of a loop, or through an index that data decides.
+What its statement defines alone and wholly stays a Statement; everything else is a Write.
 """
 
 from __future__ import annotations

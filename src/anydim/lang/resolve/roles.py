@@ -94,8 +94,8 @@ def roles_of(definition: Definition, binding: Binding) -> dict[str, Role]:
         for name in names:
             found.setdefault(name, []).append((item, chain))
     parameters = {parameter.name for parameter in definition.parameters}
-    turns = set(_variables(definition.statements))
-    taken = parameters | found.keys() | binding.sizes.keys() | binding.attributes.keys() | turns
+    variables = set(_variables(definition.statements))
+    taken = parameters | found.keys() | binding.sizes.keys() | binding.attributes.keys() | variables
     roles = {}
     for name, writers in found.items():
         first, chain = writers[0]

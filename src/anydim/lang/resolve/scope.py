@@ -15,7 +15,7 @@ from anydim.sizes import Box, Dim, Size, Truth, as_size, bounds, prove
 
 
 @dataclass(frozen=True)
-class Turn:
+class LoopAround:
     """A loop: low <= variable < high in its body; `high` is None when data decides."""
 
     variable: str
@@ -25,14 +25,14 @@ class Turn:
 
     @property
     def least(self) -> Size:
-        """The least value in any turn."""
+        """The least value in any iteration."""
         if self.step >= -1 or self.high is None:
             return self.low
         return self.high - 1 + self.step * ((self.high - 1 - self.low) // -self.step)
 
     @property
     def greatest(self) -> Size | None:
-        """The greatest value in any turn; None when data decides."""
+        """The greatest value in any iteration; None when data decides."""
         if self.step <= 1 or self.high is None:
             return None if self.high is None else self.high - 1
         return self.low + self.step * ((self.high - 1 - self.low) // self.step)
@@ -47,7 +47,7 @@ class Scope:
 
     binding: Binding
     outer: Box
-    turns: tuple[Turn, ...] = ()
+    loops: tuple[LoopAround, ...] = ()
     conditional: bool = False
     taken: set[str] = field(default_factory=set)
 
@@ -78,8 +78,8 @@ class Scope:
         box = _extended(self.box, Dim(variable, least), facts)
         sizes = {**self.binding.sizes, name: symbol + base}
         binding = replace(self.binding, box=box, sizes=sizes)
-        turns = (*self.turns, Turn(variable, low, high, step))
-        return replace(self, binding=binding, turns=turns), variable, base
+        loops = (*self.loops, LoopAround(variable, low, high, step))
+        return replace(self, binding=binding, loops=loops), variable, base
 
     def within(self, condition: Expr, holds: bool) -> Scope:
         """The scope of a branch that runs where a condition holds, or where it does not."""
@@ -167,35 +167,35 @@ def _relation(function: str, left: Size, right: Size, box: Box) -> list[Size]:
     return [right - left - (0 if function.endswith("equal") else 1)]
 
 
-# ---- over all turns ----------------------------------------------------------------------------
+# ---- over all iterations -------------------------------------------------------------------------
 
 
-def hoisted(size: Size, turns: Sequence[Turn], box: Box, greatest: bool) -> Size | None:
-    """The greatest (or least) value of a size over all turns; None when it does not follow.
+def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, greatest: bool) -> Size | None:
+    """The greatest (or least) value of a size over all iterations; None when it does not follow.
 
     Exact where all of these loops run and their ranges do not depend on each other.
     """
-    for turn in reversed(turns):
-        if turn.variable not in size.symbols:
+    for loop in reversed(loops):
+        if loop.variable not in size.symbols:
             continue
-        split = size.linear_in((turn.variable,))
+        split = size.linear_in((loop.variable,))
         if split is None:
             return None
-        coefficient = split[0][turn.variable]
+        coefficient = split[0][loop.variable]
         if prove(coefficient, ">=", 0, box) is Truth.PROVED:
             at_top = greatest
         elif prove(coefficient, "<=", 0, box) is Truth.PROVED:
             at_top = not greatest
         else:
             return None
-        end = turn.greatest if at_top else turn.least
+        end = loop.greatest if at_top else loop.least
         if end is None:
             return None
         size = split[1] + coefficient * end
     return size
 
 
-def trips(turn: Turn) -> Size | None:
+def trips(loop: LoopAround) -> Size | None:
     """A size that is positive exactly where a loop runs; None when data decides."""
-    return None if turn.high is None else turn.high - turn.low
+    return None if loop.high is None else loop.high - loop.low
 

@@ -84,7 +84,7 @@ class Surveyor(Walker):
         if based or not (role.definer or accumulates(item)):
             covers = [self._cover(work, place, scope) for place in work.places]
             self.covers.setdefault(item.target, []).append(covers)
-        if not (scope.turns or scope.conditional):
+        if not (scope.loops or scope.conditional):
             self.facts += _facts(work)
         if not (named & self.roles.keys()) - self.typed:
             self.bodies.setdefault(item.target, []).append(work.body)
@@ -100,7 +100,7 @@ class Surveyor(Walker):
         if any(ranges.uses(place, name) for name in names if name not in work.extents):
             return OPEN
         span = ranges.expression_range(place, work.extents, scope.box)
-        high = None if span is None else hoisted(span[1], scope.turns, scope.box, True)
+        high = None if span is None else hoisted(span[1], scope.loops, scope.box, True)
         if high is None:
             return BY_DATA
         return high + 1 if is_known(high) else OPEN

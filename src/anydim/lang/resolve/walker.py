@@ -139,7 +139,7 @@ def by_sizes(branch: Branch, scope: Scope) -> bool:
 
 
 def _not_below_zero(start: Expr, stop: Expr, step: int) -> tuple[Expr, Expr]:
-    """The ends of a loop that data decides, without the turns below 0."""
+    """The ends of a loop that data decides, without the iterations below 0."""
     zero = SizeTerm(as_size(0))
     if step < 0:
         return start, Apply("max", (stop, SizeTerm(as_size(-1))))

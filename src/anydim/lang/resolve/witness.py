@@ -12,7 +12,7 @@ import numpy
 
 from anydim.base.errors import AnydimError
 from anydim.lang.meaning.evaluate import check_guards, filled, runner
-from anydim.lang.meaning.steps import Turns
+from anydim.lang.meaning.steps import StepRunner
 from anydim.lang.resolve.parts import bare
 from anydim.lang.tree import Axis, Expr, Group, Read, Statement, Step, Write
 from anydim.lang.tree.affine import affine, reads
@@ -23,7 +23,7 @@ MOST_COMBINED = 5  # dims of which all small sizes are tried together
 MOST_COMBINATIONS = 1024
 MOST_CORNERS = 256
 MOST_ELEMENTS = 4096  # of one tensor that is tried out
-MOST_TURNS = 3000  # of all runs together
+MOST_ITERATIONS = 3000  # of all runs together
 MOST_RUNS = 60
 Sizes = dict[str, int]
 
@@ -117,7 +117,7 @@ class _Found(Exception):
 
 def early_read(group: Group, box: Box) -> Early | None:
     """Sizes at which steps read what is not written, found by running them; None: none found."""
-    turns = [0]
+    iterations = [0]
     for sizes in islice(small_sizes(box), MOST_RUNS):
         try:
             check_guards(group.guards, sizes)
@@ -125,7 +125,7 @@ def early_read(group: Group, box: Box) -> Early | None:
             shapes = [[s.evaluate(sizes) for s in t.type.shape] for t in tensors]
             if any(numpy.prod([max(n, 0) for n in shape]) > MOST_ELEMENTS for shape in shapes):
                 continue
-            _watch(group, sizes, turns)
+            _watch(group, sizes, iterations)
         except _Found as found:
             return found.early
         except _TooLong:
@@ -135,14 +135,14 @@ def early_read(group: Group, box: Box) -> Early | None:
     return None
 
 
-def _watch(group: Group, sizes: Sizes, turns: list[int]) -> None:
+def _watch(group: Group, sizes: Sizes, iterations: list[int]) -> None:
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     values = filled(types, sizes)
     masks = {name: numpy.zeros(value.shape, bool) for name, value in values.items()}
     for tensor in group.inputs:
         masks[tensor.name][...] = True
     with numpy.errstate(all="ignore"):
-        watcher = _Watcher(types, values, runner(types, values), masks, turns)
+        watcher = _Watcher(types, values, runner(types, values), masks, iterations)
         watcher.run(group.steps, sizes)
     if watcher.early is not None:
         raise _Found(watcher.settled())
@@ -158,14 +158,14 @@ class _TooLong(AnydimError):
 
 
 @dataclass
-class _Watcher(Turns):
+class _Watcher(StepRunner):
     masks: dict[str, Any] = field(default_factory=dict)
-    turns: list[int] = field(default_factory=lambda: [0])  # of all runs together
+    iterations: list[int] = field(default_factory=lambda: [0])  # of all runs together
     early: Early | None = None
 
     def run(self, steps: Sequence[Step], sizes: Mapping[str, int]) -> None:
-        self.turns[0] += 1
-        if self.turns[0] > MOST_TURNS:
+        self.iterations[0] += 1
+        if self.iterations[0] > MOST_ITERATIONS:
             raise _TooLong
         super().run(steps, sizes)
 

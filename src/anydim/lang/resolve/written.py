@@ -1,7 +1,7 @@
 """Is every element written before it is read? Steps are checked once for all sizes.
 
-A read in a loop may take what earlier turns wrote: it is proven for the first turn, where only what
-came before the loop counts, and for every later one.
+A read in a loop may take what earlier iterations wrote: it is proven for the first iteration, where
+only what came before the loop counts, and for every later one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from anydim.lang.tree import (
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Box, Guard, Size, as_size, bounds, maximum, minimum, simplify
 
-DEEPEST_CASES = 4  # loops inside each other whose first turn is a case of its own
+DEEPEST_CASES = 4  # loops inside each other whose first iteration is a case of its own
 
 
 Parts = dict[str, list[Part]]  # by tensor
@@ -134,15 +134,15 @@ class _Checker:
             yield from self._reads(step, (step.body, *place), axes, done, box)
 
     def _loop(self, loop: Loop, done: Parts, box: Box, depth: int) -> Iterator[Unwritten]:
-        turns = range_of(loop)
-        inner = turns.body_box(box)
+        iterations = range_of(loop)
+        inner = iterations.body_box(box)
         body = merged(parts_of(loop.body, inner))
-        symbol = Size.symbol(turns.variable)
-        earlier = _before(body, turns, symbol, inner)
-        if turns.first is None or depth >= DEEPEST_CASES:
+        symbol = Size.symbol(iterations.variable)
+        earlier = _before(body, iterations, symbol, inner)
+        if iterations.first is None or depth >= DEEPEST_CASES:
             yield from self.steps(loop.body, _with(done, earlier), inner, depth + 1)
             return
-        distance = symbol - turns.first if loop.step > 0 else turns.first - symbol
+        distance = symbol - iterations.first if loop.step > 0 else iterations.first - symbol
         yield from self.steps(loop.body, done, with_facts(inner, [-distance]), depth + 1)
         later = with_facts(inner, [distance - 1])
         yield from self.steps(loop.body, _with(done, earlier), later, depth + 1)
@@ -191,10 +191,12 @@ class _Checker:
         return Part(read.tensor, tuple(spans))
 
 
-def _before(body: list[Part], turns: Range, symbol: Size, box: Box) -> list[Part]:
-    """What turns before the one at hand wrote."""
-    if turns.step > 0:
-        return over(body, turns, turns.low, symbol, box)
-    return [] if turns.high is None else over(body, turns, symbol + 1, turns.high, box)
+def _before(body: list[Part], iterations: Range, symbol: Size, box: Box) -> list[Part]:
+    """What iterations before the one at hand wrote."""
+    if iterations.step > 0:
+        return over(body, iterations, iterations.low, symbol, box)
+    if iterations.high is None:
+        return []
+    return over(body, iterations, symbol + 1, iterations.high, box)
 
 

@@ -50,7 +50,7 @@ class _Names:
     types: set[str] = field(default_factory=set)
     attributes: set[str] = field(default_factory=set)
     ellipses: set[str] = field(default_factory=set)
-    turns: list[str] = field(default_factory=list)  # variables of the loops around
+    loops: list[str] = field(default_factory=list)  # variables of the loops around
 
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         return self.definition.error(position, problem, hint)
@@ -61,7 +61,7 @@ class _Names:
     def role(self, name: str) -> str:
         """What a name is in a statement: a tensor, size, attribute, loop variable or index."""
         kinds = {"tensor": self.tensors, "size": self.sizes, "attribute": self.attributes,
-                 "loop variable": self.turns}  # fmt: skip
+                 "loop variable": self.loops}  # fmt: skip
         return next((kind for kind, names in kinds.items() if name in names), "index")
 
     def read(self, tensor: str) -> str:
@@ -172,21 +172,21 @@ def _check_loop(loop: Loop, names: _Names) -> None:
     if not names.is_index(name) or name in names.types or name in RESERVED:
         raise names.error(loop.position, f"'{name}' has a meaning already: count in another name")
     if name in targets(loop.body):
-        problem = f"'{name}' counts turns, and a statement assigns it"
+        problem = f"'{name}' counts iterations, and a statement assigns it"
         raise names.error(loop.position, problem, "count in another name")
-    if not names.turns:  # a turn may read what a later statement of an earlier turn wrote
+    if not names.loops:  # an iteration may read what a later statement of an earlier one wrote
         for item in items(loop.body):
             if isinstance(item, Assignment):
                 names.tensors.setdefault(item.target, _rank(item.indices))
-    names.turns.append(name)
+    names.loops.append(name)
     _check_block(loop.body, names)
-    names.turns.pop()
+    names.loops.pop()
 
 
 def _no_indices(term: Term, names: _Names, what: str) -> None:
     for inner in walk(term):
         if isinstance(inner, Name) and names.is_index(inner.name):
-            known = (*names.tensors, *names.sizes, *names.attributes, *names.turns)
+            known = (*names.tensors, *names.sizes, *names.attributes, *names.loops)
             raise names.error(
                 inner.position, f"{what} has no index '{inner.name}'",
                 suggestion(inner.name, known) or "it speaks of sizes, loops and scalars",
@@ -212,7 +212,7 @@ def _check_assignment(statement: Assignment, names: _Names) -> None:
 
 
 def _check_target(target: str, position: int, names: _Names) -> None:
-    taken = target in names.sizes or target in names.attributes or target in names.turns
+    taken = target in names.sizes or target in names.attributes or target in names.loops
     if taken or target in names.types or target in RESERVED:
         role = names.role(target)
         what = "a word of the language" if target in RESERVED else f"the name of a {role}"

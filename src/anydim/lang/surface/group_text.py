@@ -191,7 +191,7 @@ class _WriteLine:
 
 
 @dataclass(frozen=True)
-class _Turns:
+class _Iterations:
     variable: str
     ends: tuple[Term, ...]
     body: _Block
@@ -229,11 +229,11 @@ def _write(
     )  # fmt: skip
 
 
-def _turns(
+def _iterations(
     _: Any, word: Token, variable: _Quoted, start: Term, stop: Term, step: Term, body: _Block
-) -> _Turns:
+) -> _Iterations:
     _shallow(_at(word), start, stop, step)
-    return _Turns(variable.name, (start, stop, step), body, _at(word))
+    return _Iterations(variable.name, (start, stop, step), body, _at(word))
 
 
 def _choice(_: Any, word: Token, condition: Term, then: _Block, other: _Block | None) -> _Choice:
@@ -400,5 +400,5 @@ _RULES: dict[str, Any] = {
     "group": _group, "declaration": _declaration, "guard": _guard, "line": _line,
     "label": _label, "extent": _extent, "call": _read_call, "flat": _read_flat,
     "braced": _braced, "quoted": _label, "steps": _first, "body": _block, "write": _write,
-    "where_extents": _axes, "over_extents": _axes, "turns": _turns, "choice": _choice,
+    "where_extents": _axes, "over_extents": _axes, "iterations": _iterations, "choice": _choice,
 }  # fmt: skip

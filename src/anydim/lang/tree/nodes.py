@@ -200,7 +200,7 @@ class Write:
 class Loop:
     """for variable in start:stop:step, in this order; a negative step counts down.
 
-    Turns have the values start, start + step, ... as long as they are before stop (`range` in
+    Iterations have the values start, start + step, ... as long as they are before stop (`range` in
     Python). In the body the variable is a symbol of sizes, so places, extents and proofs speak of
     it as they speak of dims. Bounds are int64 expressions: sizes, or reads of tensors.
     """

@@ -158,7 +158,7 @@ def _strided(
     last = _clipped(call, end, extent, low, high)
     count = call.dim("length", 0, bounds(extent, call.emitter.box).hi)
     call.constrain(extent - count)
-    call.find(_turns(call, first, last, step), (count,))
+    call.find(_iterations(call, first, last, step), (count,))
     places = call.emit("range", start=0, step=1, count=count, dtype=int64)
     places = call.emit("add", call.emit("mul", places, step), first)
     return call.emit("gather", value, places, axis=axis)
@@ -172,7 +172,7 @@ def _clipped(call: Call, place: str, extent: Size, low: str, high: str) -> str:
     return call.emit("minimum", call.emit("maximum", place, low), high)
 
 
-def _turns(call: Call, first: str, last: str, step: str) -> str:
+def _iterations(call: Call, first: str, last: str, step: str) -> str:
     """How many of first, first + step, ... come before last; integers."""
     distance = call.emit("floor_div", call.emit("sub", first, last), step)
     zero = known(call, Known.size(0))
@@ -186,13 +186,13 @@ def range_(call: Call) -> str:
     if dtype.is_float:
         wide = [call.emit("cast", v, to=float64) for v in (start, limit, delta)]
         distance = call.emit("sub", wide[1], wide[0])
-        turns = call.emit("ceil", call.emit("div", distance, wide[2]))
-        number = call.emit("cast", turns, to=int64)
+        iterations = call.emit("ceil", call.emit("div", distance, wide[2]))
+        number = call.emit("cast", iterations, to=int64)
         number = call.emit("maximum", number, known(call, Known.size(0)))
     else:
         values = (start, limit, delta)
         parts = [v if dtype == int64 else call.emit("cast", v, to=int64) for v in values]
-        number = _turns(call, parts[0], parts[1], parts[2])
+        number = _iterations(call, parts[0], parts[1], parts[2])
     count = call.dim("count")
     call.find(number, (count,))
     places = call.emit("range", start=0, step=1, count=count, dtype=dtype)

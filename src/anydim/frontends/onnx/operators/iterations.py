@@ -1,9 +1,9 @@
-"""Loops: a graph turn after turn, with carried values whose sizes may change on the way.
+"""Loops: a graph iteration after iteration, with carried values whose sizes may change on the way.
 
 The sizes of carried values are found by trying. At first every carried value keeps the sizes it
-starts with. Where a turn adds (or takes away) the same amount every time, the size in turn t is
-start + amount * t; what may grow or shrink, such as the size of a broadcast, is no such amount.
-Where it does neither, the axis has a dim of its own, which every turn finds anew.
+starts with. Where an iteration adds (or takes away) the same amount every time, the size in
+iteration t is start + amount * t; what may grow or shrink, such as the size of a broadcast, is no
+such amount. Where it does neither, the axis has a dim of its own, which every iteration finds anew.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _MOST_ATTEMPTS = 64
 @dataclass(frozen=True)
 class Axis:
     """The size of an axis of a carried value: `start + amount * t` in turn t; amount None: its
-    own in every turn."""
+    own in every iteration."""
 
     start: Size
     amount: Size | None
@@ -52,27 +52,27 @@ class Attempt:
 
 
 @dataclass
-class Turns:
+class Iterations:
     """A loop while its body is imported.
 
     `bind(body, counter)` says what the names stand for that are no carried values; these have the
     `names`. `tells` says of an imported body whether its first result is the condition for a next
-    turn.
+    iteration.
     """
 
     call: Call
     proto: Any
     trips: Size | None
-    first: str | None  # the condition for the first turn, where data decides it
+    first: str | None  # the condition for the first iteration, where data decides it
     names: Sequence[str]
     tells: Callable[[Body], bool]
     bind: Callable[[Body, Size], None]
     asks: bool = False
 
     def run(self, carried: Sequence[Held], reverse: Sequence[bool] = ()) -> list[Held]:
-        """The carried values after the last turn, then the stacked results.
+        """The carried values after the last iteration, then the stacked results.
 
-        `reverse` says of each stacked result whether the first turn makes its last slice.
+        `reverse` says of each stacked result whether the first iteration makes its last slice.
         """
         attempt, forms, axes = self.settle(carried)
         results = attempt.results[self.asks :]
@@ -94,10 +94,10 @@ class Turns:
             given += tensors_of(self.call, held, form)
         sure = not condition and self.trips is not None
         kinds = [self.after(kind, own, sure) for kind, own in zip(attempt.taken, axes)]
-        turns = self.turns(sure)
+        iterations = self.iterations(sure)
         types = [emitter.types[name] for name in stacked]
-        kinds += [self.stack(kind, turns) for kind in types]
-        scans = [self.scan(attempt, k, turns, back, sure) for k, back in zip(types, reverse)]
+        kinds += [self.stack(kind, iterations) for kind in types]
+        scans = [self.scan(attempt, k, iterations, back, sure) for k, back in zip(types, reverse)]
         graph = body.graph(outputs)
         region = Loop(
             graph, str(attempt.counter), self.trips, bool(condition), len(made), tuple(scans)
@@ -114,7 +114,7 @@ class Turns:
     # ---- the types of carried values ----
 
     def settle(self, carried: Sequence[Held]) -> tuple[Attempt, list[Form], list[list[Axis]]]:
-        """The body for forms and sizes that a turn leads to again."""
+        """The body for forms and sizes that an iteration leads to again."""
         emitter = self.call.emitter
         forms = [form_of(emitter, held) for held in carried]
         axes: list[list[Axis]] | None = None
@@ -145,7 +145,7 @@ class Turns:
     ) -> Attempt:
         body = self.call.scope.body(self.proto)
         most = None if self.trips is None else bounds(self.trips, self.call.emitter.box).hi
-        counter = body.emitter.dim("turn", 0, None if most is None else max(most - 1, 0))
+        counter = body.emitter.dim("iteration", 0, None if most is None else max(most - 1, 0))
         if self.trips is not None and self.trips != 0:
             body.emitter.constrain(self.trips - 1 - counter)
         taken = []
@@ -172,7 +172,7 @@ class Turns:
     def met(
         self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Form]
     ) -> list[Form]:
-        """The forms that the carried values have both before and after a turn."""
+        """The forms that the carried values have both before and after an iteration."""
         emitter, outer = attempt.body.emitter, self.call.emitter
         return [
             joined(
@@ -186,7 +186,7 @@ class Turns:
         self, attempt: Attempt, forms: Sequence[Form], kinds: Sequence[TensorType],
         axes: list[list[Axis]],
     ) -> list[list[Axis]]:  # fmt: skip
-        """What to try next: `axes` again where the turn keeps to it."""
+        """What to try next: `axes` again where the iteration keeps to it."""
         made: list[str] = []
         for held, form in zip(attempt.results[self.asks :], forms):
             made += tensors_of(attempt.body, held, form)
@@ -196,8 +196,8 @@ class Turns:
             after = attempt.body.emitter.types[name]
             if after.dtype != kind.dtype or after.rank != kind.rank:
                 raise Unsupported(
-                    f"its carried value '{stem}' is {kind} before the first turn and {after} "
-                    "after a turn; element type and number of axes have to stay"
+                    f"its carried value '{stem}' is {kind} before the first iteration and {after} "
+                    "after an iteration; element type and number of axes have to stay"
                 )
             found.append([self.next(attempt, a, size) for a, size in zip(own, after.shape)])
         return found
@@ -229,7 +229,8 @@ class Turns:
         return attempt.body.emit("reshape", held, shape=()) if emitter.types[held].rank else held
 
     def after(self, kind: TensorType, axes: Sequence[Axis], sure: bool) -> TensorType:
-        """The type of a carried value after the last turn; `sure`: all turns are taken."""
+        """The type of a carried value after the last iteration; `sure`: all iterations are
+        taken."""
         shape = []
         for axis in axes:
             if axis.amount == 0:
@@ -254,34 +255,35 @@ class Turns:
         emitter.constrain(dim - axis.start, *([] if last is None else [last - dim]))
         return dim
 
-    def turns(self, sure: bool) -> Size:
-        """How many turns there will be."""
+    def iterations(self, sure: bool) -> Size:
+        """How many iterations there will be."""
         emitter = self.call.emitter
         if self.trips is not None and sure:
             return self.trips
         most = None if self.trips is None else bounds(self.trips, emitter.box).hi
-        dim = self.call.dim("turns", 0, most)
+        dim = self.call.dim("iterations", 0, most)
         if self.trips is not None:
             emitter.constrain(self.trips - dim)
         return dim
 
-    def stack(self, kind: TensorType, turns: Size) -> TensorType:
+    def stack(self, kind: TensorType, iterations: Size) -> TensorType:
         known = set(self.call.emitter.box.names)
         shape = [
             size if size.symbols <= known else self.call.dim("size") for size in kind.shape
         ]
-        return TensorType(kind.dtype, (turns, *shape))
+        return TensorType(kind.dtype, (iterations, *shape))
 
     def scan(
-        self, attempt: Attempt, kind: TensorType, turns: Size, reverse: bool, sure: bool
+        self, attempt: Attempt, kind: TensorType, iterations: Size, reverse: bool, sure: bool
     ) -> Scan:
-        """Slices whose sizes are known before the first turn have their places from the start."""
+        """Slices whose sizes are known before the first iteration have their places from the
+        start."""
         known = set(self.call.emitter.box.names)
         fixed = sure and all(size.symbols <= known for size in kind.shape)
         if not fixed:
             return Scan(attempt.counter)
-        position = turns - 1 - attempt.counter if reverse else attempt.counter
-        return Scan(position, turns)
+        position = iterations - 1 - attempt.counter if reverse else attempt.counter
+        return Scan(position, iterations)
 
     def flipped(self, value: str) -> str:
         ends = {"starts": (-1,), "ends": (-(2**62),), "axes": (0,), "steps": (-1,)}
@@ -289,7 +291,7 @@ class Turns:
 
 
 def trips_of(size: Size, call: Call) -> Size | None:
-    """A number of turns that is never below 0; None for one without a limit."""
+    """A number of iterations that is never below 0; None for one without a limit."""
     if size.constant is not None and size.constant >= 1 << 62:
         return None
     return simplify(maximum(size, 0), call.emitter.box)

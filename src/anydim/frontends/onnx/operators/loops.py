@@ -10,14 +10,14 @@ import numpy
 from anydim.base.dtypes import boolean
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import Body, Call
-from anydim.frontends.onnx.operators.iterations import Turns, trips_of
+from anydim.frontends.onnx.operators.iterations import Iterations, trips_of
 from anydim.frontends.onnx.values.found import scalar_size
 from anydim.frontends.onnx.values.held import Held, Known
 from anydim.sizes import Guard, Size, as_size
 
 
 def loop(call: Call) -> Sequence[Held]:
-    """Loop: at most M turns as long as the condition holds."""
+    """Loop: at most M iterations as long as the condition holds."""
     proto = call.attribute("body")
     carried = [call.held(position) for position in range(2, len(call.inputs))]
     names = [value.name for value in proto.input]
@@ -31,19 +31,20 @@ def loop(call: Call) -> Sequence[Held]:
         body.bind(names[0], Known.size(counter))
         body.bind(names[1], Known.of(numpy.array(True)))
 
-    turns = Turns(call, proto, trips, first, names[2:], lambda body: True, bind)
-    return turns.run(carried, [False] * (len(proto.output) - 1 - len(carried)))
+    iterations = Iterations(call, proto, trips, first, names[2:], lambda body: True, bind)
+    return iterations.run(carried, [False] * (len(proto.output) - 1 - len(carried)))
 
 
 def _trips(call: Call) -> Size | None:
     kind = call.type(0)
     if not kind.dtype.is_integer or any(size.constant != 1 for size in kind.shape):
-        raise Unsupported(f"a number of turns of type {kind}")
+        raise Unsupported(f"a number of iterations of type {kind}")
     return trips_of(scalar_size(call, call.nodes, call.input(0), "trips"), call)
 
 
 def _first(call: Call) -> tuple[str | None, bool]:
-    """(the condition for the first turn, where data decides it; whether it is known to fail)"""
+    """(the condition for the first iteration, where data decides it; whether it is known to
+    fail)"""
     if not call.given(1):
         return None, False
     name, kind = call.input(1), call.type(1)
@@ -59,7 +60,8 @@ def _first(call: Call) -> tuple[str | None, bool]:
 
 
 def scan(call: Call) -> Sequence[Held]:
-    """Scan: a turn for each slice of some inputs; before opset 9 for each batch entry anew."""
+    """Scan: an iteration for each slice of some inputs; before opset 9 for each batch entry
+    anew."""
     if call.opset < 9:
         return _batched(call)
     proto, count = call.attribute("body"), call.attribute("num_scan_inputs")
@@ -79,9 +81,9 @@ def scan(call: Call) -> Sequence[Held]:
             at = trips - 1 - counter if reverse else counter
             body.bind(name, slice_at(body, body.outside(value), axis, at))
 
-    turns = Turns(call, proto, trips, None, names[:states], lambda body: False, bind)
+    iterations = Iterations(call, proto, trips, None, names[:states], lambda body: False, bind)
     reverse = [bool(flag) for flag in _list(call, "scan_output_directions", stacked)]
-    results = turns.run(held, reverse)
+    results = iterations.run(held, reverse)
     out_axes = _list(call, "scan_output_axes", stacked)
     for number, axis in enumerate(out_axes, start=states):
         results[number] = _moved(call, str(results[number]), axis)
@@ -165,24 +167,25 @@ def _over_batch(
             name = name if number < states else f"scan8/{name}"
             body.bind(name, slice_at(body, body.outside(value), 0, counter))
 
-    turns = Turns(call, entry, batch, None, (), lambda body: False, bind)
-    return turns.run((), (False,) * len(proto.output))
+    iterations = Iterations(call, entry, batch, None, (), lambda body: False, bind)
+    return iterations.run((), (False,) * len(proto.output))
 
 
 def _entry(proto: Any, states: int, back: Sequence[int]) -> Any:
-    """The graph of one batch entry: a Loop that gathers a slice of each input in every turn."""
+    """The graph of one batch entry: a Loop that gathers a slice of each input in every
+    iteration."""
     import onnx
 
     names = [value.name for value in proto.input]
     node = onnx.helper.make_node
-    body = onnx.GraphProto(name=f"{proto.name}/turn", initializer=proto.initializer)
-    for name, kind in (("scan8/turn", 7), ("scan8/going", 9)):
+    body = onnx.GraphProto(name=f"{proto.name}/iteration", initializer=proto.initializer)
+    for name, kind in (("scan8/iteration", 7), ("scan8/going", 9)):
         body.input.append(onnx.helper.make_tensor_value_info(name, kind, ()))
     body.input.extend(proto.input[:states])
     for name, reverse in zip(names[states:], back):
-        at = f"scan8/{name}/at" if reverse else "scan8/turn"
+        at = f"scan8/{name}/at" if reverse else "scan8/iteration"
         if reverse:
-            body.node.append(node("Sub", ["scan8/last", "scan8/turn"], [at]))
+            body.node.append(node("Sub", ["scan8/last", "scan8/iteration"], [at]))
         body.node.append(node("Gather", [f"scan8/{name}", at], [name], axis=0))
     body.node.extend(proto.node)
     body.output.append(body.input[1])

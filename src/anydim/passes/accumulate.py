@@ -1,4 +1,4 @@
-"""Products of 16-bit floats are added up in float32, from factors that are converted first.
+"""Accumulate in float32: products of 16-bit floats are added up from converted factors.
 
 Kernels add such sums up in float32 anyway, so only the place of the conversions changes: the
 templates for products then take them, and constant factors are converted when the program is made.
@@ -29,7 +29,7 @@ _NARROW = (float16, bfloat16)
 
 
 @dataclass(frozen=True)
-class Wider:
+class Accumulate:
     """Convert the factors of such sums, and the sums back."""
 
     def run(self, graph: Graph) -> Graph:

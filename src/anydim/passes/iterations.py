@@ -2,11 +2,11 @@
 
 Inside a loop a tensor is one of three things:
 
-    carried   defined before the loop, defined anew as a whole in every turn
-    stacked   one slice along the first axis is written in every turn
+    carried   defined before the loop, defined anew as a whole in every iteration
+    stacked   one slice along the first axis is written in every iteration
     local     defined as a whole before anything reads it
 
-A slice that is read at another place than the turn writes is read from the stack as it stands.
+A slice that is read at another place than the iteration writes is read from the stack as it stands.
 Everything else (loops inside of each other, writes in other patterns) is `Unsuitable`.
 """
 
@@ -44,7 +44,7 @@ from anydim.sizes import Box, Dim, Size, Truth, ceil_div, maximum, prove
 from anydim.sizes.guard import Guard
 
 _RELATIONS = {"equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<="}
-_TURNED = {"greater": "less", "greater_equal": "less_equal"}
+_MIRRORED = {"greater": "less", "greater_equal": "less_equal"}
 
 
 class Unsuitable(Exception):
@@ -99,11 +99,11 @@ class _Work:
 
 @dataclass
 class _Stack:
-    """A tensor of which every turn writes the slice at `position`."""
+    """A tensor of which every iteration writes the slice at `position`."""
 
     position: Size
     whole: str  # the value that holds the stack as it stands
-    slice: str | None = None  # the value of this turn's slice, once there is one
+    slice: str | None = None  # the value of this iteration's slice, once there is one
 
 
 @dataclass
@@ -260,10 +260,10 @@ class _Scope:
             self.stacks[tensor].slice = name
 
     def written_slice(self, tensor: str) -> str:
-        """This turn's slice of a stack."""
+        """This iteration's slice of a stack."""
         slice = self.stacks[tensor].slice
         if slice is None:
-            raise Unsuitable("a slice is not written in every turn")
+            raise Unsuitable("a slice is not written in every iteration")
         return slice
 
     def _side(self, steps: Sequence[Step]) -> _Scope:
@@ -331,7 +331,7 @@ class _Scope:
         self._close(inner, dict(zip(carried, formal)), counter, trips)
 
     def _stacks(self, body: Iterable[Step], counter: str) -> dict[str, _Stack]:
-        """The tensors of which a turn writes a slice."""
+        """The tensors of which an iteration writes a slice."""
         found: dict[str, list[Statement | Write]] = {}
         for step in writes(body):
             found.setdefault(step.target, []).append(step)
@@ -344,7 +344,7 @@ class _Scope:
         return stacks
 
     def _inside(self, counter: str, trips: Size) -> Box:
-        """The sizes of a turn."""
+        """The sizes of an iteration."""
         limit = trips - 1 - Size.symbol(counter)
         dims = (*self.box.dims, Dim(counter))
         return Box.of(*dims, constraints=(*self.box.constraints, limit))
@@ -386,7 +386,7 @@ def _in_order(places: Sequence[Expr], axes: Sequence[Axis]) -> tuple[Axis, ...] 
 def _size(expr: Expr) -> Size:
     form = affine(expr)
     if form is None or form.terms:
-        raise Unsuitable("data decides how many turns there are")
+        raise Unsuitable("data decides how many iterations there are")
     return form.constant
 
 
@@ -394,8 +394,8 @@ def _relation(condition: Expr) -> Guard:
     """A condition on sizes alone."""
     if isinstance(condition, Apply) and len(condition.arguments) == 2:
         function, (left, right) = condition.function, condition.arguments
-        if function in _TURNED:
-            function, left, right = _TURNED[function], right, left
+        if function in _MIRRORED:
+            function, left, right = _MIRRORED[function], right, left
         first, second = affine(left), affine(right)
         if function in _RELATIONS and first is not None and second is not None:
             if not first.terms and not second.terms:
@@ -404,7 +404,7 @@ def _relation(condition: Expr) -> Guard:
 
 
 def _position(steps: Sequence[Statement | Write], counter: str) -> Size | None:
-    """Where all writes put the slice of a turn; None when they write whole tensors."""
+    """Where all writes put the slice of an iteration; None when they write whole tensors."""
     positions: set[Size | None] = set()
     for step in steps:
         if isinstance(step, Write) and step.place and not isinstance(step.place[0], Index):
@@ -415,8 +415,8 @@ def _position(steps: Sequence[Statement | Write], counter: str) -> Size | None:
         else:
             positions.add(None)
     if len(positions) != 1:
-        raise Unsuitable("several slices in one turn")
+        raise Unsuitable("several slices in one iteration")
     (position,) = positions
     if position is not None and counter not in position.symbols:
-        raise Unsuitable("every turn writes the same slice")
+        raise Unsuitable("every iteration writes the same slice")
     return position

@@ -1,4 +1,4 @@
-"""Loops that run once are no loops: drop dimensions of size 1 from the values between statements.
+"""Unit dimensions go: loops that run once are no loops, for the values between statements.
 
 Inputs, constants and results keep their shapes (a result gets a statement that renames the same
 bytes). What is read by a guarded or checked read keeps its dimensions too: there a position can be
@@ -20,7 +20,7 @@ from anydim.sizes import Size, as_size
 
 
 @dataclass(frozen=True)
-class Units:
+class UnitDimensions:
     """Drop dimensions of size 1 from intermediate values."""
 
     def run(self, graph: Graph) -> Graph:
