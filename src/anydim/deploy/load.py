@@ -48,6 +48,7 @@ class LoadedModel(Held):
         saved_text = bytes(container.view(member(name, "start.json")))
         story_text = bytes(container.view(member(name, "story.json")))
         saved = parse_record(Saved, saved_text)
+        saved.interface.verify(saved.signature)
         if saved.level != level:
             raise container.fail(f"its code for {name} is for another processor")
         code = _code(container, member(name, "code"), stamp(saved_text, story_text))

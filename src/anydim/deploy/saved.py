@@ -33,7 +33,10 @@ class SavedArray:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a loaded program needs to be called; `program/story.py` is what explains it."""
+    """What a loaded program needs to be called; `program/story.py` is what explains it.
+
+    The entries of the code are the symbols of the interface, in order.
+    """
 
     level: Level
     signature: Signature

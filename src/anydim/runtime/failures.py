@@ -44,6 +44,18 @@ class Failure:
     found: int = 0
     size: int = 0
 
+    def fits(self, words: int) -> bool:
+        """Whether it can be told of a call's memory of so many words."""
+        named = (*self.dims.values(), self.found, self.size, *sum(self.shapes, ()))
+        tensors = self.signature.inputs if self.check is not None else ()
+        ranks = [spec.rank for spec in tensors]
+        known = self.kind in _ERRORS and self.dims.keys() <= set(self.signature.box.names)
+        whole = self.check is None or self.check.input < 0 or (
+            self.check.input < len(ranks) == len(self.shapes)
+            and 0 <= self.check.axis < ranks[self.check.input] == len(self.shapes[self.check.input])
+        )  # fmt: skip
+        return known and whole and all(0 <= word < words for word in named)
+
 
 def call_error(failed: Failure, words: Words, name: str) -> InputError:
     """The error for a failure in a call of the program `name`."""

@@ -6,11 +6,17 @@ stands where in that of a straight program, `context.py` what begins that of reg
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from anydim.base.errors import ArtefactError
 from anydim.runtime.failures import Failure
+from anydim.runtime.layout import POINTERS
+from anydim.runtime.signature import Signature
 
+_MOST_WORDS = 1 << 24
+_STRAIGHT = {"bind", "run", "worker", "stop"}
+_REGIONS = {"run", "clear", "trim", "leave", "worker", "stop"}
 Named = tuple[tuple[int, tuple[str, ...]], ...]
 
 
@@ -41,6 +47,37 @@ class Interface:
     numbers: tuple[tuple[int, int], ...]
     failures: tuple[Failure, ...]
     bound: int = 0
+
+    def verify(self, signature: Signature) -> None:
+        """Raise ArtefactError unless all of it can be of a program with this signature.
+
+        Whether the code keeps to it, only whoever wrote both can say.
+        """
+        ranks = [spec.rank for spec in signature.inputs]
+        straight = set(self.functions) == _STRAIGHT
+        problems = {
+            "functions": not straight and set(self.functions) != _REGIONS,
+            "words": not POINTERS <= self.words <= _MOST_WORDS,
+            "inputs": not self._inside(self.inputs, len(ranks)),
+            "shapes": not self._inside(self.shapes, sum(ranks)),
+            "results": len(self.results) != len(signature.outputs) or not all(
+                self._inside(data) and self._inside(owner) and self._inside(first, spec.rank)
+                for (data, owner, first), spec in zip(self.results, signature.outputs)
+            ),
+            "tables": not all(self._inside(word) for word in self._filled()),
+            "failures": not all(failure.fits(self.words) for failure in self.failures),
+            "bound": not 0 <= self.bound <= len(self.failures) - straight,
+        }  # fmt: skip
+        wrong = [name for name, found in problems.items() if found]
+        if wrong:
+            raise ArtefactError(f"the interface of {signature.name} has wrong {wrong[0]}")
+
+    def _inside(self, first: int, count: int = 1) -> bool:
+        return first >= 0 and first + count <= self.words
+
+    def _filled(self) -> Iterator[int]:
+        for rows in (self.constants, self.tables, self.entries, self.numbers):
+            yield from (row[0] for row in rows)
 
     @property
     def held(self) -> tuple[str, ...]:
