@@ -1,8 +1,8 @@
-"""The code of a loop: turns of a region, values that go from turn to turn, results that stack up.
+"""The code of a loop: a region again and again, values that go on, results that stack up.
 
-The carried values live in the words of the body's inputs, the number of the turn in the word of its
-dim. A stack is a value of the region around; a slice whose sizes are known before the loop is made
-right where it belongs, if a segment of the body makes it; another one is copied there.
+The carried values live in the words of the body's inputs, the number of the iteration in the word
+of its dim. A stack is a value of the region around; a slice whose sizes are known before the loop
+is made right where it belongs, if a segment of the body makes it; another one is copied there.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Loop:
         self.inputs = [self.places.values[spec.name] for spec in self.body.signature.inputs]
         self.counter = self.places.dims[step.counter]
         self.words = code.places.loops[number]
-        self.turns, self.going = self.words.turns, self.words.going
+        self.trips, self.going = self.words.trips, self.words.going
         first = self.first_carried = 0 if step.condition is None else 1
         self.carried = [
             (self.inputs[n], self.places.results[first + n], self.body.signature.inputs[n])
@@ -90,8 +90,8 @@ class _Loop:
         fixed = known and stack.extent is not None
         if (stack.history or stack.initial is not None) and not fixed:
             raise GraphError(
-                f"{step.source}: a stack that starts from a tensor, or that turns read, has sizes "
-                "that are not known before the loop"
+                f"{step.source}: a stack that starts from a tensor, or that iterations read, has "
+                "sizes that are not known before the loop"
             )
         target = self.places.targets.get(output) if known else None
         return _Stacked(
@@ -116,18 +116,18 @@ class _Loop:
         code.made(step.makes, step.source)
 
     def more(self) -> Term:
-        """Whether there is another turn."""
+        """Whether there is another iteration."""
         code = self.code
-        more = code.load(self.counter) < code.load(self.turns)
+        more = code.load(self.counter) < code.load(self.trips)
         return more if self.step.condition is None else more & code.load(self.going).differs(0)
 
-    # ---- before the first turn -----------------------------------------------------------------
+    # ---- before the first iteration ------------------------------------------------------------
 
     def before(self) -> None:
         code, step = self.code, self.step
         arithmetic = code.arithmetic()
-        turns = constant(LARGEST) if step.trips is None else arithmetic.size(step.trips)
-        code.store(self.turns, turns)
+        trips = constant(LARGEST) if step.trips is None else arithmetic.size(step.trips)
+        code.store(self.trips, trips)
         code.fits(arithmetic, step.source)
         if step.condition is not None:
             code.store(self.going, as_word(code.truth(code.place(step.condition))))
@@ -177,7 +177,7 @@ class _Loop:
             code.fill(memory, all_bytes)
 
     def begin_from(self, stacked: _Stacked, name: str) -> None:
-        """Copy what the stack holds before the first turn."""
+        """Copy what the stack holds before the first iteration."""
         code, initial, place = self.code, self.code.place(name), stacked.place
         rank = stacked.spec.rank
         if code.spec(name).shape != stacked.spec.shape:
@@ -197,12 +197,12 @@ class _Loop:
         return None
 
     def covered(self, stacked: _Stacked) -> bool:
-        """Whether the turns surely write every slice once."""
+        """Whether the iterations surely write every slice once."""
         extent, trips = self.extent(stacked), self.step.trips
         if extent is None or trips is None or self.step.condition is not None:
             return False
-        turn = Size.symbol(self.step.counter)
-        orders = (turn, trips - 1 - turn)
+        number = Size.symbol(self.step.counter)
+        orders = (number, trips - 1 - number)
         return stacked.stack.extent is None or (
             extent == trips and stacked.stack.position in orders
         )
@@ -212,7 +212,7 @@ class _Loop:
         self.code.store_block(stacked.place, block, memory)
         return memory
 
-    # ---- in a turn -----------------------------------------------------------------------------
+    # ---- in an iteration -----------------------------------------------------------------------
 
     def aim(self, stacked: _Stacked) -> None:
         """Tell the body where its slice goes."""
@@ -262,7 +262,7 @@ class _Loop:
         return self.writer.let(code.load(stacked.place.data) + at * bytes)
 
     def after(self) -> None:
-        """Take the results of a turn."""
+        """Take the results of an iteration."""
         code = self.code
         if self.step.condition is not None:
             place = self.places.results[0]
@@ -329,7 +329,7 @@ class _Loop:
             for left, right in pairs
         ])  # fmt: skip
 
-    # ---- after the last turn -------------------------------------------------------------------
+    # ---- after the last iteration --------------------------------------------------------------
 
     def finish(self, stacked: _Stacked) -> None:
         """The number of slices of a stack that grew, and the sizes of slices that never came."""

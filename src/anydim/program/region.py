@@ -100,7 +100,7 @@ class CallStep:
 
 @dataclass(frozen=True)
 class Stack:
-    """A result of every turn that is kept as a slice of one tensor; as in `graph/regions.py`.
+    """A result of every iteration that is kept as a slice of one tensor; as in `graph/regions.py`.
 
     `initial` is the value that the tensor starts from.
     """
@@ -111,7 +111,7 @@ class Stack:
     initial: str | None = None
 
     def __str__(self) -> str:
-        extent = "turns" if self.extent is None else self.extent
+        extent = "iterations" if self.extent is None else self.extent
         history = ", read as it grows" if self.history else ""
         initial = f", from '{self.initial}'" if self.initial is not None else ""
         return f"slice {self.position} of {extent}{history}{initial}"
@@ -119,7 +119,7 @@ class Stack:
 
 @dataclass(frozen=True)
 class LoopStep:
-    """A region, turn after turn.
+    """A region, iteration after iteration.
 
     Its inputs are the carried values, the stacks that it reads, then `given`; its results the
     condition when there is one, the carried values, then a slice for each stack.

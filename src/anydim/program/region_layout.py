@@ -39,9 +39,9 @@ class Target:
 
 @dataclass(frozen=True)
 class LoopPlace:
-    """Words of a loop: turns to do, whether to go on, and the first of those of its stacks."""
+    """Words of a loop: iterations to do, whether to go on, and the first of those of its stacks."""
 
-    turns: int
+    trips: int
     going: int
     stacks: int
 
@@ -122,7 +122,7 @@ def aimed(program: Program) -> list[set[int]]:
 def _slices(body: Region, region: Region, step: LoopStep) -> Iterator[int]:
     """The results of a body that are slices of sizes known outside, made by segments.
 
-    One that is also carried to the next turn must not be written over by a later turn.
+    One that is also carried to the next iteration must not be written over by a later one.
     """
     first = len(step.carried) + (step.condition is not None)
     outputs = body.signature.outputs
@@ -141,7 +141,7 @@ def _slices(body: Region, region: Region, step: LoopStep) -> Iterator[int]:
 
 
 def _distinct(stack: Stack, counter: str) -> bool:
-    """Whether no two turns write one slice."""
+    """Whether no two iterations write one slice."""
     if stack.extent is None:
         return True
     split = stack.position.linear_in((counter,))

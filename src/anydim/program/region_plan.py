@@ -2,7 +2,7 @@
 
 The regions are walked once, with the dims of each as sizes over the dims of the outermost one. A
 dim that only data decides stands in the formulas as it is; so does one of a held region that has
-other values in every turn, under a name of its own.
+other values in every iteration, under a name of its own.
 """
 
 from __future__ import annotations
@@ -177,24 +177,25 @@ class _Walk:
             spec.shape == result.shape
             for spec, result in zip(body.signature.inputs[:carried], results)
         ]
-        own = self.inner(region, step.body, given, env, steady, self.last_turn(step, env, body))
-        turns = None
+        known = self.last_iteration(step, env, body)
+        own = self.inner(region, step.body, given, env, steady, known)
+        trips = None
         if step.condition is None and step.trips is not None and times is not None:
-            turns = times * maximum(step.trips.substitute(env), 0)
+            trips = times * maximum(step.trips.substitute(env), 0)
         states = _sum(_bytes(spec, own) for spec in body.signature.inputs[:carried])
         stacks = _sum(
             _bytes(region.values[name], env) * (_GROWING if self.grows(step, number) else 1)
             for number, name in enumerate(makes)
         )
-        for peak in self.region(step.body, own, turns):
+        for peak in self.region(step.body, own, trips):
             yield states + stacks + peak
 
     def grows(self, step: LoopStep, stack: int) -> bool:
         known = step.trips is not None and step.condition is None
         return step.stacks[stack].extent is None and not known
 
-    def last_turn(self, step: LoopStep, env: Env, body: Region) -> dict[str, Size]:
-        """The counter as it is in the last turn, where that is known."""
+    def last_iteration(self, step: LoopStep, env: Env, body: Region) -> dict[str, Size]:
+        """The counter as it is in the last iteration, where that is known."""
         if step.trips is None:
             return {step.counter: self.other(body.signature.box.dim(step.counter))}
         return {step.counter: maximum(step.trips.substitute(env) - 1, 0)}

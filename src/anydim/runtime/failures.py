@@ -112,8 +112,8 @@ def _memory(failed: Failure, words: Words, name: str) -> InputError:
 def _slice(failed: Failure, words: Words, name: str) -> InputError:
     came, expected = _shapes(failed, words)
     return InputError(
-        f"{failed.signature.name}: a turn made a slice of shape {list(came)}, the turns before it "
-        f"slices of shape {list(expected)}",
+        f"{failed.signature.name}: an iteration made a slice of shape {list(came)}, those before "
+        f"it slices of shape {list(expected)}",
         "all slices that are stacked must have one shape",
     )
 
@@ -122,7 +122,7 @@ def _place(failed: Failure, words: Words, name: str) -> InputError:
     return InputError(
         f"{failed.signature.name}: slice {words[failed.found]} is outside of a stack of "
         f"{words[failed.size]} slices",
-        "the turns must not leave it",
+        "the iterations must not leave it",
     )
 
 

@@ -32,7 +32,7 @@ def outside(
     """The error for a position found at `found` in a call of the program `name`."""
     node = position.source.removeprefix(f"{name}: ")
     where = node if name in node else f"{node} of {name}" if node else name
-    if not position.size.symbols <= dims.keys():  # the axis is a part, of a turn of a loop
+    if not position.size.symbols <= dims.keys():  # the axis is a part, of an iteration of a loop
         limits = f"0..{position.size - 1}"
         return InputError(f"{where}: index {found} is outside {limits}", "give indices inside it")
     problem, hint = outside_axis(position, found, position.size.evaluate(dims))
