@@ -19,10 +19,11 @@ import click
 import numpy as np
 
 import anydim as ad
+from anydim.base.text import table
 from anydim.report.console import Console
 from anydim.report.measure import largest_difference, median_ratio, streamed
 from anydim.report.peers import onnxruntime_engine
-from anydim.report.text import amount, duration, sizes_text, table
+from anydim.report.text import amount, duration, sizes_text
 from examples.minilm.model import model_path
 from examples.minilm.tokenizer import Feeds, Tokenizer
 

@@ -42,6 +42,7 @@ from anydim.sizes import Dim
 if TYPE_CHECKING:
     from anydim.base import settings
     from anydim.definitions import define
+    from anydim.deploy.inspect import inspect
     from anydim.frontends.builder import Builder
     from anydim.model import Model, compile
 
@@ -70,6 +71,7 @@ __all__ = [
     "float16",
     "float32",
     "float64",
+    "inspect",
     "int8",
     "int16",
     "int32",
@@ -94,6 +96,8 @@ _COMPILING = {
 def __getattr__(name: str) -> Any:
     if name == "settings":  # a process that only loads and runs reads none
         return import_module("anydim.base.settings")
+    if name == "inspect":
+        return import_module("anydim.deploy.inspect").inspect
     module = _COMPILING.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

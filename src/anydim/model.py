@@ -27,7 +27,7 @@ from anydim.program.story import Story
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
-from anydim.sizes import Dim
+from anydim.sizes import Dim, Size, as_size
 from anydim.targets.target import Target
 from anydim.targets.targets import target
 
@@ -53,14 +53,17 @@ class Model(Held):
         self._again = again
 
     def save(
-        self, path: str | os.PathLike[str], targets: str | Sequence[str] = "native"
+        self,
+        path: str | os.PathLike[str],
+        targets: str | Sequence[str] = "native",
+        progress: CompileProgress | None = None,
     ) -> None:
         """Write a file that `anydim.load` makes this model of again, without a compiler.
 
         `targets` are the processors that it has code for: 'native' is this one, others are
         described, such as 'x86-64-v3', 'x86-64-v4+vnni', 'aarch64'. A machine that loads the file
-        takes the best that it can run. Raises OptionError for a processor that there is not or a
-        path that cannot be written.
+        takes the best that it can run. `progress(stage, done, total)` is told what is being done.
+        Raises OptionError for a processor that there is not or a path that cannot be written.
         """
         if self._again is None:
             raise OptionError(f"{self.name} cannot be saved: it was made by hand")
@@ -68,9 +71,16 @@ class Model(Held):
         wanted = [target("llvm", name) for name in dict.fromkeys(names)]
         if not wanted:
             raise OptionError("no target was given", "name one, such as 'native' or 'x86-64-v3'")
-        made = [(code, self._again(code)) for code in wanted]
-        stories = [Version(code, each.made, each.notes) for code, each in made]
-        save(path, stories, self._lists)
+        tell, last = progress or _quiet, self._last_indices()
+        versions = []
+        for number, code in enumerate(wanted):
+            tell(code.processor.name, number, 2 * len(wanted))
+            each = self._again(code)
+            versions.append(Version(code, each.made, each.notes, last))
+        save(path, versions, self._lists, tell)
+
+    def _last_indices(self) -> dict[str, Size]:
+        return {name: as_size(last) for name, (_, last) in self.index_ranges.items()}
 
     def show(self, stage: str) -> str:
         """The text of a compile stage; raises OptionError for an unknown one."""
@@ -125,10 +135,9 @@ def compile(
     what the options say, which is "exact" where they say nothing.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
     """
-    quiet: CompileProgress = lambda stage, done, total: None  # noqa: E731
     try:
         made = compile_source(
-            source, dims, threads, progress or quiet, options, operators, precision
+            source, dims, threads, progress or _quiet, options, operators, precision
         )
     except StringsInside as found:
         parts = cut(found.opened)
@@ -142,6 +151,10 @@ def compile(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,
         made.again,
     )  # fmt: skip
+
+
+def _quiet(stage: str, done: int, total: int) -> None:
+    """For those who want no progress."""
 
 
 class StringModel(Model):
@@ -171,7 +184,10 @@ class StringModel(Model):
         return self._native.story
 
     def save(
-        self, path: str | os.PathLike[str], targets: str | Sequence[str] = "native"
+        self,
+        path: str | os.PathLike[str],
+        targets: str | Sequence[str] = "native",
+        progress: CompileProgress | None = None,
     ) -> None:
         """Not yet: what is done on strings has no records."""
         raise OptionError(f"{self.name} works on strings, and such models cannot be saved")

@@ -1,9 +1,9 @@
-"""Small helpers for messages: point at a place in a text, suggest a close name, list things."""
+"""Small helpers for texts: point at a place, suggest a close name, list things, tables."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def caret(text: str, position: int, margin: str = "    ") -> str:
@@ -35,3 +35,19 @@ def listed(names: Iterable[str], none: str = "none") -> str:
 def counted(number: int, thing: str) -> str:
     """ "1 dimension", "2 dimensions", for a thing whose plural ends in s."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
+def table(
+    headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, margin: str = "  "
+) -> str:
+    """Lines with aligned columns: the first `left` ones to the left, the others to the right."""
+    lines = [list(headers), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    return "\n".join(
+        margin
+        + "  ".join(
+            cell.ljust(width) if number < left else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(line, widths))
+        ).rstrip()
+        for line in lines
+    )

@@ -1,4 +1,4 @@
-"""The command line: run, plan, explain, show, check and bench a model.
+"""The command line: compile, run, plan, explain, inspect, bench, check and show a model.
 
 In come words of a shell and files; out go texts, tables, files of arrays and an exit status.
 """

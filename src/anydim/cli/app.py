@@ -5,6 +5,9 @@
     2    something the user can mend: the command line, the model, an input
     70   a bug of anydim; a file for the report is written
     130  interrupted
+
+A command's module is imported when the command is asked for: those that run saved models need no
+compiler.
 """
 
 from __future__ import annotations
@@ -15,21 +18,41 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import click
 
 import anydim
 from anydim.base.errors import UserError
-from anydim.cli.bench import bench
-from anydim.cli.commands import check, explain, plan, run, show
 from anydim.report.console import Console
 
 USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
+COMMANDS = {
+    "compile": "anydim.cli.saving",
+    "run": "anydim.cli.commands",
+    "plan": "anydim.cli.commands",
+    "explain": "anydim.cli.commands",
+    "inspect": "anydim.cli.saving",
+    "bench": "anydim.cli.bench",
+    "check": "anydim.cli.developing",
+    "show": "anydim.cli.developing",
+}
 
 
 class Application(click.Group):
     """A group of commands that ends with a text and an exit code, never with a traceback."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """The commands, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """A command by its name; None where there is none."""
+        if name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(COMMANDS[name]), name)
+        return command
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """Run the command line and exit."""
@@ -94,7 +117,8 @@ def main() -> None:
 
     Each command compiles MODEL for the sizes that --dim allows, then does one thing with it.
     MODEL is an ONNX file, or a definition of a text in the language of anydim: kernels.tc:norm.
-    Code compiled before is found again in the user's cache folder.
+    Code compiled before is found again in the user's cache folder. `anydim compile` saves what was
+    compiled; the other commands but check and show take the file for MODEL, without a compiler.
 
     \b
     Examples:
@@ -102,6 +126,8 @@ def main() -> None:
       anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
       anydim check encoder.onnx --dim batch=0..8 --dim seq=1..64 --samples 50
       anydim bench encoder.onnx --at batch=1,seq=22 --against onnxruntime
+      anydim compile encoder.onnx -o encoder.anydim --dim batch=0..64 --dim seq=1..512
+      anydim run encoder.anydim --input ids.npz
 
     \b
     A definition, with kernels.tc holding
@@ -116,7 +142,3 @@ def main() -> None:
       anydim check kernels.tc:norm --type T=float64 --attribute b=2 --dim C=0..40
       anydim explain kernels.tc:norm
     """
-
-
-for command in (run, plan, explain, show, check, bench):
-    main.add_command(command)

@@ -16,10 +16,9 @@ import numpy
 
 from anydim.base.dtypes import converted, from_numpy
 from anydim.base.errors import InputError, OptionError
-from anydim.base.text import listed, suggestion
-from anydim.model import Model
+from anydim.base.text import listed, suggestion, table
 from anydim.program.differential import Ranges, draw
-from anydim.report.text import table
+from anydim.program.held import Held
 from anydim.sizes import Size
 
 Arrays = dict[str, numpy.ndarray]
@@ -43,7 +42,7 @@ def read(entries: Sequence[str]) -> list[Read]:
     return [found for entry in entries for found in _read(entry)]
 
 
-def named(model: Model, found: Sequence[Read]) -> Arrays:
+def named(model: Held, found: Sequence[Read]) -> Arrays:
     """The inputs of the model by name; InputError for one given twice or without a name."""
     arrays: Arrays = {}
     for item in found:
@@ -54,7 +53,7 @@ def named(model: Model, found: Sequence[Read]) -> Arrays:
     return arrays
 
 
-def _narrowed(model: Model, name: str, item: Read) -> numpy.ndarray:
+def _narrowed(model: Held, name: str, item: Read) -> numpy.ndarray:
     """The array as the input's type, where numpy's files have no name for it."""
     array = item.array
     dtype = next((spec.dtype for spec in model.inputs if spec.name == name), None)
@@ -114,7 +113,7 @@ def _number(text: str) -> int | float | bool | None:
     return None
 
 
-def _only_input(model: Model, entry: str) -> str:
+def _only_input(model: Held, entry: str) -> str:
     if len(model.inputs) == 1:
         return model.inputs[0].name
     names = [spec.name for spec in model.inputs]
@@ -124,7 +123,7 @@ def _only_input(model: Model, entry: str) -> str:
     )
 
 
-def sizes_of(model: Model, at: Mapping[str, int]) -> dict[str, int]:
+def sizes_of(model: Held, at: Mapping[str, int]) -> dict[str, int]:
     """The sizes with those of dims that have one size only; DimError where they do not fit.
 
     Those that data decides may be missing.
@@ -135,7 +134,7 @@ def sizes_of(model: Model, at: Mapping[str, int]) -> dict[str, int]:
     return {name: sizes[name] for name in model.dims.names if name in sizes}
 
 
-def sizes_in(model: Model, found: Mapping[str, numpy.ndarray]) -> dict[str, int]:
+def sizes_in(model: Held, found: Mapping[str, numpy.ndarray]) -> dict[str, int]:
     """The sizes that inputs have, of the dims that are the size of an axis."""
     sizes: dict[str, int] = {}
     for spec in model.inputs:
@@ -146,7 +145,7 @@ def sizes_in(model: Model, found: Mapping[str, numpy.ndarray]) -> dict[str, int]
     return sizes
 
 
-def drawn(model: Model, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:
+def drawn(model: Held, at: Mapping[str, int], seed: int, integers: Ranges) -> Arrays:
     """Random inputs at sizes of the box; the same for the same seed."""
     check_integers(model, integers)
     ranges = {**model.index_ranges, **integers}
@@ -157,7 +156,7 @@ def drawn(model: Model, at: Mapping[str, int], seed: int, integers: Ranges) -> A
     }
 
 
-def check_integers(model: Model, integers: Ranges) -> None:
+def check_integers(model: Held, integers: Ranges) -> None:
     """Raise OptionError for a range that no integer input of the model can take."""
     names = [spec.name for spec in model.inputs if not spec.dtype.is_float]
     for name in integers:

@@ -8,25 +8,29 @@ from pathlib import Path
 import click
 import numpy
 
-from anydim.base.text import counted
+from anydim.base.errors import OptionError
+from anydim.base.text import counted, table
 from anydim.cli import arrays
-from anydim.cli.compiling import compiled
-from anydim.cli.options import Asked, at_option, integers_option, model_options
+from anydim.cli.opening import opened
+from anydim.cli.options import Asked, at_option, integers_option, level_option, model_options
+from anydim.deploy.container import is_saved
 from anydim.report.console import Console
 from anydim.report.measure import Timings, interleaved, largest_difference
 from anydim.report.peers import PEERS, Arrays, Engine
-from anydim.report.text import duration, sizes_text, table
+from anydim.report.text import duration, sizes_text
 
 OURS = "anydim"
 
 
 @click.command(short_help="Time a model beside another engine.")
 @model_options
+@level_option
 @at_option(True, True, "The sizes; repeat it for several rows.")
 @click.option(
     "--against", type=click.Choice(sorted(PEERS)), multiple=True,
     help="Another engine to run the same file; it must be installed.",
 )  # fmt: skip
+@click.option("--onnx", metavar="FILE", help="What other engines run where MODEL is a saved one.")
 @click.option("--seed", default=0, show_default=True, help="Seed for the inputs.")
 @integers_option
 @click.option(
@@ -38,7 +42,7 @@ OURS = "anydim"
     metavar="S", help="About how long each size is measured.",
 )  # fmt: skip
 def bench(
-    asked: Asked, at: Sequence[dict[str, int]], against: Sequence[str], seed: int,
+    asked: Asked, at: Sequence[dict[str, int]], against: Sequence[str], onnx: str | None, seed: int,
     integers: Sequence[tuple[str, tuple[int, int]]], rounds: int, seconds: float,
 ) -> None:  # fmt: skip
     """Time MODEL at given sizes, beside other engines with the same number of threads.
@@ -51,13 +55,22 @@ def bench(
       anydim bench encoder.onnx --dim seq=1..512 --at batch=1,seq=22
       anydim bench encoder.onnx --at batch=1,seq=22 --at batch=8,seq=128 \\
         --against onnxruntime --threads 2
+      anydim bench encoder.anydim --at batch=1,seq=22 \\
+        --against onnxruntime --onnx encoder.onnx
     """
     console = Console(asked.quiet)
-    made = compiled(console, asked)
+    if against and onnx is None and is_saved(asked.model):
+        raise OptionError(
+            f"--against {against[0]}: it cannot run {Path(asked.model).name}, a saved model",
+            "give it the model: --onnx encoder.onnx",
+        )
+    source = asked.model if onnx is None else onnx
+    made = opened(console, asked)
+    threads = made.executable.threads
     engines: dict[str, Engine] = {OURS: lambda inputs: made(**inputs)}
     for peer in against:
-        with console.task(f"loading {Path(asked.model).name} with {peer}"):
-            engines[peer] = PEERS[peer](asked.model, asked.threads)
+        with console.task(f"loading {Path(source).name} with {peer}"):
+            engines[peer] = PEERS[peer](source, threads)
     feeds = [arrays.drawn(made, sizes, seed, dict(integers)) for sizes in at]
     rows = []
     with console.task("measuring") as advance:
@@ -67,7 +80,7 @@ def bench(
             rows.append(_row(where, engines, inputs, rounds, seconds))
     console.table(_table(list(engines), rows))
     console.note(
-        f"{counted(asked.threads, 'thread')}, {rounds} rounds at each size;"
+        f"{counted(threads, 'thread')}, {rounds} rounds at each size;"
         " ratio is anydim's time for 1 of the other's"
     )
 

@@ -1,4 +1,4 @@
-"""The commands about one model: run, plan, explain, show, check. Each reads top to bottom."""
+"""The commands about one model, compiled or saved: run, plan, explain."""
 
 from __future__ import annotations
 
@@ -8,29 +8,27 @@ from time import perf_counter
 import click
 
 from anydim.base.errors import OptionError
+from anydim.base.text import table
 from anydim.cli import arrays
-from anydim.cli.compiling import compiled
+from anydim.cli.opening import opened
 from anydim.cli.options import (
     Asked,
+    Named,
     at_option,
     input_option,
     integers_option,
+    level_option,
+    like_option,
     model_options,
 )
-from anydim.compiler import PASSES
 from anydim.program.plan import LaunchPlan, Plan
 from anydim.report.console import Console
-from anydim.report.text import amount, duration, sizes_text, table
-
-PASS_STAGES = tuple(entry.name for entry in PASSES)
-STAGES = ("import", "segment", *PASS_STAGES, "schedule", "kernels", "program", "llvm")
-
-Named = Sequence[tuple[str, tuple[int, int]]]
-like_option = input_option("Inputs whose types and ranks a definition is compiled for.")
+from anydim.report.text import amount, duration, sizes_text
 
 
 @click.command(short_help="Run a model on inputs from files, or on random ones.")
 @model_options
+@level_option
 @input_option(
     "An .npz file that holds the inputs by name, NAME=FILE.npy for one input, or NAME=0.5."
 )
@@ -56,6 +54,7 @@ def run(
       anydim run encoder.onnx --input input_ids=ids.npy --input attention_mask=m.npy
       anydim run encoder.onnx --at batch=2,seq=16 --integers attention_mask=1..1
       anydim run kernels.tc:scale --input x=x.npy --input by=0.5
+      anydim run encoder.anydim --at batch=2,seq=16
     """
     if inputs and at is not None:
         raise OptionError("--input and --at exclude each other", "files bring their own sizes")
@@ -68,7 +67,7 @@ def run(
         arrays.check_output(output)
     found = arrays.read(inputs)
     console = Console(asked.quiet)
-    made = compiled(console, asked, found)
+    made = opened(console, asked, found)
     if at is None:
         feeds, origin = arrays.named(made, found), "inputs from files"
     else:
@@ -79,7 +78,7 @@ def run(
     seconds = perf_counter() - start
     console.title(str(made.name))
     console.result(f"  {origin}")
-    console.result(f"  {duration(seconds)} on {_cores(asked.threads)}, the first call")
+    console.result(f"  {duration(seconds)} on {_cores(made.executable.threads)}, the first call")
     console.result()
     console.table(arrays.summary(results))
     if output:
@@ -89,6 +88,7 @@ def run(
 
 @click.command(short_help="What a call at given sizes will do: memory, kernels, work.")
 @model_options
+@level_option
 @at_option(True, False, "The sizes; repeat it for several plans.")
 @input_option("Take the sizes, and types and ranks of a definition, from these files.")
 @click.option("--launches", is_flag=True, help="One line for each launch, in order.")
@@ -104,12 +104,13 @@ def plan(
       anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
       anydim plan encoder.onnx --at batch=1,seq=22 --launches
       anydim plan kernels.tc:matmul --input in.npz
+      anydim plan encoder.anydim --at batch=8,seq=77
     """
     if not inputs and not at:
         raise OptionError("there are no sizes", "give --at NAME=SIZE,..., or --input FILE.npz")
     found = arrays.read(inputs)
     console = Console(asked.quiet)
-    made = compiled(console, asked, found)
+    made = opened(console, asked, found)
     of_inputs = [arrays.sizes_in(made, arrays.named(made, found))] if inputs else []
     for number, sizes in enumerate([*at, *of_inputs]):
         planned = made.plan(**arrays.sizes_of(made, sizes))
@@ -123,6 +124,7 @@ def plan(
 
 @click.command(short_help="What was fused, which kernels serve it, and why.")
 @model_options
+@level_option
 @like_option
 def explain(asked: Asked, inputs: Sequence[str]) -> None:
     """Say how MODEL was compiled: kernels with schedule and reason, memory as a formula, fusion.
@@ -131,73 +133,10 @@ def explain(asked: Asked, inputs: Sequence[str]) -> None:
     Examples:
       anydim explain encoder.onnx --dim batch=0..64 --dim seq=1..512 | less
       anydim explain kernels.tc:norm --type T=float64
+      anydim explain encoder.anydim --level x86-64-v3
     """
     console = Console(asked.quiet)
-    console.prose(compiled(console, asked, arrays.read(inputs)).explain())
-
-
-@click.command(short_help="Print the program at a stage of the compiler.")
-@model_options
-@click.option(
-    "--stage", type=click.Choice(STAGES), required=True, metavar="STAGE",
-    help="Which stage; above they stand in order.",
-)
-@like_option
-def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
-    """Print MODEL as it stands after a stage of the compiler.
-
-    \b
-    import     the graph as read, with symbolic sizes
-    segment    straight-line parts, and what stands between them
-    lower      one statement of the comprehension language for each node
-    simplify   after algebra: shape arithmetic and constants are gone
-    unit_dimensions  without dimensions of size 1
-    views      transposes, reshapes and slices are positions in reads
-    fuse       one node for each group that becomes a kernel
-    schedule   the kernel and schedule of each group
-    kernels    the loop nests
-    program    the host side: arena offsets, launches
-    llvm       what LLVM compiles: kernels, their libraries, the host function
-
-    \b
-    Example:
-      anydim show encoder.onnx --dim seq=1..512 --stage kernels
-    """
-    console = Console(asked.quiet)
-    console.result(compiled(console, asked, arrays.read(inputs)).show(stage))
-
-
-@click.command(short_help="Compare with the numpy reference at random sizes.")
-@model_options
-@click.option(
-    "--samples", type=click.IntRange(1), default=100, show_default=True, metavar="N",
-    help="How many sizes.",
-)  # fmt: skip
-@click.option("--seed", default=0, show_default=True, help="Seed for sizes and inputs.")
-@integers_option
-@like_option
-@click.pass_context
-def check(
-    context: click.Context, asked: Asked, samples: int, seed: int, integers: Named,
-    inputs: Sequence[str],
-) -> None:  # fmt: skip
-    """Run MODEL and its numpy reference at random sizes inside the bounds and compare.
-
-    The ends of the bounds, 0 and 1 are always among the sizes. Exits with 1 if a sample differs.
-
-    \b
-    Example:
-      anydim check encoder.onnx --dim batch=0..64 --dim seq=1..512 \\
-        --samples 50 --seed 1 --integers attention_mask=1..1
-    """
-    console = Console(asked.quiet)
-    made = compiled(console, asked, arrays.read(inputs))
-    arrays.check_integers(made, dict(integers))
-    with console.task(f"checking {made.name}") as advance:
-        report = made.check(samples, seed, advance, dict(integers))
-    console.prose(str(report))
-    if not report.ok:
-        context.exit(1)
+    console.prose(opened(console, asked, arrays.read(inputs)).explain())
 
 
 def _show_plan(console: Console, planned: Plan) -> None:

@@ -17,6 +17,7 @@ _DIM = re.compile(r"(?P<name>[^=]+)=(?P<low>\d+)(?P<dots>\.\.(?P<high>\d*))?")
 _RANGE = re.compile(r"(?P<name>[^=]+)=(?P<low>-?\d+)\.\.(?P<high>-?\d+)")
 
 Command = Callable[..., Any]
+Named = Sequence[tuple[str, tuple[int, int]]]
 
 
 class DimType(click.ParamType):
@@ -89,16 +90,23 @@ def dims_by_name(dims: Sequence[Dim]) -> dict[str, Dim]:
 class Asked:
     """What every command is told: the model, and how it is compiled.
 
-    `attributes` and `types` are those of a definition in a text.
+    `cores` are those that serve a call, where they were given. `attributes` and `types` are those
+    of a definition in a text, `level` is the code of a saved model that is to run.
     """
 
     model: str
     dims: Sequence[Dim]
-    threads: int
+    cores: int | None
     quiet: bool
     attributes: Mapping[str, str]
     types: Mapping[str, str]
     precision: str | None = None
+    level: str | None = None
+
+    @property
+    def threads(self) -> int:
+        """Cores that serve a call."""
+        return 1 if self.cores is None else self.cores
 
 
 class NamedType(click.ParamType):
@@ -133,20 +141,20 @@ def model_options(command: Command) -> Command:
 
     @wraps(command)
     def asking(
-        *rest: Any, model: str, dims: Sequence[Dim], threads: int, quiet: bool,
+        *rest: Any, model: str, dims: Sequence[Dim], threads: int | None, quiet: bool,
         attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]],
-        precision: str | None, **options: Any,
+        precision: str | None, level: str | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         asked = Asked(
             model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
-            precision,
+            precision, level,
         )  # fmt: skip
         return command(*rest, asked=asked, **options)
 
     for decorate in (
         click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
         click.option(
-            "--threads", default=1, show_default=True, metavar="N", help="Cores that serve a call."
+            "--threads", type=int, metavar="N", help="Cores that serve a call.  [default: 1]"
         ),
         click.option(
             "--precision", metavar="WORD",
@@ -174,9 +182,18 @@ def model_options(command: Command) -> Command:
     return asking
 
 
+level_option = click.option(
+    "--level", metavar="PROCESSOR",
+    help="Of a saved model, the code for this kind of processor; else the best that runs here.",
+)  # fmt: skip
+
+
 def input_option(help: str) -> Callable[[Command], Command]:
     """Files of inputs."""
     return click.option("--input", "inputs", multiple=True, metavar="FILE", help=help)
+
+
+like_option = input_option("Inputs whose types and ranks a definition is compiled for.")
 
 
 def integers_option(command: Command) -> Command:

@@ -33,6 +33,16 @@ OWN = struct.Struct("<HHI32s")  # our field of the first header: its id, its len
 OWN_ID = 0x6461
 
 
+def is_saved(path: str | os.PathLike[str]) -> bool:
+    """Whether a file starts as saved models do; what is in it may still be refused."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(LOCAL.size + len(MANIFEST))
+    except OSError:
+        return False
+    return start[:4] == b"PK\3\4" and start[LOCAL.size :] == MANIFEST.encode()
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a file that there is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy
@@ -19,27 +19,40 @@ from anydim.program.story import Story
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.image import PAGES
 from anydim.runtime.lists import Listed
+from anydim.sizes import Size
 from anydim.targets.image import link
 from anydim.targets.processor import NATIVE, Processor
 from anydim.targets.target import Target
 
+Progress = Callable[[str, int, int], None]
+
 
 @dataclass(frozen=True)
 class Version:
-    """A program as it was made for a target, and lines on how."""
+    """A program as it was made for a target, lines on how, and the last indices of inputs."""
 
     target: Target
     made: Assembled
     notes: tuple[str, ...]
+    last_indices: Mapping[str, Size]
 
 
 def save(
-    path: str | os.PathLike[str], versions: Sequence[Version], lists: Mapping[str, Listed]
+    path: str | os.PathLike[str],
+    versions: Sequence[Version],
+    lists: Mapping[str, Listed],
+    progress: Progress,
 ) -> None:
-    """Write all versions of a model into one file; raises OptionError where that cannot be."""
+    """Write all versions of a model into one file; raises OptionError where that cannot be.
+
+    Making the versions was the first half of what `progress(stage, done, total)` is told.
+    """
     ordered = sorted(versions, key=lambda each: _rank(level_of(each.target.processor)))
     constants: dict[str, memoryview] = {}
-    members = [each for version in ordered for each in _members(version, lists, constants)]
+    members: list[Member] = []
+    for number, version in enumerate(ordered, len(ordered)):
+        progress(version.target.processor.name, number, 2 * len(ordered))
+        members += _members(version, lists, constants)
     members += [Member(constant_member(digest), data) for digest, data in constants.items()]
     about = {
         "name": versions[0].made.program.signature.name,
@@ -83,7 +96,7 @@ def _members(
     interface, program = prepared.interface, made.program
     record = Saved(level, program.signature, interface, program.threads, arrays, lists)
     saved = print_record(record)
-    story = print_record(Story(program, version.notes))
+    story = print_record(Story(program, version.notes, version.last_indices))
     image = link(objects.code.values(), interface.symbols, stamp(saved, story))
     yield Member(member(level.name, "start.json"), saved)
     yield Member(member(level.name, "story.json"), story)

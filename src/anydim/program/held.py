@@ -13,6 +13,7 @@ from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
 
 if TYPE_CHECKING:  # a process that only calls needs none of it
+    from anydim.program.differential import Ranges
     from anydim.program.plan import Memory, Plan
     from anydim.program.program import Program
     from anydim.program.story import Story
@@ -112,6 +113,11 @@ class Held:
     def plan(self, **sizes: int) -> Plan:
         """What a call at these sizes will do; runs nothing."""
         return self.story.plan(sizes)
+
+    @property
+    def index_ranges(self) -> Ranges:
+        """(0, last) for the inputs that are indices; the last one may depend on the dims."""
+        return {name: (0, last) for name, last in self.story.last_indices.items()}
 
     def explain(self) -> str:
         """What was fused, which kernels and schedules serve it, and why."""

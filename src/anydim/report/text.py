@@ -1,8 +1,8 @@
-"""Figures and tables as text for people."""
+"""Figures as text for people."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -26,22 +26,6 @@ def amount(value: int, unit: str) -> str:
 def sizes_text(sizes: Mapping[str, int]) -> str:
     """batch=2, seq=16"""
     return ", ".join(f"{name}={value}" for name, value in sizes.items()) or "its only size"
-
-
-def table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, margin: str = "  "
-) -> str:
-    """Lines with aligned columns: the first `left` ones to the left, the others to the right."""
-    lines = [list(headers), *map(list, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines)]
-    return "\n".join(
-        margin
-        + "  ".join(
-            cell.ljust(width) if number < left else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(line, widths))
-        ).rstrip()
-        for line in lines
-    )
 
 
 def _three_digits(value: float) -> str:

@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 import anydim as ad
 from anydim.base.errors import InternalError
 from anydim.cli import compiling, main
-from anydim.cli.commands import STAGES
+from anydim.cli.app import COMMANDS
+from anydim.cli.developing import STAGES
 from anydim.report import peers
 from tests.unit.cli import tiny
 
@@ -207,7 +208,7 @@ def test_an_interrupt(call, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_help_of_every_command_has_an_example_that_fits(call) -> None:
     assert call("--version").stdout == f"anydim {ad.__version__}\n"
-    for name in ("", "run ", "plan ", "explain ", "show ", "check ", "bench "):
+    for name in ("", *(f"{command} " for command in COMMANDS)):
         text = call(f"{name}--help").stdout
         assert "Example" in text and f"anydim {name}" in text
         assert max(map(len, text.split("\n"))) <= 88

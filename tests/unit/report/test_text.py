@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from anydim.base.text import table
 from anydim.report.console import folded
-from anydim.report.text import amount, duration, sizes_text, table
+from anydim.report.text import amount, duration, sizes_text
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,36 @@
+"""What an ONNX file or a definition takes and gives, as it is read; nothing is compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from anydim.base.errors import OptionError
+from anydim.base.text import counted
+from anydim.frontends.onnx.file.strings import StringsInside
+from anydim.frontends.source import read
+from anydim.graph.nodes import Graph
+
+
+def described(source: str) -> str:
+    """Lines on a model; raises what reading it raises."""
+    try:
+        graph = read(source)
+    except StringsInside:
+        raise OptionError(
+            f"{Path(source).name} works on strings, which are not shown here", "compile it"
+        ) from None
+    weights = sum(constant.array.nbytes for constant in graph.constants.values())
+    facts = [
+        ("dims", [f"{graph.box}"] if graph.box.dims else ["none"]),
+        ("inputs", [_spec(graph, name) for name in graph.inputs]),
+        ("outputs", [_spec(graph, name) for name in graph.outputs]),
+        ("weights", [f"{weights} bytes in {counted(len(graph.constants), 'constant')}"]),
+    ]
+    lines = [f"{source}: {graph.name}, {counted(len(graph.nodes), 'node')}"]
+    for name, values in facts:
+        lines += [f"  {name if not at else '':9} {value}" for at, value in enumerate(values)]
+    return "\n".join(lines)
+
+
+def _spec(graph: Graph, name: str) -> str:
+    return f"{name}: {graph.types[name]}"

@@ -1,0 +1,67 @@
+"""MODEL of a command: a saved model is loaded, anything else is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from anydim.base.errors import OptionError
+from anydim.cli.arrays import Read
+from anydim.cli.options import Asked
+from anydim.deploy.container import is_saved
+from anydim.deploy.load import LoadedModel, load
+from anydim.program.held import Held
+from anydim.report.console import Console
+from anydim.report.text import duration
+
+if TYPE_CHECKING:
+    from anydim.model import Model
+
+
+def opened(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Held:
+    """What a command is about, ready to be called; raises UserError kinds where it cannot be.
+
+    `inputs` are those of a call, where they are known: they decide types and ranks of a definition.
+    """
+    return loaded(console, asked) if is_saved(asked.model) else compiled(console, asked, inputs)
+
+
+def loaded(console: Console, asked: Asked) -> LoadedModel:
+    """A saved model; raises OptionError for what was decided when it was saved."""
+    name = Path(asked.model).name
+    for option, given in (
+        ("--dim", asked.dims), ("--threads", asked.cores), ("--type", asked.types),
+        ("--attribute", asked.attributes), ("--precision", asked.precision),
+    ):  # fmt: skip
+        if given:
+            raise OptionError(
+                f"{option} is for what is compiled, and {name} is a saved model",
+                f"give it to `anydim compile`; `anydim inspect {asked.model}` shows what it has",
+            )
+    start = perf_counter()
+    model = load(asked.model, level=asked.level)
+    seconds = duration(perf_counter() - start)
+    console.note(f"loaded {name} for {model.level.name} in {seconds}")
+    return model
+
+
+def compiled(
+    console: Console, asked: Asked, inputs: Sequence[Read] = (), what: str = ""
+) -> Model:
+    """A model that is compiled now; `what` is done with it that a saved one cannot serve."""
+    name = Path(asked.model).name
+    if is_saved(asked.model):
+        raise OptionError(
+            f"{name} is a saved model: {what or 'this'} needs what it was compiled from",
+            "give the ONNX file, or the definition",
+        )
+    if asked.level is not None:
+        raise OptionError(
+            f"--level chooses the code of a saved model, and {name} is compiled for this machine",
+            "`anydim compile` saves a model with code for several kinds of processors",
+        )
+    model: Model = import_module("anydim.cli.compiling").compiled(console, asked, inputs)
+    return model

@@ -1,0 +1,104 @@
+"""The commands about files of saved models: compile, which writes one, and inspect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+
+import click
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed
+from anydim.cli import arrays
+from anydim.cli.opening import compiled
+from anydim.cli.options import Asked, like_option, model_options
+from anydim.deploy.container import is_saved
+from anydim.deploy.inspect import Contents
+from anydim.deploy.inspect import inspect as inspected
+from anydim.report.console import Console
+from anydim.report.text import amount, duration
+
+
+@click.command(short_help="Compile a model and save it, for this processor or others.")
+@model_options
+@click.option(
+    "-o", "--output", required=True, metavar="FILE", help="The file to write, whole or not at all."
+)
+@click.option(
+    "--target", "targets", multiple=True, default=("native",), show_default=True,
+    metavar="PROCESSOR",
+    help="A kind of processor to make code for: native is this one; x86-64-v2, x86-64-v3, "
+    "x86-64-v4, x86-64-v4+vnni, aarch64, aarch64+dotprod, ... are described. Repeat it for more.",
+)
+@like_option
+def compile(asked: Asked, output: str, targets: Sequence[str], inputs: Sequence[str]) -> None:
+    """Compile MODEL for all sizes that --dim allows, and save it to a file.
+
+    `anydim run | plan | explain | bench | inspect` take the file in MODEL's place, and
+    `anydim.load` in Python, where numpy is all that is needed: no compiler, no ONNX. A machine
+    that loads the file takes the best code in it that it can run.
+
+    \b
+    Examples:
+      anydim compile encoder.onnx -o encoder.anydim --dim batch=0..64 --dim seq=1..512
+      anydim compile encoder.onnx -o encoder.anydim --dim seq=1..512 \\
+        --target x86-64-v3 --target x86-64-v4 --target aarch64
+      anydim compile kernels.tc:norm -o norm.anydim --type T=float64
+    """
+    check_file(output)
+    check_targets(targets)
+    console = Console(asked.quiet)
+    model = compiled(console, asked, arrays.read(inputs), "compiling")
+    start = perf_counter()
+    with console.task(f"saving {Path(output).name}") as advance:
+        model.save(
+            output, list(targets),
+            progress=lambda stage, done, total: advance(done, total, f"for {stage}"),
+        )  # fmt: skip
+    written = amount(os.path.getsize(output), "B")
+    console.note(f"wrote {output}, {written}, for {listed(targets)} in "
+                 f"{duration(perf_counter() - start)}")
+
+
+@click.command(short_help="What a saved model or an ONNX file holds; compiles nothing.")
+@click.argument("model", metavar="FILE")
+@click.option("--verify", is_flag=True, help="Compare the digests of all that a saved model holds.")
+def inspect(model: str, verify: bool) -> None:
+    """Show what FILE holds: dims, inputs, outputs; for a saved model memory and processors, too.
+
+    FILE is a saved model, an ONNX file or a definition of a text. Nothing is compiled, and no code
+    of a saved model is executed. The names of dims are those that --dim and --at take.
+
+    \b
+    Examples:
+      anydim inspect encoder.anydim
+      anydim inspect encoder.onnx
+      anydim inspect kernels.tc:norm
+    """
+    console = Console()
+    if is_saved(model):
+        contents: Contents = inspected(model, verify=verify)
+        console.prose(str(contents))
+        return
+    if verify:
+        raise OptionError(f"--verify is for saved models, and {Path(model).name} is none")
+    console.prose(import_module("anydim.cli.describing").described(model))
+
+
+def check_file(path: str) -> None:
+    """Raise OptionError for a path at which no file can be written."""
+    if Path(path).is_dir():
+        raise OptionError(f"--output {path} is a folder", "give a file: encoder.anydim")
+    folder = Path(path).parent
+    if not folder.is_dir():
+        raise OptionError(f"--output {path}: there is no folder {folder}", "make it")
+
+
+def check_targets(targets: Sequence[str]) -> None:
+    """Raise OptionError for a processor that there is not, before anything is compiled."""
+    describe = import_module("anydim.targets.targets").target
+    for name in targets:
+        describe("llvm", name)

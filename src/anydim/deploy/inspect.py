@@ -1,0 +1,143 @@
+"""What a file of a saved model holds, without mapping any code of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from anydim.base.text import counted, listed, table
+from anydim.deploy.container import FORMAT, Container
+from anydim.deploy.load import levels_of
+from anydim.deploy.records import parse_record
+from anydim.deploy.saved import Saved, constant_member, member
+from anydim.runtime.cpu import Level, this_level
+from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Box
+
+if TYPE_CHECKING:
+    from anydim.program.plan import Memory
+
+
+@dataclass(frozen=True)
+class LevelContents:
+    """What a file holds for one kind of processor; sizes in bytes.
+
+    `missing` is what this machine lacks to run it; None where it is of another architecture.
+    `weight_bytes` are those of all constants that it reads, of which other levels may share some.
+    """
+
+    level: Level
+    missing: frozenset[str] | None
+    code_bytes: int
+    record_bytes: int
+    weight_bytes: int
+    memory: Memory
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether this machine can run it."""
+        return self.missing == frozenset()
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What is in the file of a saved model; sizes in bytes.
+
+    `levels` are the kinds of processors that it has code for, the best first. Each of the
+    `constants` is in the file once.
+    """
+
+    path: str
+    format: int
+    bytes: int
+    name: str
+    dims: Box
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    threads: int
+    constants: int
+    weight_bytes: int
+    levels: tuple[LevelContents, ...]
+
+    @property
+    def taken(self) -> LevelContents | None:
+        """The level that `anydim.load` takes on this machine; None where there is none."""
+        return next((each for each in self.levels if each.runs_here), None)
+
+    def __str__(self) -> str:
+        shown = self.taken or self.levels[0]
+        facts = [
+            ("dims", [str(self.dims) or "none"]),
+            ("inputs", list(map(str, self.inputs))),
+            ("outputs", [str(replace(each, name=each.key)) for each in self.outputs]),
+            ("memory", [f"{shown.memory} ({shown.level.name})"]),
+            ("threads", [str(self.threads)]),
+            ("weights", [f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"]),
+        ]
+        lines = [f"{self.path}: {self.name}, format {self.format}, {self.bytes} bytes"]
+        for name, values in facts:
+            lines += [f"  {name if not at else '':9} {value}" for at, value in enumerate(values)]
+        return "\n".join([*lines, "", table(_HEADERS, self._rows(), left=2)])
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                each.level.name, each.level.architecture, str(each.code_bytes),
+                str(each.weight_bytes), str(each.record_bytes), self._verdict(each),
+            )
+            for each in self.levels
+        ]  # fmt: skip
+
+    def _verdict(self, each: LevelContents) -> str:
+        if each is self.taken:
+            return "takes it"
+        if each.missing is None:
+            return "cannot run it"
+        return f"lacks {listed(sorted(each.missing))}" if each.missing else "can run it"
+
+
+_HEADERS = ("level", "architecture", "code", "weights", "records", "this machine")
+
+
+def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents:
+    """What the file that `Model.save` wrote holds; nothing of it is executed.
+
+    With `verify`, the digest of everything in it is compared, which reads the whole file. Raises
+    ArtefactError for a file that is damaged or of another format.
+    """
+    container = Container(os.fspath(path))
+    levels = levels_of(container)
+    if not levels:
+        raise container.fail("it has code for no processor")
+    if verify:
+        for name in container.parts:
+            container.view(name)
+    saved = [parse_record(Saved, _text(container, level, "start.json")) for level in levels]
+    digests = {array.digest for each in saved for array in each.arrays}
+    first = saved[0].signature
+    return Contents(
+        container.path, FORMAT, container.length, first.name, first.box, first.inputs,
+        first.outputs, saved[0].threads, len(digests), _bytes(container, digests),
+        tuple(_level(container, *each) for each in zip(levels, saved)),
+    )  # fmt: skip
+
+
+def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
+    story = _text(container, level, "story.json")
+    read = parse_record(import_module("anydim.program.story").Story, story)
+    records = container.part(member(level.name, "start.json")).length + len(story)
+    return LevelContents(
+        level, level.missing(this_level()), container.part(member(level.name, "code")).length,
+        records, _bytes(container, {array.digest for array in saved.arrays}), read.memory,
+    )  # fmt: skip
+
+
+def _text(container: Container, level: Level, what: str) -> bytes:
+    return bytes(container.view(member(level.name, what)))
+
+
+def _bytes(container: Container, digests: Sequence[str] | set[str]) -> int:
+    return sum(container.part(constant_member(digest)).length for digest in digests)
