@@ -189,8 +189,9 @@ class Lowered:
 def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress,
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
+    made_by: str | None = None,
 ) -> Compiled:  # fmt: skip
-    """Source to native code; `model.compile` says what the arguments are."""
+    """Source to native code by target `made_by`; `model.compile` says what the arguments are."""
     if not isinstance(threads, int) or threads < 1:
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
     work = _Work(progress)
@@ -199,7 +200,7 @@ def compile_source(
         options = replace(options, precision=known_precision(precision))
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stage("import", lambda: print_graph(graph), (graph,))
-    code = target(settings.target)
+    code = target(made_by or settings.target)
     lowered = _lowered(graph, code, options, threads, work)
     built = work.timed("native", lambda: build(lowered.made, code))
     work.watch.done(work.seconds)

@@ -121,6 +121,7 @@ def compile(
     options: Options = PLAIN,
     operators: Any = None,
     precision: str | None = None,
+    target: str | None = None,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -132,19 +133,20 @@ def compile(
     which definitions implement operators of an ONNX model: the path of a `.tc` file that names its
     domain (`# domain: my.ops`), a list of those, or a mapping such as `{"my.ops": "mine.tc"}`.
     `precision` is "exact", every division rounded correctly, or "fast" (docs/numerics.md); None is
-    what the options say, which is "exact" where they say nothing.
+    what the options say, which is "exact" where they say nothing. `target` makes the code: "llvm",
+    or "c" by way of a C compiler (docs/new-target.md); None is what `settings.target` says.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
     """
     try:
         made = compile_source(
-            source, dims, threads, progress or _quiet, options, operators, precision
+            source, dims, threads, progress or _quiet, options, operators, precision, target
         )
     except StringsInside as found:
         parts = cut(found.opened)
         given = dims if parts.core is None else own_dims(parts.core, dims)
         core = parts.core and compile(
             parts.core, given, threads=threads, progress=progress, options=options,
-            operators=operators, precision=precision,
+            operators=operators, precision=precision, target=target,
         )  # fmt: skip
         return StringModel(parts, core or None)
     return Model(

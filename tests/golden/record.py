@@ -41,24 +41,28 @@ def why_not() -> str:
 
 
 @contextmanager
-def fixed_machine(processor: str = NATIVE) -> Iterator[None]:
+def fixed_machine(processor: str = NATIVE, target: str = "llvm") -> Iterator[None]:
     """Templates see the machine of the corpus; code is for this processor or a described one."""
-    make = TARGETS["llvm"]
+    make = TARGETS[target]
     code_for = this_machine() if processor == NATIVE else described(processor)
     sizes = {name: value for name, value in asdict(MACHINE).items() if name != "fused"}
     seen = replace(code_for, name=NATIVE, **sizes)
-    with patch.dict(TARGETS, llvm=lambda _: make(seen)), ad.settings.override(winograd=True):
+    with patch.dict(TARGETS, {target: lambda _: make(seen)}), ad.settings.override(winograd=True):
         yield
 
 
-def compiled(case: Case, threads: int = 1, processor: str = NATIVE) -> ad.Model:
-    with fixed_machine(processor):
-        return ad.compile(case.source(), dims=case.dims, threads=threads)
+def compiled(
+    case: Case, threads: int = 1, processor: str = NATIVE, target: str = "llvm"
+) -> ad.Model:
+    with fixed_machine(processor, target):
+        return ad.compile(case.source(), dims=case.dims, threads=threads, target=target)
 
 
-def kept(case: Case, threads: int = 1, processor: str = NATIVE) -> Kept:
+def kept(
+    case: Case, threads: int = 1, processor: str = NATIVE, target: str = "llvm"
+) -> Kept:
     """Kernels and libraries by name, and results by sizes, each as a short hash."""
-    model = compiled(case, threads, processor)
+    model = compiled(case, threads, processor, target)
     return {"kernels": kernels(model), "outputs": outputs(case, model)}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.golden.files import CASES, SHOWN, read_corpus, read_text, stages_text
 from tests.golden.record import differences, kept, why_not
+from tests.kernel_targets import needs_compiler
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 MEANT = "if this is meant: python -m tests.golden --write"
@@ -52,3 +53,11 @@ def test_code_for_a_plain_processor_gives_the_same_results(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_two_threads_give_the_same_results(name: str) -> None:
     assert not differences(name, read_corpus()[name], kept(CASES[name], threads=2))
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize("name", CASES)
+def test_c_gives_the_same_results(name: str) -> None:
+    """Kernels and host as C, compiled by a C compiler, bit by bit what LLVM's code gives."""
+    assert not differences(name, read_corpus()[name], kept(CASES[name], target="c"))

@@ -33,6 +33,7 @@ def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Mod
             named or None,
             threads=asked.threads,
             precision=asked.precision,
+            target=asked.code,
             progress=lambda stage, done, total: advance(done, total, stage),
         )
     box = f" for {model.dims}" if model.dims.dims else ""

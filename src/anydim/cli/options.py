@@ -102,6 +102,7 @@ class Asked:
     types: Mapping[str, str]
     precision: str | None = None
     level: str | None = None
+    code: str | None = None
 
     @property
     def threads(self) -> int:
@@ -143,11 +144,11 @@ def model_options(command: Command) -> Command:
     def asking(
         *rest: Any, model: str, dims: Sequence[Dim], threads: int | None, quiet: bool,
         attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]],
-        precision: str | None, level: str | None = None, **options: Any,
+        precision: str | None, code: str | None, level: str | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         asked = Asked(
             model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
-            precision, level,
+            precision, level, code,
         )  # fmt: skip
         return command(*rest, asked=asked, **options)
 
@@ -160,6 +161,10 @@ def model_options(command: Command) -> Command:
             "--precision", metavar="WORD",
             help="exact (the default): every division is rounded correctly; fast: divisions by "
             "numbers and by what a row shares are products with reciprocals.",
+        ),
+        click.option(
+            "--code", metavar="TARGET",
+            help="What makes code: llvm, or c by way of a C compiler. Without it, the setting.",
         ),
         click.option(
             "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",

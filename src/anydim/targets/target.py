@@ -43,12 +43,11 @@ class Load(Protocol):
 class Source:
     """The text of a module, written only when no compiled object of its identity is at hand.
 
-    Texts of one `identity` are equal; a text may be its own. `language` is 'llvm' or 'c'.
+    Texts of one `identity` are equal; a text may be its own.
     """
 
     identity: str
     text: Callable[[], str]
-    language: str = "llvm"
 
     @staticmethod
     def of(text: str) -> Source:

@@ -15,7 +15,7 @@ from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import sources
 from anydim.targets.processor import NATIVE, Processor, described
-from anydim.targets.target import Objects, Source, Target
+from anydim.targets.target import Target
 
 
 def _llvm(processor: Processor) -> Target:
@@ -37,18 +37,9 @@ def _c(processor: Processor) -> Target:
         templates=TEMPLATES,
         launch="range",
         sources=c_sources,
-        compile=_compile_both,
+        compile=compile_files,
         load=load_library if processor.name == NATIVE else None,
     )
-
-
-def _compile_both(modules: Mapping[str, Source], processor: Processor, threads: int) -> Objects:
-    """Objects of C files, and of what is LLVM text still."""
-    files = {name: source for name, source in modules.items() if source.language == "c"}
-    others = {name: source for name, source in modules.items() if name not in files}
-    ours = compile_files(files, processor, threads)
-    theirs = compile_modules(others, processor, threads)
-    return Objects({**ours.code, **theirs.code}, ours.compiled + theirs.compiled)
 
 
 TARGETS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}

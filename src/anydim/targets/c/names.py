@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 _KEYWORDS = frozenset(
@@ -30,11 +30,12 @@ def is_identifier(name: str) -> bool:
 class Scope:
     """The names of a function; what is named in a block is forgotten at its end.
 
-    A name that is in sight already gets a number, so that no declaration hides another one.
+    A name that is in sight already gets a number, so that no declaration hides another one, or a
+    function of these names.
     """
 
-    def __init__(self) -> None:
-        self._taken: dict[str, str] = {}  # C name -> loop IR's
+    def __init__(self, functions: Iterable[str] = ()) -> None:
+        self._taken = {identifier(name): name for name in functions}  # C name -> loop IR's
         self._names: dict[str, str] = {}
 
     def declare(self, name: str) -> str:

@@ -23,7 +23,6 @@ from anydim.targets.c.steps import Steps
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
 
-LANGUAGE = "c"
 _SLOT = "typedef union { void *pointer; i64 number; } slot;"
 
 
@@ -44,13 +43,13 @@ def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dic
 def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
     text = partial(render, code, processor)
     if not code.identity:
-        return Source(text(), text, LANGUAGE)
+        return Source.of(text())
     have = ",".join(sorted(processor.has))
     identity = (
-        f"{LANGUAGE} {code.name} {code.identity} {processor.vector_bytes} "
+        f"{code.name} {code.identity} {processor.vector_bytes} "
         f"{processor.architecture} {have} {code_version()}"
     )
-    return Source(identity, text, LANGUAGE)
+    return Source(identity, text)
 
 
 def render(code: ir.Kernel | ir.Library, processor: Processor, dialect: Dialect = C11) -> str:
@@ -73,6 +72,7 @@ class _File:
         self.dialect = dialect
         self.prelude = Prelude(dialect, processor, helper)
         self.known: dict[str, ir.Function] = {}
+        self.named: set[str] = set()  # functions that are defined or called here
         self.parts: list[str] = []
 
     def know(self, functions: Iterable[ir.Function]) -> None:
@@ -83,14 +83,15 @@ class _File:
         """Define functions; what they call of other files is declared before them."""
         self.know(functions)
         own = {function.name for function in functions}
-        calls = {call.function: call for f in functions for call in _calls(f.body)}
+        calls = {str(call.function): call for f in functions for call in _calls(f.body)}
+        self.named = {*own, *calls}
         self.parts += [self._declared(call) for name, call in calls.items() if name not in own]
         odd = (f for f in functions if f.public and not is_identifier(f.name))
         self.parts += [f"{self._head(f)}{self._symbol(f.name)};" for f in odd]
         self.parts += [self._defined(function) for function in functions]
 
     def _defined(self, function: ir.Function) -> str:
-        steps = Steps(function, self.prelude, self.known)
+        steps = Steps(function, self.prelude, self.known, self.named)
         names = []
         for parameter in function.parameters:
             names.append(steps.values.scope.declare(parameter.name))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from anydim.kernels import ir
 from anydim.targets.c.dialect import held
 from anydim.targets.c.flows import data_names
 from anydim.targets.c.forms import Form
-from anydim.targets.c.names import identifier
+from anydim.targets.c.names import Scope, identifier
 from anydim.targets.c.prelude import Prelude
 from anydim.targets.c.values import ATOM, FLAG_BITS, Values
 
@@ -17,13 +17,18 @@ _INDENT = "  "
 
 
 class Steps:
-    """Writes the body of one function; `known` are the functions that it may call, by name."""
+    """Writes the body of one function.
+
+    `known` are functions that it may call; no name of its own is one of `named`, the functions
+    of its file.
+    """
 
     def __init__(
-        self, function: ir.Function, prelude: Prelude, known: Mapping[str, ir.Function]
-    ) -> None:
+        self, function: ir.Function, prelude: Prelude, known: Mapping[str, ir.Function],
+        named: Iterable[str],
+    ) -> None:  # fmt: skip
         self.prelude = prelude
-        self.values = Values(prelude, data_names(function))
+        self.values = Values(prelude, Scope(named), data_names(function))
         self.known = known
         self.lines: list[str] = []
         self._depth = 0

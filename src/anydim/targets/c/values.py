@@ -59,9 +59,9 @@ class Values:
     flags that names hold, `data` the int64 names that may wrap.
     """
 
-    def __init__(self, prelude: Prelude, data: frozenset[str]) -> None:
+    def __init__(self, prelude: Prelude, scope: Scope, data: frozenset[str]) -> None:
         self.prelude = prelude
-        self.scope = Scope()
+        self.scope = scope
         self.buffers: dict[str, DType] = {}
         self.widths: dict[str, int] = {}
         self.data = data
