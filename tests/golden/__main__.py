@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 from tests.golden.files import (
     CASES,
+    IN_C,
     SHOWN,
+    c_text,
     read_corpus,
     read_text,
     stages_text,
@@ -55,14 +57,16 @@ def _programs(names: list[str], write: bool, whole: bool) -> Iterator[str]:
 
 
 def _texts(names: list[str], write: bool) -> Iterator[str]:
-    for name in (name for name in SHOWN if name in names):
-        before, now = read_text(name), stages_text(name)
+    kept_texts = [(name, "txt", stages_text) for name in SHOWN if name in names]
+    kept_texts += [(name, "c", c_text) for name in IN_C if name in names]
+    for name, ending, text_of in kept_texts:
+        before, now = read_text(name, ending), text_of(name)
         if before != now:
             yield f"{name}: the text of a stage changed"
             both = before.splitlines(), now.splitlines()
             yield from difflib.unified_diff(*both, "kept", "now", n=1, lineterm="")
         if write:
-            write_text(name, now)
+            write_text(name, now, ending)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from anydim.targets.c.render import render
+from anydim.targets.processor import described
 from tests.golden import definitions, graphs, models
 from tests.golden.case import Case
 from tests.golden.record import Kept, compiled
@@ -17,6 +19,8 @@ CASES: dict[str, Case] = {
 }
 SHOWN = ("pointwise_chain", "dense_gelu", "keepdims_outputs", "branching", "running_sum (text)")
 """Programs whose stages are kept as texts."""
+IN_C = ("keepdims_outputs", "running_sum (text)")
+"""Programs whose kernels are kept as C for x86-64-v3."""
 HIDDEN = "llvm"  # the one stage that differs from machine to machine
 LAST = ("schedule", "kernels", "program")  # in this order after the passes
 
@@ -41,15 +45,22 @@ def stages_text(name: str) -> str:
     return "\n".join(lines)
 
 
-def _file(name: str) -> Path:
-    return TEXTS / f"{name.partition(' ')[0]}.txt"
+def c_text(name: str) -> str:
+    """The kernels of a program as C, one file after the other."""
+    kernels = compiled(CASES[name]).report.kernels.values()
+    return "\n".join(render(kernel, described("x86-64-v3")) for kernel in kernels)
 
 
-def read_text(name: str) -> str:
-    """What is kept of the stages of a program."""
-    return _file(name).read_text(encoding="utf-8") if _file(name).exists() else ""
+def _file(name: str, ending: str) -> Path:
+    return TEXTS / f"{name.partition(' ')[0]}.{ending}"
 
 
-def write_text(name: str, text: str) -> None:
+def read_text(name: str, ending: str = "txt") -> str:
+    """What is kept of the stages of a program, or as 'c' of its kernels."""
+    file = _file(name, ending)
+    return file.read_text(encoding="utf-8") if file.exists() else ""
+
+
+def write_text(name: str, text: str, ending: str = "txt") -> None:
     TEXTS.mkdir(exist_ok=True)
-    _file(name).write_text(text, encoding="utf-8")
+    _file(name, ending).write_text(text, encoding="utf-8")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.golden.files import CASES, SHOWN, read_corpus, read_text, stages_text
+from tests.golden.files import CASES, IN_C, SHOWN, c_text, read_corpus, read_text, stages_text
 from tests.golden.record import differences, kept, why_not
 from tests.kernel_targets import needs_compiler
 
@@ -28,6 +28,18 @@ def test_kernels_and_results_are_as_they_were(name: str) -> None:
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_texts_of_all_stages_are_as_they_were(name: str) -> None:
     assert stages_text(name) == read_text(name), MEANT
+
+
+@pytest.mark.parametrize("name", IN_C)
+def test_the_c_text_of_kernels_is_as_it_was(name: str) -> None:
+    assert c_text(name) == read_text(name, "c"), MEANT
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", ["dense_gelu", "branching"])
+def test_c_gives_the_same_results_at_once(name: str) -> None:
+    """Two of those that all run below."""
+    assert not differences(name, read_corpus()[name], kept(CASES[name], target="c"))
 
 
 def test_differences_are_told_in_words() -> None:

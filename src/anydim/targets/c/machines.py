@@ -136,13 +136,11 @@ def _has_avx_masks(form: Form, has: _Features) -> bool:
 def _load_if(form: Form, has: _Features) -> list[Choice]:
     vector = _vector(form)
     if _has_masks(form, has):
-        place = f"(const {_TYPES[_key(form)]} *)p"
         name = f"load{_MASKED[_key(form)]}{form.all_bits}_mask"
-        made = _call(name, place, f"({vector}){{0}}", _mask(form))
+        made = _call(name, "(void *)p", f"({vector}){{0}}", _mask(form))
     elif _has_avx_masks(form, has):
-        place = f"(const {vector} *)p"
         name = f"maskload{_packed_kind(form)}{_width(form)}"
-        made = _call(name, place, f"({_vector(form.signed)})m")
+        made = _call(name, "(void *)p", f"({_vector(form.signed)})m")
     else:
         return []
     return [Choice(made.builtin, f"({form.name}){made.text}")]

@@ -117,7 +117,10 @@ class _File:
         if name in self.known:
             return f"{self._head(self.known[name])}{self._symbol(name)};"
         result = "void" if call.result is None else self._type(call.result.type)
-        kinds = ", ".join(self._type(argument.type) for argument in call.arguments)
+        kinds = ", ".join(
+            "void *" if isinstance(argument, ir.Address) else self._type(argument.type)
+            for argument in call.arguments
+        )
         symbol = self.dialect.symbol.format(name=name)
         return f"{result} {identifier(name)}({kinds or 'void'}){symbol};"
 
