@@ -29,6 +29,7 @@ from anydim.kernels.template import Template
 from anydim.kernels.text import print_kernel
 from anydim.lang.surface.printer import print_statement
 from anydim.native.build import Assembled, Built, build, module_texts
+from anydim.native.host import host_text
 from anydim.passes.accumulate import Accumulate
 from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels
@@ -238,6 +239,7 @@ def _lowered(
     work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
     work.stage("kernels", lambda: "\n".join(map(print_kernel, made.kernels.values())))
     work.stage("program", made.program.text)
+    work.stage("host", lambda: host_text(made.program))
     work.stage("llvm", lambda: _llvm_text(made, code))
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
     return Lowered(made, nodes, tuple(item for items in scheduled for item in items))

@@ -13,7 +13,7 @@ from anydim.compiler import PASSES
 from anydim.report.console import Console
 
 PASS_STAGES = tuple(entry.name for entry in PASSES)
-STAGES = ("import", "segment", *PASS_STAGES, "schedule", "kernels", "program", "llvm")
+STAGES = ("import", "segment", *PASS_STAGES, "schedule", "kernels", "program", "host", "llvm")
 
 
 @click.command(short_help="Print the program at a stage of the compiler.")
@@ -37,6 +37,7 @@ def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
     schedule   the kernel and schedule of each group
     kernels    the loop nests
     program    the host side: arena offsets, launches
+    host       its code as loop IR: sizes and checks, then launches
     llvm       what LLVM compiles: kernels, their libraries, the host function
 
     \b

@@ -300,6 +300,8 @@ class _Frame:
     def _at(self, address: ir.Value, offset: ir.Value, dtype: DType) -> numpy.ndarray:
         """The bytes of a scalar at an address."""
         where = self.integer(address) + self.integer(offset) * dtype.bytes
+        if where % dtype.bytes:
+            self._fail(f"{dtype} wanted at the odd address {where}")
         return self.space.bytes(where, dtype.bytes)
 
     def _load_at(self, node: ir.LoadAt) -> Any:

@@ -45,12 +45,10 @@ class Space:
         return self._functions[address]
 
     def bytes(self, address: int, count: int) -> numpy.ndarray:
-        """Bytes to look at or to change; raises InternalError where nothing lies, or unaligned."""
+        """Bytes to look at or to change; raises InternalError where nothing lies."""
         number = bisect_right(self._starts, address) - 1
         start = self._starts[number] if number >= 0 else 0
         at = address - start
         if number < 0 or at + count > len(self._parts[number]):
             raise InternalError(f"loop IR leaves its memory: {count} bytes at address {address}")
-        if address % count:
-            raise InternalError(f"loop IR wants {count} bytes at the odd address {address}")
         return self._parts[number][at : at + count]

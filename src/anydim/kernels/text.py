@@ -30,6 +30,17 @@ def print_kernel(kernel: ir.Kernel) -> str:
     return "\n".join(lines)
 
 
+def print_library(library: ir.Library) -> str:
+    """A module of functions, those that others may call marked."""
+    lines = [f"module {library.name}"]
+    for function in library.functions:
+        text = print_function(function)
+        lines += [_INDENT + line for line in text.splitlines()]
+        if function.public:
+            lines[-len(text.splitlines())] += "  # public"
+    return "\n".join(lines)
+
+
 def print_function(function: ir.Function) -> str:
     """One function."""
     result = f" -> {function.result}" if function.result is not None else ""

@@ -20,7 +20,8 @@ from anydim.kernels import ir
 from anydim.kernels.write.term import Like, Term, constant
 from anydim.kernels.write.writer import Writer
 
-ZERO, ONE, TRUE = constant(0), constant(1), constant(True, boolean)
+ZERO, ONE = constant(0), constant(1)
+FALSE, TRUE = constant(False, boolean), constant(True, boolean)
 
 
 class Body(Writer):

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from anydim.base.cache import key_of
-from anydim.base.dtypes import boolean
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, constant
+from anydim.kernels.write.values import add
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
-from anydim.native.body import Body, as_word, parameter
+from anydim.native.body import FALSE, ZERO, Body, as_word, parameter
 from anydim.native.entry import Entry, Questions, verdict
 from anydim.native.threads import LAUNCH, WAKE
 from anydim.program.segment import ALIGNMENT, Segment, Site
@@ -138,11 +138,12 @@ def _results(program: Segment, layout: Layout, arithmetic: Arithmetic) -> None:
     for number, size in enumerate(program.slots):
         body.store(_BLOCK, layout.first_slot + number, arithmetic.size(size))
     body.store(_BLOCK, ARENA_BYTES, arithmetic.size(program.total_bytes))
-    several = constant(False, boolean)
+    several = FALSE
     wide = {(step.parallel, max(1, step.grain)) for step in program.sites}
     for parallel, grain in sorted(wide, key=str) if program.threads > 1 else ():
-        several = body.let(several | (arithmetic.size(parallel) >= 2 * grain))
-    body.store(_BLOCK, PARALLEL, as_word(several))
+        enough = arithmetic.size(parallel) >= 2 * grain
+        several = body.let(enough if several is FALSE else several | enough)
+    body.store(_BLOCK, PARALLEL, ZERO if several is FALSE else as_word(several))
 
 
 # ---- run ---------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ class _Chunk:
         self.buffers: dict[str, Term] = {}
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
         values = self.size(align_up(program.arena_bytes, ALIGNMENT))
-        self.scratch = body.let(self.arena + values)
+        self.scratch = body.let(Term(add(self.arena.value, values.value)))
         self.stride = self.size(program.scratch_stride)
 
     def load(self, word: int) -> Term:
@@ -219,7 +220,8 @@ class _Chunk:
             return self.body.let(_BLOCK + (8 * self.layout.first_status + buffer.offset.constant))
         if buffer.kind == "arena":
             assert buffer.offset is not None
-            return self.body.let(self.arena + self.size(buffer.offset))
+            offset = self.size(buffer.offset)
+            return self.body.let(Term(add(self.arena.value, offset.value)))
         return self.load(self.pointers[name])
 
     def launch(self, site: int, step: Site) -> None:

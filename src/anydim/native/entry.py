@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from anydim.kernels.write.term import Term, constant, select
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
-from anydim.native.body import ZERO, Body
+from anydim.native.body import TRUE, ZERO, Body
 from anydim.program.binding import Source, first_checks, second_checks, solve
 from anydim.runtime.checks import Check
 from anydim.runtime.signature import Signature
@@ -114,7 +114,8 @@ def verdict(body: Body, holding: Sequence[Term], first: int) -> Term:
     """0 when all flags hold, else the code of the first that does not; codes count from `first`."""
     code = ZERO
     for number in reversed(range(len(holding))):
-        code = body.let(select(holding[number], code, constant(first + number)))
+        if holding[number] is not TRUE:
+            code = body.let(select(holding[number], code, constant(first + number)))
     return code
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from anydim.kernels.ir import Library
+from anydim.kernels.text import print_library
 from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_code
 from anydim.native.emit import BIND, RUN, emit, emit_segment
 from anydim.native.region_emit import MAIN, emit_regions, segment_name
@@ -18,6 +19,7 @@ from anydim.runtime.failures import Failure
 from anydim.runtime.interface import Interface
 from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
 
+_SAME = ("blocks", "threads")  # modules that are the same for every program
 _POOL = {"worker": WORKER, "stop": STOP}
 _STRAIGHT = {"bind": BIND, "run": RUN, **_POOL}
 _REGIONS = {"run": MAIN, "clear": CLEAR, "trim": TRIM, "leave": LEAVE, **_POOL}
@@ -36,6 +38,12 @@ def host_of(program: Program) -> Host:
     segment = program.straight
     host = _regions(program) if segment is None else _straight(segment)
     return Host((*host.code, threads_code()), host.interface)
+
+
+def host_text(program: Program) -> str:
+    """The host code that is the program's own, as loop IR."""
+    own = (module for module in host_of(program).code if module.name not in _SAME)
+    return "\n".join(map(print_library, own))
 
 
 # ---- straight programs -------------------------------------------------------------------------
