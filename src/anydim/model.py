@@ -12,7 +12,7 @@ from anydim.compiler import CompileReport, Lowered, compile_source
 from anydim.compiler import Progress as CompileProgress
 from anydim.deploy.save import Version, save
 from anydim.frontends.onnx.file.strings import (
-    Cut,
+    StringParts,
     StringsInside,
     as_strings,
     cut,
@@ -165,7 +165,7 @@ class StringModel(Model):
     What is asked of sizes, memory and kernels is answered for `core`.
     """
 
-    def __init__(self, parts: Cut, core: Model | None) -> None:
+    def __init__(self, parts: StringParts, core: Model | None) -> None:
         self.parts = parts
         self.core = core
         self._kinds = {value.name: is_string(value.type) for value in parts.inputs}

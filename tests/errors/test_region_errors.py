@@ -13,7 +13,17 @@ import anydim as ad
 from anydim.base.dtypes import DType, boolean, float32, int64
 from anydim.base.errors import DimError, GraphError, InputError
 from anydim.graph.nodes import Constant, Graph, Node
-from anydim.graph.regions import BRANCH, CALL, LOOP, SIZES, Branch, Call, Loop, Scan, Sizes
+from anydim.graph.regions import (
+    BRANCH,
+    CALL,
+    LOOP,
+    SIZES,
+    BranchRegion,
+    CallRegion,
+    LoopRegion,
+    Scan,
+    Sizes,
+)
 from anydim.model import Model
 from anydim.runtime import context
 from anydim.runtime.region import RegionExecutable
@@ -97,7 +107,7 @@ def test_a_result_of_another_size_than_declared() -> None:
         arms.append(Graph(name, Box.of(N), types, ("x",), ("y",), {}, (made,)))
     types = {"c": kind(boolean), "x": ROW, "y": ROW}
     graph = Graph("g", Box.of(N), types, ("c", "x"), ("y",), {},
-                  (step(BRANCH, "c x", "y", region=Branch(*arms)),))  # fmt: skip
+                  (step(BRANCH, "c x", "y", region=BranchRegion(*arms)),))  # fmt: skip
     model = ad.compile(graph)
     assert model(c=np.bool_(True), x=floats(0))["y"].shape == (0,)
     assert model(c=np.bool_(False), x=floats(4))["y"].shape == (4,)
@@ -110,7 +120,7 @@ def test_a_told_size_outside_its_bounds() -> None:
                    {"a": kind(float32, "k"), "b": kind(float32, "2*k")}, ("a",), ("b",), {},
                    (step("concat", "a a", "b", axis=0),))  # fmt: skip
     graph = Graph("g", Box.of(N, Dim("r", 0, 10)), {"x": ROW, "y": kind(float32, "r")}, ("x",),
-                  ("y",), {}, (step(CALL, "x", "y", region=Call(double)),))  # fmt: skip
+                  ("y",), {}, (step(CALL, "x", "y", region=CallRegion(double)),))  # fmt: skip
     model = ad.compile(graph)
     assert model(x=floats(5))["y"].shape == (10,)
     parts = ("result 'y' of /Call", "dim 'r' is 12, above its bound 10")
@@ -121,7 +131,7 @@ def test_an_index_that_leaves_its_axis_in_a_loop() -> None:
     body = Graph("body", Box.of(N, Dim("t", 0, 12)),
                  {"x": ROW, "at": kind(int64), "y": kind(float32)}, ("x", "at"), ("y",), {},
                  (step("gather", "x at", "y", axis=0),))  # fmt: skip
-    loop = Loop(body, "t", as_size("T"), False, 0, (Scan(as_size("t")),))
+    loop = LoopRegion(body, "t", as_size("T"), False, 0, (Scan(as_size("t")),))
     types = {"x": ROW, "at": kind(int64), "k": kind(float32, "T"), "y": kind(float32, "T")}
     graph = Graph("g", Box.of(N, T), types, ("x", "at", "k"), ("y",), {},
                   (step(LOOP, "x at", "y", region=loop),))  # fmt: skip
@@ -138,8 +148,15 @@ def stacking(scan: Scan) -> Model:
     body = Graph("body", Box.of(N, T, Dim("t", 0, 12), constraints=(as_size("n - t"),)),
                  {"x": ROW, "y": kind(float32, "t")}, ("x",), ("y",), {}, (start,))  # fmt: skip
     types = {"x": ROW, "k": kind(float32, "T"), "y": kind(float32, "e", "w")}
-    graph = Graph("g", Box.of(N, T, Dim("e", 0), Dim("w", 0)), types, ("x", "k"), ("y",), {},
-                  (step(LOOP, "x", "y", region=Loop(body, "t", as_size("T"), False, 0, (scan,))),))
+    graph = Graph(
+        "g",
+        Box.of(N, T, Dim("e", 0), Dim("w", 0)),
+        types,
+        ("x", "k"),
+        ("y",),
+        {},
+        (step(LOOP, "x", "y", region=LoopRegion(body, "t", as_size("T"), False, 0, (scan,))),),
+    )
     return ad.compile(graph)
 
 
@@ -156,7 +173,7 @@ def placing(position: str, extent: str) -> Model:
                  (step("neg", "x", "y"),))  # fmt: skip
     scan = Scan(as_size(position), as_size(extent))
     types = {"x": ROW, "k": kind(float32, "T"), "y": kind(float32, extent, "n")}
-    loop = Loop(body, "t", as_size("T"), False, 0, (scan,))
+    loop = LoopRegion(body, "t", as_size("T"), False, 0, (scan,))
     graph = Graph("g", Box.of(N, T), types, ("x", "k"), ("y",), {},
                   (step(LOOP, "x", "y", region=loop),))  # fmt: skip
     return ad.compile(graph)
@@ -179,7 +196,7 @@ def test_a_body_that_cannot_take_the_sizes_that_come() -> None:
                  {"h": kind(float32, "s"), "g": kind(float32, "2*s")}, ("h",), ("g",), {},
                  (step("concat", "h h", "g", axis=0),))  # fmt: skip
     types = {"h": ROW, "k": kind(float32, "T"), "y": kind(float32, "e")}
-    loop = Loop(body, "t", as_size("T"), False, 1)
+    loop = LoopRegion(body, "t", as_size("T"), False, 1)
     graph = Graph("g", Box.of(N, T, Dim("e", 0)), types, ("h", "k"), ("y",), {},
                   (step(LOOP, "h", "y", region=loop),))  # fmt: skip
     model = ad.compile(graph)
@@ -220,7 +237,7 @@ def test_a_size_that_nothing_tells() -> None:
     body = Graph("body", Box.of(Dim("q", 0), N), {"x": ROW, "y": kind(float32, "q")}, ("x",),
                  ("y",), {}, (step("expand", "x", "y", shape=(as_size("q"),)),))  # fmt: skip
     graph = Graph("g", Box.of(N, Dim("r", 0)), {"x": ROW, "y": kind(float32, "r")}, ("x",), ("y",),
-                  {}, (step(CALL, "x", "y", region=Call(body)),))  # fmt: skip
+                  {}, (step(CALL, "x", "y", region=CallRegion(body)),))  # fmt: skip
     with pytest.raises(GraphError, match="'q'"):
         ad.compile(graph)
 

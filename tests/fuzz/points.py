@@ -9,7 +9,7 @@ from functools import partial
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
-from anydim.lang.tree import Branch, Expr, Loop, SizeTerm, Statement, Step, Write
+from anydim.lang.tree import Branch, Expr, Loop, OrderedStep, SizeTerm, Statement, Write
 from anydim.sizes import Dim, product
 
 INTERESTING = (
@@ -94,7 +94,7 @@ def _elements(sizes: Mapping[str, int], statement: Statement | Write) -> int:
     return product(axis.extent for axis in axes).evaluate(sizes)
 
 
-def _steps(steps: Sequence[Step], sizes: Mapping[str, int]) -> int:
+def _steps(steps: Sequence[OrderedStep], sizes: Mapping[str, int]) -> int:
     """The work of steps that run in order; a loop whose ends data decides has a few iterations."""
     total = 0
     for step in steps:

@@ -1,8 +1,8 @@
 """Graphs inside the graph of a builder: functions of a builder become branches and loop bodies.
 
 The types of carried values and of results are found as for ONNX models (`iterations.py` and
-`branches.py` of `onnx/operators/`); the classes here are to a builder what `Call` and `Body` are to
-the importer.
+`branches.py` of `onnx/operators/`); the classes here are to a builder what `OnnxNode` and `Body`
+are to the importer.
 """
 
 from __future__ import annotations

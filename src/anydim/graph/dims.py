@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from anydim.graph.regions import Branch, Loop, Sizes
+from anydim.graph.regions import BranchRegion, LoopRegion, Sizes
 from anydim.lang import tree
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Guard, Size
@@ -60,10 +60,10 @@ def uses(node: Node) -> frozenset[str]:
     if isinstance(region, Sizes):
         return frozenset()
     taken = frozenset[str]().union(*(graph.origins.free for graph in region.held.values()))
-    if isinstance(region, Loop):
+    if isinstance(region, LoopRegion):
         own = symbols_of([region.trips, *((s.position, s.extent) for s in region.scans)])
         return (taken | own) - {region.counter}
-    return taken | symbols_of(region.condition) if isinstance(region, Branch) else taken
+    return taken | symbols_of(region.condition) if isinstance(region, BranchRegion) else taken
 
 
 def symbols_of(value: Any) -> frozenset[str]:

@@ -12,7 +12,7 @@ from anydim.base.errors import DimError, InputError
 from anydim.graph.binding import bind, check_guards, found, told
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
-from anydim.graph.regions import Branch, Call, Loop, Scan, Sizes
+from anydim.graph.regions import BranchRegion, CallRegion, LoopRegion, Scan, Sizes
 from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
@@ -136,15 +136,15 @@ class _Region:
         """The results of the node, in order."""
         given = [values[name] for name in self.node.given]
         region = self.node.region
-        if isinstance(region, Branch):
+        if isinstance(region, BranchRegion):
             if region.condition is not None:
                 chosen = holds(region.condition, self.sizes)
             else:
                 chosen, given = bool(given[0]), given[1:]
             return self.held(region.then if chosen else region.otherwise, given, self.sizes)
-        if isinstance(region, Call):
+        if isinstance(region, CallRegion):
             return self.held(region.body, given, self.sizes)
-        return self.loop(region, given) if isinstance(region, Loop) else []
+        return self.loop(region, given) if isinstance(region, LoopRegion) else []
 
     def held(self, graph: Graph, given: Arrays, sizes: Sizing) -> list[numpy.ndarray]:
         """The results of a held graph; `sizes` are the dims known around it."""
@@ -153,7 +153,7 @@ class _Region:
         where = f"{self.node.source or self.node.where()}, '{graph.name}'"
         return _run(graph, inputs, told(graph, shapes, sizes, where), self.precision)
 
-    def loop(self, loop: Loop, given: Arrays) -> list[numpy.ndarray]:
+    def loop(self, loop: LoopRegion, given: Arrays) -> list[numpy.ndarray]:
         going = bool(given[0]) if loop.conditional else True
         given = given[loop.conditional :]
         carried, given = list(given[: loop.carried]), given[loop.carried :]
@@ -173,7 +173,7 @@ class _Region:
             iteration += 1
         return [*carried, *(stack.whole() for stack in stacks)]
 
-    def stacks(self, loop: Loop, initials: Arrays) -> list[_Stack]:
+    def stacks(self, loop: LoopRegion, initials: Arrays) -> list[_Stack]:
         waiting = list(initials)
         names = self.node.outputs[loop.carried :]
         return [

@@ -18,7 +18,7 @@ import numpy
 from anydim.base.dtypes import from_numpy
 from anydim.base.frozen import FrozenMapping, freeze, freeze_value
 from anydim.graph.dims import Origins, origins, pruned
-from anydim.graph.regions import REGION, Branch, Call, Loop, Region, Sizes
+from anydim.graph.regions import REGION, BranchRegion, CallRegion, LoopRegion, Region, Sizes
 from anydim.lang.tree import Group, TensorType
 from anydim.runtime.lists import Listed
 from anydim.sizes import Box, as_size
@@ -88,7 +88,7 @@ class Node:
     def region(self) -> Region | None:
         """The record of a node that holds graphs or finds dims; None for the others."""
         region = self.attributes.get(REGION)
-        return region if isinstance(region, (Sizes, Branch, Loop, Call)) else None
+        return region if isinstance(region, (Sizes, BranchRegion, LoopRegion, CallRegion)) else None
 
     def where(self) -> str:
         """How errors name this node."""

@@ -168,11 +168,11 @@ def _sizes(parts: _Parts) -> Region:
 
 def _branch(parts: _Parts) -> Region:
     condition = _guard(parts.line("condition")) if "condition" in parts.lines else None
-    return regions.Branch(parts.graph("then"), parts.graph("otherwise"), condition)
+    return regions.BranchRegion(parts.graph("then"), parts.graph("otherwise"), condition)
 
 
 def _loop(parts: _Parts) -> Region:
-    return regions.Loop(
+    return regions.LoopRegion(
         body=parts.graph("body"),
         counter=parts.line("counter").word(),
         trips=parts.line("trips").size() if "trips" in parts.lines else None,
@@ -183,7 +183,7 @@ def _loop(parts: _Parts) -> Region:
 
 
 def _call(parts: _Parts) -> Region:
-    return regions.Call(parts.graph("body"))
+    return regions.CallRegion(parts.graph("body"))
 
 
 _REGIONS = {

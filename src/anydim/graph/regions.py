@@ -50,7 +50,7 @@ class Sizes:
 
 
 @dataclass(frozen=True)
-class Branch:
+class BranchRegion:
     """`then` or `otherwise`; both take the given inputs and make the node's results.
 
     The condition is the node's first input, a bool scalar, or a relation between sizes.
@@ -84,7 +84,7 @@ class Scan:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopRegion:
     """A graph that runs iteration after iteration.
 
     Inputs of the body: `carried` values, then the histories of scans that have one, then what is
@@ -120,7 +120,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallRegion:
     """A graph that stands for a function; equal ones are compiled once."""
 
     body: Graph
@@ -130,4 +130,4 @@ class Call:
         return {"body": self.body}
 
 
-Region: TypeAlias = Sizes | Branch | Loop | Call
+Region: TypeAlias = Sizes | BranchRegion | LoopRegion | CallRegion

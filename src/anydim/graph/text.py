@@ -36,7 +36,7 @@ from typing import Any
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
-from anydim.graph.regions import REGION, Branch, Loop, Region, Scan, Sizes
+from anydim.graph.regions import REGION, BranchRegion, LoopRegion, Region, Scan, Sizes
 from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import TensorType
 from anydim.sizes import Guard, Size
@@ -101,9 +101,9 @@ def _region_lines(region: Region) -> list[str]:
     lines: list[str] = []
     if isinstance(region, Sizes):
         lines.append(f"dims {' '.join(region.dims)}")
-    elif isinstance(region, Branch) and region.condition is not None:
+    elif isinstance(region, BranchRegion) and region.condition is not None:
         lines.append(_guard(region.condition, "condition"))
-    elif isinstance(region, Loop):
+    elif isinstance(region, LoopRegion):
         lines += [f"counter {region.counter}", f"carried {region.carried}"]
         lines += [f"trips {{{region.trips}}}"] if region.trips is not None else []
         lines += ["conditional"] if region.conditional else []

@@ -8,7 +8,7 @@ from anydim.base.errors import GraphError
 from anydim.graph.dims import symbols_of, uses
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
-from anydim.graph.regions import Loop, Sizes
+from anydim.graph.regions import LoopRegion, Sizes
 from anydim.graph.verify_regions import check_region
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.affine import reads
@@ -92,7 +92,7 @@ def _made(graph: Graph, node: Node, known: frozenset[str]) -> tuple[TensorType, 
         try:
             check_region(node.region, given, declared, graph.box, known)
             for held in node.region.held.values():
-                own = {node.region.counter} if isinstance(node.region, Loop) else frozenset()
+                own = {node.region.counter} if isinstance(node.region, LoopRegion) else frozenset()
                 _verify(held, known | own)
         except GraphError as error:
             _fail(graph, node, error.problem)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from anydim.base.dtypes import boolean, int64
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import Graph
-from anydim.graph.regions import Branch, Loop, Region, Sizes
+from anydim.graph.regions import BranchRegion, LoopRegion, Region, Sizes
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Size, Truth, as_size, maximum, prove
 
@@ -26,13 +26,13 @@ def check_region(
         _same_dims(graph, box, known)
     if isinstance(region, Sizes):
         _check_sizes(region, given, made)
-    elif isinstance(region, Branch):
+    elif isinstance(region, BranchRegion):
         if region.condition is None:
             given = _condition(given)
         for graph in (region.then, region.otherwise):
             _match("input", given, _types(graph, graph.inputs), box, known)
             _match("result", made, _types(graph, graph.outputs), box, known)
-    elif isinstance(region, Loop):
+    elif isinstance(region, LoopRegion):
         _check_loop(region, given, made, box, known)
     else:
         _match("input", given, _types(region.body, region.body.inputs), box, known)
@@ -59,7 +59,9 @@ def _condition(given: Types) -> Types:
     return given[1:]
 
 
-def _check_loop(loop: Loop, given: Types, made: Types, box: Box, known: frozenset[str]) -> None:
+def _check_loop(
+    loop: LoopRegion, given: Types, made: Types, box: Box, known: frozenset[str]
+) -> None:
     body = loop.body
     if loop.conditional:
         given = _condition(given)

@@ -55,7 +55,7 @@ register("transposition", Transposition)
 
 
 @dataclass(frozen=True)
-class Form:
+class TranspositionForm:
     """Neighbours of the target run along `lane`, those of the source along `row`.
 
     `source` and `target` are flat offsets. Lanes from `inside` on (over the outer axes) are 0.
@@ -70,7 +70,7 @@ class Form:
 
 
 @lru_cache(maxsize=256)
-def form_of(group: Group, box: Box) -> Form | None:
+def form_of(group: Group, box: Box) -> TranspositionForm | None:
     """The form of a group that is one transposed copy; else None."""
     if len(group.statements) != 1 or len(group.outputs) != 1:
         return None
@@ -101,7 +101,7 @@ def form_of(group: Group, box: Box) -> Form | None:
     strides = row_major_strides(statement.shape)
     target = {axis.name: stride for axis, stride in zip(statement.axes, strides) if axis in axes}
     outer = tuple(axis for axis in axes[:-1] if axis is not rows[0])
-    return Form(outer, rows[0], lane, source, Affine.of(as_size(0), target), inside)
+    return TranspositionForm(outer, rows[0], lane, source, Affine.of(as_size(0), target), inside)
 
 
 def _limit(
@@ -181,7 +181,7 @@ def lower(
     )
 
 
-def _grain(form: Form, schedule: Transposition) -> int:
+def _grain(form: TranspositionForm, schedule: Transposition) -> int:
     """Pieces that are worth a thread: about 8000 elements."""
     width = form.lane.extent.constant
     return 1 if width is None else max(1, 8192 // max(1, schedule.block * width))
@@ -191,7 +191,7 @@ def _grain(form: Form, schedule: Transposition) -> int:
 class _Body:
     """One piece of work: all lanes of a block of rows, at one place of the outer axes."""
 
-    form: Form
+    form: TranspositionForm
     schedule: Transposition
     sizes: SizeParameters
     vector: ir.Type

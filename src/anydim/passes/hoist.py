@@ -21,10 +21,10 @@ from anydim.lang.tree import (
     Index,
     Literal,
     Loop,
+    OrderedStep,
     Read,
     SizeTerm,
     Statement,
-    Step,
     TensorType,
     Write,
 )
@@ -49,7 +49,9 @@ class Hoist:
     before: list[Statement] = field(default_factory=list)
     _panels: dict[tuple[Read, str, str], str] = field(default_factory=dict)
 
-    def run(self, body: Iterable[Step], counter: str, trips: Size) -> tuple[Step, ...]:
+    def run(
+        self, body: Iterable[OrderedStep], counter: str, trips: Size
+    ) -> tuple[OrderedStep, ...]:
         """The body that is left."""
         body = tuple(body)
         written = frozenset(step.target for step in writes(body))
@@ -63,7 +65,9 @@ class Hoist:
 
     # ---- done once ----
 
-    def _early(self, step: Step, counter: str, trips: Size, written: frozenset[str]) -> Step:
+    def _early(
+        self, step: OrderedStep, counter: str, trips: Size, written: frozenset[str]
+    ) -> OrderedStep:
         """The step with its reduction read from what is computed before the loop, if it can be."""
         if isinstance(step, (Branch, Loop)) or not step.reduced:
             return step
@@ -89,7 +93,7 @@ class Hoist:
 
     # ---- packed once ----
 
-    def _packed(self, step: Statement | Write, written: frozenset[str]) -> tuple[Step, ...]:
+    def _packed(self, step: Statement | Write, written: frozenset[str]) -> tuple[OrderedStep, ...]:
         """A product with a matrix that stays the same, over its panels."""
         found = self._matrix(step, written)
         if found is None:

@@ -27,10 +27,10 @@ from anydim.lang.tree import (
     Group,
     Index,
     Loop,
+    OrderedStep,
     Read,
     SizeTerm,
     Statement,
-    Step,
     Tensor,
     TensorType,
     Write,
@@ -118,7 +118,7 @@ class _Scope:
     nodes: list[Node] = field(default_factory=list)
     made: set[str] = field(default_factory=set)
 
-    def run(self, steps: Iterable[Step]) -> None:
+    def run(self, steps: Iterable[OrderedStep]) -> None:
         for step in steps:
             if isinstance(step, Statement):
                 self.current[step.target] = self.define(step)
@@ -210,7 +210,7 @@ class _Scope:
         """A node that writes a part of a tensor; what there was before is copied."""
         kind = self.work.tensors[step.target]
         made = self.work.fresh(step.target, kind)
-        steps: list[Step] = []
+        steps: list[OrderedStep] = []
         if step.target in self.current:
             axes = tuple(Axis(f"i{number}", size) for number, size in enumerate(kind.shape))
             old = Read(self.current[step.target], tuple(Index(axis.name) for axis in axes))
@@ -251,7 +251,7 @@ class _Scope:
         types = [self.work.types[value] for value in results[0]]
         graphs = [side.graph(made, given) for side, made in zip(sides, results)]
         names = [self.work.fresh(t, kind) for t, kind in zip((*kept, *slices), types)]
-        region = regions.Branch(graphs[0], graphs[1], condition)
+        region = regions.BranchRegion(graphs[0], graphs[1], condition)
         self.add(self.work.node(regions.BRANCH, given, names, region))
         for tensor in changed:
             self.current.pop(tensor, None)
@@ -266,7 +266,7 @@ class _Scope:
             raise Unsuitable("a slice is not written in every iteration")
         return slice
 
-    def _side(self, steps: Sequence[Step]) -> _Scope:
+    def _side(self, steps: Sequence[OrderedStep]) -> _Scope:
         stacks = {name: replace(stack) for name, stack in self.stacks.items()}
         side = _Scope(self.work, self.box, self.constants, dict(self.current), stacks)
         side.run(steps)
@@ -330,7 +330,7 @@ class _Scope:
         inner.run(body)
         self._close(inner, dict(zip(carried, formal)), counter, trips)
 
-    def _stacks(self, body: Iterable[Step], counter: str) -> dict[str, _Stack]:
+    def _stacks(self, body: Iterable[OrderedStep], counter: str) -> dict[str, _Stack]:
         """The tensors of which an iteration writes a slice."""
         found: dict[str, list[Statement | Write]] = {}
         for step in writes(body):
@@ -366,7 +366,7 @@ class _Scope:
             for tensor, stack in stacks.items()
         )  # fmt: skip
         body = inner.graph(results, [*carried.values(), *histories, *given])
-        region = regions.Loop(body, counter, trips, False, len(carried), scans)
+        region = regions.LoopRegion(body, counter, trips, False, len(carried), scans)
         names = [self.work.fresh(t, types[value]) for t, value in carried.items()]
         names += [self.work.fresh(t, self.work.tensors[t]) for t in stacks]
         inputs = [*(self.current[t] for t in carried), *first.values(), *given]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from anydim.graph.nodes import Graph, Node
-from anydim.graph.regions import Branch, Call, Loop, Sizes
+from anydim.graph.regions import BranchRegion, CallRegion, LoopRegion, Sizes
 from anydim.passes.assemble import Store
 from anydim.passes.segment import Cut, Held, Part, straight
 from anydim.program.program import Program
@@ -117,7 +117,7 @@ def _find(node: Node, regions: tuple[int, ...]) -> FindStep:
 
 
 def _branch(node: Node, regions: tuple[int, ...]) -> BranchStep:
-    assert isinstance(node.region, Branch)
+    assert isinstance(node.region, BranchRegion)
     condition: str | Guard | None = node.region.condition
     given, (then, otherwise) = node.given, regions
     if condition is None:
@@ -131,7 +131,7 @@ def _call(node: Node, regions: tuple[int, ...]) -> CallStep:
 
 def _loop(node: Node, regions: tuple[int, ...]) -> LoopStep:
     loop = node.region
-    assert isinstance(loop, Loop)
+    assert isinstance(loop, LoopRegion)
     given = list(node.given)
     condition = given.pop(0) if loop.conditional else None
     carried, rest = given[: loop.carried], given[loop.carried :]
@@ -147,5 +147,5 @@ def _loop(node: Node, regions: tuple[int, ...]) -> LoopStep:
 
 
 _HELD: dict[type, Callable[[Node, tuple[int, ...]], Step]] = {
-    Sizes: _find, Branch: _branch, Call: _call, Loop: _loop
+    Sizes: _find, BranchRegion: _branch, CallRegion: _call, LoopRegion: _loop
 }  # fmt: skip

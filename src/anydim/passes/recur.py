@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import OPERATORS, Operator
 from anydim.kernels.launch import Machine
-from anydim.lang.tree import Branch, Group, Loop, Statement, Step, Write
+from anydim.lang.tree import Branch, Group, Loop, OrderedStep, Statement, Write
 from anydim.lang.tree.stepping import writes
 from anydim.passes.flow import is_product
 from anydim.passes.iterations import Unsuitable, expanded
@@ -58,7 +58,7 @@ def _group(node: Node, graph: Graph) -> Group | None:
     return record.instantiate(given, node.attributes, graph.box)
 
 
-def _loops_with_products(steps: Iterable[Step]) -> Iterator[Loop]:
+def _loops_with_products(steps: Iterable[OrderedStep]) -> Iterator[Loop]:
     for step in steps:
         if isinstance(step, Loop):
             if any(map(_is_product, writes(step.body))):

@@ -18,7 +18,7 @@ from anydim.graph.dims import symbols_of, uses
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
-from anydim.graph.regions import Loop, Sizes
+from anydim.graph.regions import LoopRegion, Sizes
 from anydim.passes.copies import without_copies
 from anydim.passes.flow import with_nodes
 from anydim.program.binding import told
@@ -147,8 +147,8 @@ class _Work:
                 yield Part(_part(graph, [graph.nodes[n] for n in nodes]), alone, counter)
                 continue
             known = {name: graph.box.dim(name) for name in order.known[nodes[0]]}
-            inner = node.region.counter if isinstance(node.region, Loop) else None
-            if isinstance(node.region, Loop):
+            inner = node.region.counter if isinstance(node.region, LoopRegion) else None
+            if isinstance(node.region, LoopRegion):
                 known[node.region.counter] = node.region.body.box.dim(node.region.counter)
             held = node.region.held.values()
             yield Held(node, tuple(self.cut(other, known, inner) for other in held))

@@ -11,7 +11,17 @@ import numpy as np
 import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DType, boolean, float32, int64
 from anydim.graph.nodes import Constant, Graph, Node
-from anydim.graph.regions import BRANCH, CALL, LOOP, SIZES, Branch, Call, Loop, Scan, Sizes
+from anydim.graph.regions import (
+    BRANCH,
+    CALL,
+    LOOP,
+    SIZES,
+    BranchRegion,
+    CallRegion,
+    LoopRegion,
+    Scan,
+    Sizes,
+)
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import Listed
 from anydim.sizes import Box, Dim, Guard, as_size
@@ -76,7 +86,7 @@ def chosen() -> Example:
     )
     types = {"c": kind(boolean), "x": one, "y": kind(float32, "r"), "z": kind(float32, "r")}
     nodes = (
-        region(BRANCH, "c x", "y", Branch(then, otherwise)),
+        region(BRANCH, "c x", "y", BranchRegion(then, otherwise)),
         node("neg", "y", "z"),
     )
     graph = Graph("chosen", outer, types, ("c", "x"), ("z",), {}, nodes)
@@ -101,7 +111,7 @@ def chosen_by_size() -> Example:
     condition = Guard(as_size("n"), "<", as_size("m"), "smaller")
     graph = Graph(
         "by_size", Box.of(N, M), {"x": one, "w": kind(float32, "m"), "y": one}, ("x", "w"), ("y",),
-        {}, (region(BRANCH, "x", "y", Branch(parts[0], parts[1], condition)),),
+        {}, (region(BRANCH, "x", "y", BranchRegion(parts[0], parts[1], condition)),),
     )  # fmt: skip
 
     def draw(rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -130,7 +140,7 @@ def growing() -> Example:
         "start": kind(float32, 1), "x": kind(float32, "n"), "w": kind(float32, "m"),
         "end": kind(float32, "e"), "sums": kind(float32, "m"),
     }  # fmt: skip
-    loop = Loop(body, "t", as_size("m"), False, 1, (Scan(as_size("t"), as_size("m")),))
+    loop = LoopRegion(body, "t", as_size("m"), False, 1, (Scan(as_size("t"), as_size("m")),))
     graph = Graph(
         "growing", Box.of(N, M, Dim("e", 0)), types, ("start", "x", "w"), ("end", "sums"), {},
         (region(LOOP, "start x", "end sums", loop),),
@@ -162,7 +172,7 @@ def until() -> Example:
         "go": kind(boolean), "v": one, "limit": one, "w": one, "seen": kind(float32, "iterations"),
         "y": kind(float32, "iterations"),
     }  # fmt: skip
-    loop = Loop(body, "t", None, True, 1, (Scan(as_size("t")),))
+    loop = LoopRegion(body, "t", None, True, 1, (Scan(as_size("t")),))
     graph = Graph(
         "until", Box.of(Dim("iterations", 0)), types, ("go", "v", "limit"), ("w", "y"), {},
         (region(LOOP, "go v limit", "w seen", loop), node("neg", "seen", "y")),
@@ -205,7 +215,7 @@ def looking_back() -> Example:
             node("reshape", "sum", "y", shape=(as_size("m"),)),
         ),
     )  # fmt: skip
-    loop = Loop(body, "t", as_size("n"), False, 0, (Scan(at, as_size("n"), True, True),))
+    loop = LoopRegion(body, "t", as_size("n"), False, 0, (Scan(at, as_size("n"), True, True),))
     outer = {"x": types["x"], "start": types["x"], "y": types["x"]}
     graph = Graph(
         "looking_back", Box.of(N, M), outer, ("start", "x"), ("y",), {},
@@ -232,7 +242,7 @@ def called() -> Example:
         ("a",), ("b",), {}, (node("add", "a a", "b"),),
     )  # fmt: skip
     types = {name: kind(float32, size) for name, size in zip("xwyv", "nmnm")}
-    nodes = (region(CALL, "x", "y", Call(body)), region(CALL, "w", "v", Call(body)))
+    nodes = (region(CALL, "x", "y", CallRegion(body)), region(CALL, "w", "v", CallRegion(body)))
     graph = Graph("called", Box.of(N, M), types, ("x", "w"), ("y", "v"), {}, nodes)
 
     def draw(rng: np.random.Generator) -> dict[str, np.ndarray]:

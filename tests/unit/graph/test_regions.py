@@ -13,7 +13,7 @@ from anydim.base.errors import DimError, GraphError, InputError
 from anydim.graph.evaluate import evaluate
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.reader import read_graph
-from anydim.graph.regions import Loop
+from anydim.graph.regions import LoopRegion
 from anydim.graph.text import constants_of, print_graph
 from anydim.graph.verify import verify
 from anydim.sizes import Box, Dim
@@ -91,7 +91,7 @@ def _broken(graph: Graph, position: int, **changes: Any) -> Graph:
 def test_wrong_regions_are_refused() -> None:
     loop = growing().graph
     body = loop.nodes[0].attributes["region"]
-    assert isinstance(body, Loop)
+    assert isinstance(body, LoopRegion)
     other = Box.of(Dim("n"), Dim("s"), Dim("t"), Dim("m", 0, 9))
     wrong = {
         "stacked results": _broken(loop, 0, scans=()),

@@ -18,10 +18,10 @@ from anydim.lang.tree import (
     Index,
     Literal,
     Loop,
+    OrderedStep,
     Read,
     SizeTerm,
     Statement,
-    Step,
     Tensor,
     TensorType,
     Write,
@@ -69,7 +69,7 @@ def axis(name: str, extent: Size | int) -> Axis:
     return Axis(name, as_size(extent))
 
 
-def loop(variable: Size, start: Part, stop: Part, *body: Step, step: int = 1) -> Loop:
+def loop(variable: Size, start: Part, stop: Part, *body: OrderedStep, step: int = 1) -> Loop:
     return Loop(str(variable), expr(start), expr(stop), step, body)
 
 

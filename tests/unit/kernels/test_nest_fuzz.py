@@ -10,7 +10,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.nest import template as nest
 from anydim.kernels.nest.template import Nest
 from anydim.lang.meaning.evaluate import evaluate
-from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, Step, Tensor, Write
+from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, OrderedStep, Tensor, Write
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box, Dim, Size
 from tests.unit.kernels.launching import Prepared
@@ -107,8 +107,8 @@ class Maker:
             body = read("x", *self.place(loops, ["i"]))
         return Write(target, tuple(map(expr, place)), axes, body, combine, reduced, fresh)
 
-    def steps(self, loops: list[Size], depth: int) -> tuple[Step, ...]:
-        made: list[Step] = []
+    def steps(self, loops: list[Size], depth: int) -> tuple[OrderedStep, ...]:
+        made: list[OrderedStep] = []
         for _ in range(int(self.rng.integers(1, 4))):
             kind = self.rng.random()
             if depth > 0 and kind < 0.5:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from anydim.lang.surface.syntax import (
     Assignment,
     Attribute,
-    Call,
+    CallTerm,
     Convert,
     Count,
     Definition,
@@ -44,18 +44,18 @@ indices = st.recursive(
             lambda f, a, n: Operation(f, (a, Number(n))),
             st.sampled_from(["mul", "floordiv", "mod"]), inner, st.integers(1, 3),
         ),
-        st.builds(lambda i: Call("ids", (i,), Number(0)), inner),
+        st.builds(lambda i: CallTerm("ids", (i,), Number(0)), inner),
     ),
     max_leaves=4,
 )  # fmt: skip
 
 reads = st.one_of(
-    st.just(Call("a", (Name("i"), Name("j")))),
-    st.just(Call("b", (Name("j"),))),
-    st.just(Call("e", (Spread("q"), Name("j")))),
-    st.builds(lambda i, j, d: Call("a", (i, j), d), indices, indices, st.just(Number(0))),
+    st.just(CallTerm("a", (Name("i"), Name("j")))),
+    st.just(CallTerm("b", (Name("j"),))),
+    st.just(CallTerm("e", (Spread("q"), Name("j")))),
+    st.builds(lambda i, j, d: CallTerm("a", (i, j), d), indices, indices, st.just(Number(0))),
     st.builds(lambda i: Flat("a", i, Name("alpha")), indices),
-    st.builds(lambda i: Call("b", (i,), Operation("neg", (Number(0.5),))), indices),
+    st.builds(lambda i: CallTerm("b", (i,), Operation("neg", (Number(0.5),))), indices),
 )
 
 leaves = st.one_of(
@@ -78,9 +78,12 @@ def _grown(inner):
         operation("and", "or", "bit_and", "bit_or", "bit_xor"),
         st.builds(lambda f, a: Operation(f, (a,)), st.sampled_from(["neg", "not"]), inner),
         st.builds(lambda a, b, c: Operation("select", (a, b, c)), inner, inner, inner),
-        st.builds(lambda f, a: Call(f, (a,)), st.sampled_from(["abs", "tanh", "float"]), inner),
+        st.builds(lambda f, a: CallTerm(f, (a,)), st.sampled_from(["abs", "tanh", "float"]), inner),
         st.builds(
-            lambda f, a, b: Call(f, (a, b)), st.sampled_from(["max", "min", "fmax"]), inner, inner
+            lambda f, a, b: CallTerm(f, (a, b)),
+            st.sampled_from(["max", "min", "fmax"]),
+            inner,
+            inner,
         ),
         st.builds(Convert, st.sampled_from(["float", "T", "R", "int32", "bool"]), inner),
     )

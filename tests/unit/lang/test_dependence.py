@@ -9,7 +9,18 @@ from anydim.lang.dependence import isl
 from anydim.lang.dependence.accesses import accesses, instances
 from anydim.lang.dependence.distances import common_loops, distance, same_iteration
 from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, SUM, Analysis, analyse
-from anydim.lang.tree import Apply, Branch, Expr, Group, Index, Loop, Read, SizeTerm, Step, Write
+from anydim.lang.tree import (
+    Apply,
+    Branch,
+    Expr,
+    Group,
+    Index,
+    Loop,
+    OrderedStep,
+    Read,
+    SizeTerm,
+    Write,
+)
 from anydim.sizes import Box, Dim, Size, as_size
 from tests.unit.kernels.nest_cases import (
     BOX,
@@ -191,14 +202,14 @@ def random_nest(rng: np.random.Generator, tame: bool = False) -> Group:
         fresh = bool(rng.integers(2))
         return write("y", place, (axis("i", rng.choice((N, 3))),), value, "" if fresh else "add")
 
-    def around(variable: Size, *steps: Step) -> Loop:
+    def around(variable: Size, *steps: OrderedStep) -> Loop:
         start, stop = (0, T) if rng.integers(2) else (T - 1, -1)
         step = int(rng.choice((1, 2))) if start == 0 else -1
         return loop(variable, start, stop, *steps, step=step)
 
     if rng.integers(2):
         inner = around(s, body([t, s]))
-        steps: tuple[Step, ...] = (around(t, inner, body([t])),)
+        steps: tuple[OrderedStep, ...] = (around(t, inner, body([t])),)
     else:
         steps = (around(t, body([t]), body([t])),)
     shape = (Size.symbol("M"), Size.symbol("K"))
@@ -242,7 +253,7 @@ def touched(group: Group, env: dict[str, int]) -> dict[int, dict[int, list[tuple
     """For each write and iteration of the outer loop, what it touches: by running the loops."""
     found: dict[int, dict[int, list[tuple]]] = {}
 
-    def run(steps: tuple[Step, ...], at: dict[str, int], number: list[int]) -> None:
+    def run(steps: tuple[OrderedStep, ...], at: dict[str, int], number: list[int]) -> None:
         for step in steps:
             if isinstance(step, Loop):
                 start, stop = (values(e, at) for e in (step.start, step.stop))

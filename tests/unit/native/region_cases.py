@@ -9,7 +9,17 @@ import numpy as np
 
 from anydim.base.dtypes import boolean, float32, int64
 from anydim.graph.nodes import Constant, Graph
-from anydim.graph.regions import BRANCH, CALL, LOOP, SIZES, Branch, Call, Loop, Scan, Sizes
+from anydim.graph.regions import (
+    BRANCH,
+    CALL,
+    LOOP,
+    SIZES,
+    BranchRegion,
+    CallRegion,
+    LoopRegion,
+    Scan,
+    Sizes,
+)
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.graph.region_graphs import Example, kind, node, region
 
@@ -37,7 +47,7 @@ def recurrent() -> Example:
         ),
     )  # fmt: skip
     body = body.replace(box=body.box.also(constraints=(as_size("T - 1 - t"),)))
-    loop = Loop(body, "t", TURNS, False, 1, (Scan(as_size("t"), TURNS),))
+    loop = LoopRegion(body, "t", TURNS, False, 1, (Scan(as_size("t"), TURNS),))
     types = {"h0": h, "x": kind(float32, "T", "b", 3), "last": h, "all": kind(float32, "T", "b", 3)}
     graph = Graph("recurrent", Box.of(B, T), types, ("h0", "x"), ("last", "all"), {},
                   (region(LOOP, "h0 x", "last all", loop),))  # fmt: skip
@@ -61,7 +71,7 @@ def fibonacci() -> Example:
     row = kind(float32, "n")
     body = Graph("swap", Box.of(N, TURN), {"a": row, "b": row, "c": row}, ("a", "b"), ("b", "c"),
                  {}, (node("add", "a b", "c"),))  # fmt: skip
-    loop = Loop(body, "t", TURNS, False, 2)
+    loop = LoopRegion(body, "t", TURNS, False, 2)
     types = {"a": row, "b": row, "k": kind(float32, "T"), "x": row, "y": row}
     graph = Graph("fibonacci", Box.of(N, T), types, ("a", "b", "k"), ("x", "y"), {},
                   (region(LOOP, "a b", "x y", loop),))  # fmt: skip
@@ -86,7 +96,7 @@ def reversed_and_sparse() -> Example:
         ("b", "b", "b"), {"two": Constant(np.array(2, np.float32))}, (node("mul", "a two", "b"),),
     )  # fmt: skip
     scans = (Scan(as_size("T - 1 - t"), TURNS), Scan(as_size("2*t"), as_size("2*T + 1")))
-    loop = Loop(body, "t", TURNS, False, 1, scans)
+    loop = LoopRegion(body, "t", TURNS, False, 1, scans)
     types = {"a": row, "k": kind(float32, "T"), "z": row, "down": kind(float32, "T", "n"),
              "wide": kind(float32, "2*T + 1", "n")}  # fmt: skip
     graph = Graph("reversed", Box.of(N, T), types, ("a", "k"), ("z", "down", "wide"), {},
@@ -120,8 +130,8 @@ def nested() -> Example:
                   ("sum",), {},
                   (node("sub", "x x", "zero"),
                    region(LOOP, "zero x", "sum",
-                          Loop(inner, "j", as_size("i"), False, 1))))  # fmt: skip
-    loop = Loop(outer, "i", TURNS, False, 0, (Scan(as_size("i"), TURNS),))
+                          LoopRegion(inner, "j", as_size("i"), False, 1))))  # fmt: skip
+    loop = LoopRegion(outer, "i", TURNS, False, 0, (Scan(as_size("i"), TURNS),))
     types = {"x": row, "k": kind(float32, "T"), "sums": kind(float32, "T", "n")}
     graph = Graph("nested", Box.of(N, T), types, ("x", "k"), ("sums",), {},
                   (region(LOOP, "x", "sums", loop),))  # fmt: skip
@@ -146,7 +156,7 @@ def ragged() -> Example:
          node("slice", "x", "y", starts=(0,), ends=(as_size("w"),), axes=(0,))),
     )  # fmt: skip
     body = body.replace(box=body.box.also(constraints=(as_size("n - w"),)))
-    loop = Loop(body, "t", TURNS, False, 0, (Scan(as_size("t"), TURNS), ))
+    loop = LoopRegion(body, "t", TURNS, False, 0, (Scan(as_size("t"), TURNS), ))
     types = {"x": kind(float32, "n"), "k": kind(float32, "T"), "w.of": kind(int64),
              "y": kind(float32, "T", "u")}  # fmt: skip
     graph = Graph("ragged", Box.of(N, T, Dim("u", 0, 9)), types, ("x", "k", "w.of"), ("y",), {},
@@ -170,14 +180,14 @@ def branch_in_loop() -> Example:
     twice = Graph("twice", Box(), {"a": one, "b": one}, ("a",), ("b",), {},
                   (node("add", "a a", "b"),))  # fmt: skip
     then = Graph("then", Box(), {"x": one, "y": one}, ("x",), ("y",), {},
-                 (region(CALL, "x", "y", Call(twice)),))  # fmt: skip
+                 (region(CALL, "x", "y", CallRegion(twice)),))  # fmt: skip
     other = Graph("other", Box(), {"x": one, "c": one}, ("x",), ("c",),
                   {"c": Constant(np.array(0.25, np.float32))})  # fmt: skip
     body = Graph("body", Box.of(TURN), {"x": one, "top": one, "small": kind(boolean), "y": one},
                  ("x", "top"), ("y", "y"), {},
                  (node("less", "x top", "small"),
-                  region(BRANCH, "small x", "y", Branch(then, other))))  # fmt: skip
-    loop = Loop(body, "t", TURNS, False, 1, (Scan(as_size("t"), TURNS),))
+                  region(BRANCH, "small x", "y", BranchRegion(then, other))))  # fmt: skip
+    loop = LoopRegion(body, "t", TURNS, False, 1, (Scan(as_size("t"), TURNS),))
     types = {"x": one, "top": one, "k": kind(float32, "T"), "z": one, "all": kind(float32, "T")}
     graph = Graph("branches", Box.of(T), types, ("x", "top", "k"), ("z", "all"), {},
                   (region(LOOP, "x top", "z all", loop),))  # fmt: skip
@@ -204,7 +214,7 @@ def passed_through() -> Example:
     types = {"a": row, "b": row, "p": row, "q": row, "r": kind(float32, 2), "s": row, "t": row,
              "u": row}  # fmt: skip
     graph = Graph("passed", Box.of(N), types, ("a", "b"), ("p", "q", "r", "s", "t", "u"), {},
-                  (region(CALL, "a b", "p q r s", Call(body)), node("neg", "p", "t"),
+                  (region(CALL, "a b", "p q r s", CallRegion(body)), node("neg", "p", "t"),
                    node("identity", "t", "u")))  # fmt: skip
 
     def draw(rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -225,8 +235,15 @@ def large_results() -> Example:
                  (node("neg", "x", "y"),))  # fmt: skip
     types = {"x": kind(float32, "n", 20000), "y": kind(float32, "n", 20000),
              "z": kind(float32, "n", 20000)}  # fmt: skip
-    graph = Graph("large", Box.of(N), types, ("x",), ("y", "z"), {},
-                  (region(CALL, "x", "y", Call(body)), region(CALL, "y", "z", Call(body))))
+    graph = Graph(
+        "large",
+        Box.of(N),
+        types,
+        ("x",),
+        ("y", "z"),
+        {},
+        (region(CALL, "x", "y", CallRegion(body)), region(CALL, "y", "z", CallRegion(body))),
+    )
 
     def draw(rng: np.random.Generator) -> dict[str, np.ndarray]:
         return {"x": normal(rng, rng.integers(0, 4), 20000)}

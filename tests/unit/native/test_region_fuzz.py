@@ -14,7 +14,17 @@ import anydim as ad
 from anydim.base.dtypes import boolean, float32, int64
 from anydim.graph.evaluate import evaluate
 from anydim.graph.nodes import Constant, Graph, Node
-from anydim.graph.regions import BRANCH, CALL, LOOP, SIZES, Branch, Call, Loop, Scan, Sizes
+from anydim.graph.regions import (
+    BRANCH,
+    CALL,
+    LOOP,
+    SIZES,
+    BranchRegion,
+    CallRegion,
+    LoopRegion,
+    Scan,
+    Sizes,
+)
 from anydim.lang.tree import TensorType
 from anydim.runtime.region import RegionExecutable
 from anydim.sizes import Box, Dim, Guard, as_size
@@ -139,9 +149,9 @@ class Maker:
             arms.append(arm.graph([arm.row(), arm.one(), arm.one()]))
         if self.chance.random() < 0.3:
             guard = Guard(N.size, "<", T.size, "")
-            record, condition = Branch(*arms, guard), []
+            record, condition = BranchRegion(*arms, guard), []
         else:
-            record = Branch(*arms)
+            record = BranchRegion(*arms)
             condition = self.node("less", [self.one(), self.one()], [kind(boolean)])
         self.node(BRANCH, [*condition, *self.given()], [ROW, ONE, ONE], region=record)
 
@@ -150,7 +160,7 @@ class Maker:
         body.fill(self.chance.randrange(1, 4))
         made = body.graph([body.row(), body.one()])
         for _ in range(self.chance.randrange(1, 3)):
-            self.node(CALL, self.given(), [ROW, ONE], region=Call(made))
+            self.node(CALL, self.given(), [ROW, ONE], region=CallRegion(made))
 
     def loop(self) -> None:
         """Carries a row, a number and a vector that grows; stacks what turns make."""
@@ -183,7 +193,7 @@ class Maker:
             stacks.append(TensorType(float32, (length, *of.shape)))
         end = Dim(f"e{self.name}{len(self.nodes)}", 0)
         self.dims.append(end)
-        record = Loop(body.graph([*results, *slices]), counter.name, turns, conditional, 3,
+        record = LoopRegion(body.graph([*results, *slices]), counter.name, turns, conditional, 3,
                       tuple(scans))  # fmt: skip
         condition = []
         if conditional:

@@ -7,7 +7,7 @@ import numpy as np
 import anydim as ad
 from anydim.base.dtypes import boolean, float32, int64
 from anydim.graph.nodes import Graph, Node
-from anydim.graph.regions import CALL, LOOP, SIZES, Call, Loop, Sizes
+from anydim.graph.regions import CALL, LOOP, SIZES, CallRegion, LoopRegion, Sizes
 from anydim.passes.assemble import Store
 from anydim.passes.copies import without_copies
 from anydim.passes.link import Link, Linked
@@ -96,7 +96,7 @@ def test_equal_held_graphs_are_one() -> None:
                      "o": kind(float32, "f.n")}, ("i",), ("o",), {},
                      (node(operator, "i", "o"),))  # fmt: skip
 
-    nodes = [region(CALL, i, o, Call(body(f))) for i, o, f in
+    nodes = [region(CALL, i, o, CallRegion(body(f))) for i, o, f in
              (("x", "a", "neg"), ("a", "b", "neg"), ("b", "c", "exp"))]  # fmt: skip
     graph = Graph("calls", Box.of(N), dict.fromkeys("xabc", ROW), ("x",), ("c",), {},
                   tuple(nodes))  # fmt: skip
@@ -113,9 +113,9 @@ def test_a_dim_of_a_grandparent_is_passed_down() -> None:
                   (node("expand", "s", "r", shape=(as_size("n"),)),
                    node("reduce_sum", "r", "o", axes=(0,), keepdims=False)))  # fmt: skip
     middle = Graph("middle", Box(), {"s": one, "o": one}, ("s",), ("o",), {},
-                   (region(CALL, "s", "o", Call(inner)),))  # fmt: skip
+                   (region(CALL, "s", "o", CallRegion(inner)),))  # fmt: skip
     graph = Graph("outer", Box.of(N), {"x": ROW, "s": one, "o": one}, ("x", "s"), ("o",), {},
-                  (region(CALL, "s", "o", Call(middle)),))  # fmt: skip
+                  (region(CALL, "s", "o", CallRegion(middle)),))  # fmt: skip
     assert [sorted(each.given) for each in cut(graph)] == [["n"], ["n"], []]
     model = ad.compile(graph)
     for n in (0, 1, 5):
@@ -138,7 +138,7 @@ def test_an_output_that_copies_a_result_is_made_under_its_name() -> None:
     body = Graph("body", Box.of(N), dict.fromkeys("ab", ROW), ("a",), ("b",), {},
                  (node("neg", "a", "b"),))  # fmt: skip
     body = body.replace(box=body.box.also(Dim("t", 0, 3)))
-    loop = Loop(body, "t", as_size(3), False, 1)
+    loop = LoopRegion(body, "t", as_size(3), False, 1)
     graph = Graph("g", Box.of(N), dict.fromkeys(("x", "r", "y", "w"), ROW), ("x",), ("y", "w"),
                   {}, (region(LOOP, "x", "r", loop), node("identity", "r", "y"),
                        node("identity", "r", "w")))  # fmt: skip
@@ -151,7 +151,7 @@ def test_an_output_that_copies_a_result_is_made_under_its_name() -> None:
 
 
 def test_values_are_released_behind_their_last_reader() -> None:
-    graph = found(node("neg", "x", "a"), region(CALL, "a", "b", Call(_negation())), FIND,
+    graph = found(node("neg", "x", "a"), region(CALL, "a", "b", CallRegion(_negation())), FIND,
                   first("b", "z"))  # fmt: skip
     cuts = cut(graph)
     parts = {id(part): Linked(_segment(part.graph), ()) for each in cuts for part in each.parts}

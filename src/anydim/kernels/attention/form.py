@@ -46,7 +46,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Form:
+class AttentionForm:
     """An attention: `score` is what softmax is taken of, an expression over `raw`, the product.
 
     `nan_is_zero`: shares that are NaN, as in a row without a score above -inf, count as 0.
@@ -66,7 +66,7 @@ class Form:
     nan_is_zero: bool = False
 
 
-def attention_form(group: Group) -> Form | None:
+def attention_form(group: Group) -> AttentionForm | None:
     """The attention that a group computes; None when it computes something else."""
     return _Matcher(group).form() if len(group.outputs) == 1 else None
 
@@ -80,7 +80,7 @@ class _Matcher:
         self.reductions = {s.target: s for s in group.statements if s.combine}
         self.bodies: dict[str, Expr] = {}
 
-    def form(self) -> Form | None:
+    def form(self) -> AttentionForm | None:
         """Read the group backwards from its last product."""
         last = self.statements[-1]
         if len(self.reductions) != 4 or not self._is_product(last):
@@ -198,7 +198,7 @@ class _Matcher:
 
     def _assembled(
         self, scores: Statement, score: Expr, last: Statement, values: Read
-    ) -> Form | None:
+    ) -> AttentionForm | None:
         key, depth = last.reduced[0], scores.reduced[0]
         if key not in scores.axes or depth.extent.constant is None or not last.axes:
             return None
@@ -220,7 +220,7 @@ class _Matcher:
         if left.tensor not in self.inputs or right.tensor not in self.inputs:
             return None
         query = _query_axis(scores.axes, key, of_queries, (of_keys, of_values))
-        form = Form(
+        form = AttentionForm(
             batch=tuple(axis for axis in scores.axes if axis not in (query, key)),
             query=query,
             key=key,
@@ -285,7 +285,7 @@ def _written(statement: Statement) -> Factor:
     return Factor(statement.target, Affine.of(as_size(0), terms))
 
 
-def _has_fast_addresses(form: Form) -> bool:
+def _has_fast_addresses(form: AttentionForm) -> bool:
     """Whether vectors of each operand lie where the kernel can load and store them whole."""
     along_depth = form.keys.address.stride(form.depth.name).constant == 1
     along_keys = form.keys.address.stride(form.key.name).constant == 1

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.attention.form import Form
+from anydim.kernels.attention.form import AttentionForm
 from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product
 
 LINE = 64
@@ -29,7 +29,7 @@ class Plan:
     `blocks`: the keys may take more than one block. `copies`: values are copied beside the keys.
     """
 
-    form: Form
+    form: AttentionForm
     library: ir.Library
     rows: int
     tiles: int

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from anydim.base.dtypes import float32, uint8
 from anydim.kernels import ir
-from anydim.kernels.attention.form import Form, attention_form
+from anydim.kernels.attention.form import AttentionForm, attention_form
 from anydim.kernels.attention.loops import attention_steps
 from anydim.kernels.attention.plan import Plan
 from anydim.kernels.attention.tiles import tile_library, tile_rows
@@ -65,7 +65,7 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     return Attention(tiles * rows, key_block, lanes, rows)
 
 
-def _fit(form: Form, key_block: int, box: Box) -> bool:
+def _fit(form: AttentionForm, key_block: int, box: Box) -> bool:
     """Whether all keys always fit one block."""
     return prove(form.key.extent, "<=", key_block, box) is Truth.PROVED
 
@@ -109,7 +109,7 @@ def lower(
     )
 
 
-def _tensors(group: Group, form: Form) -> list[Tensor]:
+def _tensors(group: Group, form: AttentionForm) -> list[Tensor]:
     """The tensors the kernel touches, result last."""
     used = {read.tensor for read in reads(form.score)}
     used |= {form.queries.tensor, form.keys.tensor, form.values.tensor}
@@ -144,7 +144,7 @@ def _kernel(
     return named_kernel("attention", operands, sizes.names, (units, main), (plan.library,))
 
 
-def _flops(form: Form) -> Size:
+def _flops(form: AttentionForm) -> Size:
     rows = product(axis.extent for axis in (*form.batch, form.query))
     return rows * form.key.extent * (form.depth.extent + form.width.extent) * 2
 

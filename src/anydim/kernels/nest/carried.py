@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anydim.lang.dependence.accesses import all_writes
-from anydim.lang.tree import Expr, Literal, Loop, Read, SizeTerm, Step, Write
+from anydim.lang.tree import Expr, Literal, Loop, OrderedStep, Read, SizeTerm, Write
 from anydim.lang.tree.affine import affine, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size
@@ -66,7 +66,7 @@ def _shifted(index: Expr, loop: Loop) -> Expr:
     return rewrite(index, change)
 
 
-def _read_of(tensor: str, place: tuple[Expr, ...], steps: Sequence[Step]) -> Read | None:
+def _read_of(tensor: str, place: tuple[Expr, ...], steps: Sequence[OrderedStep]) -> Read | None:
     """The first read of a place by writes among these steps, without a default that varies."""
     for step in steps:
         for expr in (step.body, *step.place) if isinstance(step, Write) else ():

@@ -25,9 +25,9 @@ from anydim.lang.tree import (
     Index,
     Literal,
     Loop,
+    OrderedStep,
     Read,
     SizeTerm,
-    Step,
     Tensor,
     TensorType,
     Write,
@@ -48,7 +48,7 @@ class NestForm:
     """
 
     group: Group
-    steps: tuple[Step, ...]
+    steps: tuple[OrderedStep, ...]
     temporaries: tuple[Tensor, ...]
     types: dict[str, TensorType]
     variables: frozenset[str]
@@ -96,8 +96,8 @@ class _Builder:
         self.found = {i.number: i for i in instances(steps_of(group)) if i.write is not None}
         self.number = 0
 
-    def steps(self, steps: Iterable[Step]) -> tuple[Step, ...]:
-        found: list[Step] = []
+    def steps(self, steps: Iterable[OrderedStep]) -> tuple[OrderedStep, ...]:
+        found: list[OrderedStep] = []
         for step in steps:
             if isinstance(step, Loop):
                 found.append(replace(step, body=self.steps(step.body)))
@@ -170,8 +170,8 @@ def one_to_one(write: Write) -> bool:
 
 
 def _zeros(
-    steps: tuple[Step, ...], tensors: Iterable[tuple[Tensor, bool]], types: dict[str, TensorType],
-    box: Box,
+    steps: tuple[OrderedStep, ...], tensors: Iterable[tuple[Tensor, bool]],
+    types: dict[str, TensorType], box: Box,
 ) -> tuple[Write, ...]:  # fmt: skip
     """Writes of zeros to the tensors that may be read, or kept, before they are written."""
     found = instances(steps)
@@ -200,7 +200,7 @@ def _axis_names(tensor: Tensor, found: tuple[Instance, ...]) -> list[str]:
 # ---- how large ---------------------------------------------------------------------------------
 
 
-def loop_ranges(steps: Iterable[Step], around: Ranges | None = None) -> Ranges:
+def loop_ranges(steps: Iterable[OrderedStep], around: Ranges | None = None) -> Ranges:
     """The least and greatest value of every loop variable; loops of one name share a range."""
     found: Ranges = dict(around or {})
     for step in steps:

@@ -25,8 +25,8 @@ from anydim.kernels.nest.writes import Way, WriteCode
 from anydim.kernels.write.loops import START, STOP, index
 from anydim.kernels.write.values import add, operate
 from anydim.lang.dependence.accesses import all_writes
-from anydim.lang.dependence.chunks import Chunks, Cut
-from anydim.lang.tree import Axis, Branch, Expr, Literal, Loop, Read, Step, Write
+from anydim.lang.dependence.chunks import ChunkedWrite, Chunks
+from anydim.lang.tree import Axis, Branch, Expr, Literal, Loop, OrderedStep, Read, Write
 from anydim.lang.tree.bounds_checks import checked
 from anydim.lang.tree.stepping import expressions_of, written
 
@@ -73,7 +73,7 @@ class NestCode:
         return (*kernel.steps, block)
 
     def steps(
-        self, scope: NestElements, steps: Iterable[Step], held: Sequence[_Held] = ()
+        self, scope: NestElements, steps: Iterable[OrderedStep], held: Sequence[_Held] = ()
     ) -> None:
         """Add what some steps do; `held` are those among them that a loop carries."""
         for position, step in enumerate(steps):
@@ -175,12 +175,12 @@ class NestCode:
             found.append(_Held(carried, register))
         return found
 
-    def _bound_axis(self, write: int) -> Cut | None:
+    def _bound_axis(self, write: int) -> ChunkedWrite | None:
         """The axis of a write that has one value in each block."""
         cut = self.chunks.cuts.get(write) if self.chunks is not None else None
         return cut if cut is not None and cut.kind == "axis" and self.block == 1 else None
 
-    def _position(self, scope: NestElements, cut: Cut) -> ir.Value:
+    def _position(self, scope: NestElements, cut: ChunkedWrite) -> ir.Value:
         offset = scope.size(cut.offset)
         return self.low if offset == index(0) else scope.name(operate("sub", self.low, offset))
 
@@ -236,7 +236,7 @@ class NestCode:
         return (ir.If(_all(here, ranges), tuple(inner.steps)),) if ranges else tuple(inner.steps)
 
     def _part(
-        self, scope: NestElements, cut: Cut, start: ir.Value, stop: ir.Value
+        self, scope: NestElements, cut: ChunkedWrite, start: ir.Value, stop: ir.Value
     ) -> tuple[ir.Value, ir.Value]:
         """The part of a range that belongs to this chunk."""
         offset = scope.size(cut.offset)

@@ -27,7 +27,7 @@ from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.dependence.accesses import instances
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, analyse
-from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, Step, TensorType, Write
+from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, OrderedStep, TensorType, Write
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, align_up, as_size, maximum, product
@@ -185,7 +185,7 @@ def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict
     }  # fmt: skip
 
 
-def _expressions(steps: tuple[Step, ...]) -> Iterator[Expr]:
+def _expressions(steps: tuple[OrderedStep, ...]) -> Iterator[Expr]:
     for step in steps:
         if isinstance(step, Loop):
             yield from (step.start, step.stop)
@@ -208,7 +208,7 @@ def _work(form: NestForm) -> tuple[Size, Size]:
     return operations, sum((_bytes(t.type) for t in tensors), as_size(0))
 
 
-def _operations(steps: tuple[Step, ...], iterations: Size, ranges: Ranges) -> Size:
+def _operations(steps: tuple[OrderedStep, ...], iterations: Size, ranges: Ranges) -> Size:
     total = as_size(0)
     for step in steps:
         if isinstance(step, Loop):

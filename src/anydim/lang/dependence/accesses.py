@@ -18,10 +18,10 @@ from anydim.lang.tree import (
     Group,
     Index,
     Loop,
+    OrderedStep,
     Read,
     SizeTerm,
     Statement,
-    Step,
     TensorType,
     Write,
 )
@@ -68,7 +68,7 @@ class Access:
     indices: tuple[Expr, ...] | None
     writes: bool
 
-    def form(self, dimension: int) -> Form | None:
+    def form(self, dimension: int) -> LinearForm | None:
         """Where it stands in a dimension; None when that is not affine, or unknown."""
         if self.indices is None:
             return None
@@ -76,7 +76,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Form:
+class LinearForm:
     """rest + sum of factor * loop variable + sum of factor * axis.
 
     Loops are told by number, axes by name; `rest` and the factors speak of neither.
@@ -109,12 +109,12 @@ def as_write(step: Statement | Write) -> Write:
     return Write(step.target, place, step.axes, step.body, combine, step.reduced, True)
 
 
-def all_writes(steps: Iterable[Step]) -> Iterator[Write]:
+def all_writes(steps: Iterable[OrderedStep]) -> Iterator[Write]:
     """The writes of these steps at any depth, statements as writes."""
     return map(as_write, writes(steps))
 
 
-def steps_of(group: Group) -> tuple[Step, ...]:
+def steps_of(group: Group) -> tuple[OrderedStep, ...]:
     """What a group does, in order."""
     return group.steps or group.statements
 
@@ -126,7 +126,7 @@ class _Walk:
         self.writes = 0
 
     def run(
-        self, steps: Iterable[Step], loops: tuple[LoopAt, ...],
+        self, steps: Iterable[OrderedStep], loops: tuple[LoopAt, ...],
         conditions: tuple[tuple[Expr, bool], ...],
     ) -> None:  # fmt: skip
         for step in steps:
@@ -156,7 +156,7 @@ class _Walk:
         self.found.append(Instance(number, write, loops, conditions, inside))
 
 
-def instances(steps: Iterable[Step]) -> tuple[Instance, ...]:
+def instances(steps: Iterable[OrderedStep]) -> tuple[Instance, ...]:
     """Every write, and every condition and bound that reads a tensor, in the order of the text."""
     walk = _Walk()
     walk.run(steps, (), ())
@@ -182,7 +182,7 @@ def _indices(read: Read, types: dict[str, TensorType]) -> tuple[Expr, ...] | Non
     return read.indices
 
 
-def form_of(index: Expr, instance: Instance) -> Form | None:
+def form_of(index: Expr, instance: Instance) -> LinearForm | None:
     """An index as a form over the loops and axes around it; None when it has none.
 
     A checked index is taken as it is: where its check fails nothing is touched.
@@ -196,7 +196,7 @@ def unchecked(expr: Expr) -> Expr | None:
     return expr.arguments[0] if isinstance(expr, Apply) and is_inside(expr) else None
 
 
-def lifted(found: Affine, loops: tuple[LoopAt, ...]) -> Form | None:
+def lifted(found: Affine, loops: tuple[LoopAt, ...]) -> LinearForm | None:
     """An affine form over axes with the loop variables taken out of its sizes."""
     numbers = {at.variable: at.number for at in loops}  # of equal names the innermost
     split = found.constant.linear_in(sorted(numbers))
@@ -206,9 +206,9 @@ def lifted(found: Affine, loops: tuple[LoopAt, ...]) -> Form | None:
     if any(c.symbols & numbers.keys() for c in factors.values()):
         return None
     terms = sorted((numbers[name], factor) for name, factor in factors.items())
-    return Form(rest, tuple(terms), found.terms)
+    return LinearForm(rest, tuple(terms), found.terms)
 
 
-def bound_form(bound: Expr, loops: tuple[LoopAt, ...]) -> Form | None:
+def bound_form(bound: Expr, loops: tuple[LoopAt, ...]) -> LinearForm | None:
     """A bound of a loop inside `loops` as a form; None when data decides it."""
     return lifted(Affine(bound.size), loops) if isinstance(bound, SizeTerm) else None

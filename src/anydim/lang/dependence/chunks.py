@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from anydim.lang.dependence.accesses import Access, Form, Instance, LoopAt, accesses
+from anydim.lang.dependence.accesses import Access, Instance, LinearForm, LoopAt, accesses
 from anydim.lang.dependence.starts import private
 from anydim.lang.tree import SizeTerm, TensorType
 from anydim.sizes import Box, Size, Truth, as_size, maximum, prove, simplify
 
 
 @dataclass(frozen=True)
-class Cut:
+class ChunkedWrite:
     """A write's part of a chunk: where `variable` + `offset` lies in it.
 
     `kind` is 'axis' or 'loop', `variable` the name of the axis or the number of the loop.
@@ -35,8 +35,8 @@ class Chunks:
     """A range 0:extent and the cut of each write, by number; `axis` says it in words."""
 
     extent: Size
-    cuts: Mapping[int, Cut]
-    loops: Mapping[int, Cut]
+    cuts: Mapping[int, ChunkedWrite]
+    loops: Mapping[int, ChunkedWrite]
     axis: str
 
     def __hash__(self) -> int:
@@ -57,7 +57,7 @@ def chunkings(
     first = max(writes, key=lambda instance: len(_candidates(instance)))
     for kind, variable in _candidates(first):
         growth = _Growth(found, types, frozenset(hidden), box)
-        if growth.grow(first, Cut(kind, variable, as_size(0))):
+        if growth.grow(first, ChunkedWrite(kind, variable, as_size(0))):
             chunks = growth.chunks()
             if chunks is not None:
                 yield chunks
@@ -80,7 +80,7 @@ class _Growth:
     types: Mapping[str, TensorType]
     hidden: frozenset[str]
     box: Box
-    cuts: dict[int, Cut] = field(default_factory=dict)  # by place in `found`
+    cuts: dict[int, ChunkedWrite] = field(default_factory=dict)  # by place in `found`
     tensors: dict[str, tuple[int, Size]] = field(default_factory=dict)  # dimension, shift
 
     def __post_init__(self) -> None:
@@ -88,7 +88,7 @@ class _Growth:
         self.accesses = [accesses(instance, types) for instance in self.found]
         self.written = {a.tensor for all in self.accesses for a in all if a.writes}
 
-    def grow(self, seed: Instance, cut: Cut) -> bool:
+    def grow(self, seed: Instance, cut: ChunkedWrite) -> bool:
         """Whether all writes can be cut so that the seed is cut as given."""
         place = next(n for n, instance in enumerate(self.found) if instance is seed)
         if not self._assign(place, cut):
@@ -99,28 +99,28 @@ class _Growth:
                     return False
         return self._loops_agree()
 
-    def _options(self, instance: Instance) -> list[Cut]:
+    def _options(self, instance: Instance) -> list[ChunkedWrite]:
         """What may tell the part of a write: a loop around it that is cut already, or any."""
         around = {at.number for at in instance.loops}
         chosen = [c for c in self.cuts.values() if c.kind == "loop" and c.variable in around]
-        every = [Cut(*candidate, as_size(0)) for candidate in _candidates(instance)]
+        every = [ChunkedWrite(*candidate, as_size(0)) for candidate in _candidates(instance)]
         return chosen[:1] or every
 
-    def _own(self, number: int, cut: Cut, tensor: str) -> bool:
+    def _own(self, number: int, cut: ChunkedWrite, tensor: str) -> bool:
         """Whether each part has such a tensor of its own."""
         if tensor not in self.hidden or not isinstance(cut.variable, int):
             return False
         at = _loop(self.found[number], cut.variable)
         return private(tensor, at, self.found, self.types, self.box)
 
-    def _try(self, number: int, cut: Cut) -> bool:
+    def _try(self, number: int, cut: ChunkedWrite) -> bool:
         saved = dict(self.cuts), dict(self.tensors)
         if self._assign(number, cut):
             return True
         self.cuts, self.tensors = saved
         return False
 
-    def _assign(self, number: int, cut: Cut) -> bool:
+    def _assign(self, number: int, cut: ChunkedWrite) -> bool:
         waiting = [(number, cut)]
         while waiting:
             number, cut = waiting.pop()
@@ -137,7 +137,9 @@ class _Growth:
                     waiting += reached
         return True
 
-    def _spread(self, number: int, cut: Cut, tensor: str) -> list[tuple[int, Cut]] | None:
+    def _spread(
+        self, number: int, cut: ChunkedWrite, tensor: str
+    ) -> list[tuple[int, ChunkedWrite]] | None:
         """The cuts that others must have because of a tensor; None when it cannot be cut so."""
         own = [a for a in self.accesses[number] if a.tensor == tensor]
         if tensor in self.tensors:
@@ -150,7 +152,9 @@ class _Growth:
                 return self._others(tensor, dimension, shift)
         return None
 
-    def _others(self, tensor: str, dimension: int, shift: Size) -> list[tuple[int, Cut]] | None:
+    def _others(
+        self, tensor: str, dimension: int, shift: Size
+    ) -> list[tuple[int, ChunkedWrite]] | None:
         reached = []
         for number, all in enumerate(self.accesses):
             touching = [a for a in all if a.tensor == tensor]
@@ -160,7 +164,7 @@ class _Growth:
             alone = None if form is None else form.alone
             if form is None or alone is None or not _may_cut(self.found[number], alone):
                 return None
-            cut = Cut(*alone, form.rest - shift)
+            cut = ChunkedWrite(*alone, form.rest - shift)
             if _shift(touching, cut, dimension) != shift:
                 return None
             reached.append((number, cut))
@@ -205,7 +209,7 @@ def _at_least_zero(size: Size, box: Box) -> bool:
     return size == 0 or prove(size, ">=", 0, box) is Truth.PROVED
 
 
-def _span(instance: Instance, cut: Cut) -> tuple[Size, Size] | None:
+def _span(instance: Instance, cut: ChunkedWrite) -> tuple[Size, Size] | None:
     """The first position of a cut, and the one after its last."""
     if cut.kind == "axis":
         axis = next(axis for axis in instance.axes if axis.name == cut.variable)
@@ -216,7 +220,7 @@ def _span(instance: Instance, cut: Cut) -> tuple[Size, Size] | None:
     return cut.offset + loop.start.size, cut.offset + loop.stop.size
 
 
-def _name(instance: Instance, cut: Cut) -> str:
+def _name(instance: Instance, cut: ChunkedWrite) -> str:
     if cut.kind == "axis":
         return str(cut.variable)
     return next(at for at in instance.loops if at.number == cut.variable).variable
@@ -234,13 +238,13 @@ def _loop(instance: Instance, number: int) -> LoopAt:
     return next(at for at in instance.loops if at.number == number)
 
 
-def _shift(touching: Sequence[Access], cut: Cut, dimension: int) -> Size | None:
+def _shift(touching: Sequence[Access], cut: ChunkedWrite, dimension: int) -> Size | None:
     """How far the places in a dimension are from the position; None when they differ in that."""
     shifts = [_distance(access.form(dimension), cut) for access in touching]
     return shifts[0] if shifts and all(s == shifts[0] for s in shifts) else None
 
 
-def _distance(form: Form | None, cut: Cut) -> Size | None:
+def _distance(form: LinearForm | None, cut: ChunkedWrite) -> Size | None:
     if form is None or form.alone != (cut.kind, cut.variable):
         return None
     return form.rest - cut.offset

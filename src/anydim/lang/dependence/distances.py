@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from anydim.lang.dependence.accesses import Access, Form, Instance, LoopAt, bound_form
+from anydim.lang.dependence.accesses import Access, Instance, LinearForm, LoopAt, bound_form
 from anydim.sizes import Box, Size, Truth, as_size, prove
 
 ANY = None  # a distance that is not known
@@ -71,7 +71,12 @@ def common_loops(first: Instance, second: Instance) -> tuple[LoopAt, ...]:
 
 
 def _exact(
-    left: Form, right: Form, at: LoopAt, outer: tuple[LoopAt, ...], first: Access, second: Access
+    left: LinearForm,
+    right: LinearForm,
+    at: LoopAt,
+    outer: tuple[LoopAt, ...],
+    first: Access,
+    second: Access,
 ) -> Size | bool | None:
     """Iterations by which a dimension fixes the distance; False: it never meets; None: it does
     not."""
@@ -98,8 +103,8 @@ def _differ(left: Size, right: Size, box: Box) -> bool:
 
 
 def _confined(
-    left: Form, right: Form, at: LoopAt, outer: tuple[LoopAt, ...], first: Access, second: Access,
-    box: Box,
+    left: LinearForm, right: LinearForm, at: LoopAt, outer: tuple[LoopAt, ...],
+    first: Access, second: Access, box: Box,
 ) -> bool:  # fmt: skip
     """Whether a dimension such as S*t + i with 0 <= i < S keeps iterations apart."""
     factor = left.factor(at.number)
@@ -138,7 +143,12 @@ def _never_meet(
 
 
 def _difference(
-    left: Form, right: Form, steady: tuple[LoopAt, ...], first: Access, second: Access, box: Box
+    left: LinearForm,
+    right: LinearForm,
+    steady: tuple[LoopAt, ...],
+    first: Access,
+    second: Access,
+    box: Box,
 ) -> Span | None:
     """left - right where the `steady` loops have one value and all else runs freely."""
     numbers = {at.number for at in steady}

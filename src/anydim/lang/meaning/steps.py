@@ -10,7 +10,7 @@ import numpy
 
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.meaning.gather import outside_error
-from anydim.lang.tree import Branch, Expr, Loop, Statement, Step, TensorType, Write
+from anydim.lang.tree import Branch, Expr, Loop, OrderedStep, Statement, TensorType, Write
 
 Array = numpy.ndarray[Any, Any]
 Sizes = Mapping[str, int]
@@ -31,7 +31,7 @@ class StepRunner:
     values: MutableMapping[str, Array]
     compute: Compute
 
-    def run(self, steps: Sequence[Step], sizes: Sizes) -> None:
+    def run(self, steps: Sequence[OrderedStep], sizes: Sizes) -> None:
         """Run steps in order."""
         for step in steps:
             if isinstance(step, (Statement, Write)):

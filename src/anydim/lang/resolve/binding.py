@@ -17,7 +17,7 @@ from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     TYPE_NAMES,
     Attribute,
-    Call,
+    CallTerm,
     Definition,
     Name,
     Number,
@@ -262,7 +262,7 @@ def shape_size(binding: Binding, term: Term) -> Size:
         if term.name in binding.sizes:
             return binding.sizes[term.name]
         raise binding.error(term.position, f"size '{term.name}' is the size of no dimension")
-    if isinstance(term, (Operation, Call)):
+    if isinstance(term, (Operation, CallTerm)):
         name = term.function if isinstance(term, Operation) else term.name
         parts = [shape_size(binding, argument) for argument in term.arguments]
         folded = fold_sizes(FUNCTION_ALIASES.get(name, name), parts)

@@ -25,10 +25,10 @@ from anydim.lang.tree import (
     Group,
     Index,
     Literal,
+    OrderedStep,
     Read,
     SizeTerm,
     Statement,
-    Step,
     TensorType,
 )
 from anydim.lang.tree.renaming import renamed
@@ -68,9 +68,9 @@ class Calls:
         group = self._group(item, scope, tuple(types), walker)
         return tuple(tensor.type for tensor in group.outputs)
 
-    def steps(self, item: Invoke, scope: Scope, walker: Walker) -> list[Step]:
+    def steps(self, item: Invoke, scope: Scope, walker: Walker) -> list[OrderedStep]:
         """The steps of a call; `walker` gets the types of what they hide."""
-        steps: list[Step] = []
+        steps: list[OrderedStep] = []
         arguments = []
         for term, parameter in self._pairs(item, scope):
             if isinstance(term, Name) and term.name in walker.tensors:

@@ -14,7 +14,7 @@ from anydim.lang.resolve.ranges import proved
 from anydim.lang.surface.syntax import (
     FUNCTION_ALIASES,
     TYPE_NAMES,
-    Call,
+    CallTerm,
     Convert,
     Count,
     Dimension,
@@ -80,7 +80,7 @@ class Expander:
             return Literal(term.value)
         if isinstance(term, Name):
             return self._name(term)
-        if isinstance(term, Call):
+        if isinstance(term, CallTerm):
             return self._call(term)
         if isinstance(term, Operation):
             return fold(term.function, [self.expand(a) for a in term.arguments], self.binding)
@@ -111,7 +111,7 @@ class Expander:
             return self.binding.dtypes[name]
         return DTYPES[TYPE_NAMES[name]]
 
-    def _call(self, term: Call) -> Expr:
+    def _call(self, term: CallTerm) -> Expr:
         if term.name in self.tensors:
             return self._read(term)
         function = FUNCTION_ALIASES.get(term.name, term.name)
@@ -137,7 +137,7 @@ class Expander:
             self.kept.append(expr)
         return known
 
-    def _read(self, term: Call) -> Expr:
+    def _read(self, term: CallTerm) -> Expr:
         shape = self.tensors[term.name].shape
         indices: list[Expr] = []
         for argument in term.arguments:
@@ -194,7 +194,7 @@ class Expander:
 
     # ---- ellipses ------------------------------------------------------------------------------
 
-    def _spread(self, term: Call, spread: Spread, start: int) -> list[Expr]:
+    def _spread(self, term: CallTerm, spread: Spread, start: int) -> list[Expr]:
         """The indices of an ellipsis in a read, dimensions of size 1 pinned to 0."""
         axes = self.axes_of(spread)
         parameter = _parameter(self.binding, term.name)

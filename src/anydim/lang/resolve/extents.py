@@ -11,7 +11,7 @@ from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.expand import Expander
 from anydim.lang.resolve.ranges import Constraint, RangeProblem
 from anydim.lang.resolve.scope import Scope
-from anydim.lang.surface.syntax import Assignment, Call, Exists, Range
+from anydim.lang.surface.syntax import Assignment, CallTerm, Exists, Range
 from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, TensorType
 from anydim.lang.tree.affine import normal_form, reads, rewrite
 from anydim.lang.tree.bounds_checks import inside
@@ -84,7 +84,7 @@ def where_ranges(work: Work) -> None:
     given: set[str] = set(work.extents)
     for clause in work.assignment.where:
         if isinstance(clause, Exists):
-            call = Call(clause.tensor, clause.indices, position=clause.position)
+            call = CallTerm(clause.tensor, clause.indices, position=clause.position)
             read = work.expander.expand(call)
             assert isinstance(read, Read)
             work.exists.append(read)

@@ -23,7 +23,7 @@ from anydim.lang.resolve.walker import Walker
 from anydim.lang.resolve.witness import early_read
 from anydim.lang.resolve.written import assumed, first_unwritten
 from anydim.lang.surface.syntax import Assignment, Invoke
-from anydim.lang.tree import Axis, Group, Index, Read, Statement, Step, Tensor, TensorType
+from anydim.lang.tree import Axis, Group, Index, OrderedStep, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.renaming import renamed
 from anydim.lang.tree.stepping import every, written
 from anydim.lang.tree.typing import identity
@@ -65,7 +65,7 @@ def ordered(
     return straightened(group, binding.box, calls.fresh)
 
 
-def _empty_results(group: Group) -> Iterator[Step]:
+def _empty_results(group: Group) -> Iterator[OrderedStep]:
     """Results without elements, when the loops that would write them have no iterations at all."""
     for tensor in group.outputs:
         if tensor.name not in written(group.steps):
@@ -118,10 +118,12 @@ class Maker(Walker):
     """Makes the steps, once the types of all tensors are known."""
 
     calls: Calls
-    sources: dict[int, tuple[Step, Work | Invoke]] = field(default_factory=dict)  # by id of step
+    sources: dict[int, tuple[OrderedStep, Work | Invoke]] = field(
+        default_factory=dict
+    )  # by id of step
     original: dict[str, str] = field(default_factory=dict)  # of a copy the parameter
 
-    def assignment(self, item: Assignment, scope: Scope) -> list[Step]:
+    def assignment(self, item: Assignment, scope: Scope) -> list[OrderedStep]:
         role = self.roles[item.target]
         work = placing.begin(item, scope, self.tensors, item is role.definer)
         placing.finish(work, role.constrains(item))
@@ -139,15 +141,17 @@ class Maker(Walker):
         self.tensors[name] = self.tensors[target]
         return name
 
-    def invoke(self, item: Invoke, scope: Scope) -> list[Step]:
+    def invoke(self, item: Invoke, scope: Scope) -> list[OrderedStep]:
         return self._from(item, self.calls.steps(item, scope, self))
 
-    def _from(self, source: Work | Invoke, steps: list[Step]) -> list[Step]:
+    def _from(self, source: Work | Invoke, steps: list[OrderedStep]) -> list[OrderedStep]:
         for step in every(steps):
             self.sources[id(step)] = step, source
         return steps
 
-    def renamed(self, steps: Sequence[Step], copies: Mapping[str, str]) -> tuple[Step, ...]:
+    def renamed(
+        self, steps: Sequence[OrderedStep], copies: Mapping[str, str]
+    ) -> tuple[OrderedStep, ...]:
         """The steps with the copies in place of parameters that are written."""
         new = renamed(steps, copies)
         for before, after in zip(every(steps), every(new)):
@@ -156,7 +160,7 @@ class Maker(Walker):
         self.original = {copy: name for name, copy in copies.items()}
         return new
 
-    def where(self, step: Step | None, read: Read | None, name: str) -> int:
+    def where(self, step: OrderedStep | None, read: Read | None, name: str) -> int:
         """The place in the text of a read in a step, or of what writes a tensor."""
         name = self.original.get(name, name)
         _, source = self.sources.get(id(step), (None, None))
@@ -171,9 +175,9 @@ class Maker(Walker):
         return places.get(read, same[0] if same else source.assignment.position)
 
 
-def _copied(copies: Mapping[str, str], binding: Binding) -> list[Step]:
+def _copied(copies: Mapping[str, str], binding: Binding) -> list[OrderedStep]:
     """A parameter that is written is copied first: what the caller holds stays as it is."""
-    steps: list[Step] = []
+    steps: list[OrderedStep] = []
     for name, copy in copies.items():
         shape = binding.tensors[name].shape
         axes = tuple(Axis(f"{name}.{axis}", size) for axis, size in enumerate(shape))

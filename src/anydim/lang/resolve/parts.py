@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from anydim.lang.resolve.ranges import proved
 from anydim.lang.resolve.scope import exact_facts, with_facts
-from anydim.lang.tree import Apply, Branch, Expr, Loop, SizeTerm, Statement, Step, Write
+from anydim.lang.tree import Apply, Branch, Expr, Loop, OrderedStep, SizeTerm, Statement, Write
 from anydim.lang.tree.affine import affine
 from anydim.lang.tree.bounds_checks import is_inside
 from anydim.sizes import Box, Dim, Size, as_size, bounds, maximum, minimum, simplify
@@ -78,12 +78,12 @@ def range_of(loop: Loop) -> Range:
 # ---- what steps write --------------------------------------------------------------------------
 
 
-def parts_of(steps: Sequence[Step], box: Box) -> list[Part]:
+def parts_of(steps: Sequence[OrderedStep], box: Box) -> list[Part]:
     """The parts that are written once all of these steps have run."""
     return [part for step in steps for part in _parts(step, box)]
 
 
-def _parts(step: Step, box: Box) -> list[Part]:
+def _parts(step: OrderedStep, box: Box) -> list[Part]:
     if isinstance(step, Statement):
         return [Part(step.target, tuple((as_size(0), axis.extent) for axis in step.axes))]
     if isinstance(step, Write):

@@ -23,10 +23,10 @@ from anydim.lang.tree import (
     Axis,
     Expr,
     Index,
+    OrderedStep,
     Read,
     SizeTerm,
     Statement,
-    Step,
     TensorType,
     Write,
 )
@@ -109,7 +109,7 @@ def _inside_target(work: Work, axis: int, place: Expr, size: Size) -> Expr:
 # ---- steps -------------------------------------------------------------------------------------
 
 
-def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list[Step]:
+def steps_of(work: Work, dtype: DType, fresh_name: Callable[[str], str]) -> list[OrderedStep]:
     """The steps of a finished assignment whose target has elements of `dtype`.
 
     `fresh_name` gives names to tensors that hold what a target was.
@@ -176,7 +176,7 @@ def one_to_one(places: tuple[Expr, ...], names: list[str]) -> bool:
     return found >= set(names)
 
 
-def _fill(work: Work, places: tuple[Expr, ...], value: Expr) -> Step:
+def _fill(work: Work, places: tuple[Expr, ...], value: Expr) -> OrderedStep:
     """The identity at all places that a write through data may reach."""
     target = work.assignment.target
     shape = work.tensors[target].shape
@@ -194,7 +194,7 @@ def _fill(work: Work, places: tuple[Expr, ...], value: Expr) -> Step:
 
 def _keep_what_was(
     work: Work, body: Expr, places: tuple[Expr, ...], fresh_name: Callable[[str], str]
-) -> tuple[Expr, list[Step]]:
+) -> tuple[Expr, list[OrderedStep]]:
     """A statement reads what its target held before any of it is written.
 
     Where a place could be written before it is read, the reads are of a copy.

@@ -12,7 +12,7 @@ from anydim.lang.surface.syntax import (
     Exists,
     Invoke,
     Item,
-    Loop,
+    LoopBlock,
     Name,
     Spread,
     Term,
@@ -121,7 +121,7 @@ def _chained(
 
 def _variables(block: tuple[Item, ...]) -> Iterator[str]:
     for item in block:
-        if isinstance(item, Loop):
+        if isinstance(item, LoopBlock):
             yield item.variable
         for inner in parts(item):
             yield from _variables(inner)

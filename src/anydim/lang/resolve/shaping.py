@@ -21,7 +21,7 @@ from anydim.lang.resolve.roles import Role, accumulates, names_in, tensors_named
 from anydim.lang.resolve.scope import Scope, hoisted, with_facts
 from anydim.lang.resolve.walker import Walker
 from anydim.lang.surface.syntax import Assignment, Invoke, Item, Spread
-from anydim.lang.tree import Expr, SizeTerm, Step, TensorType
+from anydim.lang.tree import Expr, OrderedStep, SizeTerm, TensorType
 from anydim.lang.tree.affine import reads
 from anydim.lang.tree.typing import TypeProblem, common_type
 from anydim.sizes import Box, Size, maximum, simplify
@@ -73,7 +73,7 @@ class Surveyor(Walker):
     results: dict[str, TensorType] = field(default_factory=dict)
     facts: list[Size] = field(default_factory=list)  # not negative, or the call is refused
 
-    def assignment(self, item: Assignment, scope: Scope) -> list[Step]:
+    def assignment(self, item: Assignment, scope: Scope) -> list[OrderedStep]:
         role = self.roles[item.target]
         named = tensors_named(item)
         if any(name in named for name in self.roles.keys() - self.tensors.keys()):
@@ -105,7 +105,7 @@ class Surveyor(Walker):
             return BY_DATA
         return high + 1 if is_known(high) else OPEN
 
-    def invoke(self, item: Invoke, scope: Scope) -> list[Step]:
+    def invoke(self, item: Invoke, scope: Scope) -> list[OrderedStep]:
         named = {name for term in item.call.arguments for name in names_in(term)}
         if (named & self.roles.keys()) - self.typed:
             return []

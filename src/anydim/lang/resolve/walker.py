@@ -16,20 +16,18 @@ from anydim.lang.resolve.roles import Role
 from anydim.lang.resolve.scope import Scope
 from anydim.lang.surface.syntax import (
     Assignment,
-    Branch,
-    Call,
+    BranchBlock,
+    CallTerm,
     Count,
     Dimension,
     Invoke,
     Item,
-    Loop,
+    LoopBlock,
     Name,
     Term,
     walk,
 )
-from anydim.lang.tree import Apply, Expr, Literal, SizeTerm, Step, TensorType
-from anydim.lang.tree import Branch as BranchStep
-from anydim.lang.tree import Loop as LoopStep
+from anydim.lang.tree import Apply, Branch, Expr, Literal, Loop, OrderedStep, SizeTerm, TensorType
 from anydim.lang.tree.typing import TypeProblem, as_index, converted
 from anydim.sizes import Size, as_size
 
@@ -47,23 +45,23 @@ class Walker(ABC):
     tensors: dict[str, TensorType]
 
     @abstractmethod
-    def assignment(self, item: Assignment, scope: Scope) -> list[Step]:
+    def assignment(self, item: Assignment, scope: Scope) -> list[OrderedStep]:
         """The steps of an assignment."""
 
     @abstractmethod
-    def invoke(self, item: Invoke, scope: Scope) -> list[Step]:
+    def invoke(self, item: Invoke, scope: Scope) -> list[OrderedStep]:
         """The steps of a call."""
 
-    def block(self, block: Sequence[Item], scope: Scope) -> tuple[Step, ...]:
+    def block(self, block: Sequence[Item], scope: Scope) -> tuple[OrderedStep, ...]:
         """The steps of a block."""
         return tuple(step for item in block for step in self._item(item, scope))
 
-    def _item(self, item: Item, scope: Scope) -> list[Step]:
+    def _item(self, item: Item, scope: Scope) -> list[OrderedStep]:
         if isinstance(item, Assignment):
             return self.assignment(item, scope)
         if isinstance(item, Invoke):
             return self.invoke(item, scope)
-        return self._loop(item, scope) if isinstance(item, Loop) else self._branch(item, scope)
+        return self._loop(item, scope) if isinstance(item, LoopBlock) else self._branch(item, scope)
 
     def scalar(self, term: Term, scope: Scope) -> Work:
         """A term without indices, with its reads checked."""
@@ -76,7 +74,7 @@ class Walker(ABC):
 
     # ---- loops ---------------------------------------------------------------------------------
 
-    def _loop(self, loop: Loop, scope: Scope) -> list[Step]:
+    def _loop(self, loop: LoopBlock, scope: Scope) -> list[OrderedStep]:
         start, stop = self._end(loop.start, scope), self._end(loop.stop, scope)
         step = self._step(loop, scope)
         ends = [end.size if isinstance(end, SizeTerm) else None for end in (start, stop)]
@@ -91,7 +89,7 @@ class Walker(ABC):
         inner, variable, base = scope.entered(loop.variable, low, high, step)
         body = self.block(loop.body, inner)
         start, stop = (_less(end, base) for end in (start, stop))
-        return [LoopStep(variable, start, stop, step, body)] if body else []
+        return [Loop(variable, start, stop, step, body)] if body else []
 
     def _end(self, term: Term, scope: Scope) -> Expr:
         work = self.scalar(term, scope)
@@ -102,7 +100,7 @@ class Walker(ABC):
             problem.text = problem.text.replace("an index", "the end of a loop")
             raise work.type_error(problem) from None
 
-    def _step(self, loop: Loop, scope: Scope) -> int:
+    def _step(self, loop: LoopBlock, scope: Scope) -> int:
         expr = self._end(loop.step, scope)
         number = expr.size.constant if isinstance(expr, SizeTerm) else None
         if not number:
@@ -114,7 +112,7 @@ class Walker(ABC):
 
     # ---- branches ------------------------------------------------------------------------------
 
-    def _branch(self, branch: Branch, scope: Scope) -> list[Step]:
+    def _branch(self, branch: BranchBlock, scope: Scope) -> list[OrderedStep]:
         work = self.scalar(branch.condition, scope)
         plain = work.body
         try:
@@ -126,15 +124,15 @@ class Walker(ABC):
             return list(self.block(taken, scope))
         then = self.block(branch.then, scope.within(plain, True))
         otherwise = self.block(branch.otherwise, scope.within(plain, False))
-        return [BranchStep(condition, then, otherwise)] if then or otherwise else []
+        return [Branch(condition, then, otherwise)] if then or otherwise else []
 
 
-def by_sizes(branch: Branch, scope: Scope) -> bool:
+def by_sizes(branch: BranchBlock, scope: Scope) -> bool:
     """Whether a condition speaks of more than constants and attributes."""
     inner = walk(branch.condition)
     names = {part.name for part in inner if isinstance(part, Name)}
     return bool(names - scope.binding.attributes.keys()) or any(
-        isinstance(part, (Dimension, Count, Call)) for part in inner
+        isinstance(part, (Dimension, Count, CallTerm)) for part in inner
     )
 
 

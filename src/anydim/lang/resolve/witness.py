@@ -14,7 +14,7 @@ from anydim.base.errors import AnydimError
 from anydim.lang.meaning.evaluate import check_guards, filled, runner
 from anydim.lang.meaning.steps import StepRunner
 from anydim.lang.resolve.parts import bare
-from anydim.lang.tree import Axis, Expr, Group, Read, Statement, Step, Write
+from anydim.lang.tree import Axis, Expr, Group, OrderedStep, Read, Statement, Write
 from anydim.lang.tree.affine import affine, reads
 from anydim.sizes import Box, Size
 
@@ -94,7 +94,7 @@ class Early:
     sizes: Sizes
     indices: Sizes
     later: bool  # whether it is written afterwards
-    step: Step | None = None
+    step: OrderedStep | None = None
     read: Read | None = None
 
     @property
@@ -163,7 +163,7 @@ class _Watcher(StepRunner):
     iterations: list[int] = field(default_factory=lambda: [0])  # of all runs together
     early: Early | None = None
 
-    def run(self, steps: Sequence[Step], sizes: Mapping[str, int]) -> None:
+    def run(self, steps: Sequence[OrderedStep], sizes: Mapping[str, int]) -> None:
         self.iterations[0] += 1
         if self.iterations[0] > MOST_ITERATIONS:
             raise _TooLong
@@ -180,7 +180,7 @@ class _Watcher(StepRunner):
         elif not step.combine or step.fresh:
             mask[tuple(self.place(step, axis, sizes) for axis in range(mask.ndim))] = True
 
-    def _check(self, step: Step, read: Read, axes: tuple[Axis, ...], sizes: Sizes) -> None:
+    def _check(self, step: OrderedStep, read: Read, axes: tuple[Axis, ...], sizes: Sizes) -> None:
         mask = self.masks[read.tensor]
         mask = mask.reshape(-1) if read.flat else mask
         lengths = [axis.extent.evaluate(sizes) for axis in axes]

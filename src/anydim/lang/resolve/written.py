@@ -27,8 +27,8 @@ from anydim.lang.tree import (
     Branch,
     Expr,
     Loop,
+    OrderedStep,
     Read,
-    Step,
     TensorType,
     Write,
 )
@@ -46,12 +46,12 @@ class Unwritten:
     """A read that may come before what it reads is written; at the end without a step."""
 
     tensor: str
-    step: Step | None = None
+    step: OrderedStep | None = None
     read: Read | None = None
 
 
 def first_unwritten(
-    steps: Sequence[Step], types: Mapping[str, TensorType], given: Iterable[str],
+    steps: Sequence[OrderedStep], types: Mapping[str, TensorType], given: Iterable[str],
     outputs: Iterable[str], box: Box,
 ) -> Unwritten | None:
     """The first read for which no proof is found; `given` tensors hold values from the start."""
@@ -106,7 +106,7 @@ class _Checker:
     given: frozenset[str]
 
     def steps(
-        self, steps: Sequence[Step], done: Parts, box: Box, depth: int
+        self, steps: Sequence[OrderedStep], done: Parts, box: Box, depth: int
     ) -> Iterator[Unwritten]:
         """Every read that is not proven, when the `done` parts are written before."""
         if _is_empty(box):
@@ -119,7 +119,7 @@ class _Checker:
                 if part not in same:
                     same.append(part)
 
-    def _step(self, step: Step, done: Parts, box: Box, depth: int) -> Iterator[Unwritten]:
+    def _step(self, step: OrderedStep, done: Parts, box: Box, depth: int) -> Iterator[Unwritten]:
         if isinstance(step, Branch):
             yield from self._reads(step, (step.condition,), (), done, box)
             for block, holds in ((step.then, True), (step.otherwise, False)):
@@ -148,7 +148,12 @@ class _Checker:
         yield from self.steps(loop.body, _with(done, earlier), later, depth + 1)
 
     def _reads(
-        self, step: Step, exprs: tuple[Expr, ...], axes: tuple[Axis, ...], done: Parts, box: Box
+        self,
+        step: OrderedStep,
+        exprs: tuple[Expr, ...],
+        axes: tuple[Axis, ...],
+        done: Parts,
+        box: Box,
     ) -> Iterator[Unwritten]:
         found = dict.fromkeys(read for expr in exprs for read in reads(expr))
         if isinstance(step, Write) and step.combine and not step.fresh:

@@ -15,7 +15,7 @@ from anydim.lang.surface.syntax import (
     TYPE_NAMES,
     Assignment,
     Attribute,
-    Call,
+    CallTerm,
     Convert,
     Count,
     Definition,
@@ -24,7 +24,7 @@ from anydim.lang.surface.syntax import (
     Flat,
     Invoke,
     Item,
-    Loop,
+    LoopBlock,
     Name,
     Number,
     Parameter,
@@ -132,7 +132,7 @@ def _check_shape(term: Term, names: _Names) -> None:
         if nested or isinstance(inner, (Flat, Convert, Count, Dimension)):
             problem = "a dimension is a size, a number or '...name'"
             raise names.error(inner.position, problem, _DIMENSIONS)
-        if isinstance(inner, Call) and FUNCTION_ALIASES.get(inner.name, inner.name) not in (
+        if isinstance(inner, CallTerm) and FUNCTION_ALIASES.get(inner.name, inner.name) not in (
             "min", "max",
         ):  # fmt: skip
             problem = f"'{inner.name}' cannot be part of a shape"
@@ -155,7 +155,7 @@ def _check_block(block: tuple[Item, ...], names: _Names) -> None:
             _check_assignment(item, names)
         elif isinstance(item, Invoke):
             _check_invoke(item, names)
-        elif isinstance(item, Loop):
+        elif isinstance(item, LoopBlock):
             _check_loop(item, names)
         else:
             _check_terms(item.condition, names)
@@ -164,7 +164,7 @@ def _check_block(block: tuple[Item, ...], names: _Names) -> None:
             _check_block(item.otherwise, names)
 
 
-def _check_loop(loop: Loop, names: _Names) -> None:
+def _check_loop(loop: LoopBlock, names: _Names) -> None:
     for end in (loop.start, loop.stop, loop.step):
         _check_terms(end, names)
         _no_indices(end, names, "the range of a loop")
@@ -319,7 +319,7 @@ def _check_clause(clause: Range | Exists, names: _Names) -> None:
             clause.position, f"there is no tensor '{clause.tensor}'",
             suggestion(clause.tensor, names.tensors) or f"there is {listed(names.tensors)}",
         )  # fmt: skip
-    call = Call(clause.tensor, clause.indices, position=clause.position)
+    call = CallTerm(clause.tensor, clause.indices, position=clause.position)
     _check_terms(call, names)
 
 
@@ -329,7 +329,7 @@ def _check_terms(term: Term, names: _Names) -> None:
     while waiting:
         term = waiting.pop()
         _check_term(term, names)
-        spread_ok = isinstance(term, Call) and term.name in names.tensors
+        spread_ok = isinstance(term, CallTerm) and term.name in names.tensors
         for inner in children(term):
             if not isinstance(inner, Spread):
                 waiting.append(inner)
@@ -342,7 +342,7 @@ def _check_terms(term: Term, names: _Names) -> None:
 
 
 def _check_term(term: Term, names: _Names) -> None:
-    if isinstance(term, Call):
+    if isinstance(term, CallTerm):
         _check_call(term, names)
     elif isinstance(term, Name):
         if names.tensors.get(term.name, 0) not in (0, None):
@@ -365,7 +365,7 @@ def _check_term(term: Term, names: _Names) -> None:
         raise names.error(term.position, "an integer beyond 64 bits")
 
 
-def _check_call(call: Call, names: _Names) -> None:
+def _check_call(call: CallTerm, names: _Names) -> None:
     if call.settings and call.name not in names.others:
         raise names.error(call.position, f"'{call.name}' has no attributes")
     count = len(call.arguments)
@@ -403,7 +403,7 @@ def _within(tensor: str, rank: int) -> str:
     return f"write {tensor}.0" if rank == 1 else f"write {tensor}.0 to {tensor}.{rank - 1}"
 
 
-def _unknown(call: Call, names: _Names) -> LanguageError:
+def _unknown(call: CallTerm, names: _Names) -> LanguageError:
     if call.name in names.others:
         return names.error(
             call.position, f"the call of '{call.name}' is a part of an expression",

@@ -14,7 +14,7 @@ from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.parser import run_grammar
 from anydim.lang.surface.rules import COMBINES, builder
 from anydim.lang.surface.syntax import (
-    Call,
+    CallTerm,
     Convert,
     Flat,
     Name,
@@ -35,10 +35,10 @@ from anydim.lang.tree import (
     Index,
     Literal,
     Loop,
+    OrderedStep,
     Read,
     SizeTerm,
     Statement,
-    Step,
     Tensor,
     TensorType,
     Write,
@@ -278,7 +278,7 @@ def _statement(line: _Line, known: Mapping[str, TensorType]) -> Statement:
     return Statement(line.target, tuple(axes[n] for n in line.left), body, line.combine, reduced)
 
 
-def _step(line: Any, known: Mapping[str, TensorType], level: int = 0) -> Step:
+def _step(line: Any, known: Mapping[str, TensorType], level: int = 0) -> OrderedStep:
     if level > DEEPEST:
         raise Problem(line.position, f"steps nested more than {DEEPEST} deep")
     if isinstance(line, _Line):
@@ -338,14 +338,14 @@ class _Resolver:
         if isinstance(term, Flat):
             default = None if term.default is None else self.expr(term.default)
             return self._read(term, term.tensor, (term.offset,), default, True)
-        if isinstance(term, Call):
+        if isinstance(term, CallTerm):
             return self._call(term)
         raise Problem(term.position, "this does not stand in a group", "write float32(0.5)")
 
     def _name(self, term: Name) -> Expr:
         return Index(term.name) if term.name in self.axes else SizeTerm(Size.symbol(term.name))
 
-    def _call(self, term: Call) -> Expr:
+    def _call(self, term: CallTerm) -> Expr:
         name = term.name
         default = None if term.default is None else self.expr(term.default)
         if not name.startswith('"') and default is None:
@@ -356,7 +356,7 @@ class _Resolver:
         return self._read(term, name, term.arguments, default, False)
 
     def _read(
-        self, term: Call | Flat, name: str, indices: tuple[Term, ...], default: Expr | None,
+        self, term: CallTerm | Flat, name: str, indices: tuple[Term, ...], default: Expr | None,
         flat: bool,
     ) -> Read:  # fmt: skip
         try:
@@ -370,7 +370,7 @@ class _Resolver:
         return Read(tensor, tuple(map(self.expr, indices)), flat, default)
 
 
-def _literal(term: Call, dtype: DType | None) -> Literal:
+def _literal(term: CallTerm, dtype: DType | None) -> Literal:
     sign, inner = 1, term.arguments[0] if len(term.arguments) == 1 else term
     if isinstance(inner, Operation) and inner.function == "neg":
         sign, inner = -1, inner.arguments[0]
@@ -382,10 +382,10 @@ def _literal(term: Call, dtype: DType | None) -> Literal:
 
 def _read_call(
     _: Any, name: Token, arguments: tuple[Term, ...] | None, settings: Any = None
-) -> Call:
+) -> CallTerm:
     if settings:
         raise Problem(_at(name), "a group calls no definition")
-    return Call(str(name), arguments or (), position=_at(name))
+    return CallTerm(str(name), arguments or (), position=_at(name))
 
 
 def _read_flat(_: Any, name: Token, offset: Term) -> Flat:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from anydim.lang.surface.check import check
 from anydim.lang.surface.syntax import (
     Assignment,
-    Branch,
-    Call,
+    BranchBlock,
+    CallTerm,
     Definition,
     Invoke,
     Item,
-    Loop,
+    LoopBlock,
     items,
     targets,
 )
@@ -42,14 +42,14 @@ def _with_calls(definition: Definition, names: set[str]) -> Definition:
     callable_names = names - tensors
 
     def change(item: Item) -> Item:
-        if isinstance(item, Loop):
+        if isinstance(item, LoopBlock):
             return replace(item, body=tuple(map(change, item.body)))
-        if isinstance(item, Branch):
+        if isinstance(item, BranchBlock):
             then, otherwise = map(change, item.then), map(change, item.otherwise)
             return replace(item, then=tuple(then), otherwise=tuple(otherwise))
         if not isinstance(item, Assignment) or item.indices or item.combine or item.where:
             return item
-        if isinstance(item.value, Call) and item.value.name in callable_names:
+        if isinstance(item.value, CallTerm) and item.value.name in callable_names:
             return Invoke((item.target,), item.value, item.position)
         return item
 

@@ -87,12 +87,12 @@ def _block(block: tuple[syntax.Item, ...], margin: str) -> list[str]:
     """The lines of a block, each behind a margin."""
     lines: list[str] = []
     for item in block:
-        if isinstance(item, syntax.Loop):
+        if isinstance(item, syntax.LoopBlock):
             ends = (item.start, item.stop, item.step)
             span = ":".join(_within(_term(end), 1) for end in ends)
             inner = _block(item.body, margin + "  ")
             lines += [f"{margin}for {item.variable} in {span} {{", *inner, f"{margin}}}"]
-        elif isinstance(item, syntax.Branch):
+        elif isinstance(item, syntax.BranchBlock):
             lines += [f"{margin}if {print_term(item.condition)} {{"]
             lines += _block(item.then, margin + "  ")
             if item.otherwise:
@@ -188,12 +188,12 @@ def print_group(group: tree.Group) -> str:
     return "\n".join([*lines, "}"])
 
 
-def print_step(step: tree.Step) -> str:
+def print_step(step: tree.OrderedStep) -> str:
     """The text of a step, with the steps inside it on lines of their own."""
     return "\n".join(_steps((step,), ""))
 
 
-def _steps(steps: tuple[tree.Step, ...], margin: str) -> list[str]:
+def _steps(steps: tuple[tree.OrderedStep, ...], margin: str) -> list[str]:
     lines: list[str] = []
     for step in steps:
         if isinstance(step, tree.Statement):

@@ -18,8 +18,8 @@ from anydim.lang.surface.syntax import (
     RESERVED,
     Assignment,
     Attribute,
-    Branch,
-    Call,
+    BranchBlock,
+    CallTerm,
     Convert,
     Count,
     Definition,
@@ -28,7 +28,7 @@ from anydim.lang.surface.syntax import (
     Flat,
     Invoke,
     Item,
-    Loop,
+    LoopBlock,
     Name,
     Number,
     Operation,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 DEEPEST = 100
 DEEPEST_BLOCK = 32
 DEEPEST_LOOPS = 8  # proofs about sizes take more time with every loop around
-Block = TypeVar("Block", Loop, Branch)
+Block = TypeVar("Block", LoopBlock, BranchBlock)
 CONSTANTS = {"true": True, "false": False, "inf": math.inf, "nan": math.nan}
 COMBINES = {"": "", "+": "add", "*": "mul", "min": "min", "max": "max"}
 OPERATORS = {row.operator: row.name for row in FUNCTIONS.values() if row.arity == 2}
@@ -149,7 +149,7 @@ def _several(_: Any, *parts: Any) -> Invoke:
     *names, assign, value = parts
     if assign != "=":
         raise Problem(_at(assign), f"results of a call are assigned by '=', not '{assign}'")
-    if not isinstance(value, Call):
+    if not isinstance(value, CallTerm):
         raise Problem(value.position, "several tensors are assigned by a call: C, D = g(A, B)")
     _shallow(value)
     return Invoke(tuple(map(str, names)), value, _at(names[0]))
@@ -158,21 +158,21 @@ def _several(_: Any, *parts: Any) -> Invoke:
 def _loop(
     _: Any, word: Token, name: Token, first: Term, second: Term | None, third: Term | None,
     body: tuple[Item, ...],
-) -> Loop:  # fmt: skip
+) -> LoopBlock:  # fmt: skip
     start, stop = (Number(0), first) if second is None else (first, second)
     step = Number(1) if third is None else third
     _shallow(start, stop, step)
-    loop = Loop(str(name), start, stop, step, body, _at(word))
+    loop = LoopBlock(str(name), start, stop, step, body, _at(word))
     return _shallow_blocks(loop)
 
 
 def _branch(
     _: Any, word: Token, condition: Term, then: tuple[Item, ...],
-    otherwise: tuple[Item, ...] | Branch | None,
-) -> Branch:  # fmt: skip
+    otherwise: tuple[Item, ...] | BranchBlock | None,
+) -> BranchBlock:  # fmt: skip
     _shallow(condition)
-    rest = (otherwise,) if isinstance(otherwise, Branch) else otherwise or ()
-    return _shallow_blocks(Branch(condition, then, rest, _at(word)))
+    rest = (otherwise,) if isinstance(otherwise, BranchBlock) else otherwise or ()
+    return _shallow_blocks(BranchBlock(condition, then, rest, _at(word)))
 
 
 def _shallow(*terms: Term) -> None:
@@ -183,13 +183,13 @@ def _shallow(*terms: Term) -> None:
 
 def _shallow_blocks(item: Block) -> Block:
     deepest = 0
-    level: list[Loop | Branch] = [item]
+    level: list[LoopBlock | BranchBlock] = [item]
     if _loops_within(item) > DEEPEST_LOOPS:
         raise Problem(item.position, f"loops nested more than {DEEPEST_LOOPS} deep")
     while level:
         deepest += 1
         blocks = (inner for outer in level for block in parts(outer) for inner in block)
-        level = [inner for inner in blocks if isinstance(inner, (Loop, Branch))]
+        level = [inner for inner in blocks if isinstance(inner, (LoopBlock, BranchBlock))]
     if deepest > DEEPEST_BLOCK:
         raise Problem(item.position, f"blocks nested more than {DEEPEST_BLOCK} deep")
     return item
@@ -197,10 +197,10 @@ def _shallow_blocks(item: Block) -> Block:
 
 def _loops_within(item: Item) -> int:
     """How deeply loops are nested, this item included."""
-    if not isinstance(item, (Loop, Branch)):
+    if not isinstance(item, (LoopBlock, BranchBlock)):
         return 0
     inner = max((_loops_within(i) for block in parts(item) for i in block), default=0)
-    return inner + isinstance(item, Loop)
+    return inner + isinstance(item, LoopBlock)
 
 
 def _target(_: Any, name: Token, indices: tuple[Term, ...] | None) -> Any:
@@ -246,10 +246,10 @@ def _prefix(_: Any, token: Token, argument: Term) -> Term:
 
 def _call(
     _: Any, name: Token, arguments: tuple[Term, ...] | None, settings: tuple[Setting, ...] | None
-) -> Call:
+) -> CallTerm:
     if name in RESERVED:
         raise Problem(_at(name), f"'{name}' is a word of the language, not a function")
-    return Call(str(name), arguments or (), None, settings or (), _at(name))
+    return CallTerm(str(name), arguments or (), None, settings or (), _at(name))
 
 
 def _setting(_: Any, name: Token, value: Term) -> Setting:
@@ -261,9 +261,9 @@ def _flat(_: Any, name: Token, offset: Term) -> Flat:
     return Flat(str(name), offset, None, _at(name))
 
 
-def _guarded(_: Any, read: Call | Flat, default: Term) -> Term:
-    if isinstance(read, Call):
-        return Call(read.name, read.arguments, default, read.settings, read.position)
+def _guarded(_: Any, read: CallTerm | Flat, default: Term) -> Term:
+    if isinstance(read, CallTerm):
+        return CallTerm(read.name, read.arguments, default, read.settings, read.position)
     return Flat(read.tensor, read.offset, default, read.position)
 
 

@@ -18,9 +18,9 @@ from anydim.lang.surface.syntax import Definition
 _KINDS: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
-        syntax.Number, syntax.Name, syntax.Spread, syntax.Dimension, syntax.Count, syntax.Call,
+        syntax.Number, syntax.Name, syntax.Spread, syntax.Dimension, syntax.Count, syntax.CallTerm,
         syntax.Setting, syntax.Flat, syntax.Operation, syntax.Convert, syntax.Range,
-        syntax.Exists, syntax.Assignment, syntax.Invoke, syntax.Loop, syntax.Branch,
+        syntax.Exists, syntax.Assignment, syntax.Invoke, syntax.LoopBlock, syntax.BranchBlock,
         syntax.Parameter, syntax.Attribute, syntax.Definition,
     )
 }  # fmt: skip

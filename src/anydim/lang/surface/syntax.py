@@ -91,7 +91,7 @@ class Count:
 
 
 @dataclass(frozen=True)
-class Call:
+class CallTerm:
     """`f(a, b)`: a read of a tensor (perhaps with `else default`), a function or a type cast.
 
     With `settings` it calls a definition: `f(a, b; alpha = 0.5)`.
@@ -142,7 +142,7 @@ class Convert:
 
 
 Term: TypeAlias = (
-    Number | Name | Spread | Dimension | Count | Call | Flat | Operation | Convert
+    Number | Name | Spread | Dimension | Count | CallTerm | Flat | Operation | Convert
 )  # fmt: skip
 
 
@@ -186,12 +186,12 @@ class Invoke:
     """`C, D = g(A, B)`: tensors that are the results of another definition."""
 
     targets: tuple[str, ...]
-    call: Call
+    call: CallTerm
     position: int = _position()
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopBlock:
     """`for variable in start:stop:step { body }`; the end is not reached, steps may be negative."""
 
     variable: str
@@ -203,7 +203,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Branch:
+class BranchBlock:
     """`if condition { then } else { otherwise }`."""
 
     condition: Term
@@ -212,7 +212,7 @@ class Branch:
     position: int = _position()
 
 
-Item: TypeAlias = Assignment | Invoke | Loop | Branch
+Item: TypeAlias = Assignment | Invoke | LoopBlock | BranchBlock
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def error_at(text: str, file: str, position: int, problem: str, hint: str = "") 
 
 def children(term: Term) -> tuple[Term, ...]:
     """The terms directly inside a term, in the order they are written."""
-    if isinstance(term, Call):
+    if isinstance(term, CallTerm):
         return term.arguments if term.default is None else (*term.arguments, term.default)
     if isinstance(term, Flat):
         return (term.offset,) if term.default is None else (term.offset, term.default)
@@ -307,9 +307,9 @@ def walk(term: Term) -> list[Term]:
 
 def parts(item: Item) -> tuple[tuple[Item, ...], ...]:
     """The blocks of items directly inside an item."""
-    if isinstance(item, Loop):
+    if isinstance(item, LoopBlock):
         return (item.body,)
-    return (item.then, item.otherwise) if isinstance(item, Branch) else ()
+    return (item.then, item.otherwise) if isinstance(item, BranchBlock) else ()
 
 
 def items(block: tuple[Item, ...]) -> Iterator[Item]:

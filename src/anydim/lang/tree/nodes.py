@@ -209,7 +209,7 @@ class Loop:
     start: Expr
     stop: Expr
     step: int
-    body: tuple[Step, ...]
+    body: tuple[OrderedStep, ...]
 
     __hash__ = _hash_once
 
@@ -219,13 +219,13 @@ class Branch:
     """`then` where the scalar condition holds, else `otherwise`."""
 
     condition: Expr
-    then: tuple[Step, ...]
-    otherwise: tuple[Step, ...] = ()
+    then: tuple[OrderedStep, ...]
+    otherwise: tuple[OrderedStep, ...] = ()
 
     __hash__ = _hash_once
 
 
-Step: TypeAlias = Statement | Write | Loop | Branch
+OrderedStep: TypeAlias = Statement | Write | Loop | Branch
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class Group:
     statements: tuple[Statement, ...]
     temporaries: tuple[Tensor, ...] = ()
     guards: tuple[Guard, ...] = field(default=())
-    steps: tuple[Step, ...] = ()
+    steps: tuple[OrderedStep, ...] = ()
 
     __hash__ = _hash_once
 

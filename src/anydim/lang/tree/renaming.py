@@ -11,10 +11,10 @@ from anydim.lang.tree import (
     Branch,
     Expr,
     Loop,
+    OrderedStep,
     Read,
     SizeTerm,
     Statement,
-    Step,
     Write,
 )
 from anydim.lang.tree.affine import rewrite
@@ -24,8 +24,10 @@ Assigning = TypeVar("Assigning", Statement, Write)
 
 
 def renamed(
-    steps: Sequence[Step], tensors: Mapping[str, str], sizes: Mapping[str, Size] | None = None
-) -> tuple[Step, ...]:
+    steps: Sequence[OrderedStep],
+    tensors: Mapping[str, str],
+    sizes: Mapping[str, Size] | None = None,
+) -> tuple[OrderedStep, ...]:
     """The steps with tensors and sizes renamed; what is not named stays.
 
     A loop whose variable is among `sizes` counts in that symbol.
@@ -48,7 +50,7 @@ def renamed(
         own, reduced = axes(step.axes), axes(step.reduced)
         return replace(step, target=target, body=body, axes=own, reduced=reduced)
 
-    def one(step: Step) -> Step:
+    def one(step: OrderedStep) -> OrderedStep:
         if isinstance(step, Statement):
             return assigning(step)
         if isinstance(step, Write):

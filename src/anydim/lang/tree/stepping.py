@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
-from anydim.lang.tree import Branch, Expr, Loop, SizeTerm, Statement, Step, Write
+from anydim.lang.tree import Branch, Expr, Loop, OrderedStep, SizeTerm, Statement, Write
 from anydim.lang.tree.affine import rewrite
 
 
-def every(steps: Iterable[Step]) -> Iterator[Step]:
+def every(steps: Iterable[OrderedStep]) -> Iterator[OrderedStep]:
     """All steps and those inside them, outer before inner."""
     for step in steps:
         yield step
@@ -20,10 +20,10 @@ def every(steps: Iterable[Step]) -> Iterator[Step]:
 
 
 def replaced(
-    steps: Iterable[Step], change: Callable[[Statement | Write], Iterable[Step]]
-) -> tuple[Step, ...]:
+    steps: Iterable[OrderedStep], change: Callable[[Statement | Write], Iterable[OrderedStep]]
+) -> tuple[OrderedStep, ...]:
     """Steps with what `change` makes of each write in the place of it, branches included."""
-    made: list[Step] = []
+    made: list[OrderedStep] = []
     for step in steps:
         if isinstance(step, Branch):
             then, otherwise = replaced(step.then, change), replaced(step.otherwise, change)
@@ -35,12 +35,14 @@ def replaced(
     return tuple(made)
 
 
-def with_expressions(steps: Iterable[Step], change: Callable[[Expr], Expr]) -> tuple[Step, ...]:
+def with_expressions(
+    steps: Iterable[OrderedStep], change: Callable[[Expr], Expr]
+) -> tuple[OrderedStep, ...]:
     """Steps with `change` made to every expression that they hold."""
     return tuple(_changed(step, change) for step in steps)
 
 
-def _changed(step: Step, change: Callable[[Expr], Expr]) -> Step:
+def _changed(step: OrderedStep, change: Callable[[Expr], Expr]) -> OrderedStep:
     if isinstance(step, Branch):
         then, otherwise = (with_expressions(b, change) for b in (step.then, step.otherwise))
         return Branch(change(step.condition), then, otherwise)
@@ -53,7 +55,7 @@ def _changed(step: Step, change: Callable[[Expr], Expr]) -> Step:
     return made
 
 
-def expressions_of(steps: Iterable[Step]) -> Iterator[tuple[str, Expr]]:
+def expressions_of(steps: Iterable[OrderedStep]) -> Iterator[tuple[str, Expr]]:
     """Every expression of steps; with places of writes comes the tensor that they are in."""
     for step in every(steps):
         if isinstance(step, Loop):
@@ -65,17 +67,17 @@ def expressions_of(steps: Iterable[Step]) -> Iterator[tuple[str, Expr]]:
             yield from ((step.target, p) for p in (step.place if isinstance(step, Write) else ()))
 
 
-def writes(steps: Iterable[Step]) -> Iterator[Statement | Write]:
+def writes(steps: Iterable[OrderedStep]) -> Iterator[Statement | Write]:
     """The writes of these steps, at any depth."""
     return (step for step in every(steps) if isinstance(step, (Statement, Write)))
 
 
-def written(steps: Iterable[Step]) -> frozenset[str]:
+def written(steps: Iterable[OrderedStep]) -> frozenset[str]:
     """The tensors that these steps write."""
     return frozenset(step.target for step in writes(steps))
 
 
-def variables_of(steps: Iterable[Step]) -> list[str]:
+def variables_of(steps: Iterable[OrderedStep]) -> list[str]:
     """The variables of all loops, outer before inner."""
     return [step.variable for step in every(steps) if isinstance(step, Loop)]
 

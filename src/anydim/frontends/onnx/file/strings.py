@@ -67,7 +67,7 @@ class HostPart:
 
 
 @dataclass(frozen=True)
-class Cut:
+class StringParts:
     """The parts of a model with strings; `inputs` and `outputs` are protos of the whole."""
 
     name: str
@@ -124,7 +124,7 @@ def _maps(node: Any) -> bool:
 # ---- the cut -------------------------------------------------------------------------------------
 
 
-def cut(opened: Opened) -> Cut:
+def cut(opened: Opened) -> StringParts:
     """The parts of a model with strings; ModelError where strings lie between numeric parts."""
     return _Cutting(opened).run()
 
@@ -139,7 +139,7 @@ class _Cutting:
         self.constants = {tensor.name for tensor in self.graph.initializer}
         self.fixed: dict[str, Any] = {}  # nodes of numeric constants
 
-    def run(self) -> Cut:
+    def run(self) -> StringParts:
         early, core, late = self._sorted()
         asked = [value.name for value in self.graph.output]
         self._refuse_unknown([*early, *late])
@@ -150,7 +150,7 @@ class _Cutting:
         wanted = {*_read(core), *_read(late), *asked}
         early_outputs = [name for name in early_made if name in wanted]
         late_outputs = [name for name in _made(late) if name in asked]
-        return Cut(
+        return StringParts(
             self.opened.name, tuple(self._inputs()), tuple(self.graph.output),
             self._host(early, early_outputs),
             self._core(core, core_outputs) if core_outputs else None,

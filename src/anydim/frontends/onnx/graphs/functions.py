@@ -12,7 +12,7 @@ from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.values.emitting import Emitter
 from anydim.frontends.onnx.values.held import Held
 from anydim.graph.nodes import Graph, Node
-from anydim.graph.regions import CALL, Call
+from anydim.graph.regions import CALL, CallRegion
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, Size, bounds
 
@@ -106,7 +106,7 @@ def called(
         shape = tuple(_outside(emitter, size, back, graph.box, name) for size in kind.shape)
         outer[emitter.fresh(f"{label}/{name}")] = TensorType(kind.dtype, shape)
     source = f"{names.model.name}: {label}"
-    return emitter.region(CALL, tuple(inputs), outer, Call(graph), source), list(outer)
+    return emitter.region(CALL, tuple(inputs), outer, CallRegion(graph), source), list(outer)
 
 
 def _own_dims(

@@ -14,7 +14,7 @@ from anydim.frontends.onnx.graphs.custom import add_defined
 from anydim.frontends.onnx.graphs.functions import Function, called, find, is_called
 from anydim.frontends.onnx.graphs.inside import Failed, Inside
 from anydim.frontends.onnx.graphs.names import Names
-from anydim.frontends.onnx.operators.call import Call
+from anydim.frontends.onnx.operators.call import OnnxNode
 from anydim.frontends.onnx.operators.table import OPERATORS
 from anydim.frontends.onnx.values.held import Broken, Held, Items, Known, Maybe, Packed, Result
 from anydim.frontends.onnx.values.kinds import proto_of
@@ -119,7 +119,7 @@ class Importing(Names):
 
     def call(
         self, proto: Any, schema: Any, label: str, inputs: tuple[Held | None, ...]
-    ) -> Call:
+    ) -> OnnxNode:
         """The node with its attributes checked against the standard; Unsupported otherwise."""
         if not schema.min_input <= len(inputs) <= schema.max_input:
             raise Unsupported(f"{len(inputs)} inputs")
@@ -131,12 +131,12 @@ class Importing(Names):
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
         attributes = attributes_of(proto, schema, self.attributes)
-        return Call(
+        return OnnxNode(
             self.emitter, proto.op_type, self.opset, inputs, tuple(outputs) or ("",),
             attributes, f"{self.model.name}: {label}", Inside(self, label),
         )  # fmt: skip
 
-    def define(self, proto: Any, call: Call, results: Result | Sequence[Result]) -> None:
+    def define(self, proto: Any, call: OnnxNode, results: Result | Sequence[Result]) -> None:
         """Give the results their names; nodes over known values become known values."""
         if isinstance(results, (str, Known, Items, Packed, Maybe, Broken)):
             results = [results]

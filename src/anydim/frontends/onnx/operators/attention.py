@@ -11,7 +11,7 @@ from typing import Any
 
 from anydim.base.dtypes import DType, boolean, float32, int64
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size, as_size, maximum, simplify
 
 _ABSENT = -1  # a window without a bound on that side
@@ -54,7 +54,7 @@ class _Operands:
         return "bhgi" if self.grouped else "bhi"
 
 
-def attention(call: Call) -> Sequence[Result]:
+def attention(call: OnnxNode) -> Sequence[Result]:
     """Inputs Q, K, V, a mask, past keys and values, and how many keys of each row count."""
     given = _operands(call)
     allowed, bias, always = _masks(call, (given.rows, given.columns), given.past, given.dtype)
@@ -74,7 +74,7 @@ def attention(call: Call) -> Sequence[Result]:
     return [made, given.key, given.value, _shaped(call, scores, given.whole)]
 
 
-def _operands(call: Call) -> _Operands:
+def _operands(call: OnnxNode) -> _Operands:
     """Q, K and V with heads as axes, past keys and values before the new ones."""
     rank = call.type(0).rank
     if rank not in (3, 4) or any(call.type(n).rank != rank for n in (1, 2)):
@@ -95,13 +95,13 @@ def _operands(call: Call) -> _Operands:
     )  # fmt: skip
 
 
-def _shaped(call: Call, made: str, shape: Sequence[Size]) -> str:
+def _shaped(call: OnnxNode, made: str, shape: Sequence[Size]) -> str:
     """The value in a shape; it has it already where it has as many axes."""
     same = len(shape) == _type(call, made).rank
     return made if same else call.emit("reshape", made, shape=tuple(shape))
 
 
-def _scores(call: Call, given: _Operands) -> str:
+def _scores(call: OnnxNode, given: _Operands) -> str:
     """Scaled products of queries and keys; by groups of heads where nothing has to fit them."""
     query, letters = given.query, given.letters
     if given.grouped:
@@ -112,7 +112,7 @@ def _scores(call: Call, given: _Operands) -> str:
     return call.emit("mul", scores, _scale(call, given.depth, given.dtype))
 
 
-def _capped(call: Call, scores: str, dtype: DType) -> str:
+def _capped(call: OnnxNode, scores: str, dtype: DType) -> str:
     """Scores that stay below the soft cap, where there is one."""
     cap = call.attribute("softcap")
     if not cap:
@@ -121,7 +121,7 @@ def _capped(call: Call, scores: str, dtype: DType) -> str:
     return call.emit("mul", call.emit("tanh", call.emit("div", scores, number)), number)
 
 
-def _weighed(call: Call, shares: str, given: _Operands) -> str:
+def _weighed(call: OnnxNode, shares: str, given: _Operands) -> str:
     """The values weighed by their shares, in the layout of the queries."""
     letters, width = given.letters, _type(call, given.value).shape[3]
     weights = _shaped(call, shares, given.parts if given.grouped else given.whole)
@@ -133,11 +133,11 @@ def _weighed(call: Call, shares: str, given: _Operands) -> str:
     return call.emit("reshape", made, shape=(given.batch, given.rows, given.count * width))
 
 
-def _type(call: Call, value: str) -> Any:
+def _type(call: OnnxNode, value: str) -> Any:
     return call.emitter.types[value]
 
 
-def _heads(call: Call, position: int, count: int | None) -> str:
+def _heads(call: OnnxNode, position: int, count: int | None) -> str:
     """[batch, rows, heads * depth] as [batch, heads, rows, depth]."""
     if not count:
         raise Unsupported("the number of heads is missing")
@@ -148,7 +148,7 @@ def _heads(call: Call, position: int, count: int | None) -> str:
     return call.emit("transpose", parts, perm=(0, 2, 1, 3))
 
 
-def _scale(call: Call, depth: Size, dtype: DType) -> str:
+def _scale(call: OnnxNode, depth: Size, dtype: DType) -> str:
     """What scores are multiplied with: one over the root of the depth unless it is given."""
     scale = call.attribute("scale")
     if scale is not None:
@@ -161,7 +161,7 @@ def _scale(call: Call, depth: Size, dtype: DType) -> str:
 
 
 def _masks(
-    call: Call, shape: tuple[Size, Size], past: Size, dtype: DType
+    call: OnnxNode, shape: tuple[Size, Size], past: Size, dtype: DType
 ) -> tuple[str | None, str | None, bool]:
     """(where attention is allowed, what is added to the scores, whether every row has an allowed
     place if it has a place at all); None for what there is not."""
@@ -205,7 +205,7 @@ def _masks(
     return allowed, bias, always
 
 
-def _wide_mask(call: Call, columns: Size) -> str:
+def _wide_mask(call: OnnxNode, columns: Size) -> str:
     """The mask for all keys; those that it leaves out at the end are not allowed."""
     kind = call.type(3)
     missing = columns - kind.shape[-1]
@@ -220,7 +220,7 @@ def _wide_mask(call: Call, columns: Size) -> str:
 
 
 def _softmax(
-    call: Call, scores: str, allowed: str | None, bias: str | None, dtype: DType, work: DType
+    call: OnnxNode, scores: str, allowed: str | None, bias: str | None, dtype: DType, work: DType
 ) -> str:  # fmt: skip
     """Shares along the last axis; a row in which nothing is allowed has shares of 0."""
     precise = scores if work == dtype else call.emit("cast", scores, to=work)
@@ -240,7 +240,7 @@ def _softmax(
     return shares if work == dtype else call.emit("cast", shares, to=dtype)
 
 
-def rotary_embedding(call: Call) -> Result:
+def rotary_embedding(call: OnnxNode) -> Result:
     """Pairs of elements turned by angles: those of a place, or of a given position."""
     flat = call.type(0).rank == 3
     x = call.input(0)
@@ -260,7 +260,7 @@ def rotary_embedding(call: Call) -> Result:
     return call.emit("reshape", back, shape=call.shape(0))
 
 
-def _split_heads(call: Call) -> str:
+def _split_heads(call: OnnxNode) -> str:
     heads = call.attribute("num_heads")
     if not heads:
         raise Unsupported("num_heads is missing")

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from anydim.base.dtypes import int64
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import as_size, maximum, product
 
 
-def place(name: str) -> Callable[[Call], Result]:
+def place(name: str) -> Callable[[OnnxNode], Result]:
     """ArgMax and ArgMin."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         axis, last = call.attribute("axis", 0), bool(call.attribute("select_last_index", 0))
         keep = bool(call.attribute("keepdims", 1))
         return call.emit(name, call.input(0), axis=axis, keepdims=keep, last=last)
@@ -21,7 +21,7 @@ def place(name: str) -> Callable[[Call], Result]:
     return build
 
 
-def hardmax(call: Call) -> Result:
+def hardmax(call: OnnxNode) -> Result:
     """Before opset 13 all axes from `axis` on count as one."""
     axis, rank, shape = call.attribute("axis", -1), call.type(0).rank, call.shape(0)
     if call.opset >= 13:
@@ -34,7 +34,7 @@ def hardmax(call: Call) -> Result:
     return call.emit("reshape", made, shape=shape)
 
 
-def lp_normalization(call: Call) -> Result:
+def lp_normalization(call: OnnxNode) -> Result:
     """x / norm; 0 where the norm is 0."""
     axis, p = call.attribute("axis", -1), call.attribute("p", 2)
     if p not in (1, 2):
@@ -46,7 +46,7 @@ def lp_normalization(call: Call) -> Result:
     return call.emit("where", empty, zero, call.emit("div", x, norm))
 
 
-def global_lp_pool(call: Call) -> Result:
+def global_lp_pool(call: OnnxNode) -> Result:
     axes, p = tuple(range(2, call.type(0).rank)), call.attribute("p", 2)
     if p in (1, 2):
         return call.emit(f"reduce_l{p}", call.input(0), axes=axes, keepdims=True)
@@ -56,17 +56,17 @@ def global_lp_pool(call: Call) -> Result:
     return call.emit("pow", total, call.number(1 / p, dtype))
 
 
-def local_response(call: Call) -> Result:
+def local_response(call: OnnxNode) -> Result:
     return call.emit(
         "local_response_norm", call.input(0), count=as_size(call.attribute("size")),
         alpha=call.attribute("alpha"), beta=call.attribute("beta"), bias=call.attribute("bias"),
     )  # fmt: skip
 
 
-def running(name: str) -> Callable[[Call], Result]:
+def running(name: str) -> Callable[[OnnxNode], Result]:
     """CumSum and CumProd. An axis that only a run can tell is chosen from the results of all."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         rank = call.type(0).rank
 
         def along(axis: int) -> str:
@@ -94,12 +94,12 @@ def running(name: str) -> Callable[[Call], Result]:
     return build
 
 
-def reverse_sequence(call: Call) -> Result:
+def reverse_sequence(call: OnnxNode) -> Result:
     time, batch = call.attribute("time_axis"), call.attribute("batch_axis")
     return call.emit("reverse_sequence", call.input(0), call.input(1), time=time, batch=batch)
 
 
-def columns_to_image(call: Call) -> Result:
+def columns_to_image(call: OnnxNode) -> Result:
     """Col2Im: the columns become windows with axes of their own first."""
     sizes, block = call.sizes(1), call.sizes(2)
     rank, (count, rows, _) = len(sizes), call.shape(0)
@@ -118,15 +118,15 @@ def columns_to_image(call: Call) -> Result:
     )
 
 
-def depth_to_space(call: Call) -> Result:
+def depth_to_space(call: OnnxNode) -> Result:
     return _blocks(call, "depth_to_space")
 
 
-def space_to_depth(call: Call) -> Result:
+def space_to_depth(call: OnnxNode) -> Result:
     return _blocks(call, "space_to_depth")
 
 
-def _blocks(call: Call, name: str) -> Result:
+def _blocks(call: OnnxNode, name: str) -> Result:
     mode = call.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
         raise Unsupported(f"mode {mode!r}")
@@ -134,7 +134,7 @@ def _blocks(call: Call, name: str) -> Result:
     return call.emit(name, call.input(0), block=block, inner=mode == "CRD")
 
 
-def eye_like(call: Call) -> Result:
+def eye_like(call: OnnxNode) -> Result:
     if call.type(0).rank != 2:
         raise Unsupported(f"a tensor with {call.type(0).rank} axes, expected 2")
     wanted = call.attribute("dtype")
@@ -143,7 +143,7 @@ def eye_like(call: Call) -> Result:
     return call.emit("eye", rows=rows, columns=columns, k=call.attribute("k", 0), dtype=dtype)
 
 
-def features(call: Call) -> Result:
+def features(call: OnnxNode) -> Result:
     """ArrayFeatureExtractor: elements of the last axis; a vector counts as one row."""
     count = product(call.shape(1))
     x = call.input(0)
@@ -152,7 +152,7 @@ def features(call: Call) -> Result:
     return call.emit("gather", x, call.emit("reshape", call.input(1), shape=(count,)), axis=-1)
 
 
-def binarizer(call: Call) -> Result:
+def binarizer(call: OnnxNode) -> Result:
     """1 above the threshold, 0 elsewhere."""
     dtype = call.type(0).dtype
     above = call.emit("greater", call.input(0), call.number(call.attribute("threshold"), dtype))

@@ -8,15 +8,15 @@ import numpy
 
 from anydim.base.dtypes import boolean
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Body, Call
+from anydim.frontends.onnx.operators.call import Body, OnnxNode
 from anydim.frontends.onnx.values.held import Broken, Held
-from anydim.frontends.onnx.values.kinds import elements_of, form_of, joined, rebuilt, tensors_of
-from anydim.graph.regions import BRANCH, Branch
+from anydim.frontends.onnx.values.kinds import elements_of, joined, kind_of, rebuilt, tensors_of
+from anydim.graph.regions import BRANCH, BranchRegion
 from anydim.lang.tree import TensorType
 from anydim.sizes import Guard, Interval, Size, bounds, maximum, minimum
 
 
-def if_(call: Call) -> Sequence[Held]:
+def if_(call: OnnxNode) -> Sequence[Held]:
     """A condition that is known chooses now; the other branch may be anything then."""
     known = call.emitter.known.get(call.input(0))
     if known is not None and known.array.dtype != object and known.array.size == 1:
@@ -26,7 +26,7 @@ def if_(call: Call) -> Sequence[Held]:
     return one_of(call, bodies, _condition(call))
 
 
-def one_of(call: Call, bodies: Sequence[Body], condition: str | Guard) -> Sequence[Held]:
+def one_of(call: OnnxNode, bodies: Sequence[Body], condition: str | Guard) -> Sequence[Held]:
     """The results of the first body where the condition holds, of the second elsewhere."""
     results = [body.run() for body in bodies]
     if len(results[0]) != len(results[1]):
@@ -37,7 +37,7 @@ def one_of(call: Call, bodies: Sequence[Body], condition: str | Guard) -> Sequen
     tensors: list[list[str]] = [[], []]
     for left, right in zip(*results):
         elements = elements_of(bodies[0].emitter, left) + elements_of(bodies[1].emitter, right)
-        form = joined(form_of(bodies[0].emitter, left), form_of(bodies[1].emitter, right), elements)
+        form = joined(kind_of(bodies[0].emitter, left), kind_of(bodies[1].emitter, right), elements)
         forms.append(form)
         for body, held, names in zip(bodies, (left, right), tensors):
             names += tensors_of(body, held, form)
@@ -47,7 +47,7 @@ def one_of(call: Call, bodies: Sequence[Body], condition: str | Guard) -> Sequen
     for body in bodies:
         _take(body, captures)
     graphs = [body.graph(names) for body, names in zip(bodies, tensors)]
-    region = Branch(graphs[0], graphs[1], condition if isinstance(condition, Guard) else None)
+    region = BranchRegion(graphs[0], graphs[1], condition if isinstance(condition, Guard) else None)
     given = [condition] if isinstance(condition, str) else []
     made = call.region(BRANCH, [*given, *captures], kinds, region)
     return [rebuilt(form, made) for form in forms]
@@ -61,7 +61,7 @@ def _take(body: Body, captures: Sequence[str]) -> None:
     body.emitter.captured = {value: own[value] for value in captures}
 
 
-def _condition(call: Call) -> str:
+def _condition(call: OnnxNode) -> str:
     kind = call.type(0)
     if kind.dtype != boolean:
         raise Unsupported(f"a condition of type {kind}")
@@ -69,7 +69,7 @@ def _condition(call: Call) -> str:
 
 
 def _either(
-    call: Call, bodies: Sequence[Body], left: TensorType, right: TensorType
+    call: OnnxNode, bodies: Sequence[Body], left: TensorType, right: TensorType
 ) -> TensorType:
     """The type of a result of either branch; a size that may differ is a new dim."""
     if left.dtype != right.dtype:
@@ -90,7 +90,7 @@ def _either(
     return TensorType(left.dtype, tuple(shape))
 
 
-def _fresh(call: Call, where: Sequence[Interval], sizes: tuple[Size, Size] | None) -> Size:
+def _fresh(call: OnnxNode, where: Sequence[Interval], sizes: tuple[Size, Size] | None) -> Size:
     """A dim that is one of two sizes."""
     low = max(min(w.lo or 0 for w in where), 0)
     highs = [w.hi for w in where]

@@ -18,7 +18,7 @@ from anydim.graph.regions import Region
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Size, Truth, prove
 
-__all__ = ["Body", "Call", "Result", "Scope"]
+__all__ = ["Body", "OnnxNode", "Result", "Scope"]
 
 
 class Body(Protocol):
@@ -68,7 +68,7 @@ class Scope(Protocol):
 
 
 @dataclass
-class Call:
+class OnnxNode:
     """An ONNX node: its inputs and attributes, and the nodes that stand for it."""
 
     emitter: Emitter

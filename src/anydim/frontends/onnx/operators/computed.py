@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from anydim.base.dtypes import float64, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Call
+from anydim.frontends.onnx.operators.call import OnnxNode
 from anydim.frontends.onnx.values.found import picked
 from anydim.frontends.onnx.values.held import Known
 from anydim.frontends.onnx.values.kinds import known, vector
 from anydim.sizes import Size, as_size, bounds, maximum, product
 
 
-def reshape(call: Call, copies: bool) -> list[Size]:
+def reshape(call: OnnxNode, copies: bool) -> list[Size]:
     """The sizes of a reshape to input 1; `copies`: a 0 stands for the size of that axis."""
     items, own = call.elements(1), list(call.shape(0))
     count = len(items)
@@ -44,7 +44,7 @@ def reshape(call: Call, copies: bool) -> list[Size]:
     return _completed(call, wanted, fixed)
 
 
-def expand(call: Call) -> str:
+def expand(call: OnnxNode) -> str:
     """Input 0 broadcast against input 1."""
     items, own = call.elements(1), call.shape(0)
     rank = max(len(own), len(items))
@@ -72,7 +72,7 @@ def expand(call: Call) -> str:
     return call.emit("reshape", made, shape=tuple(target))
 
 
-def sliced(call: Call, starts: str, ends: str, axes: Sequence[int], steps: str | None) -> str:
+def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: str | None) -> str:
     """x[start:end:step] along some axes where data decides a bound or a step."""
     value = call.input(0)
     bounds_of = [call.contents(name) for name in (starts, ends)]
@@ -103,7 +103,7 @@ def lowest_start(start: Size, extent: Size, step: int) -> Size:
     return maximum(start, -extent) if far else start
 
 
-def sliced_anywhere(call: Call) -> str:
+def sliced_anywhere(call: OnnxNode) -> str:
     """A slice of axes that data names: every axis gets a start, an end and a step."""
     rank = call.type(0).rank
     one, zero, extents = _number(call, 1), _number(call, 0), vector(call, call.shape(0))
@@ -125,7 +125,7 @@ def sliced_anywhere(call: Call) -> str:
 
 
 def _window(
-    call: Call, value: str, axis: int, extent: Size, start: str, end: str, known_start: object
+    call: OnnxNode, value: str, axis: int, extent: Size, start: str, end: str, known_start: object
 ) -> str:
     """value[start:end] along an axis, as a view."""
     low, high = vector(call, [0]), vector(call, [extent])
@@ -145,7 +145,7 @@ def _window(
 
 
 def _strided(
-    call: Call, value: str, axis: int, extent: Size, start: str, end: str, step: str
+    call: OnnxNode, value: str, axis: int, extent: Size, start: str, end: str, step: str
 ) -> str:
     """value[start:end:step] along an axis, whatever the sign of the step."""
     zero, size = vector(call, [0]), vector(call, [extent])
@@ -164,7 +164,7 @@ def _strided(
     return call.emit("gather", value, places, axis=axis)
 
 
-def _clipped(call: Call, place: str, extent: Size, low: str, high: str) -> str:
+def _clipped(call: OnnxNode, place: str, extent: Size, low: str, high: str) -> str:
     """A bound that counts from the end below 0, cut off at both ends."""
     size = vector(call, [extent])
     negative = call.emit("less", place, vector(call, [0]))
@@ -172,14 +172,14 @@ def _clipped(call: Call, place: str, extent: Size, low: str, high: str) -> str:
     return call.emit("minimum", call.emit("maximum", place, low), high)
 
 
-def _iterations(call: Call, first: str, last: str, step: str) -> str:
+def _iterations(call: OnnxNode, first: str, last: str, step: str) -> str:
     """How many of first, first + step, ... come before last; integers."""
     distance = call.emit("floor_div", call.emit("sub", first, last), step)
     zero = known(call, Known.size(0))
     return call.emit("maximum", call.emit("neg", distance), zero)
 
 
-def range_(call: Call) -> str:
+def range_(call: OnnxNode) -> str:
     """start, start + delta, ... before limit."""
     dtype = call.type(0).dtype
     start, limit, delta = (_scalar(call, position) for position in range(3))
@@ -199,7 +199,7 @@ def range_(call: Call) -> str:
     return call.emit("add", call.emit("mul", places, delta), start)
 
 
-def signed(call: Call, name: str, count: int) -> list[Size]:
+def signed(call: OnnxNode, name: str, count: int) -> list[Size]:
     """The elements of a vector as sizes that may be negative: differences of two dims."""
     items = call.contents(name, count)
     places = [place for place, item in enumerate(items) if not isinstance(item, Size)]
@@ -215,14 +215,14 @@ def signed(call: Call, name: str, count: int) -> list[Size]:
     return [item if isinstance(item, Size) else found[p] for p, item in enumerate(items)]
 
 
-def count_of(call: Call, name: str) -> Size:
+def count_of(call: OnnxNode, name: str) -> Size:
     """The one element of an integer tensor as a dim."""
     count = call.dim("count")
     call.find(picked(call, name, (0,), 1), (count,))
     return count
 
 
-def _completed(call: Call, value: str, sizes: Sequence[Size | None]) -> list[Size]:
+def _completed(call: OnnxNode, value: str, sizes: Sequence[Size | None]) -> list[Size]:
     """The sizes, with the elements of a vector as dims where they are None."""
     places = [place for place, size in enumerate(sizes) if size is None]
     dims = {place: call.dim("size") for place in places}
@@ -231,7 +231,7 @@ def _completed(call: Call, value: str, sizes: Sequence[Size | None]) -> list[Siz
     return [dims[place] if size is None else size for place, size in enumerate(sizes)]
 
 
-def _scalar(call: Call, position: int) -> str:
+def _scalar(call: OnnxNode, position: int) -> str:
     kind = call.type(position)
     if kind.rank > 1:
         raise Unsupported(f"its input {position} is {kind}, expected a number")
@@ -239,5 +239,5 @@ def _scalar(call: Call, position: int) -> str:
     return call.emit("reshape", value, shape=()) if kind.rank else value
 
 
-def _number(call: Call, size: Size | int) -> str:
+def _number(call: OnnxNode, size: Size | int) -> str:
     return known(call, Known.size(size))

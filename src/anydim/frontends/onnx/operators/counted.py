@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from anydim.base.dtypes import int64
 from anydim.frontends.counted import compress, non_max_suppression, nonzero, unique
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Call
+from anydim.frontends.onnx.operators.call import OnnxNode
 from anydim.frontends.onnx.values.held import Result
 
 
-def non_zero(call: Call) -> Result:
+def non_zero(call: OnnxNode) -> Result:
     return nonzero(call, call.input(0))
 
 
-def compressed(call: Call) -> Result:
+def compressed(call: OnnxNode) -> Result:
     axis, rank = call.attribute("axis"), call.type(0).rank
     if axis is not None and not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
@@ -25,7 +25,7 @@ def compressed(call: Call) -> Result:
     return compress(call, call.input(0), call.input(1), own)
 
 
-def different(call: Call) -> Sequence[Result]:
+def different(call: OnnxNode) -> Sequence[Result]:
     axis, rank = call.attribute("axis"), call.type(0).rank
     if axis is not None and not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
@@ -36,7 +36,7 @@ def different(call: Call) -> Sequence[Result]:
     return list(unique(call, call.input(0), own, in_order, asked))
 
 
-def suppressed(call: Call) -> Result:
+def suppressed(call: OnnxNode) -> Result:
     """Without a number of boxes there are none."""
     scalars = []
     dtype = call.type(0).dtype
@@ -48,7 +48,7 @@ def suppressed(call: Call) -> Result:
     return non_max_suppression(call, call.input(0), call.input(1), *scalars, center=center)
 
 
-def top_k(call: Call) -> Sequence[Result]:
+def top_k(call: OnnxNode) -> Sequence[Result]:
     """k is an attribute before opset 10."""
     axis, rank = call.attribute("axis", -1), call.type(0).rank
     if not -rank <= axis < rank:

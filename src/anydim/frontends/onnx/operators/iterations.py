@@ -14,18 +14,18 @@ from typing import Any
 
 from anydim.base.dtypes import boolean
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Body, Call
+from anydim.frontends.onnx.operators.call import Body, OnnxNode
 from anydim.frontends.onnx.values.held import Held
 from anydim.frontends.onnx.values.kinds import (
-    Form,
+    Kind,
     elements_of,
-    form_of,
     joined,
+    kind_of,
     rebuilt,
     tensors_of,
     width,
 )
-from anydim.graph.regions import LOOP, Loop, Scan
+from anydim.graph.regions import LOOP, LoopRegion, Scan
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size, Truth, as_size, bounds, maximum, prove, simplify
 
@@ -60,7 +60,7 @@ class Iterations:
     iteration.
     """
 
-    call: Call
+    call: OnnxNode
     proto: Any
     trips: Size | None
     first: str | None  # the condition for the first iteration, where data decides it
@@ -99,7 +99,7 @@ class Iterations:
         kinds += [self.stack(kind, iterations) for kind in types]
         scans = [self.scan(attempt, k, iterations, back, sure) for k, back in zip(types, reverse)]
         graph = body.graph(outputs)
-        region = Loop(
+        region = LoopRegion(
             graph, str(attempt.counter), self.trips, bool(condition), len(made), tuple(scans)
         )
         inputs = [*first, *given, *body.captures]
@@ -113,10 +113,10 @@ class Iterations:
 
     # ---- the types of carried values ----
 
-    def settle(self, carried: Sequence[Held]) -> tuple[Attempt, list[Form], list[list[Axis]]]:
+    def settle(self, carried: Sequence[Held]) -> tuple[Attempt, list[Kind], list[list[Axis]]]:
         """The body for forms and sizes that an iteration leads to again."""
         emitter = self.call.emitter
-        forms = [form_of(emitter, held) for held in carried]
+        forms = [kind_of(emitter, held) for held in carried]
         axes: list[list[Axis]] | None = None
         mark = self.call.scope.mark()
         for _ in range(_MOST_ATTEMPTS):
@@ -141,7 +141,7 @@ class Iterations:
         raise Unsupported("carried values whose sizes do not settle")
 
     def attempt(
-        self, forms: Sequence[Form], kinds: Sequence[TensorType], axes: Sequence[list[Axis]]
+        self, forms: Sequence[Kind], kinds: Sequence[TensorType], axes: Sequence[list[Axis]]
     ) -> Attempt:
         body = self.call.scope.body(self.proto)
         most = None if self.trips is None else bounds(self.trips, self.call.emitter.box).hi
@@ -170,20 +170,20 @@ class Iterations:
         return axis.start + axis.amount * counter
 
     def met(
-        self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Form]
-    ) -> list[Form]:
+        self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Kind]
+    ) -> list[Kind]:
         """The forms that the carried values have both before and after an iteration."""
         emitter, outer = attempt.body.emitter, self.call.emitter
         return [
             joined(
-                form, form_of(emitter, held),
+                form, kind_of(emitter, held),
                 elements_of(emitter, held) + elements_of(outer, first),
             )
             for form, held, first in zip(forms, attempt.results[self.asks :], carried)
         ]
 
     def following(
-        self, attempt: Attempt, forms: Sequence[Form], kinds: Sequence[TensorType],
+        self, attempt: Attempt, forms: Sequence[Kind], kinds: Sequence[TensorType],
         axes: list[list[Axis]],
     ) -> list[list[Axis]]:  # fmt: skip
         """What to try next: `axes` again where the iteration keeps to it."""
@@ -290,7 +290,7 @@ class Iterations:
         return self.call.emit("slice", value, **ends)
 
 
-def trips_of(size: Size, call: Call) -> Size | None:
+def trips_of(size: Size, call: OnnxNode) -> Size | None:
     """A number of iterations that is never below 0; None for one without a limit."""
     if size.constant is not None and size.constant >= 1 << 62:
         return None

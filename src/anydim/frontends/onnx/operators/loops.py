@@ -9,14 +9,14 @@ import numpy
 
 from anydim.base.dtypes import boolean
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Body, Call
+from anydim.frontends.onnx.operators.call import Body, OnnxNode
 from anydim.frontends.onnx.operators.iterations import Iterations, trips_of
 from anydim.frontends.onnx.values.found import scalar_size
 from anydim.frontends.onnx.values.held import Held, Known
 from anydim.sizes import Guard, Size, as_size
 
 
-def loop(call: Call) -> Sequence[Held]:
+def loop(call: OnnxNode) -> Sequence[Held]:
     """Loop: at most M iterations as long as the condition holds."""
     proto = call.attribute("body")
     carried = [call.held(position) for position in range(2, len(call.inputs))]
@@ -35,14 +35,14 @@ def loop(call: Call) -> Sequence[Held]:
     return iterations.run(carried, [False] * (len(proto.output) - 1 - len(carried)))
 
 
-def _trips(call: Call) -> Size | None:
+def _trips(call: OnnxNode) -> Size | None:
     kind = call.type(0)
     if not kind.dtype.is_integer or any(size.constant != 1 for size in kind.shape):
         raise Unsupported(f"a number of iterations of type {kind}")
     return trips_of(scalar_size(call, call.nodes, call.input(0), "trips"), call)
 
 
-def _first(call: Call) -> tuple[str | None, bool]:
+def _first(call: OnnxNode) -> tuple[str | None, bool]:
     """(the condition for the first iteration, where data decides it; whether it is known to
     fail)"""
     if not call.given(1):
@@ -59,7 +59,7 @@ def _first(call: Call) -> tuple[str | None, bool]:
 # ---- Scan --------------------------------------------------------------------------------------
 
 
-def scan(call: Call) -> Sequence[Held]:
+def scan(call: OnnxNode) -> Sequence[Held]:
     """Scan: an iteration for each slice of some inputs; before opset 9 for each batch entry
     anew."""
     if call.opset < 9:
@@ -96,14 +96,14 @@ def slice_at(body: Body, value: str, axis: int, at: Size) -> str:
     return body.emit("squeeze", body.emit("slice", value, **bounds), axes=(axis,))
 
 
-def _list(call: Call, name: str, count: int) -> Sequence[int]:
+def _list(call: OnnxNode, name: str, count: int) -> Sequence[int]:
     values = call.attribute(name) or (0,) * count
     if len(values) != count:
         raise Unsupported(f"{len(values)} {name} for {count}")
     return tuple(values)
 
 
-def _axes(call: Call, name: str, values: Sequence[str]) -> list[int]:
+def _axes(call: OnnxNode, name: str, values: Sequence[str]) -> list[int]:
     axes = []
     for axis, value in zip(_list(call, name, len(values)), values):
         rank = call.emitter.types[value].rank
@@ -113,7 +113,7 @@ def _axes(call: Call, name: str, values: Sequence[str]) -> list[int]:
     return axes
 
 
-def _same_extents(call: Call, extents: Sequence[Size]) -> Size:
+def _same_extents(call: OnnxNode, extents: Sequence[Size]) -> Size:
     """The number of slices, the same for all."""
     for extent in extents[1:]:
         if not call.proved(extents[0], "==", extent):
@@ -122,7 +122,7 @@ def _same_extents(call: Call, extents: Sequence[Size]) -> Size:
     return extents[0]
 
 
-def _moved(call: Call, value: str, axis: int) -> str:
+def _moved(call: OnnxNode, value: str, axis: int) -> str:
     """A stacked result with its first axis in another place."""
     rank = call.emitter.types[value].rank
     if not -rank <= axis < rank:
@@ -134,7 +134,7 @@ def _moved(call: Call, value: str, axis: int) -> str:
     return call.emit("transpose", value, perm=tuple(order))
 
 
-def _batched(call: Call) -> Sequence[Held]:
+def _batched(call: OnnxNode) -> Sequence[Held]:
     """Scan of opset 8: [batch, ...] states, [batch, sequence, ...] inputs."""
     if call.given(0):
         raise Unsupported("sequence_lens")
@@ -153,7 +153,7 @@ def _batched(call: Call) -> Sequence[Held]:
 
 
 def _over_batch(
-    call: Call, proto: Any, inputs: Sequence[str], states: int, batch: Size, trips: Size,
+    call: OnnxNode, proto: Any, inputs: Sequence[str], states: int, batch: Size, trips: Size,
     back: Sequence[int],
 ) -> Sequence[Held]:  # fmt: skip
     """A loop over the batch, whose body is a loop over the sequence of one entry."""

@@ -7,10 +7,10 @@ from itertools import accumulate
 
 from anydim.base.dtypes import boolean, float32, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 
-def tf_idf(call: Call) -> Result:
+def tf_idf(call: OnnxNode) -> Result:
     """Counts of n-grams of integers, weighted as `mode` says."""
     pool = call.attribute("pool_int64s")
     if not pool:
@@ -33,7 +33,7 @@ def tf_idf(call: Call) -> Result:
     return counts if rank == 2 else call.emit("reshape", counts, shape=(max(columns) + 1,))
 
 
-def _weighted(call: Call, counts: str, mode: str, count: int) -> str:
+def _weighted(call: OnnxNode, counts: str, mode: str, count: int) -> str:
     if mode == "IDF":
         counts = call.emit("cast", call.emit("cast", counts, to=boolean), to=float32)
     weights = call.attribute("weights")
@@ -44,7 +44,7 @@ def _weighted(call: Call, counts: str, mode: str, count: int) -> str:
     return call.emit("mul", counts, call.numbers(weights, float32))
 
 
-def _sequences(call: Call, pool: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
+def _sequences(call: OnnxNode, pool: Sequence[int]) -> Iterator[tuple[int, Sequence[int]]]:
     """The number and the elements of each n-gram of the lengths that are asked for."""
     starts = tuple(call.attribute("ngram_counts"))
     shortest, longest = call.attribute("min_gram_length"), call.attribute("max_gram_length")
@@ -58,7 +58,7 @@ def _sequences(call: Call, pool: Sequence[int]) -> Iterator[tuple[int, Sequence[
             number += 1
 
 
-def _trie(call: Call, pool: Sequence[int], columns: Sequence[int]) -> list[list[int]]:
+def _trie(call: OnnxNode, pool: Sequence[int], columns: Sequence[int]) -> list[list[int]]:
     """The tables that `ngram_counts` takes."""
     children: list[dict[int, int]] = [{}]
     ends = [-1]

@@ -6,20 +6,20 @@ from typing import Any
 
 from anydim.base.dtypes import DType, float8_e8m0fnu, float32, uint8
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.windows import check_kernel, window_attributes
 from anydim.sizes import Size, Truth, prove
 
 
-def cast(call: Call) -> Result:
+def cast(call: OnnxNode) -> Result:
     return cast_to(call, element_type(call.attribute("to")))
 
 
-def cast_like(call: Call) -> Result:
+def cast_like(call: OnnxNode) -> Result:
     return cast_to(call, call.type(1).dtype)
 
 
-def cast_to(call: Call, to: DType) -> Result:
+def cast_to(call: OnnxNode, to: DType) -> Result:
     """What is too large for a float8 becomes its largest number, unless `saturate` is 0."""
     if call.type(0).dtype == to:
         return call.input(0)
@@ -37,14 +37,14 @@ def _saturates(dtype: DType) -> bool:
     return dtype.stored and dtype.is_float and dtype.bits == 8
 
 
-def bit_cast(call: Call) -> Result:
+def bit_cast(call: OnnxNode) -> Result:
     return call.emit("bit_cast", call.input(0), to=element_type(call.attribute("to")))
 
 
 # ---- scales and zero points --------------------------------------------------------------------
 
 
-def quantize(call: Call) -> Result:
+def quantize(call: OnnxNode) -> Result:
     wanted = call.attribute("output_dtype", 0)
     given = call.given(2)
     to = call.type(2).dtype if given else element_type(wanted) if wanted else uint8
@@ -60,13 +60,13 @@ def quantize(call: Call) -> Result:
     )  # fmt: skip
 
 
-def _working(call: Call) -> DType:
+def _working(call: OnnxNode) -> DType:
     """The type of the division: that of the scale, but none that only stores numbers."""
     scale = call.type(1).dtype
     return float32 if scale.stored or not scale.is_float else scale
 
 
-def dequantize(call: Call) -> Result:
+def dequantize(call: OnnxNode) -> Result:
     wanted = call.attribute("output_dtype", 0)
     to = element_type(wanted) if wanted else call.type(1).dtype
     zero = _granular(call, 2) if call.given(2) and not call.type(0).dtype.is_float else None
@@ -77,7 +77,7 @@ def dequantize(call: Call) -> Result:
     )  # fmt: skip
 
 
-def _granular(call: Call, position: int) -> str:
+def _granular(call: OnnxNode, position: int) -> str:
     """A scale or zero point: a scalar, one per place along the axis, or one per block."""
     kind, rank = call.type(position), call.type(0).rank
     if call.attribute("block_size", 0) or kind.rank != 1:
@@ -90,7 +90,7 @@ def _granular(call: Call, position: int) -> str:
     return _per_place(call, position, call.shape(0)[axis])
 
 
-def _per_place(call: Call, position: int, extent: Size | None) -> str:
+def _per_place(call: OnnxNode, position: int, extent: Size | None) -> str:
     """A vector with one number for each of `extent` places, or a scalar for a single number."""
     name, kind = call.input(position), call.type(position)
     if kind.rank != 1:
@@ -106,11 +106,11 @@ def _per_place(call: Call, position: int, extent: Size | None) -> str:
 # ---- sums of products --------------------------------------------------------------------------
 
 
-def matmul_integer(call: Call) -> Result:
+def matmul_integer(call: OnnxNode) -> Result:
     return _product(call, 0, 1, 2, 3)
 
 
-def _product(call: Call, a: int, b: int, a_zero: int, b_zero: int) -> str:
+def _product(call: OnnxNode, a: int, b: int, a_zero: int, b_zero: int) -> str:
     """The integer product of two inputs less their zero points."""
     rows = call.shape(a)[-2] if call.type(a).rank > 1 else None
     columns = call.shape(b)[-1] if call.type(b).rank > 1 else None
@@ -118,13 +118,13 @@ def _product(call: Call, a: int, b: int, a_zero: int, b_zero: int) -> str:
     return call.emit("matmul_integer", call.input(a), call.input(b), *zeros)
 
 
-def _zero(call: Call, tensor: int, position: int, extent: Size | None) -> str:
+def _zero(call: OnnxNode, tensor: int, position: int, extent: Size | None) -> str:
     if not call.given(position):
         return call.number(0, call.type(tensor).dtype)
     return _per_place(call, position, extent)
 
 
-def qlinear_matmul(call: Call) -> Result:
+def qlinear_matmul(call: OnnxNode) -> Result:
     total = _product(call, 0, 3, 2, 5)
     rows = call.shape(0)[-2] if call.type(0).rank > 1 else None
     columns = call.shape(3)[-1] if call.type(3).rank > 1 else None
@@ -136,22 +136,22 @@ def qlinear_matmul(call: Call) -> Result:
     return call.emit("requantize", total, scale, zero, to=call.type(7).dtype)
 
 
-def _product_scale(call: Call, left: str, right: str, result: str) -> str:
+def _product_scale(call: OnnxNode, left: str, right: str, result: str) -> str:
     """left * right / result in float32: what turns sums into numbers of the result."""
     parts = [_single(call, name) for name in (left, right, result)]
     return call.emit("div", call.emit("mul", *parts[:2]), parts[2])
 
 
-def _single(call: Call, name: str) -> str:
+def _single(call: OnnxNode, name: str) -> str:
     dtype = call.emitter.types[name].dtype
     return name if dtype == float32 else call.emit("cast", name, to=float32)
 
 
-def conv_integer(call: Call) -> Result:
+def conv_integer(call: OnnxNode) -> Result:
     return _convolution(call, 0, 1, 2, 3)
 
 
-def _convolution(call: Call, x: int, w: int, x_zero: int, w_zero: int) -> str:
+def _convolution(call: OnnxNode, x: int, w: int, x_zero: int, w_zero: int) -> str:
     check_kernel(call, w)
     zeros = (_zero(call, x, x_zero, None), _zero(call, w, w_zero, call.shape(w)[0]))
     attributes: dict[str, Any] = window_attributes(call)
@@ -160,7 +160,7 @@ def _convolution(call: Call, x: int, w: int, x_zero: int, w_zero: int) -> str:
     return call.emit("conv_integer", *inputs, groups=groups, **attributes)
 
 
-def qlinear_conv(call: Call) -> Result:
+def qlinear_conv(call: OnnxNode) -> Result:
     total = _convolution(call, 0, 3, 2, 5)
     spatial = tuple(range(1, call.type(0).rank - 1))
     if call.given(8):

@@ -12,27 +12,27 @@ from zlib import crc32
 
 from anydim.base.dtypes import DType, boolean, float32, int32
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size, as_size
 
 
-def _seed(call: Call) -> int:
+def _seed(call: OnnxNode) -> int:
     given = call.attribute("seed")
     if given is None:
         return crc32(call.source.encode())
     return int(given) if float(given).is_integer() else crc32(struct.pack("<f", given))
 
 
-def _distribution(call: Call, name: str) -> dict[str, Any]:
+def _distribution(call: OnnxNode, name: str) -> dict[str, Any]:
     if name == "random_uniform":
         return {"low": call.attribute("low"), "high": call.attribute("high")}
     return {"mean": call.attribute("mean"), "scale": call.attribute("scale")}
 
 
-def of_shape(name: str) -> Callable[[Call], Result]:
+def of_shape(name: str) -> Callable[[OnnxNode], Result]:
     """RandomUniform and RandomNormal."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         shape = tuple(map(as_size, call.attribute("shape")))
         dtype = element_type(call.attribute("dtype"))
         return call.emit(
@@ -42,10 +42,10 @@ def of_shape(name: str) -> Callable[[Call], Result]:
     return build
 
 
-def like(name: str) -> Callable[[Call], Result]:
+def like(name: str) -> Callable[[OnnxNode], Result]:
     """RandomUniformLike and RandomNormalLike."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         wanted = call.attribute("dtype")
         dtype = call.type(0).dtype if wanted is None else element_type(wanted)
         shape = call.shape(0)
@@ -56,7 +56,7 @@ def like(name: str) -> Callable[[Call], Result]:
     return build
 
 
-def bernoulli(call: Call) -> Result:
+def bernoulli(call: OnnxNode) -> Result:
     """1 with the probability that each element says."""
     wanted = call.attribute("dtype")
     dtype = call.type(0).dtype if wanted is None else element_type(wanted)
@@ -64,7 +64,7 @@ def bernoulli(call: Call) -> Result:
     return hit if dtype == boolean else call.emit("cast", hit, to=dtype)
 
 
-def multinomial(call: Call) -> Result:
+def multinomial(call: OnnxNode) -> Result:
     """How many of the running sums of the shares a number in 0..1 is not below."""
     count = as_size(call.attribute("sample_size"))
     rows, classes = call.shape(0)
@@ -80,7 +80,7 @@ def multinomial(call: Call) -> Result:
     return chosen if dtype == int32 else call.emit("cast", chosen, to=dtype)
 
 
-def dropout(call: Call) -> Sequence[Result]:
+def dropout(call: OnnxNode) -> Sequence[Result]:
     """Elements are kept with probability 1 - ratio and scaled by its inverse, while training."""
     value, dtype = call.input(0), call.type(0).dtype
     if call.opset < 7 and not call.attribute("is_test"):
@@ -110,12 +110,12 @@ def dropout(call: Call) -> Sequence[Result]:
     ]
 
 
-def _as(call: Call, value: str, dtype: DType) -> str:
+def _as(call: OnnxNode, value: str, dtype: DType) -> str:
     """A value as another type."""
     same = call.emitter.types[value].dtype == dtype
     return value if same else call.emit("cast", value, to=dtype)
 
 
-def _unit(call: Call, shape: Sequence[Size], dtype: DType) -> str:
+def _unit(call: OnnxNode, shape: Sequence[Size], dtype: DType) -> str:
     """Numbers in 0..1."""
     return call.emit("random_uniform", shape=tuple(shape), dtype=dtype, seed=_seed(call))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.ops.recurrent import ACTIVATIONS, OPTIONAL
 
 _REVERSED = {
@@ -16,10 +16,10 @@ _DEFAULTS = {"rnn": ("Tanh",), "gru": ("Sigmoid", "Tanh"), "lstm": ("Sigmoid", "
 _EXTRA = {"gru": ("linear_before_reset",), "lstm": ("input_forget",)}
 
 
-def recurrent(name: str) -> Callable[[Call], list[Result]]:
+def recurrent(name: str) -> Callable[[OnnxNode], list[Result]]:
     """The row of a recurrent layer: y [time, directions, batch, hidden], then its last states."""
 
-    def build(call: Call) -> list[Result]:
+    def build(call: OnnxNode) -> list[Result]:
         directions = _directions(call)
         batch_first = bool(call.attribute("layout", 0))
         inputs = [call.input(number) for number in range(3)]
@@ -50,7 +50,7 @@ def recurrent(name: str) -> Callable[[Call], list[Result]]:
     return build
 
 
-def _directions(call: Call) -> tuple[bool, ...]:
+def _directions(call: OnnxNode) -> tuple[bool, ...]:
     """Whether each direction runs backwards."""
     direction = call.attribute("direction", "forward")
     if direction not in _REVERSED:
@@ -58,7 +58,7 @@ def _directions(call: Call) -> tuple[bool, ...]:
     return _REVERSED[direction]
 
 
-def _functions(call: Call, defaults: tuple[str, ...], directions: int) -> list[tuple[Any, ...]]:
+def _functions(call: OnnxNode, defaults: tuple[str, ...], directions: int) -> list[tuple[Any, ...]]:
     """(name, alpha, beta) of the functions of each direction; alphas and betas are in order."""
     wanted = len(defaults) * directions
     names = call.attribute("activations") or defaults * directions

@@ -10,12 +10,12 @@ import numpy
 
 from anydim.base.dtypes import float64, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.values.found import sizes_of
 from anydim.sizes import Size, as_size, maximum, minimum, simplify
 
 
-def resize(call: Call) -> Result:
+def resize(call: OnnxNode) -> Result:
     """Scales are numbers, sizes may be size expressions."""
     old = call.opset < 11
     rank, shape = call.type(0).rank, call.shape(0)
@@ -44,7 +44,7 @@ def resize(call: Call) -> Result:
 
 
 def _resized(
-    call: Call, axes: Sequence[int], sizes: Sequence[Size], scales: Sequence[float] | None,
+    call: OnnxNode, axes: Sequence[int], sizes: Sequence[Size], scales: Sequence[float] | None,
     factors: str | None,
 ) -> Result:  # fmt: skip
     coordinates = call.attribute("coordinate_transformation_mode", "asymmetric")
@@ -63,7 +63,7 @@ def _resized(
     )  # fmt: skip
 
 
-def _resized_by_data(call: Call, position: int, axes: Sequence[int]) -> Result:
+def _resized_by_data(call: OnnxNode, position: int, axes: Sequence[int]) -> Result:
     """Scales that only a run can tell: the sizes are found when the node runs."""
     if [size.constant for size in call.shape(position)] != [len(axes)]:
         raise Unsupported(f"scales of type {call.type(position)} for {len(axes)} axes")
@@ -82,12 +82,12 @@ def _resized_by_data(call: Call, position: int, axes: Sequence[int]) -> Result:
     return _resized(call, axes, sizes, None, factors)
 
 
-def _attributed(call: Call) -> bool:
+def _attributed(call: OnnxNode) -> bool:
     """Whether the scales are an attribute: those of Upsample before opset 9."""
     return call.operator == "Upsample" and call.opset < 9
 
 
-def _scales(call: Call, position: int) -> list[float]:
+def _scales(call: OnnxNode, position: int) -> list[float]:
     if _attributed(call):
         numbers: list[Any] = list(call.attribute("scales"))
     else:
@@ -101,7 +101,7 @@ def _scales(call: Call, position: int) -> list[float]:
     return numbers
 
 
-def _kept_ratio(call: Call, policy: str, axes: Sequence[int], wanted: Sequence[Size]) -> Result:
+def _kept_ratio(call: OnnxNode, policy: str, axes: Sequence[int], wanted: Sequence[Size]) -> Result:
     """The axes all scaled by the same number, so that they fit into sizes, or cover them."""
     choices = {"not_larger": (minimum, "reduce_min"), "not_smaller": (maximum, "reduce_max")}
     if policy not in choices:
@@ -123,14 +123,14 @@ def _kept_ratio(call: Call, policy: str, axes: Sequence[int], wanted: Sequence[S
     return _resized(call, axes, sizes, None, factors)
 
 
-def _spread(call: Call, factors: str, places: Sequence[int]) -> str:
+def _spread(call: OnnxNode, factors: str, places: Sequence[int]) -> str:
     """A factor for every axis: which of `factors`, or 1 by the place after the last."""
     one = call.emit("fill", shape=(1,), value=1.0, dtype=call.emitter.types[factors].dtype)
     both = call.emit("concat", factors, one, axis=0)
     return call.emit("gather", both, call.numbers(places), axis=0)
 
 
-def _cropped(call: Call, axes: Sequence[int], rank: int) -> str:
+def _cropped(call: OnnxNode, axes: Sequence[int], rank: int) -> str:
     """The part to read, starts then ends of all axes, from those of some axes."""
     count = len(axes)
     if [size.constant for size in call.shape(1)] != [2 * count]:
@@ -152,7 +152,7 @@ def _as_many(values: Sequence[Any], axes: Sequence[int]) -> Sequence[Any]:
     return values
 
 
-def convolution_transpose(call: Call) -> Result:
+def convolution_transpose(call: OnnxNode) -> Result:
     """The sizes of the result, or the padding that leads to sizes that are asked for."""
     rank, shape, kernel = call.type(0).rank - 2, call.shape(0)[2:], call.shape(1)[2:]
     strides = call.attribute("strides") or (1,) * rank

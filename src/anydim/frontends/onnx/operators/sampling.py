@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 _MODES = {
     "bilinear": "linear", "linear": "linear", "nearest": "nearest", "bicubic": "cubic",
@@ -11,7 +11,7 @@ _MODES = {
 }  # fmt: skip
 
 
-def grid_sample(call: Call) -> Result:
+def grid_sample(call: OnnxNode) -> Result:
     mode = call.attribute("mode", "linear")
     if mode not in _MODES:
         raise Unsupported(f"mode {mode!r}")
@@ -21,7 +21,7 @@ def grid_sample(call: Call) -> Result:
     )  # fmt: skip
 
 
-def affine_grid(call: Call) -> Result:
+def affine_grid(call: OnnxNode) -> Result:
     sizes = call.sizes(1)
     return call.emit(
         "affine_grid", call.input(0), sizes=sizes[2:],
@@ -29,7 +29,7 @@ def affine_grid(call: Call) -> Result:
     )  # fmt: skip
 
 
-def roi_align(call: Call) -> Result:
+def roi_align(call: OnnxNode) -> Result:
     samples = call.attribute("sampling_ratio")
     if samples < 1:
         raise Unsupported("sampling_ratio 0, which asks for as many samples as the data say")
@@ -42,7 +42,7 @@ def roi_align(call: Call) -> Result:
     )  # fmt: skip
 
 
-def deformable_convolution(call: Call) -> Result:
+def deformable_convolution(call: OnnxNode) -> Result:
     biased, masked = call.given(3), call.given(4)
     inputs = [call.input(position) for position in range(5) if call.given(position)]
     per_axis = {name: call.attribute(name) for name in ("strides", "dilations", "pads")}

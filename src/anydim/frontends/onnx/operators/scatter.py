@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from anydim.base.dtypes import int64
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 
-def scatter(name: str) -> Callable[[Call], Result]:
+def scatter(name: str) -> Callable[[OnnxNode], Result]:
     """Scatter, ScatterElements and ScatterND: x, indices, updates."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         attributes = {"reduction": call.attribute("reduction", "none") or "none"}
         if name == "scatter_elements":
             attributes["axis"] = call.attribute("axis", 0)
@@ -21,7 +21,7 @@ def scatter(name: str) -> Callable[[Call], Result]:
     return build
 
 
-def tensor_scatter(call: Call) -> Result:
+def tensor_scatter(call: OnnxNode) -> Result:
     """past_cache, update, write_indices; without the last, entries start at 0."""
     mode = call.attribute("mode", "linear")
     if mode not in ("linear", "circular"):

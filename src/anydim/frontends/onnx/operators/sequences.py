@@ -12,7 +12,7 @@ import numpy
 
 from anydim.base.dtypes import boolean, int64
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
-from anydim.frontends.onnx.operators.call import Call
+from anydim.frontends.onnx.operators.call import OnnxNode
 from anydim.frontends.onnx.values.held import Held, Items, Known, Maybe, Packed, Result
 from anydim.frontends.onnx.values.kinds import concatenated, known, packed_of
 from anydim.frontends.onnx.values.packed import Blocks, Sequence, lifted, numbers, scaled
@@ -22,11 +22,11 @@ from anydim.sizes import Size, as_size, ceil_div, product, simplify
 _MOST_PARTS = 64
 
 
-def empty(call: Call) -> Result:
+def empty(call: OnnxNode) -> Result:
     return Items((), element_type(call.attribute("dtype", 1)))
 
 
-def construct(call: Call) -> Result:
+def construct(call: OnnxNode) -> Result:
     values = tuple(call.input(position) for position in range(len(call.inputs)))
     dtype = call.type(0).dtype
     if any(call.type(position).dtype != dtype for position in range(len(values))):
@@ -34,20 +34,20 @@ def construct(call: Call) -> Result:
     return Items(values, dtype)
 
 
-def length(call: Call) -> Result:
+def length(call: OnnxNode) -> Result:
     held = _sequence(call)
     count = len(held.values) if isinstance(held, Items) else _packed(call).count
     return Known.size(count)
 
 
-def at(call: Call) -> Result:
+def at(call: OnnxNode) -> Result:
     held, place = _sequence(call), _place(call, 1)
     if isinstance(held, Items) and place is not None:
         return held.values[_inside(place, len(held.values), 1)]
     return _packed(call).at(call.input(1))
 
 
-def insert(call: Call) -> Result:
+def insert(call: OnnxNode) -> Result:
     """Before a position, or at the end."""
     held, value = _sequence(call), call.input(1)
     place = _place(call, 2) if call.given(2) else None
@@ -61,7 +61,7 @@ def insert(call: Call) -> Result:
     return sequence.inserted(value, call.input(2)) if call.given(2) else sequence.appended(value)
 
 
-def erase(call: Call) -> Result:
+def erase(call: OnnxNode) -> Result:
     """The tensor at a position, or the last one."""
     held = _sequence(call)
     place = _place(call, 1) if call.given(1) else -1
@@ -71,7 +71,7 @@ def erase(call: Call) -> Result:
     return _packed(call).erased(call.input(1) if call.given(1) else call.number(-1, int64))
 
 
-def concat_from(call: Call) -> Result:
+def concat_from(call: OnnxNode) -> Result:
     held, new = _sequence(call), bool(call.attribute("new_axis", 0))
     if isinstance(held, Items) and held.values:
         rank = call.emitter.types[held.values[0]].rank
@@ -85,7 +85,7 @@ def concat_from(call: Call) -> Result:
     return sequence.stacked(axis) if new else sequence.concatenated(axis)
 
 
-def sequence_map(call: Call) -> Several[Result] | None:
+def sequence_map(call: OnnxNode) -> Several[Result] | None:
     """A graph for each element; None where the number of elements is open: its body is a loop."""
     proto = call.attribute("body")
     held = [call.held(position) for position in range(len(call.inputs))]
@@ -111,7 +111,7 @@ def sequence_map(call: Call) -> Several[Result] | None:
 # ---- parts of a tensor -------------------------------------------------------------------------
 
 
-def split_to(call: Call) -> Result:
+def split_to(call: OnnxNode) -> Result:
     """Parts along an axis: of these lengths, of one length (the last may be shorter), or slices."""
     kind = call.type(0)
     axis = _axis(call.attribute("axis", 0), kind.rank)
@@ -136,12 +136,12 @@ def split_to(call: Call) -> Result:
     return _parts(call, kind, axis, lengths)
 
 
-def _items(call: Call, axis: int, sizes: Several[Size]) -> Items:
+def _items(call: OnnxNode, axis: int, sizes: Several[Size]) -> Items:
     values = call.emit_many("split", len(sizes), call.input(0), axis=axis, sizes=tuple(sizes))
     return Items(tuple(values), call.type(0).dtype)
 
 
-def _slices(call: Call, kind: TensorType, axis: int, keep: bool) -> Result:
+def _slices(call: OnnxNode, kind: TensorType, axis: int, keep: bool) -> Result:
     extent = kind.shape[axis]
     if extent.constant is not None and 0 < extent.constant <= _MOST_PARTS:
         made = _items(call, axis, [as_size(1)] * extent.constant)
@@ -158,7 +158,7 @@ def _slices(call: Call, kind: TensorType, axis: int, keep: bool) -> Result:
     return Packed(elements, shapes, len(sizes))
 
 
-def _parts(call: Call, kind: TensorType, axis: int, lengths: str) -> Packed:
+def _parts(call: OnnxNode, kind: TensorType, axis: int, lengths: str) -> Packed:
     """A packed sequence of parts whose lengths are a vector of data."""
     count, extent = call.emitter.types[lengths].shape[0], kind.shape[axis]
     before, after = product(kind.shape[:axis]), product(kind.shape[axis + 1 :])
@@ -178,7 +178,7 @@ def _parts(call: Call, kind: TensorType, axis: int, lengths: str) -> Packed:
 
 
 def _order(
-    call: Call, lengths: str, count: Size, extent: Size, before: Size, after: Size, total: Size
+    call: OnnxNode, lengths: str, count: Size, extent: Size, before: Size, after: Size, total: Size
 ) -> str:
     """Where each element of the parts, one part after another, lies in the whole."""
     place, row = numbers(call, total), before * after
@@ -197,18 +197,18 @@ def _order(
     return call.emit("add", scaled(call, at_axis, after), post)
 
 
-def _size(call: Call, size: Size) -> str:
+def _size(call: OnnxNode, size: Size) -> str:
     return known(call, Known.size(size))
 
 
 # ---- optional values ---------------------------------------------------------------------------
 
 
-def optional(call: Call) -> Result:
+def optional(call: OnnxNode) -> Result:
     return Maybe(call.held(0) if call.given(0) else None)
 
 
-def has_element(call: Call) -> Result:
+def has_element(call: OnnxNode) -> Result:
     held: Held | None = call.held(0) if call.given(0) else Maybe(None)
     if isinstance(held, Maybe) and held.single and isinstance(held.value, Packed):
         count = call.emitter.types[held.value.shapes].shape[0]
@@ -217,7 +217,7 @@ def has_element(call: Call) -> Result:
     return Known.of(numpy.array(there))
 
 
-def get_element(call: Call) -> Result:
+def get_element(call: OnnxNode) -> Result:
     held = call.held(0)
     if not isinstance(held, Maybe):
         return held
@@ -231,7 +231,7 @@ def get_element(call: Call) -> Result:
 # ---- inputs ------------------------------------------------------------------------------------
 
 
-def _sequence(call: Call) -> Items | Packed:
+def _sequence(call: OnnxNode) -> Items | Packed:
     held = call.held(0)
     if isinstance(held, Maybe) and not held.single and held.value is not None:
         held = held.value
@@ -240,12 +240,12 @@ def _sequence(call: Call) -> Items | Packed:
     return held
 
 
-def _packed(call: Call, rank: int = 0) -> Sequence:
+def _packed(call: OnnxNode, rank: int = 0) -> Sequence:
     """The sequence as two tensors; a `rank` above 0 is what its elements have to have."""
     return Sequence(call, packed_of(call, _sequence(call), rank))
 
 
-def _place(call: Call, position: int) -> int | None:
+def _place(call: OnnxNode, position: int) -> int | None:
     """A position that is a number; None where a run decides it."""
     item = call.element(position)
     return item.constant if isinstance(item, Size) else None

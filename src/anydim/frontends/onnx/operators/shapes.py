@@ -10,25 +10,25 @@ import numpy
 from anydim.base.dtypes import from_numpy, int64
 from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, read_tensor
 from anydim.frontends.onnx.operators import computed
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.values.emitting import MOST_KNOWN, Known
 from anydim.sizes import Guard, Size, as_size, ceil_div, maximum, minimum, product, simplify
 
 _WIDEST_CONCAT = 16
 
 
-def shape(call: Call) -> Result:
+def shape(call: OnnxNode) -> Result:
     rank = call.type(0).rank
     start, end = call.attribute("start", 0), call.attribute("end", rank)
     return Known.sizes(call.shape(0)[slice(start, end)])
 
 
-def size(call: Call) -> Result:
+def size(call: OnnxNode) -> Result:
     total = Known.sizes([product(call.shape(0))])
     return Known(total.array.reshape(()), int64)
 
 
-def constant_of_shape(call: Call) -> Result:
+def constant_of_shape(call: OnnxNode) -> Result:
     given = call.attribute("value")
     array = numpy.zeros(1, numpy.float32)
     if given is not None:
@@ -45,7 +45,7 @@ def constant_of_shape(call: Call) -> Result:
     return call.emit("fill", shape=shape, value=array[0].item(), dtype=from_numpy(array.dtype))
 
 
-def range_(call: Call) -> Result:
+def range_(call: OnnxNode) -> Result:
     if not all(call.tells(position) for position in range(3)):
         return computed.range_(call)
     arrays = [call.known(position) for position in range(3)]
@@ -69,7 +69,7 @@ def range_(call: Call) -> Result:
 # ---- views -------------------------------------------------------------------------------------
 
 
-def reshape(call: Call) -> Result:
+def reshape(call: OnnxNode) -> Result:
     copies = not call.attribute("allowzero")
     if not call.tells(1):
         _check_rank(len(call.elements(1)))
@@ -86,11 +86,11 @@ def reshape(call: Call) -> Result:
     return call.emit("reshape", call.input(0), shape=wanted)
 
 
-def flatten(call: Call) -> Result:
+def flatten(call: OnnxNode) -> Result:
     return call.emit("flatten", call.input(0), axis=call.attribute("axis", 1))
 
 
-def expand(call: Call) -> Result:
+def expand(call: OnnxNode) -> Result:
     if not call.tells(1):
         _check_rank(len(call.elements(1)))
         return computed.expand(call)
@@ -99,7 +99,7 @@ def expand(call: Call) -> Result:
     return call.emit("expand", call.input(0), shape=wanted)
 
 
-def squeeze(call: Call) -> Result:
+def squeeze(call: OnnxNode) -> Result:
     axes = call.attribute("axes")
     if call.opset >= 13:
         axes = call.integers(1) if call.given(1) else None
@@ -108,7 +108,7 @@ def squeeze(call: Call) -> Result:
     return call.emit("squeeze", call.input(0), axes=axes)
 
 
-def _always_one(call: Call) -> list[int]:
+def _always_one(call: OnnxNode) -> list[int]:
     """The axes whose size is 1 at every size; the others are guarded never to become 1."""
     axes = []
     for axis, size in enumerate(call.shape(0)):
@@ -123,13 +123,13 @@ def _always_one(call: Call) -> list[int]:
     return axes
 
 
-def unsqueeze(call: Call) -> Result:
+def unsqueeze(call: OnnxNode) -> Result:
     axes = call.attribute("axes") if call.opset < 13 else call.integers(1)
     _check_rank(call.type(0).rank + len(axes or ()))
     return call.emit("unsqueeze", call.input(0), axes=axes)
 
 
-def slice_(call: Call) -> Result:
+def slice_(call: OnnxNode) -> Result:
     if call.opset < 10:
         starts, ends = call.attribute("starts"), call.attribute("ends")
         return call.emit(
@@ -149,7 +149,7 @@ def slice_(call: Call) -> Result:
     return call.emit("slice", call.input(0), starts=starts, ends=ends, axes=axes, steps=steps)
 
 
-def _axes(call: Call, axes: Sequence[int] | None) -> list[int]:
+def _axes(call: OnnxNode, axes: Sequence[int] | None) -> list[int]:
     """The axes that bounds are given for, counted from the front."""
     rank, count = call.type(0).rank, len(call.elements(1))
     given = list(range(count)) if axes is None else list(axes)
@@ -159,7 +159,7 @@ def _axes(call: Call, axes: Sequence[int] | None) -> list[int]:
     return [axis % rank for axis in given]
 
 
-def split(call: Call) -> Sequence[Result]:
+def split(call: OnnxNode) -> Sequence[Result]:
     axis = call.attribute("axis", 0)
     rank = call.type(0).rank
     if not -rank <= axis < rank:
@@ -176,7 +176,7 @@ def split(call: Call) -> Sequence[Result]:
     return call.emit_many("split", count, call.input(0), axis=axis, sizes=sizes)
 
 
-def _even_parts(call: Call, extent: Size, count: int) -> list[Size]:
+def _even_parts(call: OnnxNode, extent: Size, count: int) -> list[Size]:
     """Equal parts; since opset 18 the last ones may be smaller."""
     exact = extent.divide_exactly(count)
     if exact is not None:
@@ -188,7 +188,7 @@ def _even_parts(call: Call, extent: Size, count: int) -> list[Size]:
     return [simplify(size, call.emitter.box) for size in parts]
 
 
-def concat(call: Call) -> Result:
+def concat(call: OnnxNode) -> Result:
     """Many inputs are joined in rounds, so that no text nests deeply."""
     axis = call.attribute("axis")
     values = [call.input(position) for position in range(len(call.inputs))]
@@ -209,11 +209,11 @@ def concat(call: Call) -> Result:
 # ---- repeats and masks -------------------------------------------------------------------------
 
 
-def tile(call: Call) -> Result:
+def tile(call: OnnxNode) -> Result:
     return call.emit("tile", call.input(0), repeats=call.sizes(1, call.type(0).rank))
 
 
-def pad(call: Call) -> Result:
+def pad(call: OnnxNode) -> Result:
     rank = call.type(0).rank
     counts: Sequence[Any] = call.attribute("pads", ())
     axes: Sequence[int] = range(rank)
@@ -237,14 +237,14 @@ def pad(call: Call) -> Result:
     return call.emit("pad", *inputs, before=before, after=after, mode=mode)
 
 
-def _scalar(call: Call, position: int) -> str:
+def _scalar(call: OnnxNode, position: int) -> str:
     """An input of one element, as a scalar."""
     if call.type(position).rank == 0:
         return call.input(position)
     return call.emit("reshape", call.input(position), shape=())
 
 
-def one_hot(call: Call) -> Result:
+def one_hot(call: OnnxNode) -> Result:
     depth = _depth(call)
     indices = call.input(0)
     if call.type(0).dtype.is_float:
@@ -253,7 +253,7 @@ def one_hot(call: Call) -> Result:
     return call.emit("one_hot", indices, call.input(2), depth=depth, axis=axis)
 
 
-def _depth(call: Call) -> Size:
+def _depth(call: OnnxNode) -> Size:
     """A number of any type."""
     if call.type(1).dtype.is_integer:
         element = call.element(1)
@@ -263,7 +263,7 @@ def _depth(call: Call) -> Size:
     return computed.count_of(call, call.emit("cast", call.input(1), to=int64))
 
 
-def trilu(call: Call) -> Result:
+def trilu(call: OnnxNode) -> Result:
     k = computed.signed(call, call.input(1), 1)[0] if call.given(1) else as_size(0)
     return call.emit("trilu", call.input(0), upper=bool(call.attribute("upper", 1)), k=k)
 

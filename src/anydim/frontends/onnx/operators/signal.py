@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size
 
 
-def fourier_transform(call: Call) -> Result:
+def fourier_transform(call: OnnxNode) -> Result:
     """The axis is an attribute before opset 20, an input since."""
     rank, inverse = call.type(0).rank, bool(call.attribute("inverse"))
     axis = call.attribute("axis") if call.opset < 20 else -2
@@ -28,7 +28,7 @@ def fourier_transform(call: Call) -> Result:
     )
 
 
-def short_time_transform(call: Call) -> Result:
+def short_time_transform(call: OnnxNode) -> Result:
     length: Size = call.shape(2)[0] if call.given(2) else call.shape(0)[1]
     if call.given(3):
         length = _one(call, 3)
@@ -39,17 +39,17 @@ def short_time_transform(call: Call) -> Result:
     )  # fmt: skip
 
 
-def mel_weights(call: Call) -> Result:
+def mel_weights(call: OnnxNode) -> Result:
     return call.emit(
         "mel_weights", call.input(2), call.input(3), call.input(4), bins=_one(call, 0),
         length=_one(call, 1), dtype=element_type(call.attribute("output_datatype")),
     )  # fmt: skip
 
 
-def window(*weights: float) -> Callable[[Call], Result]:
+def window(*weights: float) -> Callable[[OnnxNode], Result]:
     """A sum of cosines with these weights."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         return call.emit(
             "cosine_window", size=_one(call, 0), weights=weights,
             periodic=bool(call.attribute("periodic")),
@@ -59,7 +59,7 @@ def window(*weights: float) -> Callable[[Call], Result]:
     return build
 
 
-def _one(call: Call, position: int) -> Size:
+def _one(call: OnnxNode, position: int) -> Size:
     """The only element of an input, as a size."""
     sizes = call.sizes(position)
     if len(sizes) != 1:

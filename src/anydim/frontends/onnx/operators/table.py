@@ -1,6 +1,6 @@
 """The table of ONNX operators: one row says how each becomes operators of the library.
 
-A row's function takes a `Call` and returns its results, one or several, in ONNX's order; None
+A row's function takes an `OnnxNode` and returns its results, one or several, in ONNX's order; None
 where the body that the standard gives for the node serves it. It raises `Unsupported` with the
 reason where a node asks for what is not there.
 """
@@ -32,18 +32,18 @@ from anydim.frontends.onnx.operators import random as randoms
 from anydim.frontends.onnx.operators import resize as resizing
 from anydim.frontends.onnx.operators import signal as signals
 from anydim.frontends.onnx.operators.branches import if_
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.recurrent import recurrent
 from anydim.frontends.onnx.operators.scatter import scatter, tensor_scatter
 from anydim.frontends.onnx.values.held import Known
 
-Build: TypeAlias = "Callable[[Call], Result | Sequence[Result] | None]"
+Build: TypeAlias = "Callable[[OnnxNode], Result | Sequence[Result] | None]"
 
 
 def same(name: str, inputs: int, **renamed: str) -> Build:
     """The library has this operator; `renamed` leads from its attributes to ONNX's."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
         attributes = {own: value for own, value in attributes.items() if value is not None}
         return call.emit(name, *(call.input(i) for i in range(inputs)), **attributes)
@@ -54,7 +54,7 @@ def same(name: str, inputs: int, **renamed: str) -> Build:
 def binary(name: str) -> Build:
     """Two inputs that broadcast; before opset 7 the second is aligned at `axis`, not at the end."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         second = call.input(1)
         if call.opset < 7 and call.attribute("broadcast") and call.attribute("axis") is not None:
             missing = call.type(0).rank - call.attribute("axis") - call.type(1).rank
@@ -66,7 +66,7 @@ def binary(name: str) -> Build:
     return build
 
 
-def prelu(call: Call) -> Result:
+def prelu(call: OnnxNode) -> Result:
     """Before opset 7 a slope of one axis is one per channel."""
     slope = call.input(1)
     if call.opset < 7 and call.type(1).rank == 1 and call.type(0).rank > 2:
@@ -77,7 +77,7 @@ def prelu(call: Call) -> Result:
 def chain(name: str) -> Build:
     """Any number of inputs, combined two by two from the left."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         total = call.input(0)
         for position in range(1, len(call.inputs)):
             total = call.emit(name, total, call.input(position))
@@ -86,13 +86,13 @@ def chain(name: str) -> Build:
     return build
 
 
-def mean(call: Call) -> Result:
+def mean(call: OnnxNode) -> Result:
     total = chain("add")(call)
     assert isinstance(total, str)
     return call.emit("div", total, call.number(len(call.inputs), call.type(0).dtype))
 
 
-def clip(call: Call) -> Result:
+def clip(call: OnnxNode) -> Result:
     """Bounds are attributes before opset 11, inputs since; either may be missing."""
     value, dtype = call.input(0), call.type(0).dtype
     for position, operator, name in ((1, "maximum", "min"), (2, "minimum", "max")):
@@ -103,16 +103,16 @@ def clip(call: Call) -> Result:
     return value
 
 
-def passed_on(call: Call) -> Result:
+def passed_on(call: OnnxNode) -> Result:
     return call.held(0)
 
 
-def modulo(call: Call) -> Result:
+def modulo(call: OnnxNode) -> Result:
     name = "fmod" if call.attribute("fmod") else "mod"
     return call.emit(name, call.input(0), call.input(1))
 
 
-def shift(call: Call) -> Result:
+def shift(call: OnnxNode) -> Result:
     direction = call.attribute("direction")
     names = {"LEFT": "shift_left", "RIGHT": "shift_right"}
     if direction not in names:
@@ -120,7 +120,7 @@ def shift(call: Call) -> Result:
     return call.emit(names[direction], call.input(0), call.input(1))
 
 
-def gelu(call: Call) -> Result:
+def gelu(call: OnnxNode) -> Result:
     names = {"none": "gelu", "tanh": "gelu_tanh"}
     kind = call.attribute("approximate", "none")
     if kind not in names:
@@ -128,7 +128,7 @@ def gelu(call: Call) -> Result:
     return call.emit(names[kind], call.input(0))
 
 
-def is_inf(call: Call) -> Result:
+def is_inf(call: OnnxNode) -> Result:
     return call.emit(
         "is_inf", call.input(0),
         negative=bool(call.attribute("detect_negative", 1)),
@@ -136,7 +136,7 @@ def is_inf(call: Call) -> Result:
     )  # fmt: skip
 
 
-def constant(call: Call) -> Result:
+def constant(call: OnnxNode) -> Result:
     """The one attribute that is given holds the value."""
     for name, dtype in (
         ("value_float", numpy.float32), ("value_floats", numpy.float32),
@@ -157,7 +157,7 @@ def constant(call: Call) -> Result:
 
 
 def reduction(name: str, axes_input_since: int) -> Build:
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         axes: Sequence[int] | None = call.attribute("axes")
         if call.opset >= axes_input_since:
             axes = call.integers(1) if call.given(1) else None
@@ -178,7 +178,7 @@ def reduction(name: str, axes_input_since: int) -> Build:
 def softmax(name: str) -> Build:
     """Before opset 13 all axes from `axis` on count as one."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         rank = call.type(0).rank
         axis = call.attribute("axis", 1 if call.opset < 13 else -1)
         if call.opset < 13:
@@ -190,7 +190,7 @@ def softmax(name: str) -> Build:
     return build
 
 
-def layer_norm(call: Call) -> Sequence[Result]:
+def layer_norm(call: OnnxNode) -> Sequence[Result]:
     inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
     statistics = any(call.outputs[1:])
     return call.emit_many(
@@ -199,7 +199,7 @@ def layer_norm(call: Call) -> Sequence[Result]:
     )  # fmt: skip
 
 
-def batch_norm(call: Call) -> Result | Sequence[Result]:
+def batch_norm(call: OnnxNode) -> Result | Sequence[Result]:
     """While training the statistics are those of x, and the running ones move towards them."""
     training = not call.attribute("is_test") if call.opset < 7 else call.attribute("training_mode")
     epsilon = call.attribute("epsilon")
@@ -227,7 +227,7 @@ def batch_norm(call: Call) -> Result | Sequence[Result]:
 # ---- contractions ------------------------------------------------------------------------------
 
 
-def gemm(call: Call) -> Result:
+def gemm(call: OnnxNode) -> Result:
     """A c whose sizes may turn out to be 1 is added by a node of its own, which broadcasts."""
     a, b, beta = call.input(0), call.input(1), call.attribute("beta")
     alpha, left, right = call.attribute("alpha"), call.attribute("transA"), call.attribute("transB")
@@ -242,7 +242,7 @@ def gemm(call: Call) -> Result:
     return call.emit("add", call.emit("gemm", a, b, **attributes), c)
 
 
-def einsum(call: Call) -> Result:
+def einsum(call: OnnxNode) -> Result:
     inputs = (call.input(position) for position in range(len(call.inputs)))
     return call.emit("einsum", *inputs, equation=call.attribute("equation"))
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 
-def optimiser(name: str, kinds: int, **renamed: str) -> Callable[[Call], Sequence[Result]]:
+def optimiser(name: str, kinds: int, **renamed: str) -> Callable[[OnnxNode], Sequence[Result]]:
     """A step for each of n tensors: the inputs are the rate, the count, and `kinds` rows of n."""
 
-    def build(call: Call) -> Sequence[Result]:
+    def build(call: OnnxNode) -> Sequence[Result]:
         attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
         if "mode" in call.attributes:
             attributes["nesterov"] = call.attribute("mode") == "nesterov"
@@ -28,7 +28,7 @@ def optimiser(name: str, kinds: int, **renamed: str) -> Callable[[Call], Sequenc
     return build
 
 
-def _number(call: Call, position: int) -> str:
+def _number(call: OnnxNode, position: int) -> str:
     """An input of one element, as a scalar."""
     if not call.type(position).rank:
         return call.input(position)

@@ -8,7 +8,7 @@ from typing import Any
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int64
 from anydim.frontends.onnx.file.tensors import Unsupported, read_tensor
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 
 Tables = Mapping[str, Sequence[Any]]
 
@@ -21,7 +21,7 @@ _JOIN_NAMES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-def tree_ensemble(call: Call) -> Result:
+def tree_ensemble(call: OnnxNode) -> Result:
     """TreeEnsemble: leaves of one weight, and nodes that ask for members of sets."""
     modes = _array(call, "nodes_modes")
     count = len(modes)
@@ -50,7 +50,7 @@ def tree_ensemble(call: Call) -> Result:
     return _transformed(call, result, _named(_TRANSFORMS, call.attribute("post_transform")))
 
 
-def tree_regressor(call: Call) -> Result:
+def tree_regressor(call: OnnxNode) -> Result:
     """TreeEnsembleRegressor: nodes are numbered within trees, leaves have any number of weights."""
     tensors = ("nodes_values_as_tensor", "target_weights_as_tensor")
     wide = any(call.attribute(name) is not None for name in tensors)
@@ -69,7 +69,7 @@ def tree_regressor(call: Call) -> Result:
     return result if dtype == float32 else call.emit("cast", result, to=float32)
 
 
-def _array(call: Call, name: str) -> list[Any]:
+def _array(call: OnnxNode, name: str) -> list[Any]:
     """The numbers of a tensor attribute; none when it is not given."""
     tensor = call.attribute(name)
     if tensor is None:
@@ -78,7 +78,7 @@ def _array(call: Call, name: str) -> list[Any]:
     return found
 
 
-def _either(call: Call, name: str) -> Sequence[float]:
+def _either(call: OnnxNode, name: str) -> Sequence[float]:
     """Numbers given as a list or as a tensor."""
     return call.attribute(name) or _array(call, f"{name}_as_tensor")
 
@@ -109,7 +109,7 @@ def _sets(modes: Sequence[int], values: Sequence[float]) -> list[list[float]]:
     return [next(sets) if mode == MEMBER else [] for mode in modes]
 
 
-def _by_tree(call: Call, splits: Sequence[float], weights: Sequence[float]) -> Tables:
+def _by_tree(call: OnnxNode, splits: Sequence[float], weights: Sequence[float]) -> Tables:
     """The tables of an ensemble whose nodes are known by tree and number."""
     trees, modes = call.attribute("nodes_treeids"), call.attribute("nodes_modes")
     numbers = {key: n for n, key in enumerate(zip(trees, call.attribute("nodes_nodeids")))}
@@ -165,7 +165,7 @@ _TYPES: dict[str, DType] = {"splits": float32, "members": float32, "weights": fl
                             "missing": boolean}  # fmt: skip
 
 
-def _summed(call: Call, tables: Tables, join: str, count: int, dtype: DType) -> str:
+def _summed(call: OnnxNode, tables: Tables, join: str, count: int, dtype: DType) -> str:
     """The results of all trees."""
     nodes = {len(tables[name]) for name in ("features", "modes", "splits", "yes", "no", "missing")}
     if len(nodes) != 1 or len(tables["targets"]) != len(tables["weights"]):
@@ -191,7 +191,7 @@ def _summed(call: Call, tables: Tables, join: str, count: int, dtype: DType) -> 
     return result
 
 
-def _transformed(call: Call, result: str, transform: str) -> str:
+def _transformed(call: OnnxNode, result: str, transform: str) -> str:
     if transform == "NONE":
         return result
     if transform == "LOGISTIC":

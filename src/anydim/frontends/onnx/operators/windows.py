@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from anydim.frontends.onnx.file.tensors import Unsupported
-from anydim.frontends.onnx.operators.call import Call, Result
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Guard, as_size, maximum, product, simplify
 
 _PADDINGS = {"SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
 
 
-def window_attributes(call: Call) -> dict[str, Any]:
+def window_attributes(call: OnnxNode) -> dict[str, Any]:
     """The attributes that convolution and pooling share."""
     attributes: dict[str, Any] = {}
     for name in ("strides", "dilations"):
@@ -28,13 +28,13 @@ def window_attributes(call: Call) -> dict[str, Any]:
     return attributes
 
 
-def convolution(call: Call) -> Result:
+def convolution(call: OnnxNode) -> Result:
     inputs = [call.input(0), call.input(1)] + ([call.input(2)] if call.given(2) else [])
     check_kernel(call, 1)
     return call.emit("conv", *inputs, groups=call.attribute("group", 1), **window_attributes(call))
 
 
-def check_kernel(call: Call, weights: int) -> None:
+def check_kernel(call: OnnxNode, weights: int) -> None:
     """Raise Unsupported where the attribute kernel_shape and the weights differ."""
     wanted = call.attribute("kernel_shape")
     kernel = call.shape(weights)[2:]
@@ -42,10 +42,10 @@ def check_kernel(call: Call, weights: int) -> None:
         raise Unsupported(f"kernel_shape {wanted} for weights of {call.type(weights)}")
 
 
-def pool(name: str, **renamed: str) -> Callable[[Call], Result]:
+def pool(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
     """A pool; `renamed` leads from further attributes of the library's operator to ONNX's."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         if any(call.outputs[1:]):
             raise Unsupported("its result Indices")
         attributes = {
@@ -61,7 +61,7 @@ def pool(name: str, **renamed: str) -> Callable[[Call], Result]:
     return build
 
 
-def max_pool(call: Call) -> Sequence[Result]:
+def max_pool(call: OnnxNode) -> Sequence[Result]:
     """The largest elements and, where asked for, their row-major places in the whole of x."""
     indices = any(call.outputs[1:])
     return call.emit_many(
@@ -71,17 +71,17 @@ def max_pool(call: Call) -> Sequence[Result]:
     )  # fmt: skip
 
 
-def global_pool(name: str) -> Callable[[Call], Result]:
+def global_pool(name: str) -> Callable[[OnnxNode], Result]:
     """A reduction of all axes after the second, which keep a size of 1."""
 
-    def build(call: Call) -> Result:
+    def build(call: OnnxNode) -> Result:
         axes = tuple(range(2, call.type(0).rank))
         return call.emit(name, call.input(0), axes=axes, keepdims=True)
 
     return build
 
 
-def max_unpool(call: Call) -> Result:
+def max_unpool(call: OnnxNode) -> Result:
     """Elements at row-major places of what the pool read; 0 elsewhere.
 
     The places count in the shape that the attributes give, also where `output_shape` is larger:

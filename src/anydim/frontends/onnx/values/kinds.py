@@ -64,7 +64,7 @@ class Packing:
 class Option:
     """An optional value that holds something, in a form; or nothing: no form."""
 
-    inner: tuple[Form, ...]
+    inner: tuple[Kind, ...]
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,10 @@ class Chance:
     dtype: DType
 
 
-Form: TypeAlias = "Listing | Packing | Option | Chance | None"  # None: a tensor
+Kind: TypeAlias = "Listing | Packing | Option | Chance | None"  # None: a tensor
 
 
-def form_of(emitter: Emitter, held: Held) -> Form:
+def kind_of(emitter: Emitter, held: Held) -> Kind:
     if isinstance(held, Items):
         return Listing(len(held.values), held.dtype)
     if isinstance(held, Packed):
@@ -87,10 +87,10 @@ def form_of(emitter: Emitter, held: Held) -> Form:
         return None
     if isinstance(held.value, Packed) and held.single:
         return Chance(held.value.rank, emitter.types[held.value.elements].dtype)
-    return Option(() if held.value is None else (form_of(emitter, held.value),))
+    return Option(() if held.value is None else (kind_of(emitter, held.value),))
 
 
-def joined(left: Form, right: Form, kinds: Sequence[TensorType]) -> Form:
+def joined(left: Kind, right: Kind, kinds: Sequence[TensorType]) -> Kind:
     """The form that both can take; `kinds` are those of the elements of lists among them."""
     if left == right:
         return left
@@ -130,7 +130,7 @@ def elements_of(emitter: Emitter, held: Held) -> list[TensorType]:
     return []
 
 
-def tensors_of(emits: Emits, held: Held, form: Form) -> list[str]:
+def tensors_of(emits: Emits, held: Held, form: Kind) -> list[str]:
     """The tensors of something in a form that it can take."""
     if form is None:
         assert isinstance(held, str)
@@ -151,7 +151,7 @@ def tensors_of(emits: Emits, held: Held, form: Form) -> list[str]:
     return [packed.elements, packed.shapes]
 
 
-def rebuilt(form: Form, names: list[str]) -> Held:
+def rebuilt(form: Kind, names: list[str]) -> Held:
     """What tensors in a form stand for; takes them off the front of `names`."""
     if form is None:
         return names.pop(0)
@@ -164,7 +164,7 @@ def rebuilt(form: Form, names: list[str]) -> Held:
     return Maybe(rebuilt(form.inner[0], names) if form.inner else None)
 
 
-def width(form: Form) -> int:
+def width(form: Kind) -> int:
     """How many tensors something in a form is."""
     if isinstance(form, Listing):
         return form.count

@@ -48,7 +48,7 @@ _SHARES = 8  # pieces of work that are enough for the threads
 
 
 @dataclass(frozen=True)
-class Cut:
+class ByteBlocks:
     """Rows of a block, columns of a panel, how many of both, pieces of work, bytes of scratch."""
 
     rows: Size
@@ -60,7 +60,7 @@ class Cut:
     scratch: Size
 
 
-def cut_of(form: BytesForm, layout: Layout, tile: Tile, machine: Machine) -> Cut:
+def cut_of(form: BytesForm, layout: Layout, tile: Tile, machine: Machine) -> ByteBlocks:
     """Panels of even width, blocks of even height.
 
     Rows that are packed here fill part of the second cache; others are only cut where there is
@@ -84,7 +84,7 @@ def cut_of(form: BytesForm, layout: Layout, tile: Tile, machine: Machine) -> Cut
     units = loops * row_blocks * panels
     a_bytes = as_size(0) if layout.a_packed else align_up(rows * row_bytes, LINE) + 2 * LINE
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
-    return Cut(rows, row_blocks, columns, panels, units, a_bytes, a_bytes + b_bytes)
+    return ByteBlocks(rows, row_blocks, columns, panels, units, a_bytes, a_bytes + b_bytes)
 
 
 class BytesWriter:

@@ -42,7 +42,7 @@ class Walk:
 
 
 @dataclass(frozen=True)
-class Form:
+class ContractionForm:
     """A contraction as a matrix product; see the module's docstring.
 
     `b_parts` are B's axes as (extent, stride) before merging: loops, k, n; what packing needs.
@@ -66,7 +66,7 @@ class Form:
     in_panels: bool = False
 
 
-def form_of(group: Group, constants: frozenset[str], machine: Machine) -> Form | None:
+def form_of(group: Group, constants: frozenset[str], machine: Machine) -> ContractionForm | None:
     """The group as a matrix product with an epilogue; None when it is not one."""
     sums = [s for s in group.statements if s.combine]
     if len(sums) != 1 or sums[0].combine != "add":
@@ -122,7 +122,7 @@ class _Reading:
     packed: bool
     width: int
 
-    def form(self, outputs: tuple[Output, ...]) -> Form | None:
+    def form(self, outputs: tuple[Output, ...]) -> ContractionForm | None:
         axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
         rows = [x for x in axes if self.b.form.stride(x.name) == 0]
         columns = [x for x in axes if self._in_b(x) and not self._in_a(x)]
@@ -148,7 +148,7 @@ class _Reading:
         names[COLUMN] = n_groups[-1]
         renamed = _Renamed(names, self.group)
         return self._usable(
-            Form(
+            ContractionForm(
                 dtype=self.group.type_of(self.statement.target).dtype,
                 a=self.a.tensor,
                 b=self.b.tensor,
@@ -221,7 +221,7 @@ class _Reading:
         strides = (form.stride(last) for form in (self.a.form, self.b.form, self._target()))
         return Walk(name, extent, *strides)
 
-    def _usable(self, form: Form) -> Form | None:
+    def _usable(self, form: ContractionForm) -> ContractionForm | None:
         """The form, if the library can bring its operands into place."""
         if self.packed and any(
             size.constant is None for part in form.b_parts for pair in part for size in pair

@@ -18,7 +18,7 @@ from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.contraction.copies import gather_library, transpose_library
-from anydim.kernels.product.contraction.form import Form, Walk
+from anydim.kernels.product.contraction.form import ContractionForm, Walk
 from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
 from anydim.kernels.product.contraction.places import Blocks, operands_of, scratch_of
 from anydim.kernels.product.contraction.schedule import Contraction
@@ -54,7 +54,7 @@ class MainWriter:
     def __init__(
         self,
         group: Group,
-        form: Form,
+        form: ContractionForm,
         tile: Tile,
         blocks: Blocks,
         schedule: Contraction,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from anydim.kernels import ir
-from anydim.kernels.product.contraction.form import Form
+from anydim.kernels.product.contraction.form import ContractionForm
 from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.lang.tree import Group
@@ -38,7 +38,7 @@ class Operands:
     target: Output | None
 
 
-def operands_of(group: Group, form: Form, packed: bool) -> Operands:
+def operands_of(group: Group, form: ContractionForm, packed: bool) -> Operands:
     """A packed B is an operand of its own; any other tensor is one operand, read or written."""
     roles = [(form.a, "a")]
     buffers = {form.a: "a"}
@@ -65,7 +65,7 @@ def operands_of(group: Group, form: Form, packed: bool) -> Operands:
     return Operands(tuple(roles), operands, buffers, "a", b, _target(group, form))
 
 
-def _target(group: Group, form: Form) -> Output | None:
+def _target(group: Group, form: ContractionForm) -> Output | None:
     """The output whose memory holds the sums; None when none has their type."""
     fitting = [o for o in form.outputs if group.type_of(o.tensor).dtype == form.dtype]
     return next((o for o in fitting if o.is_product), fitting[0] if fitting else None)
@@ -83,7 +83,9 @@ class Scratch:
     bytes: Size
 
 
-def scratch_of(form: Form, tile: Tile, blocks: Blocks, packed: bool, sums: bool) -> Scratch:
+def scratch_of(
+    form: ContractionForm, tile: Tile, blocks: Blocks, packed: bool, sums: bool
+) -> Scratch:
     """A is copied when its elements along k are not neighbours, B unless it came packed."""
     size = form.dtype.bytes
     k_padded = align_up(form.k.extent, tile.lanes)

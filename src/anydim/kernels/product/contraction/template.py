@@ -22,7 +22,7 @@ from anydim.kernels.launch import (
     moved_bytes,
 )
 from anydim.kernels.naming import named_kernel
-from anydim.kernels.product.contraction.form import Form, form_of
+from anydim.kernels.product.contraction.form import ContractionForm, form_of
 from anydim.kernels.product.contraction.loops import BACKWARDS, MainWriter
 from anydim.kernels.product.contraction.places import Blocks
 from anydim.kernels.product.contraction.schedule import Contraction
@@ -60,7 +60,7 @@ def match_contraction(
     )
 
 
-def _long_k(form: Form, machine: Machine, tile: Tile) -> int:
+def _long_k(form: ContractionForm, machine: Machine, tile: Tile) -> int:
     """Steps of k whose part of a wide block of B fills the second cache; 0 for sums not long."""
     row_bytes = tile.width * form.dtype.bytes
     k = form.k.extent.constant
@@ -108,11 +108,11 @@ TEMPLATE = Template("contraction", Contraction, match_contraction, lower_contrac
 
 
 @lru_cache(maxsize=512)
-def _form(group: Group, constants: frozenset[str], machine: Machine) -> Form | None:
+def _form(group: Group, constants: frozenset[str], machine: Machine) -> ContractionForm | None:
     return form_of(group, constants, machine)
 
 
-def _blocks(form: Form, schedule: Contraction, tile: Tile) -> Blocks:
+def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
     """Rows and columns of a piece of work: as many rows as stay in the second cache."""
     k_bytes = maximum(form.k.extent, 1) * form.dtype.bytes
     tiles = ceil_div(form.m.extent, tile.rows)
@@ -131,14 +131,14 @@ def _blocks(form: Form, schedule: Contraction, tile: Tile) -> Blocks:
     return Blocks(tiles, block_tiles, columns, column_blocks, row_blocks, units)
 
 
-def _panels(form: Form, tile: Tile) -> Panels:
+def _panels(form: ContractionForm, tile: Tile) -> Panels:
     """How a constant B is packed; all of its sizes are known."""
 
     batch, k, n = (known_parts(part) for part in form.b_parts)
     return Panels(tile.width, batch, k, n, known_number(form.b_start))
 
 
-def _grain(form: Form, tile: Tile) -> int:
+def _grain(form: ContractionForm, tile: Tile) -> int:
     """Pieces that are worth a thread: at least about 2 us of reading B."""
     k = form.k.extent.constant
     if k is None:
@@ -146,7 +146,7 @@ def _grain(form: Form, tile: Tile) -> int:
     return max(1, 60_000 // max(1, k * tile.width * form.dtype.bytes))
 
 
-def _reason(form: Form, schedule: Contraction) -> str:
+def _reason(form: ContractionForm, schedule: Contraction) -> str:
     epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
     start = f", starting from {form.start.tensor}" if form.start is not None else ""
     loops = len(form.loops)

@@ -19,7 +19,7 @@ from anydim.kernels.inference import free_axes
 from anydim.kernels.product.contraction.form import COLUMN, ROW
 from anydim.kernels.product.convolution.places import (
     Bound,
-    Step,
+    WindowAxis,
     bounds_of,
     merged_places,
     split_groups,
@@ -31,7 +31,7 @@ from anydim.sizes import Box, Size, as_size, product
 
 
 @dataclass(frozen=True)
-class Loop:
+class OuterLoop:
     """A loop around the product: elements between neighbours in x, w and y."""
 
     name: str
@@ -56,13 +56,13 @@ class Windows:
     w: str
     x_start: Size
     w_start: Size
-    loops: tuple[Loop, ...]
+    loops: tuple[OuterLoop, ...]
     rows: Size
     row_y: Size
     row_w: Size
-    places: tuple[Step, ...]
-    channels: Step
-    taps: tuple[Step, ...]
+    places: tuple[WindowAxis, ...]
+    channels: WindowAxis
+    taps: tuple[WindowAxis, ...]
     bounds: tuple[Bound, ...]
     w_parts: tuple[tuple[tuple[Size, Size], ...], ...]
     outputs: tuple[Output, ...]
@@ -177,7 +177,9 @@ class _Reading:
         bounded = {b.tap for b in found if b.tap}
         free = [a for a in self.reduced if a.name not in bounded]
         taps = [a for a in self.reduced if a not in free[:1]]
-        channel = self._step(free[0]) if free else Step("", as_size(1), as_size(0), as_size(0))
+        channel = (
+            self._step(free[0]) if free else WindowAxis("", as_size(1), as_size(0), as_size(0))
+        )
         places = merged_places([self._step(a) for a in columns], found)
         form = Windows(
             dtype=self.group.type_of(self.read.tensor).dtype,
@@ -218,16 +220,18 @@ class _Reading:
     def _extents(self) -> dict[str, Size]:
         return {axis.name: axis.extent for axis in (*self.axes, *self.reduced)}
 
-    def _step(self, axis: Axis) -> Step:
-        return Step(axis.name, axis.extent, self.x.stride(axis.name), self.w.stride(axis.name))
+    def _step(self, axis: Axis) -> WindowAxis:
+        return WindowAxis(
+            axis.name, axis.extent, self.x.stride(axis.name), self.w.stride(axis.name)
+        )
 
     def _part(self, axis: Axis) -> tuple[Size, Size]:
         return axis.extent, self.w.stride(axis.name)
 
-    def _loop(self, number: int) -> Loop:
+    def _loop(self, number: int) -> OuterLoop:
         axis = self.axes[number]
         strides = (self.x.stride(axis.name), self.w.stride(axis.name), self.strides[number])
-        return Loop(f"loop{number}", axis.extent, *strides)
+        return OuterLoop(f"loop{number}", axis.extent, *strides)
 
     def _renamed(self, at: int) -> tuple[Output, ...] | None:
         """The outputs over loops, m and n; None when one does not step over places as over one."""

@@ -20,7 +20,7 @@ from anydim.base.dtypes import uint8
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.convolution.ending import Ending
-from anydim.kernels.product.convolution.form import Loop, Windows
+from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, prefix_of
 from anydim.kernels.product.convolution.packing import PACK_SCALARS, WindowPack, weights_function
 from anydim.kernels.product.convolution.places import LayerSizes
@@ -49,7 +49,7 @@ from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
 
 
 @dataclass(frozen=True)
-class Cut:
+class WindowBlocks:
     """How the work is cut: rows and columns of a piece, their counts, channels of a chunk."""
 
     rows: Size
@@ -60,7 +60,7 @@ class Cut:
     units: Size
 
 
-def cut_of(form: Windows, schedule: Convolution) -> Cut:
+def cut_of(form: Windows, schedule: Convolution) -> WindowBlocks:
     """Pieces of even size, none larger than the schedule says."""
     tile = schedule.tile
     tiles = ceil_div(form.rows, tile.rows)
@@ -70,7 +70,7 @@ def cut_of(form: Windows, schedule: Convolution) -> Cut:
     most = maximum(as_size(schedule.chunk_k) // maximum(form.window, 1), 1)
     chunks = maximum(ceil_div(form.channels.extent, most), 1)
     units = product(walk.extent for walk in form.loops) * row_blocks * column_blocks
-    return Cut(
+    return WindowBlocks(
         rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
         row_blocks=row_blocks,
         columns=ceil_div(panels, maximum(column_blocks, 1)) * tile.width,
@@ -218,7 +218,7 @@ class ConvolutionWriter:
         ]  # fmt: skip
 
     def _sum(
-        self, start: Size, loops: tuple[Loop, ...], stride: Callable[[Loop], Size]
+        self, start: Size, loops: tuple[OuterLoop, ...], stride: Callable[[OuterLoop], Size]
     ) -> ir.Value:
         value = self.sizes.value
         return plus(value(start), *(times(variable(w.name), value(stride(w))) for w in loops))

@@ -16,7 +16,7 @@ _SMALL = 8  # strides, windows and paddings
 
 
 @dataclass(frozen=True)
-class Step:
+class WindowAxis:
     """An axis of the places, the channels or the window: extent, distance of neighbours in x, w."""
 
     name: str
@@ -85,10 +85,10 @@ def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: 
     )
 
 
-def merged_places(places: Sequence[Step], bounds: Sequence[Bound]) -> tuple[Step, ...]:
+def merged_places(places: Sequence[WindowAxis], bounds: Sequence[Bound]) -> tuple[WindowAxis, ...]:
     """Neighbouring places as one where x is stepped over as over one, and no bound has them."""
     bounded = {bound.place for bound in bounds}
-    merged: list[Step] = []
+    merged: list[WindowAxis] = []
     for step in places:
         last = merged[-1] if merged else None
         if (
