@@ -7,9 +7,10 @@ pass, write a frozen dataclass with `run(graph) -> graph` in `passes/` and add o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from anydim.base import settings
@@ -52,7 +53,7 @@ from anydim.program.differential import Ranges
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
-from anydim.sizes import Dim
+from anydim.sizes import Dim, Size
 from anydim.targets.target import Target
 from anydim.targets.targets import target
 
@@ -237,7 +238,7 @@ def _lowered(
         "assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads, options)
     )
     work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
-    work.stage("kernels", lambda: "\n".join(map(print_kernel, made.kernels.values())))
+    work.stage("kernels", lambda: _kernels_text(made.kernels.values(), scheduled))
     work.stage("program", made.program.text)
     work.stage("host", lambda: host_text(made.program))
     work.stage("llvm", lambda: _llvm_text(made, code))
@@ -344,6 +345,17 @@ def _parts_text(items: Sequence[Any], text: Callable[[Any], str]) -> str:
     if len(items) == 1:
         return text(items[0])
     return "\n".join(f"# part {number}\n{text(item)}" for number, item in enumerate(items))
+
+
+def _kernels_text(
+    kernels: Iterable[Kernel], scheduled: Sequence[tuple[Scheduled | Alias, ...]]
+) -> str:
+    """Each kernel, with what its parameters are in the launches of all parts."""
+    launches: dict[str, list[tuple[Size, ...]]] = {kernel.name: [] for kernel in kernels}
+    for item in chain(*scheduled):
+        if isinstance(item, Scheduled):
+            launches[item.launch.kernel.name].append(item.launch.sizes)
+    return "\n".join(print_kernel(kernel, launches[kernel.name]) for kernel in kernels)
 
 
 def _llvm_text(made: Assembled, code: Target) -> str:

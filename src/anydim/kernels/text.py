@@ -9,21 +9,27 @@ kernel softmax(x: float32, y: float32 out; rows, cols)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from anydim.kernels import ir
 from anydim.lang.functions import FUNCTIONS
+from anydim.sizes import Size
 
 _INDENT = "  "
+_TOLD = 6  # sizes that one parameter is in different launches
 
 
-def print_kernel(kernel: ir.Kernel) -> str:
-    """A kernel with its functions; functions of libraries are named only."""
+def print_kernel(kernel: ir.Kernel, launches: Iterable[Sequence[Size]] = ()) -> str:
+    """A kernel with its functions; functions of libraries are named only.
+
+    `launches` has the sizes of each of its launches, which say what its parameters are.
+    """
     operands = ", ".join(
         f"{o.name}: {o.dtype}{' out' if o.written else ''}" for o in kernel.operands
     )
     lines = [f"kernel {kernel.name}({operands}; {', '.join(kernel.sizes)})"]
+    lines += [_INDENT + line for line in _parameters(kernel, launches)]
     lines += [f"{_INDENT}uses library {library.name}" for library in kernel.libraries]
     for function in kernel.functions:
         lines += [_INDENT + line for line in print_function(function).splitlines()]
@@ -39,6 +45,16 @@ def print_library(library: ir.Library) -> str:
         if function.public:
             lines[-len(text.splitlines())] += "  # public"
     return "\n".join(lines)
+
+
+def _parameters(kernel: ir.Kernel, launches: Iterable[Sequence[Size]]) -> Iterator[str]:
+    """`p0 = seq`, or `p0 = seq, 4*seq or 384` where launches differ."""
+    for name, sizes in zip(kernel.sizes, zip(*launches)):
+        told = list(dict.fromkeys(map(str, sizes)))
+        if len(told) > _TOLD:
+            told = [*told[: _TOLD - 1], f"{len(told) - _TOLD + 1} others"]
+        either = " or ".join(filter(None, (", ".join(told[:-1]), told[-1])))
+        yield f"{name} = {either}"
 
 
 def print_function(function: ir.Function) -> str:

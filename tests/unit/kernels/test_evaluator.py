@@ -9,6 +9,7 @@ from anydim.base.dtypes import boolean, float32, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import evaluator, ir
 from anydim.kernels.text import print_kernel
+from anydim.sizes import as_size
 from tests.unit.targets.programs import index, kernel, number, op
 
 F32 = ir.Type(float32)
@@ -107,3 +108,12 @@ def test_text_of_a_kernel() -> None:
         "      case 1",
         "        prefetch read x[9]",
     ]
+
+
+def test_a_printed_kernel_says_what_its_sizes_are_in_its_launches():
+    made = kernel([ir.Operand("x", float32)], [], ["n", "m"])
+    seq = as_size("seq")
+    lines = print_kernel(made, [(seq, as_size(4)), (seq, 2 * seq), (seq, as_size(4))]).splitlines()
+    assert lines[1:3] == ["  n = seq", "  m = 4 or 2*seq"]
+    many = print_kernel(made, [(as_size(n), seq) for n in range(9)]).splitlines()
+    assert many[1:3] == ["  n = 0, 1, 2, 3, 4 or 4 others", "  m = seq"]
