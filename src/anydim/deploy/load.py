@@ -47,11 +47,11 @@ class LoadedModel(Held):
         name = level.name
         saved_text = bytes(container.view(member(name, "start.json")))
         story_text = bytes(container.view(member(name, "story.json")))
-        saved = parse_record(Saved, saved_text)
+        code = _code(container, member(name, "code"), stamp(saved_text, story_text))
+        saved = parse_record(Saved, saved_text)  # what its code was made for, nothing else
         saved.interface.verify(saved.signature)
         if saved.level != level:
             raise container.fail(f"its code for {name} is for another processor")
-        code = _code(container, member(name, "code"), stamp(saved_text, story_text))
         if code.head.architecture != level.architecture:
             raise container.fail(f"its code for {name} is for {code.head.architecture}")
         symbols = {symbol: number for number, symbol in enumerate(saved.interface.symbols)}
