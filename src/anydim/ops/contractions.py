@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
+from anydim.lang.surface.syntax import RESERVED
 from anydim.ops.writing import (
     aligned,
     definition,
@@ -92,7 +93,13 @@ def einsum(types: Types, attributes: Attributes, box: Box) -> Written:
 
 
 def _indices(term: tuple[str, ...]) -> list[str]:
-    return ["...p" if label == "..." else f"i{label}" for label in term]
+    return ["...p" if label == "..." else _index(label) for label in term]
+
+
+def _index(label: str) -> str:
+    """A name for the index of a letter; 'in' and 'if' are words of the language."""
+    name = f"i{label}"
+    return f"i_{label}" if name in RESERVED else name
 
 
 def _equation(text: object, types: Types) -> _Equation:
