@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from anydim.base import settings
 from tests.golden.files import CASES, IN_C, SHOWN, c_text, read_corpus, read_text, stages_text
 from tests.golden.record import differences, kept, why_not
-from tests.kernel_targets import needs_compiler
+from tests.kernel_targets import has_compiler, needs_compiler
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 MEANT = "if this is meant: python -m tests.golden --write"
@@ -68,8 +69,11 @@ def test_two_threads_give_the_same_results(name: str) -> None:
 
 
 @pytest.mark.slow
-@needs_compiler
+@pytest.mark.parametrize("compiler", ["gcc", "zig"])
 @pytest.mark.parametrize("name", CASES)
-def test_c_gives_the_same_results(name: str) -> None:
+def test_c_gives_the_same_results(name: str, compiler: str) -> None:
     """Kernels and host as C, compiled by a C compiler, bit by bit what LLVM's code gives."""
-    assert not differences(name, read_corpus()[name], kept(CASES[name], target="c"))
+    if not has_compiler(compiler):
+        pytest.skip(f"no {compiler}")
+    with settings.override(c_compiler=compiler):
+        assert not differences(name, read_corpus()[name], kept(CASES[name], target="c"))

@@ -63,6 +63,8 @@ class Steps:
     def _note_width(self, step: ir.Let | ir.Declare) -> None:
         if step.value.type.dtype.kind == "bool" and step.value.type.lanes > 1:
             self.values.widths[step.name] = self.values.width(step.value) or FLAG_BITS
+            if isinstance(step, ir.Let) and isinstance(step.value, ir.Op):
+                self.values.tests[step.name] = step.value
 
     def _assign(self, step: ir.Assign) -> None:
         name, width = self.values.scope.get(step.name), self.values.widths.get(step.name)

@@ -48,6 +48,7 @@ _OF_FLAGS = {
     "bit_and": "and", "bit_or": "or", "bit_xor": "xor", "bit_not": "not",
 }  # fmt: skip
 _OVERFLOWS = {"add_overflows": "add", "mul_overflows": "mul"}
+_EXTREMES = {"less": ("fast_min", "fast_max"), "greater": ("fast_max", "fast_min")}
 _WHOLE_DIVISIONS = frozenset(("div", "quotient", "fmod"))
 FLAG_BITS = 32  # of flags that nothing gives a width
 
@@ -56,7 +57,8 @@ class Values:
     """Writes the values of one function.
 
     `scope` has the names, `buffers` the element type of each buffer, `widths` the bits of the
-    flags that names hold, `data` the int64 names that may wrap.
+    flags that names hold, `tests` the comparisons that they are, `data` the int64 names that may
+    wrap.
     """
 
     def __init__(self, prelude: Prelude, scope: Scope, data: frozenset[str]) -> None:
@@ -64,6 +66,7 @@ class Values:
         self.scope = scope
         self.buffers: dict[str, DType] = {}
         self.widths: dict[str, int] = {}
+        self.tests: dict[str, ir.Op] = {}
         self.data = data
 
     def value(self, node: ir.Value) -> str:
@@ -186,9 +189,26 @@ class Values:
         if form.lanes == 1:
             parts = [self.text(part).inside(SUM) for part in node.arguments]
             return Text(f"{parts[0]} ? {parts[1]} : {parts[2]}", OTHER)
+        smaller = self._extreme(node, form)
+        if smaller is not None:
+            return smaller
         mask = self.flags(condition, form.bits)
         call = self.prelude.call("select", form, mask, self.value(then), self.value(otherwise))
         return Text(call)
+
+    def _extreme(self, node: ir.Op, form: Form) -> Text | None:
+        """The smaller or larger of two floats, where a choice is one: processors have that."""
+        condition, then, otherwise = node.arguments
+        test = self.tests.get(condition.name) if isinstance(condition, ir.Var) else condition
+        if form.kind != "f" or not isinstance(test, ir.Op) or test.function not in _EXTREMES:
+            return None
+        if not all(isinstance(part, (ir.Var, ir.Const)) for part in test.arguments):
+            return None  # it may have changed
+        straight, turned = _EXTREMES[test.function]
+        for function, pair in ((straight, test.arguments), (turned, test.arguments[::-1])):
+            if pair == (then, otherwise):
+                return Text(self.prelude.call(function, form, *map(self.value, pair)))
+        return None
 
     def _op_of_flags(self, node: ir.Op) -> Text:
         if node.type.lanes > 1:
