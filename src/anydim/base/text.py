@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 
@@ -23,7 +22,9 @@ def line_and_column(text: str, position: int) -> tuple[int, int]:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """ "did you mean 'seq'?" when a known name is close to `name`, else an empty text."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    from difflib import get_close_matches  # slow to import, and needed for errors alone
+
+    close = get_close_matches(name, list(known), n=1)
     return f"did you mean '{close[0]}'?" if close else ""
 
 
