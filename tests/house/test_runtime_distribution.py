@@ -10,17 +10,7 @@ from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
-ROOMS = ("base", "sizes", "runtime", "program", "deploy")
-COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py", "anydim/base/cache.py"}
-
-
-def modules() -> list[Path]:
-    """The files of the runtime distribution."""
-    found = [SOURCE / "anydim" / "__init__.py"]
-    for room in ROOMS:
-        found += sorted((SOURCE / "anydim" / room).rglob("*.py"))
-    return [path for path in found if str(path.relative_to(SOURCE)) not in COMPILING]
+from release.runtime_wheel import SOURCE, modules
 
 
 def imported(tree: ast.Module) -> Iterator[str]:

@@ -51,5 +51,9 @@ class OptionError(UserError):
     """An option has a value that cannot be used."""
 
 
+class MissingError(UserError, ImportError):
+    """Something is asked for that is not installed."""
+
+
 class InternalError(AnydimError):
     """A bug of anydim. The text holds what to send with a report."""

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from anydim.base.errors import InternalError
+from anydim.base.errors import MissingError
 
 # Of LLVM in this whole process. Loop strength reduction rewrites the addresses of a register tile
 # into more pointers than there are registers (9 x 3 x 16 lanes: 102 instead of 236 GFLOP/s), and
@@ -128,7 +128,9 @@ def _every_architecture() -> None:
 def _path() -> str:
     spec = find_spec("llvmlite")
     if spec is None or spec.origin is None:
-        raise InternalError("llvmlite is not installed")
+        raise MissingError(
+            "anydim compiles with llvmlite, which is not installed", "pip install llvmlite"
+        )
     return str(Path(spec.origin).parent / "binding" / _NAMES.get(sys.platform, "libllvmlite.so"))
 
 

@@ -1,0 +1,1 @@
+"""How what is in `src` becomes distributions."""

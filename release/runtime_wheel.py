@@ -1,0 +1,97 @@
+"""Writes the wheel of `anydim-runtime`: what loads and runs saved models, with numpy alone.
+
+    python -m release.runtime_wheel dist
+
+It holds the modules of `modules()`, as they are in `src`, and provides the package `anydim` as the
+whole distribution does: one of the two is installed. Version, licence and the range of numpy come
+from `pyproject.toml`. The same tree gives the same bytes. Format: PEP 427 and the specification
+"Core metadata".
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import sys
+import zipfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    from pip._vendor import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
+NAME = "anydim-runtime"
+ROOMS = ("base", "sizes", "runtime", "program", "deploy")
+COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py", "anydim/base/cache.py"}
+_DATE = (1980, 1, 1, 0, 0, 0)
+
+
+def modules() -> list[Path]:
+    """The Python files of the runtime distribution."""
+    found = [SOURCE / "anydim" / "__init__.py"]
+    for room in ROOMS:
+        found += sorted((SOURCE / "anydim" / room).rglob("*.py"))
+    return [path for path in found if path.relative_to(SOURCE).as_posix() not in COMPILING]
+
+
+def write(folder: Path) -> Path:
+    """The wheel, written into a folder."""
+    project: Mapping[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    stem = f"{NAME.replace('-', '_')}-{project['version']}"
+    about = f"{stem}.dist-info"
+    files = dict(_files(project, about))
+    files[f"{about}/RECORD"] = _record(files, f"{about}/RECORD")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{stem}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for name, data in files.items():
+            entry = zipfile.ZipInfo(name, _DATE)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = 0o644 << 16
+            wheel.writestr(entry, data)
+    return path
+
+
+def _files(project: Mapping[str, Any], about: str) -> Iterator[tuple[str, bytes]]:
+    for path in [*modules(), SOURCE / "anydim" / "py.typed"]:
+        yield path.relative_to(SOURCE).as_posix(), path.read_bytes()
+    yield f"{about}/METADATA", _metadata(project).encode()
+    yield f"{about}/WHEEL", (
+        b"Wheel-Version: 1.0\nGenerator: anydim\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    )
+    yield f"{about}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes()
+
+
+def _metadata(project: Mapping[str, Any]) -> str:
+    (numpy,) = (needed for needed in project["dependencies"] if needed.startswith("numpy"))
+    head = {
+        "Metadata-Version": "2.4",
+        "Name": NAME,
+        "Version": project["version"],
+        "Summary": "Run models that anydim compiled and saved: numpy is all it needs",
+        "License-Expression": project["license"],
+        "License-File": "LICENSE",
+        "Requires-Python": project["requires-python"],
+        "Requires-Dist": numpy,
+        "Description-Content-Type": "text/markdown",
+    }
+    text = (Path(__file__).parent / "runtime.md").read_text()
+    return "".join(f"{key}: {value}\n" for key, value in head.items()) + "\n" + text
+
+
+def _record(files: Mapping[str, bytes], own: str) -> bytes:
+    rows = [f"{name},sha256={_digest(data)},{len(data)}\n" for name, data in files.items()]
+    return "".join([*rows, f"{own},,\n"]).encode()
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+if __name__ == "__main__":
+    print(f"wrote {write(Path(sys.argv[1]))}")

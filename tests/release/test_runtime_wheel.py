@@ -1,0 +1,96 @@
+"""Promise: `anydim-runtime`, with numpy alone, runs saved models and says what it lacks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import numpy
+import pytest
+
+import anydim as ad
+from release.runtime_wheel import SOURCE, modules, write
+from tests.unit.deploy.kinds import KINDS
+
+SCRIPT = """
+import importlib.util, sys
+import numpy, anydim
+assert anydim.__file__.startswith(sys.prefix), anydim.__file__
+for name in ("llvmlite", "lark", "onnx", "rich", "click", "ml_dtypes"):
+    assert importlib.util.find_spec(name) is None, name
+model, cases = anydim.load(sys.argv[1]), numpy.load(sys.argv[2])
+for number in range(int(cases["count"])):
+    inputs = {n.split("/")[2]: cases[n] for n in cases if n.startswith(f"{number}/in/")}
+    for name, array in model(**inputs).items():
+        assert array.tobytes() == cases[f"{number}/out/{name}"].tobytes()
+assert model.plan(n=3).launches and model.explain() and str(model.memory)
+print(anydim.inspect(sys.argv[1]).name)
+for name in ("compile", "define", "Builder"):
+    try:
+        getattr(anydim, name)
+    except anydim.UserError as error:
+        print(error)
+"""
+
+
+def test_the_same_tree_gives_the_same_wheel(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "a"), write(tmp_path / "b")
+    assert one.name == f"anydim_runtime-{ad.__version__}-py3-none-any.whl"
+    assert one.read_bytes() == two.read_bytes()
+    with zipfile.ZipFile(one) as wheel:
+        assert wheel.testzip() is None
+        names = wheel.namelist()
+        metadata = wheel.read(next(name for name in names if name.endswith("METADATA"))).decode()
+    assert sum(name.endswith(".py") for name in names) == len(modules())
+    assert metadata.count("Requires-Dist") == 1 and "Requires-Dist: numpy" in metadata
+
+
+@pytest.mark.slow
+def test_a_fresh_environment_runs_saved_models(tmp_path: Path) -> None:
+    """Nothing is fetched: the environment sees this one's numpy through a link."""
+    kind = KINDS["encoder"]
+    model, cases = ad.compile(kind.build()), list(kind.inputs())
+    model.save(tmp_path / "encoder.anydim")
+    arrays = {}
+    for number, inputs in enumerate(cases):
+        arrays |= {f"{number}/in/{key}": value for key, value in inputs.items()}
+        arrays |= {f"{number}/out/{key}": value for key, value in model(**inputs).items()}
+    numpy.savez(tmp_path / "cases.npz", count=len(cases), **arrays)
+    python = environment(tmp_path / "empty", write(tmp_path))
+    done = subprocess.run(
+        [python, "-c", SCRIPT, "encoder.anydim", "cases.npz"], cwd=tmp_path, env={},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    name, *errors = done.stdout.splitlines()
+    assert name == "encoder"
+    for missing, problem, hint in zip(("compile", "define", "Builder"), errors[::2], errors[1::2]):
+        assert problem == f"anydim.{missing} needs the compiler, which is not in anydim-runtime"
+        assert "pip install anydim" in hint
+
+
+def environment(folder: Path, wheel: Path) -> str:
+    """The interpreter of a virtual environment with numpy and the wheel."""
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    install = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps", "--quiet",
+               "--target", str(site), str(wheel)]  # fmt: skip
+    subprocess.run(install, check=True, env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    for path in Path(numpy.__file__).parents[1].glob("numpy*"):
+        (site / path.name).symlink_to(path)
+    return str(folder / "bin" / "python")
+
+
+def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
+    for path in Path(numpy.__file__).parents[1].glob("numpy*"):
+        (tmp_path / path.name).symlink_to(path)
+    script = "import anydim\ntry: anydim.compile\nexcept anydim.MissingError as error: print(error)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", script], capture_output=True, text=True, check=True,
+        env={"PYTHONPATH": os.pathsep.join([str(tmp_path), str(SOURCE)])}, timeout=60,
+    )  # fmt: skip
+    assert "llvmlite, which is not installed\n  pip install llvmlite" in done.stdout
