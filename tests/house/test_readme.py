@@ -1,4 +1,4 @@
-"""Promise: the Python of the README runs as written."""
+"""Promise: the Python of the README, and its commands about saved models, run as written."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ import re
 import numpy
 import onnx
 import pytest
+from click.testing import CliRunner
 from onnx import TensorProto, helper
 
+from anydim.cli import main
+
 README = pathlib.Path(__file__).resolve().parents[2] / "README.md"
+SAVING = re.search(r"### Save it.*?\n(.*?)###", README.read_text(), re.DOTALL)
 BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
@@ -55,7 +59,7 @@ def test_the_python_of_the_readme_runs(
         "i2h": random.standard_normal((4, 5), numpy.float32),
         "h2h": random.standard_normal((5, 5), numpy.float32),
     }  # fmt: skip
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 5
     for block in BLOCKS:
         exec(compile(block, "README.md", "exec"), names)
     assert names["out"].shape == (2, 5, 64)
@@ -63,3 +67,24 @@ def test_the_python_of_the_readme_runs(
     printed = capsys.readouterr().out
     assert "bytes" in printed
     assert "agree" in printed
+
+
+def test_the_commands_about_saved_models_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_encoder(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    ids, mask = numpy.zeros((2, 5), numpy.int64), numpy.ones((2, 5), numpy.int64)
+    numpy.savez(tmp_path / "ids.npz", input_ids=ids, attention_mask=mask)
+    assert SAVING is not None
+    commands = re.findall(r"^    anydim (.*)$", SAVING[1], re.MULTILINE)
+    assert [command.split()[0] for command in commands] == [
+        "compile", "inspect", "run", "plan", "bench",
+    ]  # fmt: skip
+    for command in commands:
+        words = command.split()
+        if words[0] == "bench":
+            words += ["--rounds", "1", "--seconds", "0.01"]
+        result = CliRunner().invoke(main, words)
+        assert result.exit_code == 0, result.output
+    assert numpy.load(tmp_path / "out.npz")["y"].shape == (2, 5, 4)
