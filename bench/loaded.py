@@ -1,23 +1,25 @@
-"""A saved MiniLM in fresh processes beside onnxruntime: time to the first result, and memory.
+"""A saved model in fresh processes beside onnxruntime: time to the first result, and memory.
 
-    python -m bench.loaded                     # 15 processes of each kind, about half a minute
-    python -m bench.loaded --runs 5 --processes 8
+    python -m bench.loaded                     # MiniLM: 15 processes of each kind, half a minute
+    python -m bench.loaded --model resnet.onnx --dim batch=1..8 --at batch=1 --runs 5
 
 Every time is that of a whole process: from the moment at which it is started until its first
-result at 1 x 22, with what it does before as stages. The kinds take turns; a ratio is the median of
-the ratios of neighbours. Processes run on one core, with one thread. Memory is the proportional
-set size (PSS) that Linux tells of several processes that all have one file loaded, all weights read
-(verify=True), and have called it: what they share counts in parts.
+result, inputs of ones, with what it does before as stages. The kinds take turns; a ratio is the
+median of the ratios of neighbours. Processes run on one core, with one thread. Memory is
+the proportional set size (PSS) that Linux tells of several processes that all have one file loaded,
+all weights read (verify=True), and have called it: what they share counts in parts.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
@@ -26,8 +28,9 @@ from rich.console import Console
 from rich.table import Table
 
 import anydim as ad
+from anydim.cli.options import DIM, SIZES, dims_by_name
 from anydim.report.measure import median_ratio
-from bench.isolated import ROOT, pinned
+from bench.isolated import pinned
 from examples.minilm.model import model_path
 
 HEAD = """
@@ -39,8 +42,9 @@ import numpy
 at("import numpy")
 """
 CALL = """
-ones = numpy.ones((1, 22), numpy.int64)
-call({"input_ids": ones, "attention_mask": ones})
+import json
+shapes = json.loads(sys.argv[2])
+call({name: numpy.ones(shape, dtype) for name, (dtype, shape) in shapes.items()})
 at("first call")
 """
 CHILDREN: Mapping[str, str] = {
@@ -63,51 +67,71 @@ call = lambda inputs: session.run(None, inputs)
 }
 OURS, THEIRS = CHILDREN
 STAGES = ("python", "import numpy", "import", "load", "first call")
+MINILM = {"batch": ad.Dim(0, 64), "seq": ad.Dim(1, 512)}
 VERIFIED = ("load(sys.argv[1])", "load(sys.argv[1], verify=True)")
 WAIT = "\nsys.stdin.read()\n"
 
 Stages = dict[str, float]  # seconds that each took
 
 
+@dataclass(frozen=True)
+class Case:
+    """The file that each kind of process loads, and the inputs of a call, as JSON."""
+
+    paths: Mapping[str, str]
+    shapes: str
+
+
 @click.command(help=__doc__)
+@click.option("--model", help="An ONNX file; else MiniLM.")
+@click.option("--dim", "dims", type=DIM, multiple=True, help="Bounds of its dims.")
+@click.option("--at", type=SIZES, default="batch=1,seq=22", show_default=True)
 @click.option("--runs", default=15, show_default=True, help="Processes of each kind.")
 @click.option("--processes", default=4, show_default=True, help="That hold one file at once.")
-def main(runs: int, processes: int) -> None:
+def main(
+    model: str | None, dims: Sequence[ad.Dim], at: dict[str, int], runs: int, processes: int
+) -> None:
     pinned(1)
     console = Console()
+    source = model or str(model_path())
+    bounds = dims_by_name(dims) if model else MINILM
     with tempfile.TemporaryDirectory() as folder:
-        saved = Path(folder, "minilm.anydim")
-        dims = {"batch": ad.Dim(0, 64), "seq": ad.Dim(1, 512)}
-        ad.compile(model_path(), dims).save(saved)
-        paths = {OURS: str(saved), THEIRS: str(model_path())}
+        saved = Path(folder, "saved.anydim")
+        made = ad.compile(source, bounds)
+        made.save(saved)
+        shapes = {
+            spec.name: (spec.dtype.name, [size.evaluate(at) for size in spec.shape])
+            for spec in made.inputs
+        }
+        case = Case({OURS: str(saved), THEIRS: source}, json.dumps(shapes))
         found: dict[str, list[Stages]] = {name: [] for name in CHILDREN}
         for name in CHILDREN:
-            started(name, paths[name])  # files come into memory
+            started(name, case)  # files come into memory
         with console.status(f"{runs} processes of each kind"):
             for number in range(runs):
                 for name in list(CHILDREN)[:: -1 if number % 2 else 1]:
-                    found[name].append(started(name, paths[name]))
+                    found[name].append(started(name, case))
         console.print(times(found))
         first, again = repeated(saved)
         console.print(f"ad.load in a process that runs: {first:.1f} ms, again {again:.1f} ms")
-        console.print(shared(paths, processes, ad.inspect(saved).weight_bytes))
+        console.print(shared(case, processes, ad.inspect(saved).weight_bytes))
 
 
-def child(name: str, path: str, more: str = "") -> subprocess.Popen[str]:
+def child(name: str, case: Case, more: str = "") -> subprocess.Popen[str]:
     """A process of a kind."""
     script = HEAD + (CHILDREN[name].replace(*VERIFIED) if more else CHILDREN[name]) + CALL + more
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen(
-        [sys.executable, "-c", script, path], cwd=ROOT, env=environment, text=True,
+        [sys.executable, "-c", script, case.paths[name], case.shapes], env=environment, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
 
 
-def started(name: str, path: str) -> Stages:
+def started(name: str, case: Case) -> Stages:
     """What a fresh process needs for each stage, and in all."""
     before = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    text, _ = child(name, path).communicate()
-    took = {}
+    text, _ = child(name, case).communicate()
+    took: Stages = {}
     for line in text.splitlines():
         stage, stamp = line.rsplit(" ", 1)
         took[stage] = (int(stamp) - before) / 1e9 - sum(took.values())
@@ -141,14 +165,15 @@ def repeated(path: Path) -> tuple[float, float]:
     return taken[0], median(taken[1:])
 
 
-def shared(paths: Mapping[str, str], count: int, weights: int) -> Table:
+def shared(case: Case, count: int, weights: int) -> Table:
     table = Table(title=f"memory of {count} processes at once, MB (weights {weights / 1e6:.1f})")
     for column in ("", "PSS of all", "beyond the weights, each", "resident, each"):
         table.add_column(column, justify="left" if not column else "right")
-    for name, path in paths.items():
-        running = [child(name, path, WAIT) for _ in range(count)]
+    for name in CHILDREN:
+        running = [child(name, case, WAIT) for _ in range(count)]
         for process in running:
-            while (line := process.stdout.readline()) and not line.startswith("first call"):  # type: ignore[union-attr]
+            assert process.stdout is not None
+            while (line := process.stdout.readline()) and not line.startswith("first call"):
                 pass
         sizes = [memory(process.pid) for process in running]
         for process in running:
