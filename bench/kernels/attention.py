@@ -39,7 +39,7 @@ def attention(float(B,S,W) q, float(B,S,W) key, float(B,S,W) value, float scale,
 {{
   s(b,h,i,k) +=! q(b, i, h*{depth} + d) * key(b, k, h*{depth} + d)
       where h in 0:{heads}, d in 0:{depth}
-  x(b,h,i,k) = s(b,h,i,k) / scale + bias(b,k)
+  x(b,h,i,k) = s(b,h,i,k) {scaled} + bias(b,k)
   top(b,h,i) max=! x(b,h,i,k)
   e(b,h,i,k) = exp(x(b,h,i,k) - top(b,h,i))
   total(b,h,i) +=! e(b,h,i,k)
@@ -81,19 +81,19 @@ def make_inputs(batch: int, seq: int, heads: int, depth: int) -> Inputs:
 # ---- anydim ------------------------------------------------------------------------------------
 
 
-def attention_group(heads: int, depth: int, box: Box) -> Group:
+def attention_group(heads: int, depth: int, box: Box, scaled: str = "/ scale") -> Group:
     """The statements of the kernel."""
-    definition = parse_definition(TEXT.format(heads=heads, depth=depth))
+    definition = parse_definition(TEXT.format(heads=heads, depth=depth, scaled=scaled))
     wide = f"B S {heads * depth}"
     shapes = (wide, wide, wide, "", "B S")
     types = [TensorType(float32, tuple(as_size(s) for s in shape.split())) for shape in shapes]
     return instantiate(definition, types, box=box)
 
 
-def make_launch(heads: int, depth: int) -> Launch:
+def make_launch(heads: int, depth: int, scaled: str = "/ scale") -> Launch:
     """The launch for this machine."""
     box = Box.of(Dim("B", 0, 64), Dim("S", 0, 512))
-    group = attention_group(heads, depth, box)
+    group = attention_group(heads, depth, box, scaled)
     schedule = TEMPLATE.match(group, box, machine(), frozenset())
     return TEMPLATE.lower(group, schedule, box, machine(), frozenset())
 

@@ -70,6 +70,7 @@ OWN: dict[str, Callable[..., Any]] = {
     "pow": _power,
     "fma": fused,
     "copysign": numpy.copysign,
+    "exp_nonpositive": numpy.exp,
     "fast_min": lambda a, b: numpy.where(a < b, a, b),
     "fast_max": lambda a, b: numpy.where(a > b, a, b),
     "isinf": lambda a: numpy.isinf(a) if a.dtype.kind == "f" else numpy.zeros(len(a), bool),

@@ -5,6 +5,7 @@ it has, before it renders.
 
 Expressions have a `Type` (element type and vector lanes; lanes 1 is a scalar). Functions named in
 `Op` are those of `lang/functions.py` plus 'fma', 'fast_min', 'fast_max' (which may lose a NaN),
+'exp_nonpositive' (e^x for x at most 0),
 'copysign' (of floats a, b: a's magnitude with b's sign),
 'dot_bytes' (of int32 a, b, c: c plus the products of a's four bytes, unsigned, and b's, signed),
 'ones' (how many bits are 1), 'trailing_zeros' (bits of 0 below the lowest 1; all, of 0) and

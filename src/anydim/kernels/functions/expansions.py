@@ -15,7 +15,7 @@ from anydim.base.dtypes import DType, float32, float64
 from anydim.kernels import ir
 from anydim.kernels.functions.circular import acos, asin, atan, cos, sin, tan
 from anydim.kernels.functions.error import erf
-from anydim.kernels.functions.exponential import exp, expm1, sigmoid, tanh
+from anydim.kernels.functions.exponential import exp, exp_nonpositive, expm1, sigmoid, tanh
 from anydim.kernels.functions.hyperbolic import acosh, asinh, atanh, cosh, sinh
 from anydim.kernels.functions.logarithm import log, log1p
 from anydim.kernels.functions.power import constant_power, integer_power, power, rounded
@@ -46,6 +46,7 @@ class Expansion:
 
 _FLOATING = (
     Expansion("exp", exp),
+    Expansion("exp_nonpositive", exp_nonpositive),
     Expansion("log", log),
     Expansion("tanh", tanh),
     Expansion("sigmoid", sigmoid),

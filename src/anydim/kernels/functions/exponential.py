@@ -68,8 +68,17 @@ def _reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 def exp(v: Lanes, x: ir.Value) -> ir.Value:
     """e^x; results that are not normal numbers are 0."""
+    return _power(v, v.below(EXPONENTIALS[v.dtype].high, x), x)
+
+
+def exp_nonpositive(v: Lanes, x: ir.Value) -> ir.Value:
+    """e^x where x is at most 0: the same bits."""
+    return _power(v, x, x)
+
+
+def _power(v: Lanes, limited: ir.Value, x: ir.Value) -> ir.Value:
     c = EXPONENTIALS[v.dtype]
-    r, scale = _reduced(v, v.below(c.high, x))
+    r, scale = _reduced(v, limited)
     doubled = (*(2 * a for a in c.tail), 2.0, 2.0)
     power = v.mul(v.polynomial(r, doubled), scale)
     return v.select(v.apply("less", x, v.constant(c.low)), v.constant(0.0), power)

@@ -9,7 +9,9 @@ from anydim.kernels import ir
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.passplan import Plan, needed
 from anydim.kernels.write.elements import Context, Elements
+from anydim.kernels.write.facts import settled, shares
 from anydim.kernels.write.loops import index
+from anydim.kernels.write.quotient import all_bits, any_small, bits_of, watchable
 from anydim.kernels.write.values import add, convert, number, operate
 from anydim.lang.tree import Apply, Axis, Group, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
@@ -67,6 +69,8 @@ class Setting:
         self.elements = frozenset(self.plan.kinds) - self.scalars
         self.ahead = self._read_ahead()
         self.near: ir.Value = index(0)  # whether rows are short enough to read ahead
+        self.shares = self._shares()
+        self.settled = settled(form.group)
 
     def value(self, size: Size) -> ir.Value:
         """A size as an int64 scalar."""
@@ -78,7 +82,14 @@ class Setting:
 
     def folding(self, name: str) -> tuple[str, DType]:
         """The function and the type that a reduction accumulates with."""
-        return folding(self.statements[name].combine, self.dtype(name))
+        function, dtype = folding(self.statements[name].combine, self.dtype(name))
+        return ("fast_max" if name in self.settled else function), dtype
+
+    def _shares(self) -> frozenset[str]:
+        """Totals whose parts are watched while they are added up: see `Row.begin`."""
+        if self.form.across or self.lanes == 1 or not self.context.machine.fused:
+            return frozenset()
+        return frozenset(n for n in shares(self.form.group) if watchable(self.dtype(n)))
 
     @property
     def width(self) -> int:
@@ -124,6 +135,8 @@ class Row:
         self.copy = copy
         self.known: dict[str, ir.Value] = {}
         self.accumulators: dict[str, tuple[str, ...]] = {}
+        self.common: dict[str, str] = {}
+        self.small: dict[str, ir.Value] = {}
         scope.local = self.read
 
     @property
@@ -141,7 +154,11 @@ class Row:
         return self.known[name]
 
     def begin(self, sweep: int, copies: int) -> None:
-        """Declare the accumulators of a sweep."""
+        """Declare the accumulators of a sweep.
+
+        The bits that all parts of a total have in common say whether one of them is too small to
+        be divided by a product: `small`, once the total is known.
+        """
         for name, made in self.setting.plan.made.items():
             if made != sweep:
                 continue
@@ -150,6 +167,11 @@ class Row:
             names = tuple(self.setting.context.fresh("a") for _ in range(copies))
             self.accumulators[name] = names
             self.scope.steps += [ir.Declare(register, start) for register in names]
+            if name in self.setting.shares:
+                self.common[name] = self.setting.context.fresh("common")
+                self.scope.steps.append(
+                    ir.Declare(self.common[name], all_bits(dtype, self.setting.lanes))
+                )
 
     def end(self, sweep: int) -> None:
         """Make the reductions of a sweep known."""
@@ -167,6 +189,9 @@ class Row:
             if not self.across and vector.lanes > 1:
                 total = self.scope.name(ir.Reduce(ir.Type(dtype), function, total))
             self.known[name] = self.scope.name(convert(total, self.setting.dtype(name)))
+            if name in self.common:
+                common = ir.Get(bits_of(vector), self.common[name])
+                self.small[name] = any_small(common, dtype, self.scope.name)
 
     def empty(self) -> None:
         """Make the reductions of a row without elements known."""
@@ -316,7 +341,20 @@ class Cell:
             assert self.mask is not None
             nothing = number(dtype, identity(function, dtype), self.setting.lanes)
             value = operate("select", self.mask, self.scope.name(value), nothing)
-        self.scope.steps.append(ir.Assign(register, operate(function, old, self.scope.name(value))))
+        value = self.scope.name(value)
+        both = (value, old) if function == "fast_max" else (old, value)
+        self.scope.steps.append(ir.Assign(register, operate(function, *both)))
+        if name in self.row.common:
+            self._watch(self.row.common[name], value)
+
+    def _watch(self, register: str, part: ir.Value) -> None:
+        """Count the bits of parts of a total among those that they have in common."""
+        bits: ir.Value = self.scope.name(ir.Bitcast(bits_of(part.type), part))
+        if self.mask is not None:
+            every = all_bits(part.type.dtype, self.setting.lanes)
+            bits = self.scope.name(operate("select", self.mask, bits, every))
+        old = ir.Get(bits.type, register)
+        self.scope.steps.append(ir.Assign(register, operate("bit_and", old, bits)))
 
 
 def is_product(body: object) -> bool:

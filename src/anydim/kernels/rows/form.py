@@ -16,6 +16,7 @@ from anydim.kernels.rows.flatten import flatten, own_address, reads_own_points
 from anydim.kernels.rows.passplan import cost, plan_sweeps, work
 from anydim.kernels.rows.sweeps import RowProgram
 from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.kernels.write.facts import peaks, totals
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
 from anydim.lang.tree.bounds_checks import checked
@@ -208,7 +209,8 @@ def row_launch(
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     sizes = SizeParameters()
     context = Context(
-        types, sizes, machine, buffers, aligned=not form.whole, totals=_totals(group)
+        types, sizes, machine, buffers, aligned=not form.whole,
+        totals=totals(group), peaks=peaks(group),
     )
     setting = Setting(form, context, lanes, unroll)
     program = RowProgram(setting)
@@ -232,18 +234,6 @@ def row_launch(
         schedule=schedule,
         reason=reason,
     )
-
-
-def _totals(group: Group) -> dict[str, Expr]:
-    """Sums over rows of what is never negative (powers, magnitudes), and what that is."""
-    bodies = {s.target: s.body for s in group.statements if not s.combine}
-
-    def positive(expr: Expr) -> bool:
-        value = bodies.get(expr.tensor) if isinstance(expr, Read) else expr
-        return isinstance(value, Apply) and value.function in ("exp", "abs")
-
-    sums = (s for s in group.statements if s.combine == "add")
-    return {s.target: s.body for s in sums if positive(s.body)}
 
 
 def assemble(

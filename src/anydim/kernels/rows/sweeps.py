@@ -138,8 +138,24 @@ class RowProgram:
 
                 run_segment(scope, segment, self.setting.lanes, cell)
 
-        self._nested(row.scope, self.form.row[:-1], vectors)
+        self._by_ways(row, lambda scope: self._nested(scope, self.form.row[:-1], vectors))
         row.end(sweep)
+
+    def _by_ways(self, row: Row, body: Callable[[Elements], None]) -> None:
+        """A sweep that divides by a total: as products where no part is too small for them."""
+        if not row.small:
+            body(row.scope)
+            return
+        ways = []
+        for safe in (frozenset(), frozenset(row.small)):
+            scope = row.scope.inner({})
+            scope.safe = safe
+            body(scope)
+            ways.append(tuple(scope.steps))
+        some, *more = row.small.values()
+        for small in more:
+            some = row.scope.name(operate("or", some, small))
+        row.scope.steps.append(ir.If(some, *ways, rare=True))
 
     def _nested(
         self, scope: Elements, axes: tuple[Axis, ...], body: Callable[[Elements], None]

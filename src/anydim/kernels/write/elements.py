@@ -39,8 +39,9 @@ from anydim.kernels.inference import (
     weak_dtype,
 )
 from anydim.kernels.launch import STATUS, Machine
+from anydim.kernels.write.facts import at_peak
 from anydim.kernels.write.lanes import Runs, load_runs, runs_of, shared_quotient, start_of
-from anydim.kernels.write.quotient import DIVISIONS, Divisor, divisor, quotient
+from anydim.kernels.write.quotient import DIVISIONS, Divisor, corrected, divisor, quotient
 from anydim.kernels.write.values import add, convert, number, operate, splat
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
@@ -81,7 +82,8 @@ class Context:
 
     `running` says that every loop runs at least once wherever this code runs: then any read may
     move out of the loops it does not depend on. `aligned` says that vectors begin at multiples of
-    their lanes. `totals` are sums of what is never negative, as it is read.
+    their lanes. `totals` are sums of what is never negative, as it is read; `peaks` are largest
+    elements, and of what (`facts.py`).
     """
 
     types: Mapping[str, TensorType]
@@ -91,6 +93,7 @@ class Context:
     running: bool = False
     aligned: bool = False
     totals: Mapping[str, Expr] = field(default_factory=dict)
+    peaks: Mapping[str, Expr] = field(default_factory=dict)
     _used: dict[str, int] = field(default_factory=dict)
     _homes: dict[str, Elements] = field(default_factory=dict)
 
@@ -126,6 +129,7 @@ class Elements:
         self.answers = answers
         self.outer = outer
         self.uniform: Elements | None = None  # the same loop without lanes, for what needs none
+        self.safe: frozenset[str] = frozenset() if outer is None else outer.safe
         self.own = frozenset(self.indices) if own is None else own
         self.steps: list[ir.Step] = []
         self._known: dict[tuple[Expr, DType], ir.Value] = {}
@@ -272,11 +276,13 @@ class Elements:
         by = self._shared_divisor(whole, dtype)
         if by is None or not self._needs_lanes(dividend):
             return None
-        part = isinstance(whole, Read) and self.context.totals.get(whole.tensor) == dividend
-        shared = by.values(part, lambda e, kind: self.spread(self._at(e, kind), self.lanes))
+        shared = by.values(lambda e, kind: self.spread(self._at(e, kind), self.lanes), self._at)
         x = self.name(self.spread(self._at(dividend, dtype), self.lanes))
+        total = whole.tensor if isinstance(whole, Read) else ""
+        if total in self.safe and self.context.totals.get(total) == dividend:
+            return corrected(x, shared, self.name)
         register = self.context.fresh("quotient")
-        steps, result = quotient(x, shared, self.name, register)
+        steps, result = quotient(x, shared, self.mask, self.name, register)
         self.steps += steps
         return result
 
@@ -347,7 +353,8 @@ class Elements:
         values = [self._at(argument, common) for argument in value_arguments(expr)]
         if expr.function == "select":
             values.insert(0, self._at(expr.arguments[0], boolean))
-        return operate(expr.function, *self._alike(values))
+        peak = at_peak(expr, self.context.peaks) is not None
+        return operate("exp_nonpositive" if peak else expr.function, *self._alike(values))
 
     def _alike(self, values: list[ir.Value]) -> list[ir.Value]:
         """All scalars, or all with as many lanes as the widest."""

@@ -20,6 +20,11 @@ x and d between the bounds of `_RANGES`, where q is normal and r a multiple of t
 In float32 +0 and -0 come out as themselves for d > 0 (x e may have the other sign). A vector with
 any other element is divided; so is every vector of a row whose d is outside (0, negative, tiny,
 infinite, NaN).
+
+Where d is the total of powers of which the largest is 1, d is inside, and no vector asks: elements
+of 2**-63 (float64: 2**-511) up to below 2 are those whose exponent has its second bit, and the bits
+that all powers have in common are kept while they are added up (`any_small`). NaN has that bit
+too: then d is NaN, and so is what the products make of it.
 """
 
 from __future__ import annotations
@@ -51,6 +56,16 @@ class Range:
         """The bits of 2**power."""
         return (self.bias + power) << self.fraction
 
+    @property
+    def every(self) -> int:
+        """All bits."""
+        return (1 << self.bits.bits) - 1
+
+    @property
+    def second(self) -> int:
+        """The second highest bit of the exponent, which numbers from 2**-63 to below 2 have."""
+        return 1 << (self.bits.bits - 3)
+
 
 # the least quotient is 2**-122, and r a multiple of 2**-137; in float64 there is more room
 _RANGES = {float32: Range(32, 90, uint32, 23, 127), float64: Range(100, 700, uint64, 52, 1023)}
@@ -61,27 +76,24 @@ DIVISIONS = ("div", "quotient")
 class Divisor:
     """What all elements share, as expressions: a literal's are numbers, a row's are computed once.
 
-    `least` and `span` bound the elements that need no division (NaN and 0: there are none); `none`
-    is the element that needs none either.
+    `outside` says that d is outside its range; a literal never is.
     """
 
     dtype: DType
     value: Expr
     inverse: Expr
     rest: Expr | None
-    least: Expr
-    span: Expr
-    none: Expr
+    outside: Expr | None
 
-    def values(self, part: bool, at: Callable[[Expr, DType], ir.Value]) -> Shared:
-        """As values, by `at`; with `part` no element is negative or above d."""
+    def values(
+        self, at: Callable[[Expr, DType], ir.Value], flag: Callable[[Expr, DType], ir.Value]
+    ) -> Shared:
+        """As values: numbers in every lane by `at`, what is said of d by `flag`."""
         return Shared(
             at(self.value, self.dtype),
             at(self.inverse, self.dtype),
             None if self.rest is None else at(self.rest, self.dtype),
-            at(self.least, self.dtype),
-            None if part else at(self.span, _RANGES[self.dtype].bits),
-            at(self.none, self.dtype),
+            None if self.outside is None else flag(self.outside, boolean),
         )
 
 
@@ -91,33 +103,19 @@ def divisor(expr: Expr, dtype: DType) -> Divisor | None:
     if range_ is None:
         return None
     low, high = 2.0**-range_.divisor, 2.0**range_.divisor
-    least = Literal(2.0**-range_.element, dtype)
-    none = Literal(0.0 if dtype == float32 else NAN, dtype)
-    span = range_.pattern(range_.element) - range_.pattern(-range_.element)
     if isinstance(expr, Literal):
         if not low <= expr.value <= high:
             return None
         given = numpy.asarray(expr.value, dtype.numpy)
-        one = dtype.numpy.type(1)
-        inverse: Expr = Literal(float(one / given), dtype)
-        rest = _rest(expr, inverse, dtype)
-        return Divisor(dtype, expr, inverse, rest, least, Literal(span, range_.bits), none)
+        inverse: Expr = Literal(float(dtype.numpy.type(1) / given), dtype)
+        return Divisor(dtype, expr, inverse, _rest(expr, inverse, dtype), None)
     inverse = Apply("div", (Literal(1.0, dtype), expr))
     inside = Apply("and", (
         Apply("greater_equal", (expr, Literal(low, dtype))),
         Apply("less_equal", (expr, Literal(high, dtype))),
     ))  # fmt: skip
-    never = Literal(NAN, dtype)
-    bits = range_.bits
-    return Divisor(
-        dtype,
-        expr,
-        inverse,
-        _rest(expr, inverse, dtype),
-        Apply("select", (inside, least, never)),
-        Apply("select", (inside, Literal(span, bits), Literal(0, bits))),
-        Apply("select", (inside, none, never)),
-    )
+    outside = Apply("not", (inside,))
+    return Divisor(dtype, expr, inverse, _rest(expr, inverse, dtype), outside)
 
 
 def _rest(value: Expr, inverse: Expr, dtype: DType) -> Expr | None:
@@ -130,53 +128,125 @@ def _rest(value: Expr, inverse: Expr, dtype: DType) -> Expr | None:
 
 @dataclass(frozen=True)
 class Shared:
-    """The values of a Divisor, in every lane; `span` is None for elements known as part of d."""
+    """The values of a Divisor, in every lane; `outside` may be one flag for all lanes."""
 
     value: ir.Value
     inverse: ir.Value
     rest: ir.Value | None
-    least: ir.Value
-    span: ir.Value | None
-    none: ir.Value
+    outside: ir.Value | None
 
 
 def quotient(
-    x: ir.Value, by: Shared, name: Callable[[ir.Value], ir.Value], register: str
+    x: ir.Value,
+    by: Shared,
+    mask: ir.Value | None,
+    name: Callable[[ir.Value], ir.Value],
+    register: str,
 ) -> tuple[list[ir.Step], ir.Value]:
-    """x / d, and the steps to take before it is read; `name` makes a Let where they stand."""
-    kind = x.type
+    """x / d, and the steps to take before it is read; `name` makes a Let where they stand.
+
+    Lanes where `mask` is false are not asked about.
+
+    Few vectors fail the first question, which costs three operations; most that do hold 0. What
+    is not asked for is not computed: subnormal products take a hundred times as long.
+    """
+    product, again, exact = (_Branch(f"{register}_{way}") for way in "abc")
+    product.steps.append(ir.Assign(register, corrected(x, by, product.name)))
+    exact.steps.append(ir.Assign(register, corrected(x, by, exact.name)))
+    divide = ir.Assign(register, operate("div", x, by.value))
+    some = _any(_outside(x, again.name), by, mask, again.name)
+    again.steps.append(ir.If(some, (divide,), tuple(exact.steps), rare=True))
+    unusual = _any(_unusual(x, name), by, mask, name)
+    steps: list[ir.Step] = [
+        ir.Declare(register, x),
+        ir.If(unusual, tuple(again.steps), tuple(product.steps), rare=True),
+    ]
+    return steps, ir.Get(x.type, register)
+
+
+class _Branch:
+    """Steps of a branch, and names for values in it."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.steps: list[ir.Step] = []
+
+    def name(self, value: ir.Value) -> ir.Value:
+        made = ir.Var(value.type, f"{self.prefix}{len(self.steps)}")
+        self.steps.append(ir.Let(made.name, value))
+        return made
+
+
+def corrected(x: ir.Value, by: Shared, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """x / d for elements that need no division."""
     q = operate("mul", x, by.inverse)
     if by.rest is not None:
         q = operate("fma", x, by.inverse, name(operate("mul", x, by.rest)))
     q = name(q)
     less = name(operate("fma", q, by.value, name(operate("neg", x))))
-    result = operate("fma", name(operate("neg", less)), by.inverse, q)
-    outside = name(_outside(x, by, name))
-    divided = ir.Op(outside.type, "and", (outside, operate("not_equal", x, by.none)))
-    some = ir.Var(outside.type, f"{register}_some")
-    divide = ir.Assign(register, operate("div", x, by.value))
-    again = (ir.Let(some.name, divided), ir.If(_any(some), (divide,), rare=True))
-    steps: list[ir.Step] = [
-        ir.Declare(register, result),
-        ir.If(_any(outside), again, rare=True),
-    ]
-    return steps, ir.Get(kind, register)
+    return operate("fma", name(operate("neg", less)), by.inverse, q)
 
 
-def _outside(x: ir.Value, by: Shared, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
-    """Which elements are outside the range; 0 is, too."""
-    if by.span is None:
-        return operate("not", name(operate("greater_equal", x, by.least)))
-    range_, lanes = _RANGES[x.type.dtype], x.type.lanes
-    bits = ir.Bitcast(ir.Type(range_.bits, lanes), x)
-    size = name(operate("bit_and", name(bits), number(range_.bits, _all_but_sign(range_), lanes)))
-    start = number(range_.bits, range_.pattern(-range_.element), lanes)
-    return operate("greater_equal", name(operate("sub", size, start)), by.span)
+def _unusual(x: ir.Value, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """Elements outside 2**-63..2**65 (float64: 2**-511..2**513), by one bit: 0 is."""
+    range_, kind = _RANGES[x.type.dtype], bits_of(x.type)
+    start = number(kind.dtype, range_.second, kind.lanes)
+    further = name(operate("sub", name(ir.Bitcast(kind, x)), start))
+    bit = name(operate("bit_and", further, number(kind.dtype, 2 * range_.second, kind.lanes)))
+    return operate("not_equal", bit, number(kind.dtype, 0, kind.lanes))
 
 
-def _all_but_sign(range_: Range) -> int:
-    return (1 << (range_.bits.bits - 1)) - 1
+def _outside(x: ir.Value, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """Elements that are divided. 0 is in float64 alone."""
+    range_, kind = _RANGES[x.type.dtype], bits_of(x.type)
+
+    def bits(value: int) -> ir.Value:
+        return number(kind.dtype, value, kind.lanes)
+
+    size = name(operate("bit_and", name(ir.Bitcast(kind, x)), bits(range_.every >> 1)))
+    huge = name(operate("greater_equal", size, bits(range_.pattern(range_.element))))
+    least = range_.pattern(-range_.element)
+    if x.type.dtype == float32:  # 0 less 1 is the largest
+        size, least = name(operate("sub", size, bits(1))), least - 1
+    tiny = name(operate("less", size, bits(least)))
+    return ir.Op(tiny.type, "or", (tiny, huge))
 
 
-def _any(flags: ir.Value) -> ir.Value:
-    return ir.Reduce(ir.Type(boolean), "max", flags)
+def _any(
+    flags: ir.Value, by: Shared, mask: ir.Value | None, name: Callable[[ir.Value], ir.Value]
+) -> ir.Value:
+    """Whether an element is, or d."""
+    if mask is not None:
+        flags = ir.Op(flags.type, "and", (name(flags), mask))
+    if by.outside is not None and by.outside.type.lanes > 1:
+        flags = ir.Op(flags.type, "or", (name(flags), by.outside))
+    some = name(ir.Reduce(ir.FLAG, "max", name(flags)))
+    if by.outside is not None and by.outside.type.lanes == 1:
+        some = name(ir.Op(ir.FLAG, "or", (some, by.outside)))
+    return some
+
+
+# ---- powers of which the largest is 1 ----------------------------------------------------------
+
+
+def watchable(dtype: DType) -> bool:
+    """Whether powers of a type are divided by products."""
+    return dtype in _RANGES
+
+
+def bits_of(kind: ir.Type) -> ir.Type:
+    """Unsigned integers as wide as floats."""
+    return ir.Type(_RANGES[kind.dtype].bits, kind.lanes)
+
+
+def all_bits(dtype: DType, lanes: int) -> ir.Value:
+    """What no number has in common."""
+    return number(_RANGES[dtype].bits, _RANGES[dtype].every, lanes)
+
+
+def any_small(common: ir.Value, dtype: DType, name: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """Whether one of some powers is too small for products, by the bits that all have in common."""
+    range_, kind = _RANGES[dtype], common.type
+    second = name(operate("bit_and", common, number(kind.dtype, range_.second, kind.lanes)))
+    none = name(operate("equal", second, number(kind.dtype, 0, kind.lanes)))
+    return name(ir.Reduce(ir.FLAG, "max", none))

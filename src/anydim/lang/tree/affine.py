@@ -159,6 +159,15 @@ def reads(expr: Expr) -> tuple[Read, ...]:
     return ()
 
 
+def parts(expr: Expr) -> tuple[Expr, ...]:
+    """An expression and all that it is made of, but for what reads are at."""
+    if isinstance(expr, Apply):
+        return (*(part for argument in expr.arguments for part in parts(argument)), expr)
+    if isinstance(expr, Cast):
+        return (*parts(expr.argument), expr)
+    return (expr,)
+
+
 def normal_form(index: Expr) -> Expr:
     """An index expression, written as a sum where it is affine."""
     form = affine(index)
