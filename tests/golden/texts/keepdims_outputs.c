@@ -1,4 +1,4 @@
-/* kernel rows_20e12242a14c */
+/* kernel rows_51435e0bea4e */
 
 #ifndef __has_builtin
 #define __has_builtin(name) 0
@@ -14,8 +14,8 @@ typedef float f32 __attribute__((may_alias));
 typedef __INT32_TYPE__ i32x8 __attribute__((vector_size(32)));
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x2 __attribute__((vector_size(8)));
-typedef __UINT32_TYPE__ u32 __attribute__((may_alias));
 typedef __UINT32_TYPE__ u32x8 __attribute__((vector_size(32)));
+typedef __UINT32_TYPE__ u32 __attribute__((may_alias));
 typedef __INT32_TYPE__ i32x4 __attribute__((vector_size(16)));
 typedef __INT32_TYPE__ i32x2 __attribute__((vector_size(8)));
 typedef __INT32_TYPE__ i32 __attribute__((may_alias));
@@ -49,6 +49,12 @@ static inline __attribute__((always_inline)) f32 reduce_add_f32x8(f32x8 a) {
 static inline __attribute__((always_inline)) u32x8 splat_u32x8(u32 a) {
   return (u32x8){a, a, a, a, a, a, a, a};
 }
+static inline __attribute__((always_inline)) i32 reduce_or_i32x8(i32x8 a) {
+  const i32x4 a4 = __builtin_shufflevector(a, a, 0, 1, 2, 3) | __builtin_shufflevector(a, a, 4, 5, 6, 7);
+  const i32x2 a2 = __builtin_shufflevector(a4, a4, 0, 1) | __builtin_shufflevector(a4, a4, 2, 3);
+  const i32 a1 = a2[0] | a2[1];
+  return a1;
+}
 static inline __attribute__((always_inline)) f32 fma_f32(f32 a, f32 b, f32 c) {
   return __builtin_fmaf(a, b, c);
 }
@@ -60,12 +66,6 @@ static inline __attribute__((always_inline)) f32x8 fma_f32x8(f32x8 a, f32x8 b, f
 #else
   return (f32x8){fma_f32(a[0], b[0], c[0]), fma_f32(a[1], b[1], c[1]), fma_f32(a[2], b[2], c[2]), fma_f32(a[3], b[3], c[3]), fma_f32(a[4], b[4], c[4]), fma_f32(a[5], b[5], c[5]), fma_f32(a[6], b[6], c[6]), fma_f32(a[7], b[7], c[7])};
 #endif
-}
-static inline __attribute__((always_inline)) i32 reduce_or_i32x8(i32x8 a) {
-  const i32x4 a4 = __builtin_shufflevector(a, a, 0, 1, 2, 3) | __builtin_shufflevector(a, a, 4, 5, 6, 7);
-  const i32x2 a2 = __builtin_shufflevector(a4, a4, 0, 1) | __builtin_shufflevector(a4, a4, 2, 3);
-  const i32 a1 = a2[0] | a2[1];
-  return a1;
 }
 static inline __attribute__((always_inline)) void store_if_f32x8(f32 *p, i32x8 m, f32x8 a) {
 #if __has_builtin(__builtin_ia32_maskstoreps256)
@@ -101,30 +101,44 @@ static void main_(f32 *restrict t0, f32 *restrict t1, f32 *restrict t2, i64 p0, 
       const _Bool v11 = v7 >= 2.3283064e-10f;
       const _Bool v12 = v7 <= 4.2949673e+09f;
       const _Bool v13 = v11 && v12;
-      const f32 v14 = v13 ? 8.077936e-28f : __builtin_nanf("");
-      const f32x8 v15 = splat_f32x8(v14);
-      const u32 v16 = v13 ? 1509949440u : 0u;
-      const u32x8 v17 = splat_u32x8(v16);
-      const f32 v18 = v13 ? 0.0f : __builtin_nanf("");
-      const f32x8 v19 = splat_f32x8(v18);
-      const f32x8 v20 = load_if_f32x8(t0 + v2, __builtin_convertvector(v0, i32x8));
-      const f32x8 v21 = v20 * v10;
-      const f32x8 v22 = -v20;
-      const f32x8 v23 = fma_f32x8(v21, v8, v22);
-      const f32x8 v24 = -v23;
-      const u32x8 v25 = (u32x8)v20;
-      const u32x8 v26 = v25 & splat_u32x8(2147483647u);
-      const u32x8 v27 = v26 - splat_u32x8(310378496u);
-      const i32x8 v28 = v27 >= v17;
-      f32x8 quotient0 = fma_f32x8(v24, v10, v21);
-      if (reduce_or_i32x8(v28) != 0) {
-        const i32x8 quotient0_some = (v28) & (v20 != v19);
-        if (reduce_or_i32x8(quotient0_some) != 0) {
-          quotient0 = v20 / v8;
+      const _Bool v14 = !v13;
+      const f32x8 v15 = load_if_f32x8(t0 + v2, __builtin_convertvector(v0, i32x8));
+      const u32x8 v16 = (u32x8)v15;
+      const u32x8 v17 = v16 - splat_u32x8(536870912u);
+      const u32x8 v18 = v17 & splat_u32x8(1073741824u);
+      const i32x8 v19 = v18 != splat_u32x8(0u);
+      const i32x8 v20 = (v19) & (__builtin_convertvector(v0, i32x8));
+      const _Bool v21 = reduce_or_i32x8(v20) != 0;
+      const _Bool v22 = v21 || v14;
+      f32x8 quotient0 = v15;
+      if (v22) {
+        const u32x8 quotient0_b0 = (u32x8)v15;
+        const u32x8 quotient0_b1 = quotient0_b0 & splat_u32x8(2147483647u);
+        const i32x8 quotient0_b2 = quotient0_b1 >= splat_u32x8(1820327936u);
+        const u32x8 quotient0_b3 = quotient0_b1 - splat_u32x8(1u);
+        const i32x8 quotient0_b4 = quotient0_b3 < splat_u32x8(310378495u);
+        const i32x8 quotient0_b5 = (quotient0_b4) | (quotient0_b2);
+        const i32x8 quotient0_b6 = (quotient0_b5) & (__builtin_convertvector(v0, i32x8));
+        const _Bool quotient0_b7 = reduce_or_i32x8(quotient0_b6) != 0;
+        const _Bool quotient0_b8 = quotient0_b7 || v14;
+        if (quotient0_b8) {
+          quotient0 = v15 / v8;
+        } else {
+          const f32x8 quotient0_c0 = v15 * v10;
+          const f32x8 quotient0_c1 = -v15;
+          const f32x8 quotient0_c2 = fma_f32x8(quotient0_c0, v8, quotient0_c1);
+          const f32x8 quotient0_c3 = -quotient0_c2;
+          quotient0 = fma_f32x8(quotient0_c3, v10, quotient0_c0);
         }
+      } else {
+        const f32x8 quotient0_a0 = v15 * v10;
+        const f32x8 quotient0_a1 = -v15;
+        const f32x8 quotient0_a2 = fma_f32x8(quotient0_a0, v8, quotient0_a1);
+        const f32x8 quotient0_a3 = -quotient0_a2;
+        quotient0 = fma_f32x8(quotient0_a3, v10, quotient0_a0);
       }
-      const f32x8 v29 = quotient0;
-      store_if_f32x8(t2 + v2, __builtin_convertvector(v0, i32x8), v29);
+      const f32x8 v23 = quotient0;
+      store_if_f32x8(t2 + v2, __builtin_convertvector(v0, i32x8), v23);
       t1[r0] = v6;
     }
   }
@@ -132,6 +146,6 @@ static void main_(f32 *restrict t0, f32 *restrict t1, f32 *restrict t2, i64 p0, 
 
 typedef union { void *pointer; i64 number; } slot;
 
-void rows_20e12242a14c(const slot *arguments, i64 start, i64 stop, void *scratch) {
+void rows_51435e0bea4e(const slot *arguments, i64 start, i64 stop, void *scratch) {
   main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, arguments[3].number, start, stop, scratch);
 }
