@@ -29,7 +29,7 @@ from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.host import machine
-from anydim.targets.llvm.run import ENTRY, build
+from anydim.targets.run import ENTRY, build
 from bench.isolated import pinned
 from bench.kernels import attention
 from bench.kernels.rows import aligned
