@@ -24,7 +24,8 @@ from typing import Any
 import click
 
 import anydim
-from anydim.base.errors import UserError
+from anydim.base.errors import OptionError, UserError
+from anydim.base.text import suggestion
 from anydim.report.console import Console
 
 USER_ERROR, BUG, INTERRUPTED = 2, 70, 130
@@ -53,6 +54,16 @@ class Application(click.Group):
             return None
         command: click.Command = getattr(import_module(COMMANDS[name]), name)
         return command
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the first word names; one that is close to it is suggested."""
+        near = suggestion(args[0], COMMANDS) if args[0] not in COMMANDS else ""
+        if near:
+            hint = f"{near} see {context.command_path} --help"
+            raise OptionError(f"no such command '{args[0]}'", hint)
+        return super().resolve_command(context, args)
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> Any:
         """Run the command line and exit."""

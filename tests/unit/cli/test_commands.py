@@ -146,7 +146,8 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
     [
         ("run", "missing argument 'MODEL'", "see anydim run --help"),
         ("run tiny.onnx --bogus", "no such option '--bogus'", "see anydim run --help"),
-        ("shw tiny.onnx", "no such command 'shw'", "see anydim --help"),
+        ("shw tiny.onnx", "no such command 'shw'", "did you mean 'show'? see anydim --help"),
+        ("quit tiny.onnx", "no such command 'quit'", "see anydim --help"),
         ("show tiny.onnx", "missing option '--stage'", "see anydim show --help"),
         ("run nothing.onnx --at n=1", "nothing.onnx: cannot be read: No such file", ""),
         ("run text.npz --at n=1", "text.npz is not an ONNX model", ""),
