@@ -28,6 +28,7 @@ SOURCE = ROOT / "src"
 NAME = "anydim-runtime"
 ROOMS = ("base", "sizes", "runtime", "program", "deploy")
 COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py", "anydim/base/cache.py"}
+EXPORT = "anydim/deploy/export/"  # writes C, by way of the compiler
 _DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -36,7 +37,9 @@ def modules() -> list[Path]:
     found = [SOURCE / "anydim" / "__init__.py"]
     for room in ROOMS:
         found += sorted((SOURCE / "anydim" / room).rglob("*.py"))
-    return [path for path in found if path.relative_to(SOURCE).as_posix() not in COMPILING]
+    names = {path: path.relative_to(SOURCE).as_posix() for path in found}
+    return [path for path, name in names.items()
+            if name not in COMPILING and not name.startswith(EXPORT)]  # fmt: skip
 
 
 def write(folder: Path) -> Path:

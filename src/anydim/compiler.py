@@ -209,7 +209,7 @@ def compile_source(
     report = work.report(lowered, built)
 
     def again(other: Target) -> Lowered:
-        if other == code:
+        if (other.machine, other.templates) == (code.machine, code.templates):
             return lowered
         with collector_paused():
             return _lowered(graph, other, options, threads, _Work(lambda *_: None))

@@ -10,6 +10,7 @@ from anydim.base.errors import InputError, OptionError
 from anydim.base.text import listed, suggestion
 from anydim.compiler import CompileReport, Lowered, compile_source
 from anydim.compiler import Progress as CompileProgress
+from anydim.deploy.export.export import export
 from anydim.deploy.save import Version, save
 from anydim.frontends.onnx.file.strings import (
     StringParts,
@@ -29,7 +30,7 @@ from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
 from anydim.sizes import Dim, Size, as_size
 from anydim.targets.target import Target
-from anydim.targets.targets import target
+from anydim.targets.targets import target as made_by
 
 
 class Model(Held):
@@ -68,7 +69,7 @@ class Model(Held):
         if self._again is None:
             raise OptionError(f"{self.name} cannot be saved: it was made by hand")
         names = [targets] if isinstance(targets, str) else list(targets)
-        wanted = [target("llvm", name) for name in dict.fromkeys(names)]
+        wanted = [made_by("llvm", name) for name in dict.fromkeys(names)]
         if not wanted:
             raise OptionError("no target was given", "name one, such as 'native' or 'x86-64-v3'")
         tell, last = progress or _quiet, self._last_indices()
@@ -81,6 +82,23 @@ class Model(Held):
 
     def _last_indices(self) -> dict[str, Size]:
         return {name: as_size(last) for name, (_, last) in self.index_ranges.items()}
+
+    def export(
+        self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
+        code: str = "c",
+    ) -> None:  # fmt: skip
+        """Write a folder of C for programs without Python: header, code, weights, an example.
+
+        `name` begins all symbols; without one it is made of the model's. `target` is the processor
+        that the code is for, as `save` says; `code` is "c" for C text, which any compiler takes, or
+        "llvm" for objects. The program runs on one thread. Raises OptionError for a model that has
+        branches, loops or sizes that data decides, a name that C does not take, and what `save`
+        raises it for.
+        """
+        if self._again is None:
+            raise OptionError(f"{self.name} cannot be exported: it was made by hand")
+        wanted = made_by(code, target)
+        export(folder, name, self._again(wanted).made, wanted)
 
     def show(self, stage: str) -> str:
         """The text of a compile stage; raises OptionError for an unknown one."""
@@ -193,6 +211,13 @@ class StringModel(Model):
     ) -> None:
         """Not yet: what is done on strings has no records."""
         raise OptionError(f"{self.name} works on strings, and such models cannot be saved")
+
+    def export(
+        self, folder: str | os.PathLike[str], name: str = "", target: str = "native",
+        code: str = "c",
+    ) -> None:  # fmt: skip
+        """Never: C has no operators on strings."""
+        raise OptionError(f"{self.name} works on strings, and such models cannot be exported")
 
     @property
     def name(self) -> str:

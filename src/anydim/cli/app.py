@@ -35,6 +35,7 @@ COMMANDS = {
     "plan": "anydim.cli.commands",
     "explain": "anydim.cli.commands",
     "inspect": "anydim.cli.saving",
+    "export": "anydim.cli.exporting",
     "bench": "anydim.cli.bench",
     "check": "anydim.cli.developing",
     "show": "anydim.cli.developing",
@@ -129,7 +130,8 @@ def main() -> None:
     Each command compiles MODEL for the sizes that --dim allows, then does one thing with it.
     MODEL is an ONNX file, or a definition of a text in the language of anydim: kernels.tc:norm.
     Code compiled before is found again in the user's cache folder. `anydim compile` saves what was
-    compiled; the other commands but check and show take the file for MODEL, without a compiler.
+    compiled; the other commands but check, show and
+    export take the file for MODEL, without a compiler.
 
     \b
     Examples:
@@ -139,6 +141,7 @@ def main() -> None:
       anydim bench encoder.onnx --at batch=1,seq=22 --against onnxruntime
       anydim compile encoder.onnx -o encoder.anydim --dim batch=0..64 --dim seq=1..512
       anydim run encoder.anydim --input ids.npz
+      anydim export encoder.onnx -o encoder/ --dim batch=0..64 --dim seq=1..512
 
     \b
     A definition, with kernels.tc holding

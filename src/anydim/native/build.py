@@ -9,7 +9,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InternalError
-from anydim.kernels.ir import Kernel
+from anydim.kernels.ir import Kernel, Library
 from anydim.native.host import host_of
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable, Image
@@ -64,11 +64,16 @@ def prepare(made: Assembled, target: Target) -> Prepared:
     """A program for a target, with nothing compiled yet; errors are those of `build`."""
     if target.launch != "range":
         raise InternalError(f"host code launches no kernels of {target.name}")
+    code, interface = modules(made)
+    return Prepared(target.sources(code, target.processor), interface)
+
+
+def modules(made: Assembled) -> tuple[tuple[Kernel | Library, ...], Interface]:
+    """The kernels and the host of a program as loop IR; errors are those of `build`."""
     _verify(made)
     host = host_of(made.program)
     names = dict.fromkeys(site.kernel for site in made.program.sites)
-    kernels = [made.kernels[name] for name in names]
-    return Prepared(target.sources([*kernels, *host.code], target.processor), host.interface)
+    return (*(made.kernels[name] for name in names), *host.code), host.interface
 
 
 def module_texts(made: Assembled, target: Target) -> dict[str, str]:

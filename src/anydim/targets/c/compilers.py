@@ -19,11 +19,8 @@ ZIG = "zig"  # the `ziglang` wheel, or a zig on the path
 _USUAL = ("cc", "gcc", "clang", ZIG)
 # What generated code means: products and sums are rounded apart (fma says where not), nothing is
 # reordered. Square roots set no errno. No support functions of the compiler's own are needed.
-_MEANING = (
-    "-std=c11", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math",
-    "-fno-stack-protector", "-fPIC", "-w",
-)  # fmt: skip
-_SPEED = ("-O2",)
+MEANING = ("-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
+_REST = ("-std=c11", "-fno-stack-protector", "-fPIC", "-w", "-O2")
 # features by LLVM's name that GCC and clang have a flag for, -m and the name
 _FLAGS = (
     "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "avx2", "fma", "f16c", "bmi", "bmi2",
@@ -41,7 +38,7 @@ class Compiler:
 
     def flags(self, processor: Processor) -> tuple[str, ...]:
         """What a file is compiled with for a processor."""
-        return (*_MEANING, *_SPEED, *_machine(processor))
+        return (*MEANING, *_REST, *machine_flags(processor))
 
 
 def compiler() -> Compiler:
@@ -52,7 +49,8 @@ def compiler() -> Compiler:
     return _found(settings.c_compiler)
 
 
-def _machine(processor: Processor) -> tuple[str, ...]:
+def machine_flags(processor: Processor) -> tuple[str, ...]:
+    """What a compiler is told of the processor."""
     if processor.architecture == "x86_64":
         return tuple(f"-m{feature}" for feature in _FLAGS if feature in processor.has)
     return ("-march=armv8-a+dotprod",) if "dotprod" in processor.has else ()

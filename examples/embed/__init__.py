@@ -1,0 +1,1 @@
+"""Sentences encoded by a C program, with MiniLM exported to C."""

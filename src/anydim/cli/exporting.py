@@ -1,0 +1,49 @@
+"""The command export: a model as a folder of C, for programs without Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from anydim.base.errors import OptionError
+from anydim.cli import arrays
+from anydim.cli.opening import compiled
+from anydim.cli.options import Asked, like_option, model_options
+from anydim.cli.saving import check_targets
+from anydim.report.console import Console
+
+
+@click.command(short_help="Write a model as C, for programs without Python.")
+@model_options
+@click.option(
+    "-o", "--output", required=True, metavar="FOLDER", help="The folder to write; made if missing."
+)
+@click.option("--name", default="", help="What all names begin with; else the model's name does.")
+@click.option(
+    "--target", default="native", show_default=True, metavar="PROCESSOR",
+    help="The kind of processor to make code for: native is this one; x86-64-v3, aarch64, ...",
+)
+@like_option
+def export(asked: Asked, output: str, name: str, target: str, inputs: Sequence[str]) -> None:
+    """Write a header, code, weights, an example and a Makefile of MODEL.
+
+    The C program says sizes and hands over arrays; memory is its own or malloc's, errors are
+    numbers with texts. It runs on one thread. With --code c (without --code, too) kernels are C
+    text for any compiler with GCC's vector types, with --code llvm objects for the processor.
+
+    \b
+    Examples:
+      anydim export encoder.onnx -o encoder/ --dim batch=0..64 --dim seq=1..512
+      anydim export encoder.onnx -o encoder/ --target aarch64 --name enc
+      anydim export kernels.tc:norm -o norm/ --code llvm --target x86-64-v3
+    """
+    if Path(output).exists() and not Path(output).is_dir():
+        raise OptionError(f"--output {output} is a file", "give a folder")
+    check_targets([target])
+    console = Console(asked.quiet)
+    model = compiled(console, asked, arrays.read(inputs), "exporting")
+    with console.task(f"exporting to {output}"):
+        model.export(output, name, target, asked.code or "c")
+    console.note(f"wrote {output}; `make -C {output}` builds its example")

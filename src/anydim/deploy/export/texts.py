@@ -1,0 +1,54 @@
+"""What the numbers mean that an exported program returns: fixed texts, without the call's sizes."""
+
+from __future__ import annotations
+
+from anydim.runtime.checks import Check
+from anydim.runtime.failures import Failure
+from anydim.runtime.positions import Position
+from anydim.runtime.signature import Signature
+
+
+def text_of(failure: Failure, name: str) -> str:
+    """What went wrong in a call of the straight program `name`, in one line."""
+    if failure.check is not None:
+        return _check(failure.check, failure.signature)
+    if failure.position is not None:
+        return _position(failure.position, name)
+    return "there is not enough memory for these sizes"
+
+
+def _check(check: Check, signature: Signature) -> str:
+    if check.input < 0:
+        return _general(check)
+    spec = signature.inputs[check.input]
+    shape = ", ".join(map(str, spec.shape))
+    return f"{signature.noun} '{spec.name}': {_input(check, signature)}; expected shape [{shape}]"
+
+
+def _input(check: Check, signature: Signature) -> str:
+    size = signature.inputs[check.input].shape[check.axis]
+    if check.kind == "multiple":
+        return f"axis {check.axis} tells no size for dim '{check.dim}' in {size}"
+    if check.kind == "axis":
+        wanted = "" if size.constant is not None else ", as other axes tell it"
+        return f"axis {check.axis} is not {size}{wanted}"
+    dim = signature.box.dim(check.dim)
+    side, bound = ("below", dim.lo) if check.kind == "low" else ("above", dim.hi)
+    return f"dim '{dim.name}' is {side} its bound {bound}"
+
+
+def _general(check: Check) -> str:
+    if check.guard is not None:
+        guard = check.guard
+        return f"{guard.left} {guard.relation} {guard.right} does not hold: {guard.message}"
+    if check.kind == "constraint":
+        return f"the constraint {check.size} >= 0 does not hold"
+    return "a size of the program does not fit 64 bits or divides by 0"
+
+
+def _position(position: Position, name: str) -> str:
+    where = position.source.removeprefix(f"{name}: ") or name
+    low = f"-({position.size})" if position.from_end else "0"
+    of = f" of '{position.tensor}'" if position.tensor else ""
+    source = f"; indices come from input '{position.indices}'" if position.indices else ""
+    return f"{where}: an index is outside {low}..{position.size - 1}{of}{source}"

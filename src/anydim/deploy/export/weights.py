@@ -1,0 +1,72 @@
+"""The file of an exported program's constants: 64 bytes that name it, then the constants.
+
+    magic     16 bytes    'anydim weights 1'
+    bytes      8          of the whole file
+    sums      16          of the words behind the head, and of the sums so far
+    digest    24          the first bytes of the SHA-256 of what is behind the head
+
+Numbers are little-endian; constants begin at multiples of 64 bytes. The program holds the head, so
+that it takes no file but its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy
+
+MAGIC = b"anydim weights 1"
+HEAD = struct.Struct("<16sQQQ24s")
+ALIGNMENT = 64
+_WORDS = 1 << 20  # of 8 bytes, that are added up at a time
+_ALL = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The file: its head, what is behind it, and where in the file each constant begins."""
+
+    head: bytes
+    content: bytes
+    offsets: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the file."""
+        return len(self.head) + len(self.content)
+
+
+def weights_of(names: Sequence[str], arrays: Mapping[str, numpy.ndarray]) -> Weights:
+    """The constants in that order; equal ones lie there once."""
+    places: dict[bytes, int] = {}
+    parts: list[bytes] = []
+    offsets, end = [], HEAD.size
+    for name in names:
+        data = numpy.ascontiguousarray(arrays[name]).tobytes()
+        data += bytes(-len(data) % ALIGNMENT)
+        digest = hashlib.sha256(data).digest()
+        if digest not in places:
+            places[digest] = end
+            parts.append(data)
+            end += len(data)
+        offsets.append(places[digest])
+    content = b"".join(parts)
+    first, second = _sums(content)
+    digest = hashlib.sha256(content).digest()[:24]
+    head = HEAD.pack(MAGIC, HEAD.size + len(content), first, second, digest)
+    return Weights(head, content, tuple(offsets))
+
+
+def _sums(content: bytes) -> tuple[int, int]:
+    """The sum of the 64-bit words, and that of its values from word to word, modulo 2^64."""
+    words = numpy.frombuffer(content, "<u8")
+    first = second = 0
+    for start in range(0, len(words), _WORDS):
+        part = words[start : start + _WORDS]
+        weight = numpy.arange(len(part), 0, -1, dtype=numpy.uint64)
+        second += first * len(part) + int((part * weight).sum(dtype=numpy.uint64))
+        first += int(part.sum(dtype=numpy.uint64))
+    return first & _ALL, second & _ALL

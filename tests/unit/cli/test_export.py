@@ -1,0 +1,48 @@
+"""Promise: `anydim export` writes what `Model.export` does, and says what it cannot do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from anydim.cli import main
+from tests.unit.cli import tiny
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    tiny.write(tmp_path / "tiny.onnx")
+    return tmp_path / "tiny.onnx"
+
+
+@pytest.mark.parametrize("code, ending", [("c", "c"), ("llvm", "o")])
+def test_a_folder_is_written(code: str, ending: str, model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    arguments = ["export", str(model), "-o", str(folder), "--name", "small", "--dim", "n=0..9",
+                 "--target", "aarch64", "--code", code]  # fmt: skip
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 0, result.output
+    assert "builds its example" in result.stderr
+    names = {path.name for path in folder.iterdir()}
+    assert names == {"code", "small.h", "small.c", "small.weights", "example.c", "Makefile"}
+    assert {path.suffix for path in (folder / "code").iterdir()} == {f".{ending}"}
+
+
+@pytest.mark.parametrize(
+    "more, text",
+    [
+        (["-o", "FILE"], "is a file"),
+        (["-o", "OUT", "--target", "z80"], "there is no processor 'z80'"),
+        (["-o", "OUT", "--name", "a-b"], "cannot begin the names"),
+    ],
+)
+def test_what_cannot_be(more: list[str], text: str, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    places = {"FILE": str(tmp_path / "file"), "OUT": str(tmp_path / "out")}
+    arguments = ["export", str(model), *(places.get(word, word) for word in more)]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert text in result.stderr
+    assert not (tmp_path / "out").exists()
