@@ -26,6 +26,7 @@ demo: setup ## compile MiniLM once and encode sentences of every length
 
 lint: setup ## style and types
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
 format: setup ## the one formatter, over all files

@@ -1,8 +1,8 @@
 """Request streams through anydim and its peers, side by side: tables and a JSON file.
 
-    python -m bench                      # all installed engines, one thread, about five minutes
-    python -m bench --quick              # fewer sizes and sentences, under a minute
-    python -m bench --threads 2 --engine anydim --engine onnxruntime
+python -m bench                      # all installed engines, one thread, about five minutes
+python -m bench --quick              # fewer sizes and sentences, under a minute
+python -m bench --threads 2 --engine anydim --engine onnxruntime
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ def main(names: tuple[str, ...], threads: int, sentences: int, quick: bool, out:
     _show_cold(console, report["cold"])
     path = Path(model_path())
     calls = {name: ENGINES[name].load(path, threads) for name in chosen}
-    report["streams"] = [
-        _stream(console, calls, stream) for stream in _streams(sentences, quick)
-    ]
+    report["streams"] = [_stream(console, calls, stream) for stream in _streams(sentences, quick)]
     _show_streams(console, report["streams"], chosen)
     report["sizes"] = _sizes(console, calls, quick)
     _show_sizes(console, report["sizes"], chosen)

@@ -1,6 +1,6 @@
 """One engine in a fresh process: load, first calls, a whole stream, memory. Prints one JSON line.
 
-    python -m bench.cold anydim --threads 1 --sentences 200
+python -m bench.cold anydim --threads 1 --sentences 200
 """
 
 from __future__ import annotations

@@ -64,8 +64,9 @@ def _files(project: Mapping[str, Any], about: str) -> Iterator[tuple[str, bytes]
     for path in [*modules(), SOURCE / "anydim" / "py.typed"]:
         yield path.relative_to(SOURCE).as_posix(), path.read_bytes()
     yield f"{about}/METADATA", _metadata(project).encode()
-    yield f"{about}/WHEEL", (
-        b"Wheel-Version: 1.0\nGenerator: anydim\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+    yield (
+        f"{about}/WHEEL",
+        (b"Wheel-Version: 1.0\nGenerator: anydim\nRoot-Is-Purelib: true\nTag: py3-none-any\n"),
     )
     yield f"{about}/licenses/LICENSE", (ROOT / "LICENSE").read_bytes()
 

@@ -27,9 +27,7 @@ def has_compiler(name: str = "") -> bool:
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 
 
-@pytest.fixture(
-    params=["llvm", pytest.param("c", marks=[pytest.mark.slow, needs_compiler])]
-)
+@pytest.fixture(params=["llvm", pytest.param("c", marks=[pytest.mark.slow, needs_compiler])])
 def kernel_target(request: pytest.FixtureRequest) -> Iterator[str]:
     """The target that kernels are compiled by, in all that the test runs."""
     with settings.override(target=request.param):

@@ -133,9 +133,7 @@ def onnxruntime_session(heads: int, depth: int):  # type: ignore[no-untyped-def]
         split = node("Reshape", name, "split", output=f"{name}_split")
         return node("Transpose", split, output=f"{name}_heads", perm=order)
 
-    scores = node(
-        "MatMul", head("q", (0, 2, 1, 3)), head("key", (0, 2, 3, 1)), output="scores"
-    )
+    scores = node("MatMul", head("q", (0, 2, 1, 3)), head("key", (0, 2, 3, 1)), output="scores")
     scaled = node("Div", scores, "scale", output="scaled")
     masked = node("Add", scaled, "bias", output="masked")
     shares = node("Softmax", masked, output="shares", axis=-1)

@@ -197,9 +197,7 @@ def onnxruntime_call(session, x: np.ndarray, results: list[np.ndarray]) -> Calla
     binding = session.io_binding()
     binding.bind_input("x", "cpu", 0, np.float32, x.shape, x.ctypes.data)
     for layer, result in enumerate(results):
-        binding.bind_output(
-            f"y{layer}", "cpu", 0, np.float32, result.shape, result.ctypes.data
-        )
+        binding.bind_output(f"y{layer}", "cpu", 0, np.float32, result.shape, result.ctypes.data)
     return lambda: session.run_with_iobinding(binding)
 
 

@@ -69,9 +69,7 @@ class Ours:
             if not dim.isdecimal()
         }
         env |= {
-            name: int(value)
-            for name, value in work.attributes.items()
-            if name in ("k", "count")
+            name: int(value) for name, value in work.attributes.items() if name in ("k", "count")
         }
         box = Box.of(*(Dim(name, 0, 1 << 31) for name in env))
         symbolic = {n: as_size(n) if n in env else v for n, v in attributes.items()}

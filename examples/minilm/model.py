@@ -265,9 +265,7 @@ class _Encoder:
     def _gelu(self, scope: str, value: str) -> str:
         """value * (1 + erf(value / sqrt 2)) * 0.5"""
         write = self.write
-        inner = write.node(
-            scope, "Div", value, write.constant(scope, math.sqrt(2.0), np.float32)
-        )
+        inner = write.node(scope, "Div", value, write.constant(scope, math.sqrt(2.0), np.float32))
         inner = write.node(scope, "Erf", inner)
         inner = write.node(scope, "Add", inner, write.constant(scope, 1.0, np.float32))
         twice = write.node(scope, "Mul", value, inner)

@@ -1,9 +1,9 @@
 """anydim: compile a tensor program once, run it at any size.
 
-    import anydim as ad
+import anydim as ad
 
-    model = ad.compile("encoder.onnx", dims={"batch": ad.Dim(0, 64), "seq": ad.Dim(1, 512)})
-    out = model(input_ids=ids, attention_mask=mask)
+model = ad.compile("encoder.onnx", dims={"batch": ad.Dim(0, 64), "seq": ad.Dim(1, 512)})
+out = model(input_ids=ids, attention_mask=mask)
 """
 
 from importlib import import_module

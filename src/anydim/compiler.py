@@ -220,9 +220,7 @@ def compile_source(
     )  # fmt: skip
 
 
-def _lowered(
-    graph: Graph, code: Target, options: Options, threads: int, work: _Work
-) -> Lowered:
+def _lowered(graph: Graph, code: Target, options: Options, threads: int, work: _Work) -> Lowered:
     """A graph through all passes, for a target."""
     cuts = work.timed("segment", lambda: Segment(Recur(code.machine).run).run(graph))
     work.stage("segment", partial(cut_text, cuts))
@@ -372,4 +370,3 @@ def _schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:
         lines.append(f"{item.launch.kernel.name}: {item.launch.schedule}  # {item.source}")
         lines += [f"    {print_statement(statement)}" for statement in item.group.statements]
     return "\n".join(lines)
-

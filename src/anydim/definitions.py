@@ -432,9 +432,7 @@ def _is_scalar_type(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, numpy.generic)
 
 
-def _array(
-    value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]
-) -> numpy.ndarray:
+def _array(value: Any, parameter: Parameter, shared: Mapping[str, numpy.dtype]) -> numpy.ndarray:
     """An argument as a numpy array; numbers and lists take the declared element type.
 
     Where that is a type variable, they take what it stands for among the others (`shared`).

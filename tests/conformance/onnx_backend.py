@@ -233,8 +233,10 @@ def summary(outcomes: Sequence[Outcome]) -> str:
         mine = [outcome for outcome in outcomes if outcome.run == dims]
         if mine:
             partly = sum(bool(o.fixed) and o.state == "passed" for o in mine)
-            lines.append(_counts(dims, mine)
-                         + (f"; {partly} passed with axes that keep their size" if partly else ""))
+            lines.append(
+                _counts(dims, mine)
+                + (f"; {partly} passed with axes that keep their size" if partly else "")
+            )
             for kind in KINDS:
                 own = [outcome for outcome in mine if outcome.kind == kind]
                 lines += [f"  {_counts(kind, own)}"] * bool(own)
@@ -270,8 +272,9 @@ def _write(outcomes: Sequence[Outcome]) -> None:
             lines[outcome.run, outcome.case] = kept
     order = [(dims, case.name) for dims in PASSES for case in cases()]
     head = "# What fails; made by: python -m tests.conformance.onnx_backend --write"
-    body = [f"{dims} {name}  # {lines[dims, name]}" for dims, name in order
-            if (dims, name) in lines]
+    body = [
+        f"{dims} {name}  # {lines[dims, name]}" for dims, name in order if (dims, name) in lines
+    ]
     FAILURES.write_text("\n".join([head, *body]) + "\n", "utf-8")
 
 

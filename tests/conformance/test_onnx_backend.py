@@ -117,9 +117,7 @@ def test_run_model_and_run_node():
     made = model([node("y = Relu(x)")], ["x f[2, 2]"], ["y"])
     for inputs in (x, [x], {"x": x}):
         np.testing.assert_array_equal(Backend.run_model(made, inputs)[0], np.maximum(x, 0))
-    np.testing.assert_array_equal(
-        Backend.run_node(node("y = Add(a, b)"), [x, x])[0], x + x
-    )
+    np.testing.assert_array_equal(Backend.run_node(node("y = Add(a, b)"), [x, x])[0], x + x)
     assert Backend.supports_device("CPU") and not Backend.supports_device("CUDA")
     assert Backend.is_compatible(made)
 

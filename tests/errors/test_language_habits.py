@@ -107,8 +107,10 @@ MEANING = [
 
 # Programs that are wrong for arguments of sizes n and n x m.
 TYPED = [
-    ("y(¦i) = x(i - 1) else 0",
-     "add: where i in 0:... (a read with a default says nothing of ranges)"),
+    (
+        "y(¦i) = x(i - 1) else 0",
+        "add: where i in 0:... (a read with a default says nothing of ranges)",
+    ),
     ("y(i) = x(i ¦+ 0.5)", "write int64(...)"),
     ("y(0) = x(¦0.5)", "write int64(...)"),
     ("y(i) = x(i) ¦& 1", "write int32(...)"),

@@ -146,8 +146,10 @@ def cast(m: Maker) -> Value | None:
     x = m.pick()
     if x is None:
         return None
-    to = m.one((ad.float32, ad.float32, ad.float64, ad.int64, ad.int32, boolean) * 3 + (
-        ad.float16, bfloat16, ad.int8, ad.uint8, ad.int16))
+    to = m.one(
+        (ad.float32, ad.float32, ad.float64, ad.int64, ad.int32, boolean) * 3
+        + (ad.float16, bfloat16, ad.int8, ad.uint8, ad.int16)
+    )
     made = m.builder.cast(x, to=to)
     if to.is_float:
         wider = x.dtype.is_float and x.dtype.bits < to.bits

@@ -210,9 +210,7 @@ def shaken(graph: Graph, inputs: Arrays, numbers: numpy.random.Generator) -> Arr
         with mock.patch.object(_Evaluator, "_apply", _shaking(inside, numbers)):
             group = group_of(graph, node)
             given = {
-                tensor.name: _shake(
-                    values[name], 0.0 if _is_number(graph, name) else unit, numbers
-                )
+                tensor.name: _shake(values[name], 0.0 if _is_number(graph, name) else unit, numbers)
                 for tensor, name, unit in zip(group.inputs, node.given, units)
             }
             made = evaluate_group(group, given, sizes, float64)
@@ -241,9 +239,7 @@ def _unit(kind: TensorType) -> float:
     return 2 * float(ml_dtypes.finfo(kind.dtype.numpy).eps) if kind.dtype.is_float else 0.0
 
 
-def _shake(
-    array: numpy.ndarray, unit: float, numbers: numpy.random.Generator
-) -> numpy.ndarray:
+def _shake(array: numpy.ndarray, unit: float, numbers: numpy.random.Generator) -> numpy.ndarray:
     if not unit or not from_numpy(array.dtype).is_float:
         return array
     with numpy.errstate(all="ignore"):
@@ -254,9 +250,7 @@ def _shaking(unit: float, numbers: numpy.random.Generator) -> Callable[..., nump
     """The evaluator's way to apply a function, with results that are a little off."""
     apply = _Evaluator._apply
 
-    def changed(
-        self: _Evaluator, function: str, arguments: list[numpy.ndarray]
-    ) -> numpy.ndarray:
+    def changed(self: _Evaluator, function: str, arguments: list[numpy.ndarray]) -> numpy.ndarray:
         result = apply(self, function, arguments)
         if function == "exp":
             result = numpy.where(result < LEAST_EXP, 0, result)
@@ -265,9 +259,7 @@ def _shaking(unit: float, numbers: numpy.random.Generator) -> Callable[..., nump
     return changed
 
 
-def _allowed(
-    exact: numpy.ndarray, others: list[numpy.ndarray], kind: TensorType
-) -> numpy.ndarray:
+def _allowed(exact: numpy.ndarray, others: list[numpy.ndarray], kind: TensorType) -> numpy.ndarray:
     """The distance allowed to each element; infinite where even the kind of number is open."""
     with numpy.errstate(all="ignore"):
         spread = [numpy.abs(other.astype(numpy.float64) - exact) for other in others]

@@ -246,4 +246,3 @@ def broadcasts(shape: Shape, onto: Shape, narrow: bool) -> bool:
         if a != b and a.constant != 1 and (narrow or b.constant != 1):
             return False
     return max(len(shape), len(onto)) <= MOST_RANK
-

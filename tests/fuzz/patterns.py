@@ -92,9 +92,7 @@ def projected(m: Maker) -> Value:
     return y + m.mate(y, narrow=True) if m.chance(0.3) else y
 
 
-def head(
-    m: Maker, batch: Size, length: Size, heads: Size, depth: Size, dtype: ad.DType
-) -> Value:
+def head(m: Maker, batch: Size, length: Size, heads: Size, depth: Size, dtype: ad.DType) -> Value:
     """[batch, heads, length, depth], perhaps made by a projection, perhaps laid out otherwise."""
     g, layout = m.builder, m.random.randrange(4)
     if layout == 0:

@@ -10,9 +10,7 @@ from anydim.sizes import Size, maximum, product
 from tests.fuzz.maker import Domain, Maker
 
 
-def index(
-    m: Maker, shape: tuple[Size, ...], extent: Size, dtype: ad.DType | None = None
-) -> Value:
+def index(m: Maker, shape: tuple[Size, ...], extent: Size, dtype: ad.DType | None = None) -> Value:
     """An input of indices into an axis; of one that data made no input knows the size."""
     if not extent.symbols <= {str(dim) for dim in m.dims}:
         raise GraphError("indices need an axis that inputs show")

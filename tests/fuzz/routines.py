@@ -40,9 +40,9 @@ def recurrent(m: Maker) -> tuple[Value, ...]:
 def _ordered(m: Maker, exact: bool, high: int = 4) -> Value:
     """A value of numbers with axes."""
     found = m.pick(
-        lambda v: v.dtype != boolean
-        and 1 <= len(v.shape) <= high
-        and (v.name in m.exact or not exact)
+        lambda v: (
+            v.dtype != boolean and 1 <= len(v.shape) <= high and (v.name in m.exact or not exact)
+        )
     )
     return m.input(m.shape(1, min(high, 3)), ad.float32) if found is None else found
 
@@ -66,9 +66,7 @@ def top_k(m: Maker) -> Value | tuple[Value, ...] | None:
     return _with_places(m, x, made, places)
 
 
-def _with_places(
-    m: Maker, x: Value, made: Value, places: Value
-) -> Value | tuple[Value, ...]:
+def _with_places(m: Maker, x: Value, made: Value, places: Value) -> Value | tuple[Value, ...]:
     if not m.is_exact(x):
         return made
     m.exact.update((made.name, places.name))

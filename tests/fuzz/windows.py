@@ -15,9 +15,7 @@ def image(m: Maker, rank: int = 0) -> Value:
     """[batch, channels, places...] with a constant number of channels."""
     rank = rank or m.random.choice((3, 4, 4))
     found = m.pick(
-        lambda v: v.dtype.is_float
-        and len(v.shape) == rank
-        and 0 < (v.shape[1].constant or 0) <= 16
+        lambda v: v.dtype.is_float and len(v.shape) == rank and 0 < (v.shape[1].constant or 0) <= 16
     )
     if found is not None:
         return found
@@ -64,8 +62,7 @@ def conv_transpose(m: Maker) -> Value:
     strides = tuple(m.random.randint(1, 2) for _ in range(rank))
     before = tuple(m.random.randint(0, k - 1) for k in kernel)
     sizes = tuple(
-        maximum((n - 1) * s + k - b, 0)
-        for n, s, k, b in zip(x.shape[2:], strides, kernel, before)
+        maximum((n - 1) * s + k - b, 0) for n, s, k, b in zip(x.shape[2:], strides, kernel, before)
     )
     w = m.make([as_size(s) for s in (channels, m.one((1, 2, 5)), *kernel)], x.dtype)
     return m.builder.conv_transpose(

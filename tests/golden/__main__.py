@@ -1,7 +1,7 @@
 """Compare the corpus with what the compiler makes now, or write it anew.
 
-    python -m tests.golden [NAME ...]            says in words what changed; 1 if anything did
-    python -m tests.golden --write [NAME ...]    the same, and keeps what came
+python -m tests.golden [NAME ...]            says in words what changed; 1 if anything did
+python -m tests.golden --write [NAME ...]    the same, and keeps what came
 """
 
 from __future__ import annotations

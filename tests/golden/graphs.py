@@ -16,9 +16,7 @@ Made = Callable[[ad.Builder], None]
 CASES: list[Case] = []
 
 
-def case(
-    sizes: tuple[Sizes, ...], **spans: tuple[float, float]
-) -> Callable[[Made], Made]:
+def case(sizes: tuple[Sizes, ...], **spans: tuple[float, float]) -> Callable[[Made], Made]:
     """Enter a function that fills a builder as a case of its name."""
 
     def entered(fill: Made) -> Made:

@@ -79,9 +79,7 @@ class Quantised:
         self.held[f"{name}_w"] = integers(shape, name, -127, 128).astype(numpy.int8)
         self.held[f"{name}_s"] = floats(shape[:1], f"{name} scale", 0.001, 0.006)
         self.held[f"{name}_z"] = numpy.zeros(shape[0], numpy.int8)
-        self.nodes.append(
-            node(f"{name} = DequantizeLinear({name}_w, {name}_s, {name}_z)", axis=0)
-        )
+        self.nodes.append(node(f"{name} = DequantizeLinear({name}_w, {name}_s, {name}_z)", axis=0))
         return name
 
     def rounded(self, x: str, name: str, scale: float) -> str:

@@ -27,9 +27,7 @@ def hashed(shape: Sequence[int], seed: str) -> numpy.ndarray:
         return (mixed ^ (mixed >> numpy.uint64(31))).reshape(tuple(shape))
 
 
-def floats(
-    shape: Sequence[int], seed: str, low: float = -1.0, high: float = 1.0
-) -> numpy.ndarray:
+def floats(shape: Sequence[int], seed: str, low: float = -1.0, high: float = 1.0) -> numpy.ndarray:
     """float32 numbers low <= x < high, evenly spread."""
     steps = (hashed(shape, seed) >> numpy.uint64(40)).astype(numpy.float64) / 2.0**24
     return (low + (high - low) * steps).astype(numpy.float32)

@@ -58,9 +58,7 @@ def compiled(
         return ad.compile(case.source(), dims=case.dims, threads=threads, target=target)
 
 
-def kept(
-    case: Case, threads: int = 1, processor: str = NATIVE, target: str = "llvm"
-) -> Kept:
+def kept(case: Case, threads: int = 1, processor: str = NATIVE, target: str = "llvm") -> Kept:
     """Kernels and libraries by name, and results by sizes, each as a short hash."""
     model = compiled(case, threads, processor, target)
     return {"kernels": kernels(model), "outputs": outputs(case, model)}

@@ -24,7 +24,6 @@ def some(rng: np.random.Generator, most: int = 20) -> int:
     return int(rng.choice([0, 1, 2, 7, 8, 9, int(rng.integers(0, most))]))
 
 
-
 def test_branches_inside_branches_that_read_values_around_them() -> None:
     """Sizes differ between the branches: n, 2 n + 1 or what is not zero."""
     inner_then = graph("inner_then", [], [node("a = Concat(x, x, one)", axis=0)], ["a f[p]"])
@@ -72,7 +71,8 @@ def test_a_loop_inside_a_loop_reads_all_counters() -> None:
         ["on b[]", "next l[]", "inner_sum l[]"],
     )  # fmt: skip
     nodes = [
-        node("shape = Shape(counts)"), node("rows = Squeeze(shape, first)"),
+        node("shape = Shape(counts)"),
+        node("rows = Squeeze(shape, first)"),
         node("total_out, sums = Loop(rows, yes, zero)", body=outer),
     ]
     held = constants(zero=0, first=[0], table=np.arange(10, dtype=I64) ** 2, limit=400)
@@ -125,12 +125,15 @@ def test_a_sequence_that_grows_in_a_loop() -> None:
     body.input[2].type.CopyFrom(kind)
     body.output[1].type.CopyFrom(kind)
     nodes = [
-        node("none = SequenceEmpty()"), node("shape = Shape(lengths)"),
+        node("none = SequenceEmpty()"),
+        node("shape = Shape(lengths)"),
         node("rows = Squeeze(shape, first)"),
         node("all = Loop(rows, , none)", body=body),
         node("joined = ConcatFromSequence(all)", axis=0),
-        node("last = SequenceAt(all, minus)"), node("number = SequenceLength(all)"),
-        node("fewer = SequenceErase(all, zero)"), node("left = SequenceLength(fewer)"),
+        node("last = SequenceAt(all, minus)"),
+        node("number = SequenceLength(all)"),
+        node("fewer = SequenceErase(all, zero)"),
+        node("left = SequenceLength(fewer)"),
     ]
     inputs = ["x f[n]", "lengths l[m]"]
     outputs = ["joined f[a]", "last f[b]", "number l[]", "left l[]"]

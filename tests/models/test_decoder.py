@@ -54,9 +54,12 @@ def _embedding(weight, integer) -> list[onnx.NodeProto]:  # type: ignore[no-unty
     integer("one", 1)
     integer("column", [1])
     return [
-        node("ids_shape = Shape(ids)"), node("count = Gather(ids_shape, second)"),
-        node("cache_shape = Shape(keys_0)"), node("before = Gather(cache_shape, third)"),
-        node("whole = Add(before, count)"), node("places = Range(before, whole, one)"),
+        node("ids_shape = Shape(ids)"),
+        node("count = Gather(ids_shape, second)"),
+        node("cache_shape = Shape(keys_0)"),
+        node("before = Gather(cache_shape, third)"),
+        node("whole = Add(before, count)"),
+        node("places = Range(before, whole, one)"),
         node("all_places = Range(zero, whole, one)"),
         node("rows = Unsqueeze(places, column)"),
         node("allowed = LessOrEqual(all_places, rows)"),
@@ -86,7 +89,8 @@ def _layer(layer, x, weight, constants):  # type: ignore[no-untyped-def]
         node(f"new_keys_{layer} = Concat(keys_{layer}, {p}kh)", axis=2),
         node(f"new_values_{layer} = Concat(values_{layer}, {p}vh)", axis=2),
         node(f"{p}turned = Transpose(new_keys_{layer})", perm=[0, 1, 3, 2]),
-        node(f"{p}raw = MatMul({p}qh, {p}turned)"), node(f"{p}scaled = Mul({p}raw, scale)"),
+        node(f"{p}raw = MatMul({p}qh, {p}turned)"),
+        node(f"{p}scaled = Mul({p}raw, scale)"),
         node(f"{p}masked = Where(allowed, {p}scaled, low)"),
         node(f"{p}weights = Softmax({p}masked)", axis=-1),
         node(f"{p}mixed = MatMul({p}weights, new_values_{layer})"),

@@ -242,11 +242,24 @@ CASES: dict[str, list[Case]] = {
 
 MORE: dict[str, list[Case]] = {
     "max_pool": [
-        Case(("float32[2, n + 1, m + 5, 6]",), standard(
-            "MaxPool", results=2, kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 0, 1],
-            storage_order=int(columns)),
-            {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 0, 0, 1), "indices": True,
-             "columns_first": columns})
+        Case(
+            ("float32[2, n + 1, m + 5, 6]",),
+            standard(
+                "MaxPool",
+                results=2,
+                kernel_shape=[3, 2],
+                strides=[2, 1],
+                pads=[1, 0, 0, 1],
+                storage_order=int(columns),
+            ),
+            {
+                "kernel": (3, 2),
+                "strides": (2, 1),
+                "pads": (1, 0, 0, 1),
+                "indices": True,
+                "columns_first": columns,
+            },
+        )
         for columns in (False, True)
     ],
     "resize": [

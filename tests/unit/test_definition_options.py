@@ -87,7 +87,10 @@ def test_rows_of_another_width(wish: str) -> None:
 @pytest.mark.parametrize(
     "wish",
     [
-        "nest(lanes=1)", "nest(parallel=none)", "nest(parallel=c)", "nest(parallel=b, block=1)",
+        "nest(lanes=1)",
+        "nest(parallel=none)",
+        "nest(parallel=c)",
+        "nest(parallel=b, block=1)",
         "nest(parallel=c, block=16, unroll=1)",
     ],
 )

@@ -151,8 +151,7 @@ def drawn(model: Held, at: Mapping[str, int], seed: int, integers: Ranges) -> Ar
     ranges = {**model.index_ranges, **integers}
     sizes, chance = sizes_of(model, at), numpy.random.default_rng(seed)
     return {
-        spec.name: draw(spec, sizes, chance, ranges.get(spec.name, (0, 1)))
-        for spec in model.inputs
+        spec.name: draw(spec, sizes, chance, ranges.get(spec.name, (0, 1))) for spec in model.inputs
     }
 
 

@@ -92,9 +92,7 @@ def run(
 @at_option(True, False, "The sizes; repeat it for several plans.")
 @input_option("Take the sizes, and types and ranks of a definition, from these files.")
 @click.option("--launches", is_flag=True, help="One line for each launch, in order.")
-def plan(
-    asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool
-) -> None:
+def plan(asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool) -> None:
     """Say what a call of MODEL at given sizes will do, without running it.
 
     The bytes of the arena are what a call takes for intermediate values, exactly.

@@ -19,7 +19,10 @@ STAGES = ("import", "segment", *PASS_STAGES, "schedule", "kernels", "program", "
 @click.command(short_help="Print the program at a stage of the compiler.")
 @model_options
 @click.option(
-    "--stage", type=click.Choice(STAGES), required=True, metavar="STAGE",
+    "--stage",
+    type=click.Choice(STAGES),
+    required=True,
+    metavar="STAGE",
     help="Which stage; above they stand in order.",
 )
 @like_option

@@ -22,7 +22,10 @@ from anydim.report.console import Console
 )
 @click.option("--name", default="", help="What all names begin with; else the model's name does.")
 @click.option(
-    "--target", default="native", show_default=True, metavar="PROCESSOR",
+    "--target",
+    default="native",
+    show_default=True,
+    metavar="PROCESSOR",
     help="The kind of processor to make code for: native is this one; x86-64-v3, aarch64, ...",
 )
 @like_option

@@ -49,9 +49,7 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
     return model
 
 
-def compiled(
-    console: Console, asked: Asked, inputs: Sequence[Read] = (), what: str = ""
-) -> Model:
+def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = (), what: str = "") -> Model:
     """A model that is compiled now; `what` is done with it that a saved one cannot serve."""
     name = Path(asked.model).name
     if is_saved(asked.model):

@@ -28,7 +28,11 @@ from anydim.report.text import amount, duration
     "-o", "--output", required=True, metavar="FILE", help="The file to write, whole or not at all."
 )
 @click.option(
-    "--target", "targets", multiple=True, default=("native",), show_default=True,
+    "--target",
+    "targets",
+    multiple=True,
+    default=("native",),
+    show_default=True,
     metavar="PROCESSOR",
     help="A kind of processor to make code for: native is this one; x86-64-v2, x86-64-v3, "
     "x86-64-v4, x86-64-v4+vnni, aarch64, aarch64+dotprod, ... are described. Repeat it for more.",
@@ -59,8 +63,9 @@ def compile(asked: Asked, output: str, targets: Sequence[str], inputs: Sequence[
             progress=lambda stage, done, total: advance(done, total, f"for {stage}"),
         )  # fmt: skip
     written = amount(os.path.getsize(output), "B")
-    console.note(f"wrote {output}, {written}, for {listed(targets)} in "
-                 f"{duration(perf_counter() - start)}")
+    console.note(
+        f"wrote {output}, {written}, for {listed(targets)} in {duration(perf_counter() - start)}"
+    )
 
 
 @click.command(short_help="What a saved model or an ONNX file holds; compiles nothing.")

@@ -94,9 +94,7 @@ def levels_of(container: Container) -> tuple[Level, ...]:
     rows = container.about.get("levels")
     if not isinstance(rows, list) or not all(map(_is_level, rows)):
         raise container.fail("its manifest does not say which processors it is for")
-    return tuple(
-        Level(row["name"], row["architecture"], frozenset(row["flags"])) for row in rows
-    )
+    return tuple(Level(row["name"], row["architecture"], frozenset(row["flags"])) for row in rows)
 
 
 def _is_level(row: Any) -> bool:

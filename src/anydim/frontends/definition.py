@@ -142,9 +142,7 @@ def called(
     """
     if len(names) != len(definition.parameters):
         takes = listed(parameter.name for parameter in definition.parameters)
-        raise definition.error(
-            definition.position, f"takes {takes}; {len(names)} arguments came"
-        )
+        raise definition.error(definition.position, f"takes {takes}; {len(names)} arguments came")
     group = instantiate(definition, types, attributes, box)
     new = {tensor.name: name for tensor, name in zip(group.inputs, names)}
     new.update((t.name, result(t.name, t.type)) for t in group.outputs)

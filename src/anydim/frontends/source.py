@@ -16,9 +16,7 @@ from anydim.graph.nodes import Graph
 from anydim.sizes import Dim
 
 
-def read(
-    source: Any, dims: Mapping[str, Dim] | None = None, operators: Any = None
-) -> Graph:
+def read(source: Any, dims: Mapping[str, Dim] | None = None, operators: Any = None) -> Graph:
     """The graph of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or a text.
 
     `dims` gives bounds to the named dims of an ONNX model and to the sizes of a definition in a

@@ -138,11 +138,8 @@ def _value(attribute: Attribute, text: str, name: str) -> Any:
         ) from None
 
 
-def _pattern(
-    source: TextSource, definition: Definition, attributes: dict[str, Any]
-) -> Pattern:
-    """What arguments like the given ones decide; `attributes` gets the ranks that are not given.
-    """
+def _pattern(source: TextSource, definition: Definition, attributes: dict[str, Any]) -> Pattern:
+    """What arguments like the given ones decide; `attributes` gets the ranks that are not given."""
     types = _types(source, definition)
     whole = all(p.name in source.arrays for p in definition.parameters)
     for name, rank in () if whole else _ranks(source, definition):

@@ -211,9 +211,7 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Switch: _switch,
     ir.Call: _call,
     ir.Return: _return,
-    ir.StoreAt: lambda step: iter(
-        [f"{_at(step, step.value.type)} = {print_value(step.value)}"]
-    ),
+    ir.StoreAt: lambda step: iter([f"{_at(step, step.value.type)} = {print_value(step.value)}"]),
     ir.Atomic: _atomic,
     ir.Fence: lambda step: iter(["fence"]),
     ir.Pause: lambda step: iter(["pause"]),

@@ -1,13 +1,13 @@
 """A writer of host code: words at addresses, calls, steps between threads.
 
-    body = Body()
-    block = Term(parameter)
-    size = body.load(block, 3)                      the word number 3 from an address on
-    with body.when(size > 10):
-        body.give(1)                                leaves the function with a result
-    body.store(block, 4, size * 2)
-    body.give(0)
-    function = body.function("name", ("block",), public=True)
+body = Body()
+block = Term(parameter)
+size = body.load(block, 3)                      the word number 3 from an address on
+with body.when(size > 10):
+    body.give(1)                                leaves the function with a result
+body.store(block, 4, size * 2)
+body.give(0)
+function = body.function("name", ("block",), public=True)
 """
 
 from __future__ import annotations

@@ -50,8 +50,7 @@ def emit_regions(program: Program) -> RegionHost:
     layout = region_layout(program)
     failures: list[Failure] = []
     functions = tuple(
-        _function(Code(program, number, layout, failures))
-        for number in range(len(program.regions))
+        _function(Code(program, number, layout, failures)) for number in range(len(program.regions))
     )
     code = ir.Library("regions", functions, key_of(repr(program)))
     return RegionHost(code, layout, tuple(failures))

@@ -237,9 +237,7 @@ class _Loop:
         code.fits(arithmetic, self.step.source)
         if not self.covered(stacked):
             inside = (position >= 0) & (position < code.load(words + ROOM))
-            failed = code.failure(
-                "place", self.step.source, found=words + AT, size=words + ROOM
-            )
+            failed = code.failure("place", self.step.source, found=words + AT, size=words + ROOM)
             code.leave_unless(inside, failed)
 
     def turn_arithmetic(self, counter: Term) -> Arithmetic:

@@ -100,8 +100,7 @@ def one_hot(types: Types, attributes: Attributes, box: Box) -> Written:
     result = [*chosen[:axis], "d", *chosen[axis:]]
     parameters = [parameter("indices", numbered("M", rank), "I"), parameter("values", ["2"])]
     body = (
-        f"{target('y', result)} = {wrapped(index, 'D')} == d ? values(1) : values(0)"
-        " where d in 0:D"
+        f"{target('y', result)} = {wrapped(index, 'D')} == d ? values(1) : values(0) where d in 0:D"
     )
     text = definition("one_hot", parameters, [body], ["size D"])
     return Written(text, {"D": as_size(attributes["depth"])})

@@ -186,9 +186,7 @@ def _lstm(layer: _Layer) -> list[str]:
         enter = []
     leave = layer.gate("leave", 0, layer.sum(1) + layer.peephole(1, "new_c"))
     label, alpha, beta = layer.attributes["activations"][2]
-    squashed = ACTIVATIONS[label].text.format(
-        x="new_c(b,j)", a=f"({alpha!r})", b=f"({beta!r})"
-    )
+    squashed = ACTIVATIONS[label].text.format(x="new_c(b,j)", a=f"({alpha!r})", b=f"({beta!r})")
     return [
         *keep,
         *enter,

@@ -234,9 +234,7 @@ def slice_(types: Types, attributes: Attributes, box: Box) -> Written:
     return Written(text, values)
 
 
-def slice_range(
-    extent: Size, start: Any, end: Any, step: Any, box: Box
-) -> tuple[Size, Size]:
+def slice_range(extent: Size, start: Any, end: Any, step: Any, box: Box) -> tuple[Size, Size]:
     """(first position, count) of extent[start:end:step]."""
     stride = as_size(step).constant
     if not stride:

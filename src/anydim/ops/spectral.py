@@ -78,9 +78,7 @@ def _waves(inverse: bool, onesided: bool) -> list[str]:
     ]
 
 
-def _turned(
-    result: list[str], place: list[str], span: str, parts: int, real: bool
-) -> list[str]:
+def _turned(result: list[str], place: list[str], span: str, parts: int, real: bool) -> list[str]:
     """The sums over all elements and the result of them, of which the real part may be wanted."""
     own, other = read("x", [*place, "0"]), read("x", [*place, "1"])
     sums = {"a": f"{own} * c(f,k)"}

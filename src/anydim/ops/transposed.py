@@ -170,9 +170,7 @@ def _spread(types: Types, attributes: Attributes) -> Spread:
     if rank < 1:
         raise GraphError(f"operator '{NAME}': x is {types[0]}, expected at least 3 axes")
     expect_rank(NAME, types[1], rank + 2, "w")
-    strides, dilations = (
-        tuple(attributes[key] or (1,) * rank) for key in ("strides", "dilations")
-    )
+    strides, dilations = (tuple(attributes[key] or (1,) * rank) for key in ("strides", "dilations"))
     before, sizes = (tuple(map(as_size, attributes[key])) for key in ("before", "sizes"))
     if not all(len(row) == rank for row in (strides, dilations, before, sizes)):
         raise GraphError(f"operator '{NAME}': its attributes are not those of {rank} axes")

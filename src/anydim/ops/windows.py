@@ -266,9 +266,7 @@ def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
         return Written(definition("max_pool", [own], statements, declared(values)), values)
     rank = len(made)
     sizes = numbered("H", rank)
-    inside = [
-        f"({place}) >= 0 && ({place}) < {size}" for place, size in zip(_places(made), sizes)
-    ]
+    inside = [f"({place}) >= 0 && ({place}) < {size}" for place, size in zip(_places(made), sizes)]
     place = "0"
     for index, size in zip(_places(made), sizes):
         place = f"({place}) * {size} + ({index})"

@@ -37,9 +37,7 @@ def inputs_of(statement: Statement) -> tuple[str, ...]:
 def unpack(graph: Graph) -> list[Line]:
     """The statements of a graph of fused nodes, in order."""
     return [
-        Line(statement, node.source)
-        for node in graph.nodes
-        for statement in node.group.statements
+        Line(statement, node.source) for node in graph.nodes for statement in node.group.statements
     ]
 
 

@@ -57,9 +57,7 @@ def _attention_candidates(lines: Sequence[Line], clusters: Clusters) -> list[lis
     return found
 
 
-def _between(
-    name: str, last: int, lines: Sequence[Line], clusters: Clusters
-) -> list[int] | None:
+def _between(name: str, last: int, lines: Sequence[Line], clusters: Clusters) -> list[int] | None:
     """The statements from the nearest contraction behind `name` to statement `last`."""
     start: int | None = None
     inside = {last}

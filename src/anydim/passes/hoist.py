@@ -186,5 +186,3 @@ def _over_all(body: Expr, counter: str, iteration: str) -> Expr | None:
 
     made = rewrite(body, change)
     return None if hard else made
-
-

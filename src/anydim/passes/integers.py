@@ -79,9 +79,7 @@ def _split(
         return [line]
     target = unused(f"{line.target}/integers", types)
     types[target] = TensorType(int32, types[line.target].shape)
-    total = replace(
-        statement, target=target, body=Apply("mul", (left.whole, right.whole))
-    )
+    total = replace(statement, target=target, body=Apply("mul", (left.whole, right.whole)))
     places = tuple(Index(axis.name) for axis in statement.axes)
     value: Expr = Cast(float32, Read(target, places))
     scale = Apply("mul", (left.scale, right.scale))
@@ -119,9 +117,7 @@ def _scaled(
     return None
 
 
-def _moved(
-    read: Read, producer: Statement, types: dict[str, TensorType]
-) -> Expr | None:
+def _moved(read: Read, producer: Statement, types: dict[str, TensorType]) -> Expr | None:
     """The value that a read of a pointwise statement gives, over the reader's indices.
 
     With a default of 0, a dequantised read outside is a read of the zero point.

@@ -193,4 +193,3 @@ def simplified(expr: Expr, fast: bool = False) -> Expr:
             return expr
         expr = changed
     return expr
-

@@ -137,9 +137,7 @@ class _Work:
         self.depth -= 1
         return Cut(inside, frozenset(given), steps)
 
-    def _steps(
-        self, graph: Graph, order: _Order, counter: str | None
-    ) -> Iterable[Part | Held]:
+    def _steps(self, graph: Graph, order: _Order, counter: str | None) -> Iterable[Part | Held]:
         for nodes in order.runs():
             node = graph.nodes[nodes[0]]
             if node.region is None:

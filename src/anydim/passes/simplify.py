@@ -65,9 +65,7 @@ class Simplify:
             kept.append(line)
         return graph.replace(constants=constants), kept
 
-    def _foldable(
-        self, statement: Statement, constants: dict[str, Constant], graph: Graph
-    ) -> bool:
+    def _foldable(self, statement: Statement, constants: dict[str, Constant], graph: Graph) -> bool:
         if statement.target in graph.outputs or is_view(statement, graph.types):
             return False
         if any(read.tensor not in constants for read in reads(statement.body)):
@@ -172,4 +170,3 @@ def _anonymous(statement: Statement) -> Statement:
     names = {axis.name: f"i{number}" for number, axis in enumerate(axes)}
     body = numbered(statement.body, lambda check: 0)
     return replace(rename_axes(replace(statement, body=body), names), target="")
-

@@ -80,9 +80,7 @@ def find_loops(statements: Sequence[Statement]) -> Loops:
     return loops
 
 
-def _join_flat(
-    statements: Sequence[Statement], writers: dict[str, int], loops: Loops
-) -> None:
+def _join_flat(statements: Sequence[Statement], writers: dict[str, int], loops: Loops) -> None:
     """Two statements that read the same outside tensor by the same flat form share those loops."""
     seen: dict[str, list[tuple[int, Read]]] = {}
     for number, statement in enumerate(statements):

@@ -123,9 +123,7 @@ class Stack:
                 term = Term(size, at)
         return term
 
-    def _fewer(
-        self, terms: Sequence[Term], most: numpy.ndarray, shares: Sequence[float]
-    ) -> Terms:
+    def _fewer(self, terms: Sequence[Term], most: numpy.ndarray, shares: Sequence[float]) -> Terms:
         """Terms that cover these, joined as long as they stay within `most` at the samples.
 
         And as long as a join is at most a share of `shares` above its parts, since samples do not
@@ -140,9 +138,7 @@ class Stack:
             joined = self._joined(terms, numpy.full_like(most, _ANY), _ANY)
         return self._highest(joined)
 
-    def _joined(
-        self, terms: Sequence[Term], most: numpy.ndarray, share: float
-    ) -> list[Term]:
+    def _joined(self, terms: Sequence[Term], most: numpy.ndarray, share: float) -> list[Term]:
         groups: list[Term] = []
         usual = numpy.median(most)
         for term in terms:

@@ -32,15 +32,11 @@ class UnitDimensions:
             if read.default is not None or _checked_at_one(read, graph.types[read.tensor])
         }
         kept = {
-            line.target: _kept(line.statement.shape)
-            for line in lines
-            if line.target not in guarded
+            line.target: _kept(line.statement.shape) for line in lines if line.target not in guarded
         }
         kept = {name: places for name, places in kept.items() if not all(places)}
         types = dict(graph.types)
-        moved = {
-            name: unused(f"{name}/squeezed", types) for name in graph.outputs if name in kept
-        }
+        moved = {name: unused(f"{name}/squeezed", types) for name in graph.outputs if name in kept}
         result: list[Line] = []
         for line in lines:
             statement = line.statement.with_body(_reading(line.statement, kept))
@@ -75,9 +71,7 @@ def _kept(shape: tuple[Size, ...]) -> tuple[bool, ...]:
 def _reading(statement: Statement, kept: dict[str, tuple[bool, ...]]) -> Expr:
     """The body with dropped positions left out of reads, and unit axes replaced by 0."""
     ones = {
-        axis.name
-        for axis in (*statement.axes, *statement.reduced)
-        if axis.extent.constant == 1
+        axis.name for axis in (*statement.axes, *statement.reduced) if axis.extent.constant == 1
     }
 
     def change(expr: Expr) -> Expr | None:

@@ -175,9 +175,7 @@ def _is_product(statement: Statement) -> bool:
     return statement.combine == "add" and isinstance(body, Apply) and body.function == "mul"
 
 
-def compose(
-    read: Read, view: Statement, axes: dict[str, Size], graph: Graph
-) -> Read | None:
+def compose(read: Read, view: Statement, axes: dict[str, Size], graph: Graph) -> Read | None:
     """The read of the view's source that equals a read of the view; None when not expressible."""
     source = view.body
     assert isinstance(source, Read)

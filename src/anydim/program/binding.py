@@ -37,9 +37,7 @@ def solve(
     already. Raises GraphError when a needed dim cannot be told.
     """
     axes = [
-        (i, a, size)
-        for i, spec in enumerate(signature.inputs)
-        for a, size in enumerate(spec.shape)
+        (i, a, size) for i, spec in enumerate(signature.inputs) for a, size in enumerate(spec.shape)
     ]
     axes.sort(key=lambda axis: axis[2].atom not in signature.box.names)
     sources: list[Source] = []

@@ -144,9 +144,7 @@ def _box(program: Program) -> Box:
     return box.without(set(box.names) - chosen)
 
 
-def _sizes(
-    program: Program, chance: random.Random
-) -> Iterator[dict[str, int]]:
+def _sizes(program: Program, chance: random.Random) -> Iterator[dict[str, int]]:
     box = _box(program)
     seen = set()
     if not box.dims:
@@ -190,9 +188,7 @@ def _limits(box: Box) -> Iterator[float]:
     yield from cycle(_LIMITS)
 
 
-def _affordable(
-    program: Program, sizes: dict[str, int], limit: float
-) -> dict[str, int]:
+def _affordable(program: Program, sizes: dict[str, int], limit: float) -> dict[str, int]:
     """The sizes, or smaller ones at which the program and its reference cost at most `limit`."""
     box = _box(program)
     while _cost(program, sizes) > limit:
@@ -225,9 +221,7 @@ def _compare(
     return worst, failures
 
 
-def difference(
-    spec: TensorSpec, came: numpy.ndarray, expected: numpy.ndarray
-) -> tuple[float, str]:
+def difference(spec: TensorSpec, came: numpy.ndarray, expected: numpy.ndarray) -> tuple[float, str]:
     """The largest error, relative above 1 and absolute below, and what is wrong ('' for nothing).
 
     NaN agrees with NaN, an infinity with itself. Integers must be equal. What is expected may be

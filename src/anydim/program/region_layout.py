@@ -178,9 +178,7 @@ class _Region:
             for spec, own in zip(region.signature.outputs, moved)
         )
         targets = {output: Target(words.take(), words.take()) for output in sorted(self.aimed)}
-        return RegionPlaces(
-            dims, self.values, results, moved, self.segments, self.loops, targets
-        )
+        return RegionPlaces(dims, self.values, results, moved, self.segments, self.loops, targets)
 
     def _inputs(self, specs: tuple[TensorSpec, ...]) -> None:
         """Addresses, then owners, then sizes, so that a caller can write each in one go."""

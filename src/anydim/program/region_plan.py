@@ -73,9 +73,7 @@ def needs(program: Program) -> Needs:
     box = program.signature.box
     peaks = walk.region(main, {dim.name: dim.size for dim in box.dims}, as_size(1))
     whole = box.also(*walk.others)
-    return Needs(
-        largest(peaks, whole), largest(walk.arenas, whole), tuple(walk.work), whole
-    )
+    return Needs(largest(peaks, whole), largest(walk.arenas, whole), tuple(walk.work), whole)
 
 
 def _straight(segment: Segment) -> Needs:
@@ -144,9 +142,7 @@ class _Walk:
             peaks += [before + peak for peak in inside]
         return list(dict.fromkeys(peaks))
 
-    def inside(
-        self, region: Region, step: Step, env: Env, times: Size | None
-    ) -> Iterator[Size]:
+    def inside(self, region: Region, step: Step, env: Env, times: Size | None) -> Iterator[Size]:
         """The bytes of what a step runs, beside the values of the region."""
         if isinstance(step, SegmentStep):
             self.arenas.append(step.segment.total_bytes.substitute(env))
@@ -161,9 +157,7 @@ class _Walk:
         elif isinstance(step, LoopStep):
             yield from self.loop(region, step, env, times)
 
-    def loop(
-        self, region: Region, step: LoopStep, env: Env, times: Size | None
-    ) -> Iterator[Size]:
+    def loop(self, region: Region, step: LoopStep, env: Env, times: Size | None) -> Iterator[Size]:
         body = self.program.regions[step.body]
         first = len(body.signature.inputs) - len(step.given)
         carried = len(step.carried)

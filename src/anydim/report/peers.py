@@ -17,9 +17,7 @@ def onnxruntime_engine(path: str, threads: int) -> Engine:
     try:
         import onnxruntime
     except ImportError:
-        raise OptionError(
-            "onnxruntime is not installed", "pip install onnxruntime"
-        ) from None
+        raise OptionError("onnxruntime is not installed", "pip install onnxruntime") from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1

@@ -1,6 +1,6 @@
 """The page docs/settings.md, made from the table of knobs.
 
-    python -m anydim.report.settings_page docs/settings.md
+python -m anydim.report.settings_page docs/settings.md
 """
 
 from __future__ import annotations

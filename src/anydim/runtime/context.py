@@ -1,14 +1,14 @@
 """The first words of the memory of a call that runs regions; `native/blocks.py` works on them.
 
-    functions   malloc, free, memcpy, memset of the system
-    pool        of worker threads, 0: the caller works alone
-    live        list of the blocks in use, their number and bytes
-    cached      bytes of free blocks that are kept
-    peak        the most bytes in use at a time, in this call
-    limit       the most bytes, in use and kept together
-    found       what a check that failed has found: a value, and where
-    arena       the block of intermediate values
-    bins        free blocks by their size: powers of two
+functions   malloc, free, memcpy, memset of the system
+pool        of worker threads, 0: the caller works alone
+live        list of the blocks in use, their number and bytes
+cached      bytes of free blocks that are kept
+peak        the most bytes in use at a time, in this call
+limit       the most bytes, in use and kept together
+found       what a check that failed has found: a value, and where
+arena       the block of intermediate values
+bins        free blocks by their size: powers of two
 """
 
 from __future__ import annotations

@@ -180,9 +180,7 @@ def pointer(array: numpy.ndarray) -> int:
     return int(array.ctypes.data)
 
 
-def wrong_shape(
-    model: str, name: str, given: tuple[int, ...], made: tuple[int, ...]
-) -> InputError:
+def wrong_shape(model: str, name: str, given: tuple[int, ...], made: tuple[int, ...]) -> InputError:
     """The error for an array that was given for an output of another shape."""
     return InputError(
         f"{model}: the array for '{name}' has shape {given}, the result has {made}",

@@ -26,9 +26,7 @@ class Position:
     indices: str = ""
 
 
-def outside(
-    position: Position, found: int, name: str, dims: Mapping[str, int]
-) -> InputError:
+def outside(position: Position, found: int, name: str, dims: Mapping[str, int]) -> InputError:
     """The error for a position found at `found` in a call of the program `name`."""
     node = position.source.removeprefix(f"{name}: ")
     where = node if name in node else f"{node} of {name}" if node else name

@@ -119,9 +119,7 @@ class RegionExecutable(Executable["_Frame"]):
 class _Frame:
     """The memory of one call in progress. What it keeps goes back to the system with it."""
 
-    def __init__(
-        self, words: int, filled: Mapping[int, int], trim: Any, code: Any
-    ) -> None:
+    def __init__(self, words: int, filled: Mapping[int, int], trim: Any, code: Any) -> None:
         self.block = (ctypes.c_int64 * words)()
         self.address = ctypes.addressof(self.block)
         self.highest = 0

@@ -136,9 +136,10 @@ def test_a_peer_that_cannot_run_the_model(call, monkeypatch: pytest.MonkeyPatch)
         raise ad.ModelError(f"onnxruntime cannot load {path}: no")
 
     monkeypatch.setitem(peers.PEERS, "onnxruntime", broken)
-    assert "cannot load tiny.onnx: no" in call(
-        "bench tiny.onnx --at n=5 --against onnxruntime", code=2
-    ).stderr
+    assert (
+        "cannot load tiny.onnx: no"
+        in call("bench tiny.onnx --at n=5 --against onnxruntime", code=2).stderr
+    )
 
 
 @pytest.mark.parametrize(

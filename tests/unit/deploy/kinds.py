@@ -75,9 +75,7 @@ def _boxes(random: np.random.Generator, n: int) -> Inputs:
 
 KINDS: Mapping[str, Kind] = {
     "encoder": Kind(encoder, lambda r, n: {"ids": r.integers(0, 31, n)}),
-    "looped": Kind(
-        looped, lambda r, n: {"x": floats(r, n), "flag": np.array(bool(r.integers(2)))}
-    ),
+    "looped": Kind(looped, lambda r, n: {"x": floats(r, n), "flag": np.array(bool(r.integers(2)))}),
     "halves": Kind(halves, lambda r, n: {"x": floats(r, n, 5).astype(np.float16)}),
     "detector": Kind(detector, _boxes),
 }

@@ -101,9 +101,7 @@ class OtherMachine:
         memory.data[:64] = struct.pack(
             "<16sHHIQQQIHHHHHH", b"\x7fELF\2\1\1", 2, 183, 1, entry, 64, 0, 0, 64, 56, 1, 64, 0, 0
         )
-        memory.data[64:120] = struct.pack(
-            "<IIQQQQQQ", 1, 7, 0, BASE, BASE, length, length, 1 << 16
-        )
+        memory.data[64:120] = struct.pack("<IIQQQQQQ", 1, 7, 0, BASE, BASE, length, length, 1 << 16)
         self.program.write_bytes(memory.data)
         self.program.chmod(0o755)
         done = subprocess.run([QEMU, str(self.program)], capture_output=True, timeout=120)

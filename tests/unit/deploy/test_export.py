@@ -101,9 +101,7 @@ WRONG: list[tuple[str, Inputs, str]] = [
 
 
 @pytest.mark.parametrize("name, inputs, text", WRONG)
-def test_errors_have_numbers_and_texts(
-    name: str, inputs: Inputs, text: str, folder: Path
-) -> None:
+def test_errors_have_numbers_and_texts(name: str, inputs: Inputs, text: str, folder: Path) -> None:
     done = run(folder / name, inputs)
     assert (done.returncode, done.stdout) == (1, b"")
     message = done.stderr.decode()

@@ -29,7 +29,7 @@ def every_kind_of_attribute() -> Graph:
     node = Node("strange", ("x", None, "a b"), ("y", "float32"), FrozenMapping(values), "f: /n")
     kind = TensorType(float32, (n, as_size(3)))
     return Graph(
-        name="odd \"graph\"",
+        name='odd "graph"',
         box=Box.of(Dim("n", 0, 9), Dim("m", 1), constraints=(as_size("m - n"),)),
         types=FrozenMapping(dict.fromkeys(("x", "a b", "y", "float32"), kind)),
         inputs=("x", "a b"),

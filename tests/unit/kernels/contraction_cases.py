@@ -97,7 +97,7 @@ class Compiled:
         for found in self.group.outputs:
             shape = tuple(s.evaluate(env) for s in found.type.shape)
             whole = arrays[found.name]
-            assert (whole[_count(shape):] == 77).all(), "written behind the end"
+            assert (whole[_count(shape) :] == 77).all(), "written behind the end"
             results[found.name] = whole[: _count(shape)].reshape(shape)
         return results
 

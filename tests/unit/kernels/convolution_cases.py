@@ -36,8 +36,7 @@ class Case:
     def group(self) -> Group:
         shapes = [self.x, self.w] + ([self.w.split()[0]] if self.bias else [])
         types = [
-            TensorType(self.dtype, tuple(parse(part) for part in shape.split()))
-            for shape in shapes
+            TensorType(self.dtype, tuple(parse(part) for part in shape.split())) for shape in shapes
         ]
         return operator("conv").instantiate(types, self.attributes, BOX)
 

@@ -187,8 +187,10 @@ CASES = (
           big(r,c) = f(r,c) > most(r) - 3.0
         }""",
         ("R C",),
-        lambda x: 2 * softmax(x) * x.shape[-1]
-        > (2 * softmax(x) * x.shape[-1]).max(-1, keepdims=True, initial=-np.inf) - 1.0,
+        lambda x: (
+            2 * softmax(x) * x.shape[-1]
+            > (2 * softmax(x) * x.shape[-1]).max(-1, keepdims=True, initial=-np.inf) - 1.0
+        ),
         high=1.0,
         low=0.9,
     ),

@@ -66,8 +66,10 @@ BODIES = {
 
 @pytest.mark.parametrize(
     ("body", "dtype"),
-    [*((body, "float32") for body in BODIES),
-     *(("x(o % 4, o // 4)", dtype) for dtype in ("float64", "uint8", "float16"))],
+    [
+        *((body, "float32") for body in BODIES),
+        *(("x(o % 4, o // 4)", dtype) for dtype in ("float64", "uint8", "float16")),
+    ],
 )
 def test_reads_of_patterns_are_those_of_numpy(body: str, dtype: str) -> None:
     text = f"def f({dtype}(4,N) x, bool(S) m) -> (y) {{ y(r,o) = {body} where r in 0:4, o in 0:S }}"

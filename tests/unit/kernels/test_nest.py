@@ -187,7 +187,6 @@ def test_a_temporary_whose_size_data_decides_is_left_alone() -> None:
     assert nest.match(group, Box.of(), Machine(), frozenset()) is None
 
 
-
 def test_threads_share_a_range_that_is_not_known_to_be_short() -> None:
     def pooled(rows: object, columns: object) -> str:
         steps = (

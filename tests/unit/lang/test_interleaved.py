@@ -80,7 +80,7 @@ def test_what_is_accepted_has_no_gap():
     """Every set of up to three writes: a witness of a gap at small sizes is an error."""
     accepted = 0
     for count in (1, 2, 3):
-        for chosen in list(itertools.combinations(WRITES, count))[:: count]:
+        for chosen in list(itertools.combinations(WRITES, count))[::count]:
             try:
                 made = group(f"def f(float(N) x) -> (y) {{ {' '.join(chosen)} }}")
             except LanguageError:

@@ -383,10 +383,13 @@ MOMENTS = """def moments(T(...p,N) x; float scale = 1.0) -> (mean, variance) {
 
 
 def test_a_call_has_several_results():
-    text = MOMENTS + """def f(float(B,N) x) -> (y) {
+    text = (
+        MOMENTS
+        + """def f(float(B,N) x) -> (y) {
       m, v = moments(x)
       y(b,n) = (x(b,n) - m(b)) * rsqrt(v(b))
     }"""
+    )
     x = random(3, 5)
     (result,) = call(text, x)
     expected = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)
@@ -394,10 +397,13 @@ def test_a_call_has_several_results():
 
 
 def test_attributes_and_scalars_of_a_call():
-    text = MOMENTS + """
+    text = (
+        MOMENTS
+        + """
     def add(T(...s) x, T s) -> (y) { y(...s) = x(...s) + s }
     def f(float(N) x; float half = 0.5) -> (z) { m, v = moments(x; scale = half) z = add(x, 2 * m) }
     """
+    )
     x = random(5)
     (result,) = call(text, x)
     np.testing.assert_allclose(result, x + x.mean(), rtol=1e-5)

@@ -156,7 +156,7 @@ def ragged() -> Example:
          node("slice", "x", "y", starts=(0,), ends=(as_size("w"),), axes=(0,))),
     )  # fmt: skip
     body = body.replace(box=body.box.also(constraints=(as_size("n - w"),)))
-    loop = LoopRegion(body, "t", TURNS, False, 0, (Scan(as_size("t"), TURNS), ))
+    loop = LoopRegion(body, "t", TURNS, False, 0, (Scan(as_size("t"), TURNS),))
     types = {"x": kind(float32, "n"), "k": kind(float32, "T"), "w.of": kind(int64),
              "y": kind(float32, "T", "u")}  # fmt: skip
     graph = Graph("ragged", Box.of(N, T, Dim("u", 0, 9)), types, ("x", "k", "w.of"), ("y",), {},

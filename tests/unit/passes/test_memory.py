@@ -61,9 +61,7 @@ def least(values: list[Lifetime], point: Mapping[str, int]) -> int:
 @pytest.mark.parametrize("planner", PLANNERS.values(), ids=list(PLANNERS))
 @given(lifetimes, st.sampled_from(BOXES))
 @settings(max_examples=120, deadline=None, derandomize=True)
-def test_no_two_living_values_overlap(
-    planner: Planner, values: list[Lifetime], box: Box
-) -> None:
+def test_no_two_living_values_overlap(planner: Planner, values: list[Lifetime], box: Box) -> None:
     plan = planner.run(values, box)
     for point in POINTS:
         if box.contains(point):

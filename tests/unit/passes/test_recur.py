@@ -105,7 +105,8 @@ def data(sizes: tuple[int, ...], seed: int) -> dict[str, numpy.ndarray]:
 
 
 @pytest.mark.parametrize(
-    ("text", "reference"), [(ELMAN, elman), (STATE, state), (DOWN, down)],
+    ("text", "reference"),
+    [(ELMAN, elman), (STATE, state), (DOWN, down)],
     ids=["elman", "state", "down"],
 )
 def test_the_loop_keeps_its_meaning(text, reference):

@@ -124,8 +124,15 @@ def test_a_dim_of_a_grandparent_is_passed_down() -> None:
 
 def test_copies_between_steps_go() -> None:
     """Inside a held graph wherever they are; outermost, outputs keep their names."""
-    body = Graph("body", Box.of(N), dict.fromkeys("abcd", ROW), ("a",), ("c", "d"), {},
-                 (node("identity", "a", "b"), node("identity", "b", "c"), node("neg", "b", "d")))
+    body = Graph(
+        "body",
+        Box.of(N),
+        dict.fromkeys("abcd", ROW),
+        ("a",),
+        ("c", "d"),
+        {},
+        (node("identity", "a", "b"), node("identity", "b", "c"), node("neg", "b", "d")),
+    )
     plain = without_copies(body, outermost=False)
     assert plain.outputs == ("a", "d")
     assert [n.operator for n in plain.nodes] == ["neg"] and plain.nodes[0].inputs == ("a",)

@@ -168,9 +168,7 @@ def compiled(text: str) -> bytes:
     return machine().emit_object(module)
 
 
-def executable(
-    made: Program, constants: Mapping[str, numpy.ndarray] | None = None
-) -> Executable:
+def executable(made: Program, constants: Mapping[str, numpy.ndarray] | None = None) -> Executable:
     """Compile a program of one segment whose kernels are of TEXTS."""
     host = host_of(made)
     builder = llvm.JITLibraryBuilder()
@@ -183,9 +181,7 @@ def executable(
     jit = llvm.create_lljit_compiler(machine())
     library = builder.link(jit, f"tiny{id(host)}")
     image = Image(library.__getitem__, (library, jit))
-    return running.executable(
-        made.signature, host.interface, image, constants or {}, made.threads
-    )
+    return running.executable(made.signature, host.interface, image, constants or {}, made.threads)
 
 
 def adder(box: Box, *shape: int | str, threads: int = 1, grain: int = 4) -> Program:

@@ -42,7 +42,7 @@ def test_a_stream_meets_every_engine_once() -> None:
     told: list[tuple[int, int]] = []
     seconds = streamed(engines, range(5), block=2, advance=lambda *at: told.append(at))
     assert [item for name, item in seen if name == "a"] == [0, 1, 2, 3, 4]
-    assert [name for name, _ in seen] == list("aabb" "bbaa" "ab")
+    assert [name for name, _ in seen] == list("aabbbbaaab")
     assert {name: len(times) for name, times in seconds.items()} == {"a": 5, "b": 5}
     assert told == [(2, 5), (4, 5), (5, 5)]
     assert streamed(engines, []) == {"a": [], "b": []}

@@ -1,6 +1,5 @@
 """Sizes print canonically and read back; bad text is pointed at."""
 
-
 import pytest
 from hypothesis import given
 

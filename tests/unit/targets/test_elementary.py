@@ -79,9 +79,7 @@ def test_products_of_gates(functions: str, dtype: DType) -> None:
     x = numpy.concatenate([numpy.repeat(special, len(special)), x]).astype(dtype.numpy)
     y = numpy.concatenate([special * len(special), y]).astype(dtype.numpy)
     kind = ir.Type(dtype, 8)
-    factors = [
-        op(f, ir.Load(kind, name, index("i"))) for f, name in ((first, "x"), (second, "y"))
-    ]
+    factors = [op(f, ir.Load(kind, name, index("i"))) for f, name in ((first, "x"), (second, "y"))]
     store = ir.Store("z", index("i"), op("mul", *factors))
     operands = [ir.Operand("x", dtype), ir.Operand("y", dtype), ir.Operand("z", dtype, True)]
     count = len(x) // 8 * 8

@@ -187,9 +187,7 @@ def test_conversions(have: DType, lanes: int) -> None:
     values = numpy.resize(values, count)
     load = ir.Load(ir.Type(have, lanes), "x", index("i"))
     wanted = list(DTYPES.values())
-    stores = [
-        ir.Store(f"to_{w}", index("i"), ir.Convert(ir.Type(w, lanes), load)) for w in wanted
-    ]
+    stores = [ir.Store(f"to_{w}", index("i"), ir.Convert(ir.Type(w, lanes), load)) for w in wanted]
     operands = [ir.Operand("x", have), *(ir.Operand(f"to_{w}", w, True) for w in wanted)]
     built = kernel(operands, [loop("i", START, STOP, *stores, step=lanes)])
     outputs = [numpy.empty(count, w.numpy) for w in wanted]

@@ -168,6 +168,7 @@ def test_calls_with_results_and_through_addresses() -> None:
     words = numpy.array(
         [0, space.function(lambda a, b: a + b), space.function(lambda: seen.append(2))]
     )
+
     def write(at: int) -> None:
         space.bytes(at, 8).view(numpy.int64)[0] = 40
 
@@ -227,9 +228,7 @@ def test_threads_lose_no_atomic_step() -> None:
     loaded = compiled(ir.Library("tested", (function(body, "n"),)))
     block = numpy.zeros(2, numpy.int64)
     run = callable_at(loaded.address("tested"), 2)
-    threads = [
-        threading.Thread(target=run, args=(block.ctypes.data, 20_000)) for _ in range(8)
-    ]
+    threads = [threading.Thread(target=run, args=(block.ctypes.data, 20_000)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

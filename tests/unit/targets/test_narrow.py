@@ -81,9 +81,7 @@ def assert_same_bits(got: numpy.ndarray, want: numpy.ndarray, inputs: numpy.ndar
 def test_widening(have: DType, wanted: DType) -> None:
     values = patterns(have)
     with numpy.errstate(all="ignore"):
-        assert_same_bits(
-            compiled(values, have, wanted), converted(values, wanted.numpy), values
-        )
+        assert_same_bits(compiled(values, have, wanted), converted(values, wanted.numpy), values)
 
 
 @pytest.mark.parametrize("wanted", NARROW, ids=str)

@@ -185,9 +185,7 @@ class _Matcher:
             and isinstance(body, Apply)
             and body.function == "mul"
             and all(
-                isinstance(a, Read)
-                and a.default is None
-                and self.types[a.tensor].dtype == float32
+                isinstance(a, Read) and a.default is None and self.types[a.tensor].dtype == float32
                 for a in body.arguments
             )
         )

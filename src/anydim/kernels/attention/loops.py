@@ -1,13 +1,13 @@
 """The loops of attention: work units, blocks of keys, tiles of queries.
 
-    for unit in start:stop                      one position of the batch, a few tiles of queries
-      for block of keys                         one pass when all keys fit
-        pack keys (and values)                  unless the unit before packed the same
-        for tile of queries
-          scores = queries * keys               register tiles
-          scores to powers                      they never leave the nearest cache
-          mixed = powers * values               register tiles
-          rows of the result
+for unit in start:stop                      one position of the batch, a few tiles of queries
+  for block of keys                         one pass when all keys fit
+    pack keys (and values)                  unless the unit before packed the same
+    for tile of queries
+      scores = queries * keys               register tiles
+      scores to powers                      they never leave the nearest cache
+      mixed = powers * values               register tiles
+      rows of the result
 """
 
 from __future__ import annotations
@@ -168,9 +168,7 @@ class _Body:
             source = self.context.buffers[form.values.tensor]
             stride = self.size(form.values.address.stride(form.key.name))
             steps.append(self._at("copy_at", form.values, form.width.name))
-            steps += copy_values(
-                source, variable("copy_at"), stride, count, plan.width, plan.lanes
-            )
+            steps += copy_values(source, variable("copy_at"), stride, count, plan.width, plan.lanes)
         if plan.blocks:
             return steps
         first_chunk = compare("equal", variable("chunk"), 0)

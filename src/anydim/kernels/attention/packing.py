@@ -97,9 +97,7 @@ def _columns(
     return steps
 
 
-def _transposed(
-    rows: list[ir.Var], let: Callable[[str, ir.Value], ir.Var]
-) -> list[ir.Var]:
+def _transposed(rows: list[ir.Var], let: Callable[[str, ir.Value], ir.Var]) -> list[ir.Var]:
     """Four vectors with each group of four lanes, across the four, transposed."""
     vector = rows[0].type
 

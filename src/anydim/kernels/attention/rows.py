@@ -213,9 +213,7 @@ def _summed(plan: Plan, mixed: ir.Value, sums: ir.Value, more: bool) -> list[ir.
     return steps
 
 
-def _divided(
-    plan: Plan, target: str, start: ir.Value, source: str, at: ir.Value
-) -> list[ir.Step]:
+def _divided(plan: Plan, target: str, start: ir.Value, source: str, at: ir.Value) -> list[ir.Step]:
     """A row of the result: values divided by the total, 0 without keys."""
     zero, total = number(float32, 0), ir.Var(NUMBER, "total")
     empty = compare("equal", variable("key_count"), 0)

@@ -124,9 +124,7 @@ def _kernel(
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     steps = attention_steps(plan, Context(types, sizes, machine, buffers))
     places = [(part.name, sizes.value(part.offset)) for part in plan.parts]
-    operands = tuple(
-        ir.Operand(buffers[t.name], t.type.dtype, t in group.outputs) for t in tensors
-    )
+    operands = tuple(ir.Operand(buffers[t.name], t.type.dtype, t in group.outputs) for t in tensors)
     operands = (*operands, STATUS) if checked(plan.form.score) else operands
     shared: tuple[ir.Pointer | ir.Scalar, ...] = (
         *(ir.Pointer(operand.name, operand.dtype) for operand in operands),

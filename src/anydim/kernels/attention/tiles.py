@@ -39,9 +39,7 @@ def tile_library(lanes: int, rows: int) -> ir.Library:
     return ir.Library(name, partial(_functions, name, lanes, rows), identity=name)
 
 
-def multiply(
-    library: str, most: int, rows: ir.Value, *arguments: ir.Value | ir.Address
-) -> ir.Step:
+def multiply(library: str, most: int, rows: ir.Value, *arguments: ir.Value | ir.Address) -> ir.Step:
     """Call the function for a number of rows, at most `most`: pointers a, b, c, then `SCALARS`."""
     cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, most + 1))
     return ir.Switch(rows, cases)

@@ -75,9 +75,7 @@ class _Legaliser:
             raise InternalError(f"no rule for '{function}' of {dtype}")
         return expand(lanes, row, arguments)
 
-    def _in_single(
-        self, lanes: Lanes, function: str, arguments: tuple[ir.Value, ...]
-    ) -> ir.Value:
+    def _in_single(self, lanes: Lanes, function: str, arguments: tuple[ir.Value, ...]) -> ir.Value:
         """A function of a narrow float: computed in float32, rounded once."""
         singles = tuple(lanes.convert(argument, float32) for argument in arguments)
         wide = lanes.like(float32)

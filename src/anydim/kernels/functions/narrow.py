@@ -154,5 +154,3 @@ def _exponent_of(words: Lanes, bits: ir.Value) -> ir.Value:
     wrong = words.apply("less_equal", bits, words.constant(0))
     over = words.apply("greater_equal", bits, words.constant(_INFINITY))
     return words.select(words.flag("or", wrong, over), words.constant(0xFF), code)
-
-

@@ -31,9 +31,7 @@ class Carried:
     read: Read
 
 
-def carried_by(
-    loop: Loop, single: Sequence[frozenset[str | int]]
-) -> tuple[Carried, ...]:
+def carried_by(loop: Loop, single: Sequence[frozenset[str | int]]) -> tuple[Carried, ...]:
     """The writes of one element that a loop carries.
 
     `single` gives for each step of its body the axes that have one value there.

@@ -254,4 +254,3 @@ def _all(scope: NestElements, ranges: list[tuple[ir.Value, ir.Value]]) -> ir.Val
     """Whether no range is empty."""
     conditions = [scope.name(operate("less", low, high)) for low, high in ranges]
     return reduce(lambda left, right: scope.name(operate("and", left, right)), conditions)
-

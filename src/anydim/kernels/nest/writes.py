@@ -1,8 +1,8 @@
 """Loop IR of one write of a nest: lanes along an axis of the result, along a sum, or none.
 
-    elements   for i by lanes: y[i] = ...                      no sums
-    across     for i by lanes: for k: total += ...; y[i]       each lane has a sum of its own
-    along      for i: for k by lanes: total += ...; y[i]       the lanes share one sum
+elements   for i by lanes: y[i] = ...                      no sums
+across     for i by lanes: for k: total += ...; y[i]       each lane has a sum of its own
+along      for i: for k by lanes: total += ...; y[i]       the lanes share one sum
 """
 
 from __future__ import annotations

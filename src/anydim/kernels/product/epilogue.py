@@ -142,9 +142,7 @@ def split_start(
     return None, outputs
 
 
-def _without(
-    outputs: tuple[Output, ...], addition: Expr, sums: Read
-) -> tuple[Output, ...] | None:
+def _without(outputs: tuple[Output, ...], addition: Expr, sums: Read) -> tuple[Output, ...] | None:
     """Outputs with the bare sums for an addition; None when they need the sums before it too."""
     marker = Read(f"{PRODUCT} and start", sums.indices)
     changed = []

@@ -85,9 +85,7 @@ def _pack(array: numpy.ndarray, panels: Panels, pages: Pages) -> numpy.ndarray:
     return result
 
 
-def _pack_products(
-    array: numpy.ndarray, panels: ProductPanels, pages: Pages
-) -> numpy.ndarray:
+def _pack_products(array: numpy.ndarray, panels: ProductPanels, pages: Pages) -> numpy.ndarray:
     """[groups, pairs, ceil(n / width), k, width]: matrix x taps x matrix', computed in float64."""
     flat = numpy.ascontiguousarray(array).reshape(-1)[panels.offset :]
     parts = (panels.batch, panels.n, panels.k, panels.taps)

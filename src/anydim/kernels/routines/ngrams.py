@@ -62,7 +62,7 @@ def evaluate(
         for step, shortest in spacings(attributes):
             for start in range(len(row)):
                 node, length = 0, 0
-                for value in row[start :: step][: int(attributes["longest"])]:
+                for value in row[start::step][: int(attributes["longest"])]:
                     if value not in children.get(node, {}):
                         break
                     node, length = children[node][value], length + 1

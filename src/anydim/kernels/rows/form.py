@@ -209,8 +209,13 @@ def row_launch(
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     sizes = SizeParameters()
     context = Context(
-        types, sizes, machine, buffers, aligned=not form.whole,
-        totals=totals(group), peaks=peaks(group),
+        types,
+        sizes,
+        machine,
+        buffers,
+        aligned=not form.whole,
+        totals=totals(group),
+        peaks=peaks(group),
     )
     setting = Setting(form, context, lanes, unroll)
     program = RowProgram(setting)

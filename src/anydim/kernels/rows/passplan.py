@@ -162,9 +162,7 @@ def _sweeps_using(
     sweeps: int,
 ) -> list[int]:
     return [
-        sweep
-        for sweep in range(sweeps)
-        if name in needed(sweep, statements, kinds, roots, kept)
+        sweep for sweep in range(sweeps) if name in needed(sweep, statements, kinds, roots, kept)
     ]
 
 
@@ -234,4 +232,3 @@ def _places(
 def _alike(group: Group, statements: Mapping[str, Statement], left: str, right: str) -> bool:
     same_type = group.type_of(left).dtype == group.type_of(right).dtype
     return same_type and statements[left].axes == statements[right].axes
-

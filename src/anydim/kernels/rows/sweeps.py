@@ -173,6 +173,7 @@ class RowProgram:
         extent = self.setting.value(lane.extent)
         blocks = self.setting.value(ceil_div(lane.extent, self.setting.width))
         axes = [(axis.name, self.setting.value(axis.extent)) for axis in self._shared()]
+
         def one(scope: Elements) -> None:
             first = scope.name(operate("mul", scope.indices[PART], index(self.setting.width)))
             constant = lane.extent.constant

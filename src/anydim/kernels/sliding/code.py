@@ -141,9 +141,7 @@ class _Cell:
         for output in form.outputs:
             value = scope.value(output.value, writer.types[output.tensor].dtype)
             place = scope.offset(strides)
-            scope.steps.append(
-                ir.Store(writer.buffers[output.tensor], place, value, self.inside)
-            )
+            scope.steps.append(ir.Store(writer.buffers[output.tensor], place, value, self.inside))
         self.block.steps += scope.steps
 
     # ---- windows -------------------------------------------------------------------------------

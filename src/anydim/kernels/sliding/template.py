@@ -1,9 +1,9 @@
 """The template of pooling and depthwise convolution: reductions over windows, vectors along rows.
 
-    for every row of the result, a block of vectors at a time
-        for the reduced axes (small windows are unrolled)
-            load what the window covers, masked where it leaves the tensor; strides are shuffled out
-        what follows the reduction, in registers
+for every row of the result, a block of vectors at a time
+    for the reduced axes (small windows are unrolled)
+        load what the window covers, masked where it leaves the tensor; strides are shuffled out
+    what follows the reduction, in registers
 """
 
 from __future__ import annotations

@@ -307,9 +307,7 @@ class Elements:
             return self._load(expr) if found is None else found
         return self._apply(expr, dtype)
 
-    def _convert_limited(
-        self, dtype: DType, inner: Expr, low: Literal, high: Literal
-    ) -> ir.Value:
+    def _convert_limited(self, dtype: DType, inner: Expr, low: Literal, high: Literal) -> ir.Value:
         """A number between two others as an integer: no NaN is left to ask for."""
         value = self._at(inner, float32)
         lanes = value.type.lanes

@@ -1,8 +1,8 @@
 """What each statement of a nest touches: tensors, places, and the loops and branches around it.
 
-    for t in 0:T {                      loop 0
-      if t > 0 {                        a condition: reads only
-        h(t, i) = h(t - 1, i) + x(t, i) write 0 inside loop 0, under t > 0
+for t in 0:T {                      loop 0
+  if t > 0 {                        a condition: reads only
+    h(t, i) = h(t - 1, i) + x(t, i) write 0 inside loop 0, under t > 0
 """
 
 from __future__ import annotations
@@ -94,9 +94,7 @@ class LinearForm:
         """('axis', its name) or ('loop', its number) when the form is that plus a rest."""
         if len(self.loops) + len(self.axes) != 1:
             return None
-        kind, (variable, factor) = (
-            ("loop", self.loops[0]) if self.loops else ("axis", self.axes[0])
-        )
+        kind, (variable, factor) = ("loop", self.loops[0]) if self.loops else ("axis", self.axes[0])
         return (kind, variable) if factor == 1 else None  # type: ignore[return-value]
 
 
@@ -165,9 +163,7 @@ def instances(steps: Iterable[OrderedStep]) -> tuple[Instance, ...]:
 
 def accesses(instance: Instance, types: dict[str, TensorType]) -> tuple[Access, ...]:
     """What an instance touches; its write last. A write that accumulates reads its place too."""
-    found = [
-        Access(instance, read.tensor, _indices(read, types), False) for read in instance.reads
-    ]
+    found = [Access(instance, read.tensor, _indices(read, types), False) for read in instance.reads]
     write = instance.write
     if write is not None:
         if write.combine and not write.fresh:

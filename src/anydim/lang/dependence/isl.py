@@ -158,9 +158,7 @@ class _Question:
                 return self._divided(expr.function, left, expr.arguments[1])
         raise _Left
 
-    def _product(
-        self, expr: Apply, loops: Mapping[str, str], axes: Mapping[Any, str]
-    ) -> str:
+    def _product(self, expr: Apply, loops: Mapping[str, str], axes: Mapping[Any, str]) -> str:
         for number, other in (expr.arguments, expr.arguments[::-1]):
             if isinstance(number, SizeTerm) and number.size.constant is not None:
                 return f"({number.size.constant}*{self._expr(other, loops, axes)})"

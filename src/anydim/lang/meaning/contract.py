@@ -49,9 +49,7 @@ def sum_of_products(arrays: list[Array], lengths: list[int], outer: int) -> Arra
 
 def _sum_alone(array: Array, other: Array, outer: int) -> Array:
     """Sum over the reduced axes that only this array depends on."""
-    alone = tuple(
-        a for a in range(outer, array.ndim) if array.shape[a] > 1 and other.shape[a] == 1
-    )
+    alone = tuple(a for a in range(outer, array.ndim) if array.shape[a] > 1 and other.shape[a] == 1)
     return array.sum(axis=alone, keepdims=True, dtype=array.dtype) if alone else array
 
 

@@ -201,9 +201,7 @@ class _Evaluator:
 
     def _size(self, expr: Expr, spans: list[Span]) -> int:
         used = indices_of(expr)
-        return prod(
-            stop - start for name, (start, stop) in zip(self.places, spans) if name in used
-        )
+        return prod(stop - start for name, (start, stop) in zip(self.places, spans) if name in used)
 
     def _split(self, spans: list[Span]) -> Array:
         longest = max(range(len(spans)), key=lambda place: spans[place][1] - spans[place][0])

@@ -82,4 +82,3 @@ class StepRunner:
             where = int(found[wrong].flat[0])
             raise outside_error(step.target, where, self.values[step.target].shape, "written")
         return found
-

@@ -217,9 +217,7 @@ def spread_axes(binding: Binding, parameter: Parameter, name: str) -> range:
 # ---- sizes -------------------------------------------------------------------------------------
 
 
-def _bind_size(
-    binding: Binding, parameter: Parameter, term: Name, axis: int, actual: Size
-) -> None:
+def _bind_size(binding: Binding, parameter: Parameter, term: Name, axis: int, actual: Size) -> None:
     before = binding.sizes.get(term.name)
     what = f"dimension {axis} of {parameter.name}"
     if before is None:

@@ -135,9 +135,7 @@ class Calls:
         return self.made[key]
 
 
-def _argument_type(
-    term: Term, parameter: Parameter, scope: Scope, walker: Walker
-) -> TensorType:
+def _argument_type(term: Term, parameter: Parameter, scope: Scope, walker: Walker) -> TensorType:
     if isinstance(term, Name) and term.name in walker.tensors:
         return walker.tensors[term.name]
     return _scalar(term, parameter, scope, walker)[0]

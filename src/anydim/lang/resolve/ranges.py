@@ -49,10 +49,7 @@ def proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
 def running(extents: Iterable[Size], box: Box) -> Box:
     """The part of the box where all these ranges run: a dim that empties one at 0 is at least 1."""
     emptying = {
-        name
-        for extent in extents
-        for name in extent.symbols
-        if _empty_at_zero(extent, name)
+        name for extent in extents for name in extent.symbols if _empty_at_zero(extent, name)
     }
     if not emptying:
         return box
@@ -201,9 +198,7 @@ def not_negative(size: Size, box: Box) -> Size:
 # ---- bounds ------------------------------------------------------------------------------------
 
 
-def affine_range(
-    form: Affine, extents: Mapping[str, Size], box: Box
-) -> tuple[Size, Size] | None:
+def affine_range(form: Affine, extents: Mapping[str, Size], box: Box) -> tuple[Size, Size] | None:
     """The least and the greatest value of a form over its ranges; exact where no range is empty.
 
     None when the sign of a coefficient is not known.

@@ -198,4 +198,3 @@ def hoisted(size: Size, loops: Sequence[LoopAround], box: Box, greatest: bool) -
 def trips(loop: LoopAround) -> Size | None:
     """A size that is positive exactly where a loop runs; None when data decides."""
     return None if loop.high is None else loop.high - loop.low
-

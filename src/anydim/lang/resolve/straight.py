@@ -101,4 +101,3 @@ def _is_whole(step: Statement | Write, group: Group, box: Box) -> bool:
     extents = {axis.name: axis.extent for axis in step.axes}
     shape = group.type_of(step.target).shape
     return all(proved(extents[name], "==", size, box) for name, size in zip(names, shape))
-

@@ -51,8 +51,11 @@ class Unwritten:
 
 
 def first_unwritten(
-    steps: Sequence[OrderedStep], types: Mapping[str, TensorType], given: Iterable[str],
-    outputs: Iterable[str], box: Box,
+    steps: Sequence[OrderedStep],
+    types: Mapping[str, TensorType],
+    given: Iterable[str],
+    outputs: Iterable[str],
+    box: Box,
 ) -> Unwritten | None:
     """The first read for which no proof is found; `given` tensors hold values from the start."""
     checker = _Checker(types, frozenset(given))
@@ -203,5 +206,3 @@ def _before(body: list[Part], iterations: Range, symbol: Size, box: Box) -> list
     if iterations.high is None:
         return []
     return over(body, iterations, symbol + 1, iterations.high, box)
-
-

@@ -30,9 +30,7 @@ def compile_modules(
         found = {name: cache.get(key) for name, key in keys.items()}
         objects = {name: data for name, data in found.items() if data is not None}
     missing = tuple(name for name in modules if name not in objects)
-    for name, data in zip(
-        missing, _compile_all([modules[n] for n in missing], processor, threads)
-    ):
+    for name, data in zip(missing, _compile_all([modules[n] for n in missing], processor, threads)):
         objects[name] = data
         if cache is not None:
             cache.put(keys[name], data)

@@ -203,6 +203,8 @@ def _overflows(v: Lanes, operation: str, a: str, b: str) -> str:
     name = f"llvm.s{operation}.with.overflow.{_suffix(v)}"
     both = v.emitter.intrinsic(pair, name, (v.text, a), (v.text, b))
     return v.emitter.pure(f"extractvalue {pair} {both}, 1", (both,))
+
+
 @cache
 def _counts(dtype: DType, lanes: int) -> frozenset[str]:
     """The operands that are a number of bits to shift by."""

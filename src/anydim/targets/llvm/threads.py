@@ -30,9 +30,7 @@ def atomic(values: Values, step: ir.Atomic) -> None:
         before = emitter.once(f"atomicrmw add ptr {pointer}, i64 {arguments[0]} seq_cst, align 8")
     else:
         old, new = arguments
-        pair = emitter.once(
-            f"cmpxchg ptr {pointer}, i64 {old}, i64 {new} seq_cst seq_cst, align 8"
-        )
+        pair = emitter.once(f"cmpxchg ptr {pointer}, i64 {old}, i64 {new} seq_cst seq_cst, align 8")
         before = emitter.once(f"extractvalue {{ i64, i1 }} {pair}, 0")
     if step.result is not None:
         values.names[step.result.name] = before

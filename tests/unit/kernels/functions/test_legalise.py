@@ -161,9 +161,7 @@ def test_expanded_conversions_evaluate_to_numpy_s(have: DType) -> None:
         values = padded(numpy.array([0, 1, -1, 7, -8, 255, 2**40, -(2**62)], have.numpy))
     wanted = list(DTYPES.values())
     load = ir.Load(ir.Type(have, LANES), "x", index("i"))
-    stores = [
-        ir.Store(f"to_{w}", index("i"), ir.Convert(ir.Type(w, LANES), load)) for w in wanted
-    ]
+    stores = [ir.Store(f"to_{w}", index("i"), ir.Convert(ir.Type(w, LANES), load)) for w in wanted]
     operands = [ir.Operand("x", have), *(ir.Operand(f"to_{w}", w, True) for w in wanted)]
     code = kernel(operands, [loop("i", START, STOP, *stores, step=LANES)])
     got = outputs(code, len(values))

@@ -144,9 +144,7 @@ def _graph(
     names.model.dims.update(box.names)
     emitter = Emitter(box, reserved=names.model.dims)
     formals = function.proto
-    inner = type(names)(
-        names.model, emitter, function.opset, None, "", attributes, f"{label}/"
-    )
+    inner = type(names)(names.model, emitter, function.opset, None, "", attributes, f"{label}/")
     emitter.taken.update(name for node in formals.node for name in node.output)
     inner.held.update(dict.fromkeys(formals.input))
     values = []
@@ -174,9 +172,7 @@ def _graph(
     return emitter.graph(formals.name, values, outputs)
 
 
-def _outside(
-    emitter: Emitter, size: Size, back: Mapping[str, Size], box: Box, stem: str
-) -> Size:
+def _outside(emitter: Emitter, size: Size, back: Mapping[str, Size], box: Box, stem: str) -> Size:
     """A size of the function's result where it is called; a new dim where it was found inside."""
     if size.symbols <= back.keys():
         return size.substitute(back)

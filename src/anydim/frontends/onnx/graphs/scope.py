@@ -219,6 +219,7 @@ class Importing(Names):
             if name:
                 self.held[name] = inner.result(formal, label)
 
+
 def _resolved(proto: Any, function: Mapping[str, Any]) -> Any:
     """A node with the attributes of the function it stands in instead of references to them."""
     if not any(attribute.ref_attr_name for attribute in proto.attribute):

@@ -142,9 +142,7 @@ def _heads(call: OnnxNode, position: int, count: int | None) -> str:
     if not count:
         raise Unsupported("the number of heads is missing")
     batch, rows, width = call.shape(position)
-    parts = call.emit(
-        "reshape", call.input(position), shape=(batch, rows, count, width // count)
-    )
+    parts = call.emit("reshape", call.input(position), shape=(batch, rows, count, width // count))
     return call.emit("transpose", parts, perm=(0, 2, 1, 3))
 
 
@@ -251,9 +249,7 @@ def rotary_embedding(call: OnnxNode) -> Result:
     cos, sin = call.input(1), call.input(2)
     if call.given(3):
         cos, sin = (call.emit("gather", cache, call.input(3), axis=0) for cache in (cos, sin))
-    made = call.emit(
-        "rotary_embedding", x, cos, sin, interleaved=interleaved, width=turned
-    )
+    made = call.emit("rotary_embedding", x, cos, sin, interleaved=interleaved, width=turned)
     if not flat:
         return made
     back = call.emit("transpose", made, perm=(0, 2, 1, 3))

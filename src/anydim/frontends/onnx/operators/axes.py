@@ -113,9 +113,7 @@ def columns_to_image(call: OnnxNode) -> Result:
     ]  # fmt: skip
     shape = (count, rows // maximum(product(block), 1), *block, *places)
     windows = call.emit("reshape", call.input(0), shape=shape)
-    return call.emit(
-        "fold", windows, sizes=sizes, strides=strides, dilations=dilations, pads=pads
-    )
+    return call.emit("fold", windows, sizes=sizes, strides=strides, dilations=dilations, pads=pads)
 
 
 def depth_to_space(call: OnnxNode) -> Result:

@@ -184,9 +184,7 @@ class OnnxNode:
         """The results, of these types, of a new node that holds graphs."""
         stem = f"{self.outputs[0] or self.source}/{name}"
         outputs = {self.emitter.fresh(stem): kind for kind in kinds}
-        self.nodes.append(
-            self.emitter.region(name, tuple(inputs), outputs, region, self.source)
-        )
+        self.nodes.append(self.emitter.region(name, tuple(inputs), outputs, region, self.source))
         return list(outputs)
 
     def find(self, value: str, dims: Sequence[Size]) -> None:

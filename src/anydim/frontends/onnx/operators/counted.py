@@ -64,4 +64,3 @@ def top_k(call: OnnxNode) -> Sequence[Result]:
         "top_k", 2, call.input(0), k=k, axis=axis, largest=bool(call.attribute("largest", 1)),
         sorted=bool(call.attribute("sorted", 1)),
     )  # fmt: skip
-

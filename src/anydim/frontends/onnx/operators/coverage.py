@@ -1,6 +1,6 @@
 """The page docs/operators.md, made from the tables of operators.
 
-    python -m anydim.frontends.onnx.operators.coverage docs/operators.md
+python -m anydim.frontends.onnx.operators.coverage docs/operators.md
 """
 
 from __future__ import annotations

@@ -169,14 +169,13 @@ class Iterations:
             return body.emitter.dim(stem)
         return axis.start + axis.amount * counter
 
-    def met(
-        self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Kind]
-    ) -> list[Kind]:
+    def met(self, attempt: Attempt, carried: Sequence[Held], forms: Sequence[Kind]) -> list[Kind]:
         """The forms that the carried values have both before and after an iteration."""
         emitter, outer = attempt.body.emitter, self.call.emitter
         return [
             joined(
-                form, kind_of(emitter, held),
+                form,
+                kind_of(emitter, held),
                 elements_of(emitter, held) + elements_of(outer, first),
             )
             for form, held, first in zip(forms, attempt.results[self.asks :], carried)
@@ -268,9 +267,7 @@ class Iterations:
 
     def stack(self, kind: TensorType, iterations: Size) -> TensorType:
         known = set(self.call.emitter.box.names)
-        shape = [
-            size if size.symbols <= known else self.call.dim("size") for size in kind.shape
-        ]
+        shape = [size if size.symbols <= known else self.call.dim("size") for size in kind.shape]
         return TensorType(kind.dtype, (iterations, *shape))
 
     def scan(

@@ -23,9 +23,7 @@ def recurrent(name: str) -> Callable[[OnnxNode], list[Result]]:
         directions = _directions(call)
         batch_first = bool(call.attribute("layout", 0))
         inputs = [call.input(number) for number in range(3)]
-        given = [
-            what for number, what in enumerate(OPTIONAL, start=3) if call.given(number)
-        ]
+        given = [what for number, what in enumerate(OPTIONAL, start=3) if call.given(number)]
         inputs += [call.input(number) for number in range(3, 8) if call.given(number)]
         extra = {key: bool(call.attribute(key, 0)) for key in _EXTRA.get(name, ())}
         functions = _functions(call, _DEFAULTS[name], len(directions))

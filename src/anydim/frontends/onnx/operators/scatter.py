@@ -35,4 +35,3 @@ def tensor_scatter(call: OnnxNode) -> Result:
         "tensor_scatter", call.input(0), places, call.input(1),
         axis=call.attribute("axis", -2), circular=mode == "circular",
     )  # fmt: skip
-

@@ -261,4 +261,3 @@ def _axis(axis: int, rank: int) -> int:
     if not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of {rank} axes")
     return axis % rank
-

@@ -60,9 +60,7 @@ def range_(call: OnnxNode) -> Result:
     if not step.constant:
         raise Unsupported(f"a range with step {step}")
     distance = limit - start if step.constant > 0 else start - limit
-    count = simplify(
-        maximum(ceil_div(distance, abs(step.constant)), 0), call.emitter.box
-    )
+    count = simplify(maximum(ceil_div(distance, abs(step.constant)), 0), call.emitter.box)
     return call.emit("range", start=start, step=step, count=count, dtype=call.type(0).dtype)
 
 

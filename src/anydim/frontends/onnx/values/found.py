@@ -125,8 +125,7 @@ def sizes_of(
 
 
 def picked(emits: Emits, name: str, places: Sequence[int], count: int) -> str:
-    """Some elements of an integer vector or scalar, as an int64 vector; all where none are named.
-    """
+    """Some elements of an integer vector or scalar, as an int64 vector; all if none are named."""
     kind = emits.emitter.types[name]
     value = name if kind.dtype == int64 else emits.emit("cast", name, to=int64)
     if not places:

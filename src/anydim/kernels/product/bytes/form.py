@@ -197,8 +197,7 @@ class _Reading:
         pinned = used | self._windows()
         n = merged(axes.columns, streams, used)
         m, batch, alone = (
-            merged(group, [*streams, *own], pinned)
-            for group in (axes.rows, axes.batch, axes.alone)
+            merged(group, [*streams, *own], pinned) for group in (axes.rows, axes.batch, axes.alone)
         )
         k = merged(axes.sums, own, pinned)
         inner = max(range(len(k)), key=lambda i: (_worth(k[i]), i))

@@ -102,9 +102,7 @@ class BytesWriter:
         self.buffers: dict[str, str] = {}
         self.roles = self._roles()
         self.operands = tuple(self._operand(tensor, role) for tensor, role in self.roles)
-        self.pointers = tuple(
-            ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands
-        )
+        self.pointers = tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands)
 
     # ---- operands ------------------------------------------------------------------------------
 
@@ -267,9 +265,7 @@ class BytesWriter:
         if "panel" in self.packing:
             dst = ir.Address("scratch", self.sizes.value(self.cut.b_offset))
             first, count = variable("column0"), variable("columns")
-            call = self._call(
-                self.packing["panel"], {"dst": dst, "first": first, "count": count}
-            )
+            call = self._call(self.packing["panel"], {"dst": dst, "first": first, "count": count})
             steps.append(call)
         return steps
 
@@ -293,9 +289,7 @@ class BytesWriter:
                 *(scalars[name] for name in TILE_SCALARS),
             ),
         )
-        starts = [
-            times(variable(walk.name), self.sizes.value(walk.c)) for walk in self.form.loops
-        ]
+        starts = [times(variable(walk.name), self.sizes.value(walk.c)) for walk in self.form.loops]
         out_row = self.sizes.value(self.form.m.c)
         out = plus(times(variable("row0"), out_row), variable("column0"), *starts)
         own: dict[str, ir.Value | ir.Address] = {

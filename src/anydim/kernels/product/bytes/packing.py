@@ -205,9 +205,7 @@ class BytesPack:
     def _mask(self) -> ir.Var:
         return ir.Var(ir.Type(boolean, self.lanes), "inside")
 
-    def _run(
-        self, row: Elements, last: str, name: str, mask: ir.Value | None
-    ) -> list[ir.Step]:
+    def _run(self, row: Elements, last: str, name: str, mask: ir.Value | None) -> list[ir.Step]:
         """The columns of one vector of a run."""
         length = self.sizes.value(self.form.columns[-1][1])
         column = minus(variable(name), times(variable("run"), length))
@@ -279,5 +277,3 @@ def _byte(factor: Bytes, side: Side) -> Expr:
     """The byte that is stored for a factor."""
     value: Expr = Cast(uint8, factor.read)
     return Apply("bit_xor", (value, Literal(128, uint8))) if side.flipped else value
-
-

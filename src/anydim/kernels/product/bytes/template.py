@@ -87,9 +87,7 @@ def lower_bytes(
     count = form.tap_count * form.k
     return Launch(
         kernel=kernel,
-        arguments=tuple(
-            Argument(tensor, packings.get(role)) for tensor, role in writer.roles
-        ),
+        arguments=tuple(Argument(tensor, packings.get(role)) for tensor, role in writer.roles),
         sizes=writer.sizes.sizes,
         parallel=writer.cut.units,
         grain=_grain(count, tile),

@@ -1,8 +1,8 @@
 """What no model changes of a contraction: compiled once per register tile and element type.
 
-    micro-kernels   a register tile, see `product/micro.py`
-    row             a row tile times a block of k, over all panels of a block of columns
-    strip           a row tile times all of k: `row` for each block of k
+micro-kernels   a register tile, see `product/micro.py`
+row             a row tile times a block of k, over all panels of a block of columns
+strip           a row tile times all of k: `row` for each block of k
 """
 
 from __future__ import annotations

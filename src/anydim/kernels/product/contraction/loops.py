@@ -48,6 +48,7 @@ from anydim.sizes import Size, align_up, as_size
 
 BACKWARDS = "backwards"  # the size that is 1 where pieces of work come in the opposite order
 
+
 class MainWriter:
     """Writes the functions of one kernel, and collects the sizes and libraries it needs."""
 
@@ -278,9 +279,7 @@ class MainWriter:
         shape = (value(form.n.b), width, columns, value(form.k.extent), padded)
         return self._copy(transpose_library(lanes, form.dtype), (source, target, *shape))
 
-    def _copy(
-        self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]
-    ) -> ir.Call:
+    def _copy(self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]) -> ir.Call:
         """A call of the one function of a library, which the kernel then needs."""
         self.libraries[library.name] = library
         return ir.Call(library.name, arguments)

@@ -91,9 +91,7 @@ def parameters(dtype: DType) -> tuple[ir.Pointer | ir.Scalar, ...]:
     )
 
 
-def _tile(
-    tile: Tile, dtype: DType, prefix: str, sizes: list[tuple[int, int]]
-) -> ir.Function:
+def _tile(tile: Tile, dtype: DType, prefix: str, sizes: list[tuple[int, int]]) -> ir.Function:
     """The micro-kernel for `rows` x `columns`, at most a full tile."""
     given = parameters(dtype)
     arguments = tuple(

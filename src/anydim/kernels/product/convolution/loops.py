@@ -316,9 +316,7 @@ class ConvolutionWriter:
             + CAPS * (ending.high is not None)
         )
         if flags:
-            scalars["finish"] = either(
-                ir.Var(ir.FLAG, "last"), constant(flags), constant(0)
-            )
+            scalars["finish"] = either(ir.Var(ir.FLAG, "last"), constant(flags), constant(0))
         call = ir.Call(
             f"{self.prefix}_tile",
             (

@@ -65,9 +65,7 @@ def bounds_of(
         if len(mine) > 1 or len(theirs) > 1 or len(mine) + len(theirs) != len(form.indices):
             return None
         place, tap = "".join(mine), "".join(theirs)
-        found.append(
-            Bound(form.constant, place, form.stride(place), tap, form.stride(tap), extent)
-        )
+        found.append(Bound(form.constant, place, form.stride(place), tap, form.stride(tap), extent))
     return tuple(found)
 
 

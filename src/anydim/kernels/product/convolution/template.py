@@ -75,9 +75,7 @@ def lower_convolution(
     writer = ConvolutionWriter(group, form, ending, schedule, machine)
     functions = writer.functions()
     library = convolution_library(schedule.tile, form.dtype)
-    kernel = named_kernel(
-        "convolution", writer.operands, writer.sizes.names, functions, (library,)
-    )
+    kernel = named_kernel("convolution", writer.operands, writer.sizes.names, functions, (library,))
     packing = _panels(form, schedule.tile) if schedule.packed else None
     loops = product(walk.extent for walk in form.loops)
     return Launch(

@@ -91,10 +91,7 @@ class WinogradWriter:
         main = ir.Function(
             "winograd",
             (
-                *(
-                    ir.Pointer(role, self.form.dtype, alias=role == "y")
-                    for _, role in self.roles
-                ),
+                *(ir.Pointer(role, self.form.dtype, alias=role == "y") for _, role in self.roles),
                 *(ir.Scalar(name) for name in (*self.sizes.names, "start", "stop")),
                 ir.Pointer("scratch", uint8),
             ),

@@ -87,9 +87,7 @@ class _Lines:
             vectors,
         )  # fmt: skip
 
-    def combined(
-        self, steps: list[ir.Step], terms: Sequence[tuple[float, ir.Value]]
-    ) -> ir.Value:
+    def combined(self, steps: list[ir.Step], terms: Sequence[tuple[float, ir.Value]]) -> ir.Value:
         """The sum of factor * value, with multiply-adds where a factor is not 1 or -1."""
         total: ir.Value | None = None
         for factor, value in sorted(terms, key=lambda term: term[0] != 1):
@@ -171,9 +169,7 @@ class Spread(_Lines):
         found = (b.extent for b in self.form.bounds if b.place == step.name)
         return next(found, step.extent + (REACH - STEP))
 
-    def _one(
-        self, masks: list[ir.Var], rows: list[ir.Var], room: ir.Var
-    ) -> list[ir.Step]:
+    def _one(self, masks: list[ir.Var], rows: list[ir.Var], room: ir.Var) -> list[ir.Step]:
         """One channel: rows transformed as they come, then columns."""
         value, form = self.sizes.value, self.form
         at = plus(variable("x_vector"), times(variable("channel"), value(form.channels.x)))
@@ -238,9 +234,7 @@ class Spread(_Lines):
 class Collect(_Lines):
     """The function `collect`: results of one row of sums, [36] apart by `sums_step`, into y."""
 
-    def __init__(
-        self, form: Windows, sizes: SizeParameters, lanes: int, ending: Ending
-    ) -> None:
+    def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, ending: Ending) -> None:
         super().__init__(form, sizes, lanes)
         self.ending = ending
 
@@ -290,9 +284,7 @@ class Collect(_Lines):
             steps.append(ir.Store("y", plus(variable("y_at"), at), done, masks[part]))
         return [ir.If(compare("less", row, value(form.places[0].extent)), tuple(steps))]
 
-    def _ended(
-        self, steps: list[ir.Step], found: ir.Value, at: ir.Value, mask: ir.Var
-    ) -> ir.Value:
+    def _ended(self, steps: list[ir.Step], found: ir.Value, at: ir.Value, mask: ir.Var) -> ir.Value:
         scalar, ending = ir.Type(self.form.dtype), self.ending
         if ending.bias is not None:
             bias = splat(ir.Load(scalar, "bias", constant(0)), self.lanes)
