@@ -1,4 +1,4 @@
-/* kernel rows_51435e0bea4e */
+/* kernel rows_50c7e5e73d12 */
 
 #ifndef __has_builtin
 #define __has_builtin(name) 0
@@ -14,8 +14,8 @@ typedef float f32 __attribute__((may_alias));
 typedef __INT32_TYPE__ i32x8 __attribute__((vector_size(32)));
 typedef float f32x4 __attribute__((vector_size(16)));
 typedef float f32x2 __attribute__((vector_size(8)));
-typedef __UINT32_TYPE__ u32x8 __attribute__((vector_size(32)));
 typedef __UINT32_TYPE__ u32 __attribute__((may_alias));
+typedef __UINT32_TYPE__ u32x8 __attribute__((vector_size(32)));
 typedef __INT32_TYPE__ i32x4 __attribute__((vector_size(16)));
 typedef __INT32_TYPE__ i32x2 __attribute__((vector_size(8)));
 typedef __INT32_TYPE__ i32 __attribute__((may_alias));
@@ -45,6 +45,11 @@ static inline __attribute__((always_inline)) f32 reduce_add_f32x8(f32x8 a) {
   const f32x2 a2 = __builtin_shufflevector(a4, a4, 0, 1) + __builtin_shufflevector(a4, a4, 2, 3);
   const f32 a1 = a2[0] + a2[1];
   return a1;
+}
+static inline __attribute__((always_inline)) u32 bits_u32_f32(f32 a) {
+  u32 b;
+  __builtin_memcpy(&b, &a, sizeof b);
+  return b;
 }
 static inline __attribute__((always_inline)) u32x8 splat_u32x8(u32 a) {
   return (u32x8){a, a, a, a, a, a, a, a};
@@ -98,21 +103,20 @@ static void main_(f32 *restrict t0, f32 *restrict t1, f32 *restrict t2, i64 p0, 
       const f32x8 v8 = splat_f32x8(v7);
       const f32 v9 = 1.0f / v7;
       const f32x8 v10 = splat_f32x8(v9);
-      const _Bool v11 = v7 >= 2.3283064e-10f;
-      const _Bool v12 = v7 <= 4.2949673e+09f;
-      const _Bool v13 = v11 && v12;
-      const _Bool v14 = !v13;
-      const f32x8 v15 = load_if_f32x8(t0 + v2, __builtin_convertvector(v0, i32x8));
-      const u32x8 v16 = (u32x8)v15;
-      const u32x8 v17 = v16 - splat_u32x8(536870912u);
-      const u32x8 v18 = v17 & splat_u32x8(1073741824u);
-      const i32x8 v19 = v18 != splat_u32x8(0u);
-      const i32x8 v20 = (v19) & (__builtin_convertvector(v0, i32x8));
-      const _Bool v21 = reduce_or_i32x8(v20) != 0;
-      const _Bool v22 = v21 || v14;
-      f32x8 quotient0 = v15;
-      if (v22) {
-        const u32x8 quotient0_b0 = (u32x8)v15;
+      const u32 v11 = bits_u32_f32(v7);
+      const u32 v12 = v11 - 796917760u;
+      const _Bool v13 = v12 > 536870912u;
+      const f32x8 v14 = load_if_f32x8(t0 + v2, __builtin_convertvector(v0, i32x8));
+      const u32x8 v15 = (u32x8)v14;
+      const u32x8 v16 = v15 - splat_u32x8(536870912u);
+      const u32x8 v17 = v16 & splat_u32x8(1073741824u);
+      const i32x8 v18 = v17 != splat_u32x8(0u);
+      const i32x8 v19 = (v18) & (__builtin_convertvector(v0, i32x8));
+      const _Bool v20 = reduce_or_i32x8(v19) != 0;
+      const _Bool v21 = v20 || v13;
+      f32x8 quotient0 = v14;
+      if (v21) {
+        const u32x8 quotient0_b0 = (u32x8)v14;
         const u32x8 quotient0_b1 = quotient0_b0 & splat_u32x8(2147483647u);
         const i32x8 quotient0_b2 = quotient0_b1 >= splat_u32x8(1820327936u);
         const u32x8 quotient0_b3 = quotient0_b1 - splat_u32x8(1u);
@@ -120,25 +124,25 @@ static void main_(f32 *restrict t0, f32 *restrict t1, f32 *restrict t2, i64 p0, 
         const i32x8 quotient0_b5 = (quotient0_b4) | (quotient0_b2);
         const i32x8 quotient0_b6 = (quotient0_b5) & (__builtin_convertvector(v0, i32x8));
         const _Bool quotient0_b7 = reduce_or_i32x8(quotient0_b6) != 0;
-        const _Bool quotient0_b8 = quotient0_b7 || v14;
+        const _Bool quotient0_b8 = quotient0_b7 || v13;
         if (quotient0_b8) {
-          quotient0 = v15 / v8;
+          quotient0 = v14 / v8;
         } else {
-          const f32x8 quotient0_c0 = v15 * v10;
-          const f32x8 quotient0_c1 = -v15;
+          const f32x8 quotient0_c0 = v14 * v10;
+          const f32x8 quotient0_c1 = -v14;
           const f32x8 quotient0_c2 = fma_f32x8(quotient0_c0, v8, quotient0_c1);
           const f32x8 quotient0_c3 = -quotient0_c2;
           quotient0 = fma_f32x8(quotient0_c3, v10, quotient0_c0);
         }
       } else {
-        const f32x8 quotient0_a0 = v15 * v10;
-        const f32x8 quotient0_a1 = -v15;
+        const f32x8 quotient0_a0 = v14 * v10;
+        const f32x8 quotient0_a1 = -v14;
         const f32x8 quotient0_a2 = fma_f32x8(quotient0_a0, v8, quotient0_a1);
         const f32x8 quotient0_a3 = -quotient0_a2;
         quotient0 = fma_f32x8(quotient0_a3, v10, quotient0_a0);
       }
-      const f32x8 v23 = quotient0;
-      store_if_f32x8(t2 + v2, __builtin_convertvector(v0, i32x8), v23);
+      const f32x8 v22 = quotient0;
+      store_if_f32x8(t2 + v2, __builtin_convertvector(v0, i32x8), v22);
       t1[r0] = v6;
     }
   }
@@ -146,6 +150,6 @@ static void main_(f32 *restrict t0, f32 *restrict t1, f32 *restrict t2, i64 p0, 
 
 typedef union { void *pointer; i64 number; } slot;
 
-void rows_51435e0bea4e(const slot *arguments, i64 start, i64 stop, void *scratch) {
+void rows_50c7e5e73d12(const slot *arguments, i64 start, i64 stop, void *scratch) {
   main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, arguments[3].number, start, stop, scratch);
 }

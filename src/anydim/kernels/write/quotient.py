@@ -110,11 +110,10 @@ def divisor(expr: Expr, dtype: DType) -> Divisor | None:
         inverse: Expr = Literal(float(dtype.numpy.type(1) / given), dtype)
         return Divisor(dtype, expr, inverse, _rest(expr, inverse, dtype), None)
     inverse = Apply("div", (Literal(1.0, dtype), expr))
-    inside = Apply("and", (
-        Apply("greater_equal", (expr, Literal(low, dtype))),
-        Apply("less_equal", (expr, Literal(high, dtype))),
-    ))  # fmt: skip
-    outside = Apply("not", (inside,))
+    bits = range_.bits
+    start, end = (Literal(range_.pattern(power * range_.divisor), bits) for power in (-1, 1))
+    span = Literal(end.value - start.value, bits)
+    outside = Apply("greater", (Apply("sub", (Apply("bits", (expr,)), start)), span))
     return Divisor(dtype, expr, inverse, _rest(expr, inverse, dtype), outside)
 
 
