@@ -6,8 +6,9 @@ import _ctypes
 import ctypes
 import hashlib
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -33,8 +34,9 @@ class Loaded:
             _ctypes.dlclose(self._library._handle)
         self._library, self._addresses = None, {}
 
-    def __del__(self) -> None:
-        self.close()
+    def __del__(self, finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not finalizing():  # kept: the module's own names may be gone by then
+            self.close()
 
     def __enter__(self) -> Loaded:
         return self
