@@ -171,6 +171,10 @@ ROWS = {
     "Range": (13, ["x f[n, 3]"], [
         node("s = Shape(x)"), node("e = Gather(s, zero)"), node("z = Range(zero, e, two)")],
         {"zero": i64(0), "two": i64(2)}),
+    "Range of floats": (13, ["x f[n, 3]"], [
+        node("s = Shape(x)"), node("e = Gather(s, zero)"), node("f = Cast(e)", to=1),
+        node("z = Range(low, f, two)"), node("y = Range(half, f, two)")],
+        {"zero": i64(0), "low": np.float32(-3), "half": np.float32(0.5), "two": np.float32(2)}),
     "ConstantOfShape": (13, X, [node("s = Shape(x)"), node("z = ConstantOfShape(s)")], {}),
     "sizes as data": (13, X, [
         node("s = Shape(x)"), node("f = Cast(s)", to=1), node("p = ReduceProd(f)", keepdims=0),
@@ -264,6 +268,15 @@ def test_softmax_before_opset_13_flattens():
     proto = model([node("z = Softmax(x)")], ["x f[n, 3, m]"], ["z"], opset=11)
     graph = import_model(proto)
     assert graph.nodes[0].attributes["axis"] == (1, 2)
+
+
+def test_a_range_of_floats_up_to_a_size_finds_no_dim():
+    _, inputs, nodes, constants = ROWS["Range of floats"]
+    graph = import_model(model(nodes, inputs, ["y", "z"], **constants))
+    assert str(graph.types["z"]) == "float32[n//2 + 2]"
+    assert [str(dim) for dim in graph.types["y"].shape] == ["y.count"]  # from 0.5: data decides
+    (guard,) = graph.guards
+    assert (str(guard.left), guard.relation, guard.right) == ("n", "<=", 1 << 24)
 
 
 def test_shape_arithmetic_leaves_no_nodes():

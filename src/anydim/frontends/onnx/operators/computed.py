@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from anydim.base.dtypes import float64, int64
+from anydim.base.dtypes import float32, float64, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode
 from anydim.frontends.onnx.values.found import picked
 from anydim.frontends.onnx.values.held import Known
 from anydim.frontends.onnx.values.kinds import known, vector
-from anydim.sizes import Size, as_size, bounds, maximum, product
+from anydim.sizes import Guard, Size, as_size, bounds, maximum, product
 
 
 def reshape(call: OnnxNode, copies: bool) -> list[Size]:
@@ -197,6 +197,36 @@ def range_(call: OnnxNode) -> str:
     call.find(number, (count,))
     places = call.emit("range", start=0, step=1, count=count, dtype=dtype)
     return call.emit("add", call.emit("mul", places, delta), start)
+
+
+def whole(call: OnnxNode, position: int) -> Size | None:
+    """The one element of an input if it is an integer, in a type of integers or of floats.
+
+    A size that was made a float has to be one that the type has; a guard says so where needed.
+    """
+    if call.type(position).dtype.is_integer:
+        return call.sizes(position)[0]
+    name = call.input(position)
+    if call.tells(position):
+        number = call.known(position).reshape(-1)[0].item()
+        return as_size(int(number)) if number.is_integer() and abs(number) <= _MOST else None
+    node, most = call.emitter.makers.get(name), _WHOLE.get(call.type(position).dtype)
+    if node is None or node.operator != "cast" or most is None:
+        return None
+    source = call.kind(node.given[0])
+    if not source.dtype.is_integer or any(size.constant != 1 for size in source.shape):
+        return None
+    (item,) = call.contents(node.given[0])
+    if not isinstance(item, Size):
+        return None
+    if not call.proved(item, "<=", most):
+        message = f"{call.source}: counts up to {item} in {call.type(position).dtype}"
+        call.emitter.guards.append(Guard(item, "<=", as_size(most), message))
+    return item
+
+
+_MOST = 1 << 53
+_WHOLE = {float32: 1 << 24, float64: _MOST}  # up to here floats have all integers
 
 
 def signed(call: OnnxNode, name: str, count: int) -> list[Size]:

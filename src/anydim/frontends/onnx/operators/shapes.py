@@ -46,17 +46,22 @@ def constant_of_shape(call: OnnxNode) -> Result:
 
 
 def range_(call: OnnxNode) -> Result:
-    if not all(call.tells(position) for position in range(3)):
-        return computed.range_(call)
-    arrays = [call.known(position) for position in range(3)]
-    if all(array.dtype != object for array in arrays):
+    known = all(call.tells(position) for position in range(3))
+    arrays = [call.known(position) for position in range(3)] if known else []
+    if known and all(array.dtype != object for array in arrays):
         start, limit, delta = (array.reshape(()).item() for array in arrays)
         count = -((start - limit) // delta) if delta else 0
         if 0 <= count <= MOST_KNOWN:
             return Known.of(numpy.arange(start, limit, delta, dtype=arrays[0].dtype))
-    if call.type(0).dtype.is_float:
+    if not known and call.type(0).dtype.is_integer:
         return computed.range_(call)
-    (start,), (limit,), (step,) = (call.sizes(position) for position in range(3))
+    whole: list[Size] = []
+    for position in range(3):
+        size = computed.whole(call, position)
+        if size is None:
+            return computed.range_(call)
+        whole.append(size)
+    start, limit, step = whole
     if not step.constant:
         raise Unsupported(f"a range with step {step}")
     distance = limit - start if step.constant > 0 else start - limit
