@@ -242,7 +242,7 @@ def _show_memory(console: Console, model: ad.Model) -> set[tuple[int, ...]]:
             sizes = {"batch": batch, "seq": seq}
             advance(number, len(MEMORY_SIZES), sizes_text(sizes))
             ones = np.ones((batch, seq), np.int64)
-            model.release()
+            model.trim()
             model(input_ids=ones, attention_mask=ones)
             taken = model.executable.arena_bytes
             rows.append((sizes_text(sizes), str(model.plan(**sizes).bytes), str(taken)))

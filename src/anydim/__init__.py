@@ -27,6 +27,7 @@ from anydim.base.dtypes import (
 from anydim.base.errors import (
     AnydimError,
     ArtefactError,
+    BusyError,
     DimError,
     GraphError,
     InputError,
@@ -35,6 +36,7 @@ from anydim.base.errors import (
     MissingError,
     ModelError,
     OptionError,
+    OutOfMemoryError,
     UserError,
 )
 from anydim.deploy.load import LoadedModel, load
@@ -53,6 +55,7 @@ __all__ = [
     "AnydimError",
     "ArtefactError",
     "Builder",
+    "BusyError",
     "Dim",
     "DimError",
     "GraphError",
@@ -64,6 +67,7 @@ __all__ = [
     "Model",
     "ModelError",
     "OptionError",
+    "OutOfMemoryError",
     "UserError",
     "__version__",
     "bfloat16",

@@ -27,6 +27,7 @@ from anydim.program.program import Program
 from anydim.program.story import Story
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
+from anydim.runtime.frames import Callers
 from anydim.runtime.lists import Listed
 from anydim.sizes import Dim, Size, as_size
 from anydim.targets.target import Target
@@ -140,6 +141,8 @@ def compile(
     operators: Any = None,
     precision: str | None = None,
     target: str | None = None,
+    arenas: int | None = None,
+    wait: float | None = None,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -153,8 +156,11 @@ def compile(
     `precision` is "exact", every division rounded correctly, or "fast" (docs/numerics.md); None is
     what the options say, which is "exact" where they say nothing. `target` makes the code: "llvm",
     or "c" by way of a C compiler (docs/new-target.md); None is what `settings.target` says.
+    `arenas` calls run at once, each with an arena of its own; others wait for one to end, `wait`
+    seconds at most, then raise BusyError. None: any number of calls; without end.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
     """
+    callers = Callers(arenas, wait)
     try:
         made = compile_source(
             source, dims, threads, progress or _quiet, options, operators, precision, target
@@ -164,9 +170,10 @@ def compile(
         given = dims if parts.core is None else own_dims(parts.core, dims)
         core = parts.core and compile(
             parts.core, given, threads=threads, progress=progress, options=options,
-            operators=operators, precision=precision, target=target,
+            operators=operators, precision=precision, target=target, arenas=arenas, wait=wait,
         )  # fmt: skip
         return StringModel(parts, core or None)
+    made.executable.admit(callers)
     return Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,
         made.again,
@@ -243,9 +250,8 @@ class StringModel(Model):
         known |= self.parts.late(known)
         return {value.name: known[value.name] for value in self.parts.outputs}
 
-    def release(self) -> None:
-        if self.core is not None:
-            self.core.release()
+    def trim(self) -> int:
+        return self.core.trim() if self.core is not None else 0
 
     def __repr__(self) -> str:
         return f"<anydim model {self.name} with strings>"

@@ -115,9 +115,9 @@ def test_agrees_in_many_orders(model, peer, seed) -> None:
 
 
 def test_the_arena_takes_what_the_plan_says(model) -> None:
-    model.release()
+    model.trim()
     for batch, seq in [(0, 1), (1, 7), (3, 64), (2, 130), (4, 200)]:
-        model.release()
+        model.trim()
         model(**feeds(batch, seq))
         assert model.executable.arena_bytes == model.plan(batch=batch, seq=seq).bytes
     assert model.memory.bound is not None

@@ -11,7 +11,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import DType, boolean, float32, int64
-from anydim.base.errors import DimError, GraphError, InputError
+from anydim.base.errors import DimError, GraphError, InputError, OutOfMemoryError
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.regions import (
     BRANCH,
@@ -210,10 +210,11 @@ def test_no_memory_is_an_error_and_not_the_end() -> None:
     model(x=floats(2), k=floats(2))
     (frame,) = model.executable._frames.free()  # type: ignore[union-attr]
     system = frame.block[context.MALLOC]
-    model.release()
+    model.trim()
     nothing = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(lambda bytes: None)
     frame.block[context.MALLOC] = ctypes.cast(nothing, ctypes.c_void_p).value or 0
-    refused(model, DimError, "/Loop: not enough memory at n = 2, T = 2", x=floats(2), k=floats(2))
+    parts = ("/Loop: not enough memory at n = 2, T = 2 for 64 bytes of intermediate values",)
+    refused(model, OutOfMemoryError, *parts, x=floats(2), k=floats(2))
     frame.block[context.MALLOC] = system
     assert model(x=floats(2), k=floats(2))["y"].shape == (2, 2)
 
@@ -229,7 +230,7 @@ def test_sizes_that_do_not_fit_64_bits() -> None:
     model = ad.compile(Graph("g", box, types, ("v",), ("y",), one, nodes))
     assert model(v=np.array([2, 3]))["y"].shape == (2, 3)
     refused(model, DimError, "does not fit 64 bits", v=np.array([2**40, 2**40]))
-    refused(model, DimError, "not enough memory at a = 1099511627776, b = 65536",
+    refused(model, OutOfMemoryError, "not enough memory at a = 1099511627776, b = 65536",
             v=np.array([2**40, 2**16]))  # fmt: skip
 
 

@@ -31,6 +31,14 @@ class DimError(InputError):
     """A size is outside its bounds, or two inputs disagree on a dim."""
 
 
+class OutOfMemoryError(InputError, MemoryError):
+    """The system has not the memory that a call needs at its sizes. Other calls go on."""
+
+
+class BusyError(UserError):
+    """As many calls run as there are arenas, and none ended in time."""
+
+
 class ModelError(UserError):
     """A model file cannot be read, is not valid, or needs what anydim does not have."""
 

@@ -24,6 +24,7 @@ from anydim.deploy.saved import Saved, SavedArray, constant_member, member, stam
 from anydim.program.held import Held
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.executable import Image
+from anydim.runtime.frames import Callers
 from anydim.runtime.image import MappedImage, map_file
 from anydim.runtime.running import executable
 
@@ -72,21 +73,27 @@ def _story(text: bytes) -> Story:
 
 
 def load(
-    path: str | os.PathLike[str], *, level: str | None = None, verify: bool = False
-) -> LoadedModel:
+    path: str | os.PathLike[str], *, level: str | None = None, verify: bool = False,
+    arenas: int | None = None, wait: float | None = None,
+) -> LoadedModel:  # fmt: skip
     """The model that `Model.save` wrote to a file; no compiler is needed.
 
     Of the kinds of processors that it has code for, the best is taken that this machine can run,
     or the one that `level` names. With `verify`, the digests of all constants are compared before
-    anything runs; else of all but large floats. Raises ArtefactError for a file that is damaged, of
-    another format or without code for this machine, OptionError for a level that it has not.
+    anything runs; else of all but large floats. `arenas` calls run at once, each with an arena of
+    its own; others wait for one to end, `wait` seconds at most, then raise BusyError. None: any
+    number of calls; without end. Raises ArtefactError for a file that is damaged, of another format
+    or without code for this machine, OptionError for a level that it has not.
     """
+    callers = Callers(arenas, wait)
     container = Container(os.fspath(path))
     levels = levels_of(container)
     try:
-        return LoadedModel(container, _choose(container, levels, level), levels, verify)
+        model = LoadedModel(container, _choose(container, levels, level), levels, verify)
     except KeyError as error:
         raise container.fail(f"its records speak of {error}, which there is not") from None
+    model.executable.admit(callers)
+    return model
 
 
 def levels_of(container: Container) -> tuple[Level, ...]:

@@ -5,7 +5,7 @@ when nobody does, it is kept for the next one who asks for about as much. All bl
 list, so that nothing is lost when a call ends early. What is in use and what is kept never take
 more together than what was in use at some time: for a new block, kept ones go back to the system.
 
-    anydim_allocate(call, bytes) -> block   that one holds; 0: no memory
+    anydim_allocate(call, bytes) -> block   that one holds; 0: no memory for what FOUND says
     anydim_hold(block)                      one more holds it; 0 is nobody's
     anydim_drop(call, block)                one less
     anydim_arena(call, bytes) -> address    of at least so many bytes; what they held before is lost
@@ -88,6 +88,7 @@ def _take_first(body: Body, link: Term, block: Term) -> None:
 def _allocate() -> ir.Function:
     body = Body()
     with body.when((_BYTES < 0) | (_BYTES > _MOST)):
+        body.store(_CALL, context.FOUND, 0)
         body.give(0)
     bytes = body.let(larger((_BYTES + 63) & -64, 64))
     bin = _bin(body, bytes)
@@ -133,6 +134,8 @@ def _fresh() -> ir.Function:
     with body.when(block().equals(0)):
         body.call("give_back", _CALL, 0, 63)
         block.set(body.ask("from_system", _CALL, _BYTES))
+        with body.when(block().equals(0)):
+            body.store(_CALL, context.FOUND, _BYTES)
     body.give(block())
     return body.function("fresh", ("call", "bytes", "bin"))
 

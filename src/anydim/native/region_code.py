@@ -193,7 +193,7 @@ class Code:
     def allocate(self, bytes: Term, source: str) -> tuple[Term, Term]:
         """A new block and the address of its bytes."""
         block = self.body.ask(ALLOCATE, BLOCK, bytes)
-        self.leave_unless(block.differs(0), self.failure("memory", source))
+        self.leave_unless(block.differs(0), self.failure("memory", source, found=context.FOUND))
         return block, self.body.let(block + context.HEAD)
 
     def target(self, name: str) -> Target | None:

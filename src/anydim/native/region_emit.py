@@ -96,7 +96,8 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
     _bind(code, number, step, bind)
     if program.total_bytes.constant != 0:
         arena = body.ask(blocks.ARENA, BLOCK, code.load(place.base + ARENA_BYTES))
-        code.leave_unless(arena.differs(0), code.failure("memory", step.source))
+        refused = code.failure("memory", step.source, found=context.FOUND)
+        code.leave_unless(arena.differs(0), refused)
         code.store(place.base + ARENA, arena)
     for output, name in enumerate(step.makes):
         size = tensor_bytes(code.spec(name)).constant

@@ -26,6 +26,7 @@ from anydim.program.region_layout import (
     RegionPlaces,
     Target,
 )
+from anydim.runtime import context
 from anydim.runtime.checks import Check
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Interval, Size, maximum, product
@@ -251,7 +252,8 @@ class _Loop:
         code, place, words = self.code, stacked.place, stacked.words
         cells = map(code.address, (place.data, place.owner, words + ROOM))
         done = self.writer.ask(GROW, BLOCK, *cells, counter, code.load(words + BYTES))
-        code.leave_unless(done.differs(0), code.failure("memory", self.step.source))
+        refused = code.failure("memory", self.step.source, found=context.FOUND)
+        code.leave_unless(done.differs(0), refused)
 
     def address(self, stacked: _Stacked) -> Term:
         """Where the slice goes that was located."""

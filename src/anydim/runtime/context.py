@@ -6,7 +6,7 @@ live        list of the blocks in use, their number and bytes
 cached      bytes of free blocks that are kept
 peak        the most bytes in use at a time, in this call
 limit       the most bytes, in use and kept together
-found       what a check that failed has found: a value, and where
+found       what a check that failed has found: a value, and where; bytes that there were not
 arena       the block of intermediate values
 bins        free blocks by their size: powers of two
 """

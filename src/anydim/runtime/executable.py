@@ -11,10 +11,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy
 
-from anydim.base.errors import InputError
-from anydim.runtime.arena import Shelf
+from anydim.base.errors import InputError, OutOfMemoryError
 from anydim.runtime.arrays import check_names, plain, wrapper
 from anydim.runtime.failures import Words, call_error
+from anydim.runtime.frames import Callers, Frame, shelf_of, trim_system
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
 from anydim.runtime.threads import Pool, PoolCode
@@ -31,10 +31,10 @@ class Image:
     keep: object
 
 
-Frame = TypeVar("Frame")
+Own = TypeVar("Own", bound=Frame)
 
 
-class Executable(ABC, Generic[Frame]):
+class Executable(ABC, Generic[Own]):
     """A program with a signature, called with arrays. Several threads may call it at once.
 
     `arrays` are the constants by name, aligned as their kernels ask for; they and the code are kept
@@ -71,7 +71,11 @@ class Executable(ABC, Generic[Frame]):
             word: numpy.array([pointer(arrays[name]) for name in names], numpy.uint64)
             for word, names in interface.tables
         }
-        self._frames = Shelf(self._frame)
+        self.admit(Callers())
+
+    def admit(self, callers: Callers) -> None:
+        """So many calls at once; before the first one."""
+        self._frames = shelf_of(self._frame, callers, self.signature.name)
 
     def __call__(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
@@ -80,25 +84,33 @@ class Executable(ABC, Generic[Frame]):
 
         Arrays in `into` are filled instead of new ones: contiguous, of the output's type, and apart
         from the inputs. Raises InputError or DimError, before anything runs, for inputs that do not
-        fit; InputError for what data decides and does not fit: an index, or the size of a dim.
+        fit; InputError for what data decides and does not fit: an index, or the size of a dim;
+        OutOfMemoryError where the system has not enough memory, BusyError where no arena is free.
         """
         if len(given) != len(self._inputs):
             check_names(given, self.signature)
         arrays, shapes, foreign = self._arrays(given)
         frame = self._frames.take()
         try:
-            outputs = self._execute(frame, arrays, shapes, into or {})
+            try:
+                outputs = self._execute(frame, arrays, shapes, into or {})
+            except OutOfMemoryError:
+                outputs = None
+            if outputs is None:  # what failed has let go of all it had; so does what is idle
+                frame.keep(0)
+                self.trim()
+                outputs = self._execute(frame, arrays, shapes, into or {})
         finally:
             self._frames.give(frame)
         return self._wrapped(outputs, given) if foreign else outputs
 
     @abstractmethod
-    def _frame(self) -> Frame:
+    def _frame(self) -> Own:
         """The memory of a call."""
 
     @abstractmethod
     def _execute(
-        self, frame: Frame, arrays: list[numpy.ndarray], shapes: list[int],
+        self, frame: Own, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
         """The outputs of a call with arrays that fit but for their sizes, which are `shapes`."""
@@ -113,9 +125,11 @@ class Executable(ABC, Generic[Frame]):
     def highest_arena_bytes(self) -> int:
         """The most bytes that any of the idle calls has ever held."""
 
-    @abstractmethod
-    def release(self) -> None:
-        """Give the memory that idle calls keep back to the system."""
+    def trim(self) -> int:
+        """Give the memory that idle calls keep back to the system; how many bytes."""
+        given = self._frames.trim()
+        trim_system()
+        return given
 
     def _function(self, role: str) -> int:
         return self._image.address(self.interface.functions[role])

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from anydim.base.errors import DimError, InputError
+from anydim.base.errors import DimError, InputError, OutOfMemoryError
 from anydim.runtime.checks import Check, failure
 from anydim.runtime.positions import Position, outside
 from anydim.runtime.signature import Signature
@@ -29,9 +29,9 @@ class Failure:
     kind: 'check' (shapes that came, or dims just found, against `signature`; `shapes` are the
     words of the sizes of each tensor), 'found' (a dim outside its bounds, by data), 'given' (one
     from outside), 'count' (more or fewer values than dims, at word `found`), 'position' (an index
-    that left its axis, at word `found`), 'memory' (there is none), 'slice' (a slice of a stack has
-    another shape than the stack; `shapes` are those of slice and stack), 'place' (the slice at
-    `found` is outside the stack whose size is in word `size`).
+    that left its axis, at word `found`), 'memory' (there is none, for as many bytes as word `found`
+    says), 'slice' (a slice of a stack has another shape than the stack; `shapes` are those of slice
+    and stack), 'place' (the slice at `found` is outside the stack whose size is in word `size`).
     """
 
     kind: str
@@ -104,9 +104,20 @@ def _position(failed: Failure, words: Words, name: str) -> InputError:
 
 
 def _memory(failed: Failure, words: Words, name: str) -> InputError:
+    """For regions: the bytes of the block that there was not."""
+    return no_memory(failed, words, words[failed.found] if failed.found else 0)
+
+
+def no_memory(failed: Failure, words: Words, arena: int, results: int = 0) -> OutOfMemoryError:
+    """The error for memory that the system refused: bytes of intermediate values and results."""
     at = ", ".join(f"{dim} = {value}" for dim, value in _dims(failed, words).items())
     where = f" at {at}" if at else ""
-    return DimError(f"{failed.signature.name}: not enough memory{where}", "use smaller inputs")
+    parts = {"intermediate values": arena, "results": results}
+    needed = " and ".join(f"{bytes} bytes of {part}" for part, bytes in parts.items() if bytes)
+    return OutOfMemoryError(
+        f"{failed.signature.name}: not enough memory{where}" + (needed and f" for {needed}"),
+        "use smaller inputs, or give other memory back; the model can be called again",
+    )
 
 
 def _slice(failed: Failure, words: Words, name: str) -> InputError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import struct
 import weakref
@@ -13,10 +14,12 @@ from typing import Any
 import numpy
 
 from anydim.runtime import context
-from anydim.runtime.arena import SHRINK_AFTER
 from anydim.runtime.executable import WORD, Executable, pointer, wrong_shape
+from anydim.runtime.failures import Failure, no_memory
+from anydim.runtime.frames import trim_system
 
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
+WORTH_TRIMMING = 16 << 20  # bytes given back to malloc, which may keep them
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 _TRIM = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 _LEAVE = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
@@ -60,7 +63,7 @@ class RegionExecutable(Executable["_Frame"]):
             return outputs
         finally:
             self._clear(frame.address)
-            frame.settle(self._trim)
+            frame.settle()
 
     def _take_results(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]
@@ -82,11 +85,19 @@ class RegionExecutable(Executable["_Frame"]):
                 memory = self._leave(frame.address, block[owner])
                 outputs[name] = _owned(block[data], memory, bytes, dtype, shape)
                 continue
-            outputs[name] = numpy.empty(shape, dtype) if wanted is None else wanted
+            outputs[name] = self._result(shape, dtype) if wanted is None else wanted
             ctypes.memmove(outputs[name].ctypes.data, block[data], bytes)
             if block[owner]:
                 held.add(block[owner])
         return outputs, len(held)
+
+    def _result(self, shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
+        try:
+            return numpy.empty(shape, dtype)
+        except MemoryError:
+            bytes = math.prod(shape) * dtype.itemsize
+            failed = Failure("memory", self.signature)
+            raise no_memory(failed, (), 0, bytes) from None
 
     def _frame(self) -> _Frame:
         interface = self.interface
@@ -100,20 +111,12 @@ class RegionExecutable(Executable["_Frame"]):
     @property
     def arena_bytes(self) -> int:
         """Bytes that idle calls keep for the next ones, all together."""
-        return sum(frame.block[context.CACHED_BYTES] for frame in self._frames.free())
+        return sum(frame.bytes for frame in self._frames.free())
 
     @property
     def highest_arena_bytes(self) -> int:
         """The most bytes that any of the idle calls has ever held."""
         return max((frame.highest for frame in self._frames.free()), default=0)
-
-    def release(self) -> None:
-        """Give the memory that idle calls keep back to the system."""
-        frames = [self._frames.take() for _ in self._frames.free()]
-        for frame in frames:
-            frame.block[context.LIMIT] = 0
-            self._trim(frame.address, 0)
-            self._frames.give(frame)
 
 
 class _Frame:
@@ -123,27 +126,31 @@ class _Frame:
         self.block = (ctypes.c_int64 * words)()
         self.address = ctypes.addressof(self.block)
         self.highest = 0
-        self._calls = 0  # in a row that needed less than half of what is held
-        self._most = 0  # bytes that any of them needed
+        self.needed = 0  # bytes, by the call in progress
+        self._trim = trim
         self.block[context.MALLOC : context.FILL + 1] = list(_system_functions())
         for word, value in filled.items():
             self.block[word] = value
         weakref.finalize(self, _give_back, self.block, trim, code).atexit = False
 
-    def settle(self, trim: Any) -> None:
-        """After a call: keep less when many calls in a row needed less than half."""
-        block = self.block
-        peak, limit = block[context.PEAK], block[context.LIMIT]
-        self.highest = max(self.highest, peak)
-        if 2 * peak >= limit:
-            self._calls = self._most = 0
-            return
-        self._calls += 1
-        self._most = max(self._most, peak)
-        if self._calls >= SHRINK_AFTER:
-            block[context.LIMIT] = self._most
-            trim(self.address, self._most)
-            self._calls = self._most = 0
+    @property
+    def bytes(self) -> int:
+        """What it keeps for the next call."""
+        return self.block[context.CACHED_BYTES]
+
+    def settle(self) -> None:
+        """After a call."""
+        self.needed = needed = self.block[context.PEAK]
+        if needed > self.highest:
+            self.highest = needed
+
+    def keep(self, most: int) -> None:
+        """Give back to the system what is more than so many bytes."""
+        before = self.bytes
+        self.block[context.LIMIT] = most
+        self._trim(self.address, most)
+        if before - self.bytes >= WORTH_TRIMMING:
+            trim_system()
 
 
 def _give_back(block: ctypes.Array[ctypes.c_int64], trim: Any, code: Any) -> None:

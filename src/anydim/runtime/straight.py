@@ -6,26 +6,28 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy
 
 from anydim.runtime.arena import Arena
 from anydim.runtime.executable import WORD, Executable, pointer, wrong_shape
+from anydim.runtime.failures import no_memory
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
-class _Frame:
-    """What one call in progress needs: a block of words and an arena."""
+class _Frame(Arena):
+    """What one call in progress needs: an arena, and a block of words at `words`."""
 
     def __init__(self, words: int) -> None:
+        super().__init__()
         self.block = (ctypes.c_int64 * words)()
-        self.address = ctypes.addressof(self.block)
-        self.arena = Arena()
+        self.words = ctypes.addressof(self.block)
 
 
 class StraightExecutable(Executable[_Frame]):
@@ -54,17 +56,17 @@ class StraightExecutable(Executable[_Frame]):
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
         block = frame.block
         self._shapes.pack_into(block, self._shapes_at, *shapes)
-        failed = self._bind(frame.address)
+        failed = self._bind(frame.words)
         if failed:
             raise self._failed(failed, block)
         outputs = self._allocate(frame, into)
         pointers = [array.ctypes.data for array in arrays]
         pointers += [array.ctypes.data for array in outputs.values()]
         pool = self._take_pool() if block[PARALLEL] else None
-        call = (frame.arena.address, pool.address if pool else 0, *self._addresses, *pointers)
+        call = (frame.address, pool.address if pool else 0, *self._addresses, *pointers)
         self._call.pack_into(block, WORD * ARENA, *call)
         try:
-            failed = self._run(frame.address)
+            failed = self._run(frame.words)
         finally:
             if pool:
                 pool.lock.release()
@@ -79,7 +81,7 @@ class StraightExecutable(Executable[_Frame]):
         sizes = self._results.unpack_from(frame.block, self._results_at)
         outputs, at = {}, 0
         try:
-            frame.arena.reserve(frame.block[ARENA_BYTES])
+            frame.reserve(frame.block[ARENA_BYTES])
             for name, dtype, rank in self._outputs:
                 shape = sizes[at : at + rank]
                 held = into.get(name)
@@ -88,24 +90,27 @@ class StraightExecutable(Executable[_Frame]):
                 outputs[name] = numpy.empty(shape, dtype) if held is None else held
                 at += rank
         except (MemoryError, ValueError):  # numpy's word for more than an array can have
-            raise self._failed(len(self.interface.failures), frame.block) from None
+            failed, made = self.interface.failures[-1], self._result_bytes(sizes)
+            arena = frame.block[ARENA_BYTES]
+            raise no_memory(failed, frame.block, arena, made) from None
         return outputs
+
+    def _result_bytes(self, sizes: Sequence[int]) -> int:
+        """Bytes of all results."""
+        total, at = 0, 0
+        for _, dtype, rank in self._outputs:
+            total += dtype.itemsize * math.prod(sizes[at : at + rank])
+            at += rank
+        return total
 
     # ---- memory --------------------------------------------------------------------------------
 
     @property
     def arena_bytes(self) -> int:
         """Bytes that idle arenas hold now, all together."""
-        return sum(frame.arena.bytes for frame in self._frames.free())
+        return sum(frame.bytes for frame in self._frames.free())
 
     @property
     def highest_arena_bytes(self) -> int:
         """The most bytes that any of the idle arenas has ever held."""
-        return max((frame.arena.highest for frame in self._frames.free()), default=0)
-
-    def release(self) -> None:
-        """Give the memory of idle arenas back to the system."""
-        frames = [self._frames.take() for _ in self._frames.free()]
-        for frame in frames:
-            frame.arena.release()
-            self._frames.give(frame)
+        return max((frame.highest for frame in self._frames.free()), default=0)

@@ -13,8 +13,7 @@ import anydim as ad
 from anydim.model import Model
 from anydim.program.program import Program
 from anydim.program.region_layout import region_layout
-from anydim.runtime import context
-from anydim.runtime.arena import SHRINK_AFTER
+from anydim.runtime import context, frames
 from anydim.runtime.region import RegionExecutable
 from tests.unit.graph.region_graphs import EXAMPLES
 from tests.unit.native.region_cases import CASES, drawn
@@ -130,17 +129,18 @@ def test_thousands_of_calls_hold_no_more_than_a_few(name: str) -> None:
             model(**inputs)
     assert native(model).arena_bytes <= max(held, native(model).highest_arena_bytes)
     assert native(model).leaked == 0
-    model.release()
+    model.trim()
     assert native(model).arena_bytes == 0
 
 
-def test_many_small_calls_after_a_large_one_give_memory_back() -> None:
+def test_small_calls_after_a_large_one_give_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "SMALL", 0)
     model = ad.compile(CASES["recurrent"]().graph)
     large = {"h0": np.ones((5, 3), np.float32), "x": np.ones((12, 5, 3), np.float32)}
     small = {"h0": np.ones((1, 3), np.float32), "x": np.ones((1, 1, 3), np.float32)}
     model(**large)
     held = native(model).arena_bytes
-    for _ in range(SHRINK_AFTER + 1):
+    for _ in range(2 * frames.CALLS):
         model(**small)
     assert native(model).arena_bytes < held / 2
 

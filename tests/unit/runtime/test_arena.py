@@ -1,4 +1,4 @@
-"""Promise: an arena is as large as asked for, keeps its pages when it grows, and shrinks."""
+"""Promise: an arena is as large as asked for, and keeps its pages when it grows and shrinks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 
 import pytest
 
-from anydim.runtime.arena import SHRINK_AFTER, Arena, Shelf
+from anydim.runtime.arena import Arena
 
 
 def fill(address: int, length: int, value: int) -> None:
@@ -28,18 +28,17 @@ def test_nothing_needed_takes_nothing() -> None:
     assert arena.bytes == 0 and arena.highest == 0
 
 
-def test_it_shrinks_after_many_small_calls_in_a_row() -> None:
+def test_it_keeps_what_it_is_told() -> None:
     arena = Arena()
-    arena.reserve(10_000)
-    for _ in range(SHRINK_AFTER - 1):
-        arena.reserve(100)
-    arena.reserve(6000)
-    assert arena.bytes == 10_000
-    for number in range(SHRINK_AFTER):
-        arena.reserve(100 + 64 * (number == 3))
-    assert arena.bytes == 164
-    arena.reserve(0)
-    assert (arena.bytes, arena.highest) == (164, 10_000)
+    fill(arena.reserve(10_000_000), 10_000_000, 7)
+    arena.keep(20_000_000)
+    assert arena.bytes == 10_000_000
+    arena.keep(5_000_000)
+    assert (arena.bytes, arena.needed, arena.highest) == (5_000_000, 10_000_000, 10_000_000)
+    assert ctypes.string_at(arena.address + 4_999_999, 1) == b"\7"
+    arena.keep(0)
+    assert arena.bytes == 0
+    fill(arena.reserve(500), 500, 1)
 
 
 def test_too_much_is_a_memory_error_and_the_arena_goes_on() -> None:
@@ -48,26 +47,3 @@ def test_too_much_is_a_memory_error_and_the_arena_goes_on() -> None:
     with pytest.raises(MemoryError):
         arena.reserve(2**62)
     fill(arena.reserve(500), 500, 1)
-
-
-def test_a_shelf_gives_the_last_one_back_first() -> None:
-    made = iter(range(100))
-    shelf: Shelf[int] = Shelf(lambda: next(made))
-    first, second = shelf.take(), shelf.take()
-    shelf.give(first)
-    shelf.give(second)
-    assert shelf.take() == second
-    assert shelf.free() == [first]
-
-
-def test_a_shelf_forgets_a_burst() -> None:
-    made = iter(range(100))
-    shelf: Shelf[int] = Shelf(lambda: next(made))
-    burst = [shelf.take() for _ in range(8)]
-    for item in burst:
-        shelf.give(item)
-    for _ in range(2 * SHRINK_AFTER + 1):
-        pair = shelf.take(), shelf.take()
-        for item in pair:
-            shelf.give(item)
-    assert len(shelf.free()) == 2

@@ -168,7 +168,7 @@ def test_memory_of_large_calls_is_given_back() -> None:
         right(run, 100, 8)
     assert run.arena_bytes == plan(made, {"n": 100, "m": 8}).bytes
     assert run.highest_arena_bytes == plan(made, {"n": 90_000, "m": 8}).bytes
-    run.release()
+    run.trim()
     assert run.arena_bytes == 0
     assert right(run, 100, 8)
 
