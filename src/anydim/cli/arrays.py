@@ -134,6 +134,18 @@ def sizes_of(model: Held, at: Mapping[str, int]) -> dict[str, int]:
     return {name: sizes[name] for name in model.dims.names if name in sizes}
 
 
+def upper_bounds(model: Held) -> dict[str, int]:
+    """The upper bounds of the dims; raises OptionError where there are none."""
+    bounds = {dim.name: dim.hi for dim in model.dims.dims}
+    free = [name for name, bound in bounds.items() if bound is None]
+    if free:
+        raise OptionError(
+            f"{listed(free)} without upper bound: no sizes are given",
+            "give --at NAME=SIZE,..., or bounds: --dim NAME=LOW..HIGH",
+        )
+    return {name: bound for name, bound in bounds.items() if bound is not None}
+
+
 def sizes_in(model: Held, found: Mapping[str, numpy.ndarray]) -> dict[str, int]:
     """The sizes that inputs have, of the dims that are the size of an axis."""
     sizes: dict[str, int] = {}

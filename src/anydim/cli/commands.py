@@ -21,7 +21,9 @@ from anydim.cli.options import (
     like_option,
     model_options,
 )
+from anydim.program.placed import arena
 from anydim.program.plan import LaunchPlan, Plan
+from anydim.report import plot_page
 from anydim.report.console import Console
 from anydim.report.text import amount, duration, sizes_text
 
@@ -92,7 +94,15 @@ def run(
 @at_option(True, False, "The sizes; repeat it for several plans.")
 @input_option("Take the sizes, and types and ranks of a definition, from these files.")
 @click.option("--launches", is_flag=True, help="One line for each launch, in order.")
-def plan(asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool) -> None:
+@click.option(
+    "--plot", metavar="FILE",
+    help="Draw where values lie, launch by launch: FILE.svg, or FILE.html with tables. Without "
+    "--at, at the upper bounds of the dims.",
+)  # fmt: skip
+def plan(
+    asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool,
+    plot: str | None,
+) -> None:  # fmt: skip
     """Say what a call of MODEL at given sizes will do, without running it.
 
     The bytes of the arena are what a call takes for intermediate values, exactly.
@@ -101,23 +111,32 @@ def plan(asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], laun
     Examples:
       anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
       anydim plan encoder.onnx --at batch=1,seq=22 --launches
+      anydim plan encoder.onnx --dim batch=0..8 --dim seq=1..512 --plot plan.svg
       anydim plan kernels.tc:matmul --input in.npz
-      anydim plan encoder.anydim --at batch=8,seq=77
+      anydim plan encoder.anydim --at batch=8,seq=77 --plot plan.html
     """
-    if not inputs and not at:
+    if not inputs and not at and not plot:
         raise OptionError("there are no sizes", "give --at NAME=SIZE,..., or --input FILE.npz")
+    if plot:
+        plot_page.check(plot)
     found = arrays.read(inputs)
     console = Console(asked.quiet)
     made = opened(console, asked, found)
-    of_inputs = [arrays.sizes_in(made, arrays.named(made, found))] if inputs else []
-    for number, sizes in enumerate([*at, *of_inputs]):
-        planned = made.plan(**arrays.sizes_of(made, sizes))
+    wanted = [*at, *([arrays.sizes_in(made, arrays.named(made, found))] if inputs else [])]
+    if plot and len(wanted) > 1:
+        raise OptionError("--plot draws one plan", "give the sizes of one: --at, or --input, once")
+    for number, sizes in enumerate(wanted or [arrays.upper_bounds(made)]):
+        sizes = arrays.sizes_of(made, sizes)
+        planned = made.plan(**sizes)
         if number:
             console.result()
         if launches:
             console.result(str(planned))
         else:
             _show_plan(console, planned)
+        if plot:
+            plot_page.write(arena(made.program, sizes), plot)
+            console.note(f"wrote {plot}")
 
 
 @click.command(short_help="What was fused, which kernels serve it, and why.")

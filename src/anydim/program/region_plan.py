@@ -52,12 +52,14 @@ class Needs:
     segment needs for itself. `box`: the dims that these speak of.
 
     Of a straight program, whose results belong to the caller: those in the arena, and scratch.
+    `parts` are the segments in the order of the walk, with their dims over those of the box.
     """
 
     values: Size
     arena: Size
     work: tuple[Work, ...]
     box: Box
+    parts: tuple[tuple[Segment, Mapping[str, Size]], ...] = ()
 
     @property
     def bytes(self) -> Size:
@@ -73,14 +75,16 @@ def needs(program: Program) -> Needs:
     box = program.signature.box
     peaks = walk.region(main, {dim.name: dim.size for dim in box.dims}, as_size(1))
     whole = box.also(*walk.others)
-    return Needs(largest(peaks, whole), largest(walk.arenas, whole), tuple(walk.work), whole)
+    arena = largest([part.total_bytes.substitute(env) for part, env in walk.parts], whole)
+    return Needs(largest(peaks, whole), arena, tuple(walk.work), whole, tuple(walk.parts))
 
 
 def _straight(segment: Segment) -> Needs:
     box = segment.signature.box
     same = {dim.name: dim.size for dim in box.dims}
     work = tuple(Work(site, same, as_size(1)) for site in segment.sites)
-    return Needs(segment.value_bytes, segment.threads * segment.scratch_stride, work, box)
+    scratch = segment.threads * segment.scratch_stride
+    return Needs(segment.value_bytes, scratch, work, box, ((segment, same),))
 
 
 def values_at(box: Box, sizes: Mapping[str, int]) -> tuple[dict[str, int], tuple[str, ...]]:
@@ -114,7 +118,7 @@ class _Walk:
     """Collects the bytes that live at each step of everything that runs."""
 
     program: Program
-    arenas: list[Size] = field(default_factory=list)
+    parts: list[tuple[Segment, Env]] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
     others: list[Dim] = field(default_factory=list)
 
@@ -145,7 +149,7 @@ class _Walk:
     def inside(self, region: Region, step: Step, env: Env, times: Size | None) -> Iterator[Size]:
         """The bytes of what a step runs, beside the values of the region."""
         if isinstance(step, SegmentStep):
-            self.arenas.append(step.segment.total_bytes.substitute(env))
+            self.parts.append((step.segment, env))
             self.work += [Work(site, env, times) for site in step.segment.sites]
         elif isinstance(step, BranchStep):
             for number in dict.fromkeys((step.then, step.otherwise)):

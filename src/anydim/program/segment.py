@@ -122,6 +122,15 @@ class Segment:
         """The buffers by name."""
         return {buffer.name: buffer for buffer in self.buffers}
 
+    @cached_property
+    def lives(self) -> Mapping[str, tuple[int, int]]:
+        """The first and the last launch that touch each buffer, in the order of the first."""
+        found: dict[str, tuple[int, int]] = {}
+        for number, site in enumerate(self.sites):
+            for name in site.operands:
+                found[name] = (found.get(name, (number, number))[0], number)
+        return found
+
     def lines(self) -> Iterator[str]:
         """What it needs and does, without its signature."""
         yield f"threads {self.threads}"

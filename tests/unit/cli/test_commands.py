@@ -79,6 +79,14 @@ def test_plan(call) -> None:
     assert "schedule" in call("plan tiny.onnx --at n=9 --launches").stdout
 
 
+def test_a_plan_is_drawn(call, folder: Path) -> None:
+    assert "tiny at n=9" in call("plan tiny.onnx --dim n=0..9 --plot plan.html").stdout
+    assert "tiny at n=9" in (folder / "plan.html").read_text()
+    assert "without upper bound" in call("plan tiny.onnx --plot plan.svg", 2).stderr
+    assert "draws one plan" in call("plan tiny.onnx --at n=1 --at n=2 --plot plan.svg", 2).stderr
+    assert "pictures are .svg" in call("plan tiny.onnx --plot plan.pdf", 2).stderr
+
+
 def test_explain(call) -> None:
     text = call("explain tiny.onnx --dim n=0..9").stdout
     assert "dims: n=0..9" in text and "because:" in text
