@@ -17,8 +17,10 @@ from anydim.backend import Backend, freed
 from anydim.base.errors import ModelError, OptionError
 from anydim.frontends.onnx import import_model
 from anydim.frontends.onnx.file.strings import StringsInside
+from anydim.frontends.onnx.operators.table import OPERATORS
 from tests.conformance import onnx_backend
 from tests.unit.frontends.models import model, node
+from tests.unit.frontends.test_onnx_operators import ELSEWHERE, ROWS
 
 SHARDS = 8
 KINDS_ELSEWHERE = {
@@ -37,7 +39,7 @@ def check(chosen, dims):
     assert any(outcome.state == "passed" for outcome in outcomes)
 
 
-@pytest.mark.parametrize("dims", onnx_backend.PASSES)
+@pytest.mark.parametrize("dims", ["free", pytest.param("static", marks=pytest.mark.slow)])
 def test_one_test_of_each_operator(dims):
     check(onnx_backend.quick(dims), dims)
 
@@ -62,6 +64,14 @@ def test_every_test_is_run_or_has_a_reason():
     assert {name for _, name in known} <= set(names)
     assert {dims for dims, _ in known} <= set(onnx_backend.PASSES)
     assert all(known.values())
+
+
+def test_every_row_of_the_table_is_tested():
+    """By a test that comes with onnx, or by one of ours."""
+    tested = {each.op_type for _, _, nodes, _ in ROWS.values() for each in nodes}
+    for each in (each for case in onnx_backend.cases() for each in case.model.graph.node):
+        tested.add(f"{each.domain}.{each.op_type}" if each.domain else each.op_type)
+    assert tested | ELSEWHERE >= set(OPERATORS)
 
 
 def test_what_is_known_to_fail_does_so_as_noted():

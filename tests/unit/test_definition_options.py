@@ -128,7 +128,8 @@ def convolved(x: numpy.ndarray, w: numpy.ndarray) -> numpy.ndarray:
     "wish",
     [
         "convolution(rows=5, vectors=1)", "convolution(lanes=4, unroll=8, chunk_k=8)",
-        "convolution(block_tiles=3, block_panels=9)", "convolution(rows=16, vectors=6, lanes=32)",
+        "convolution(block_tiles=3, block_panels=9)",
+        pytest.param("convolution(rows=16, vectors=6, lanes=32)", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
 def test_convolutions_another_way(wish: str) -> None:
@@ -149,8 +150,12 @@ def test_windows_another_way(wish: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "wish", ("bytes(rows=5, vectors=1)", "bytes(lanes=4, unroll=8)", "bytes(rows=16, lanes=32)")
-)
+    "wish",
+    [
+        "bytes(rows=5, vectors=1)", "bytes(lanes=4, unroll=8)",
+        pytest.param("bytes(rows=16, lanes=32)", marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_products_of_bytes_another_way(wish: str) -> None:
     product = ad.define(BYTES, options={"bytes": wish}).bytes
     for m, k, n in [(1, 1, 1), (5, 7, 9), (17, 33, 65), (0, 3, 2), (3, 0, 2), (1, 3, 257)]:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
-from onnx.backend.test.loader import load_model_tests
 
 from anydim.frontends.onnx import import_model
-from anydim.frontends.onnx.operators.table import OPERATORS
 from anydim.graph.evaluate import evaluate
 from anydim.graph.verify import verify
 from tests.unit.frontends import quantised_rows
@@ -224,17 +220,6 @@ ELSEWHERE = {
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
     "SplitToSequence", "TopK", "Unique", "ai.onnx.ml.TreeEnsembleRegressor",
 }  # fmt: skip
-
-
-def test_every_row_of_the_table_is_tested():
-    """Here or by the tests that come with onnx, which tests/conformance runs."""
-    tested = {n.op_type for _, _, nodes, _ in ROWS.values() for n in nodes}
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        cases = load_model_tests(kind="node")
-    for part in (n for test in cases for n in test.model.graph.node):
-        tested.add(f"{part.domain}.{part.op_type}" if part.domain else part.op_type)
-    assert tested | ELSEWHERE >= set(OPERATORS)
 
 
 @pytest.mark.parametrize("name", ROWS)

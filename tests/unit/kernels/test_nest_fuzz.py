@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -147,7 +149,11 @@ def check(made: Prepared, group: Group, sizes: dict[str, int], parts: int, compi
         np.testing.assert_allclose(result, expected[name], rtol=1e-9, atol=1e-9, err_msg=str(sizes))
 
 
-@pytest.mark.parametrize("seed", range(60))
+def slow(seed: int) -> Any:
+    return pytest.param(seed, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("seed", [s if s % 4 == 0 else slow(s) for s in range(60)])
 def test_random_nests(seed: int) -> None:
     group = random_group(seed)
     made = Prepared(group, (nest.TEMPLATE,), BOX, Machine(32, 16))
