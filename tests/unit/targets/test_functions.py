@@ -167,6 +167,8 @@ def test_constant_exponents(dtype: DType, exponent: float) -> None:
     launch(built, [values, got], [], 0, len(values))
     with numpy.errstate(all="ignore"):
         want = numpy.power(values, dtype.numpy.type(exponent))
+    if exponent == 0.5:
+        want[values == -numpy.inf] = numpy.inf  # as C99's pow; numpy takes the root there
     numpy.testing.assert_allclose(got, want, rtol=2 * float(numpy.finfo(dtype.numpy).eps))
 
 

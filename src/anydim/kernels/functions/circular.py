@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 
 from anydim.kernels import ir
+from anydim.kernels.functions.large_angles import reduced
 from anydim.kernels.functions.writer import Lanes
 
 _SIN = (
@@ -19,27 +20,30 @@ _COS = (
     -1.13596475577881948265e-11, 2.08757232129817482790e-09, -2.75573143513906633035e-07,
     2.48015872894767294178e-05, -1.38888888888741095749e-03, 4.16666666666666019037e-02,
 )  # fmt: skip
-_HALF_PI = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624871116645580e-21)
+_HALF_PI = (
+    1.5707963267341256e00, 6.0771005063039660e-11, 2.0222662487111665e-21, 8.4784276603689e-32,
+)  # fmt: skip
+_NEAR = 2.0**20  # n has 20 bits then, and its products with the first three parts are exact
 
 
 def _quadrant(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """(sin r, cos r, bits that end in n) with x = n pi/2 + r.
-
-    Precise up to |x| of about 10^12 where there is a fused multiply-add, else 10^6. Beyond 2^50
-    the angle is taken to be 2^50: results stay between -1 and 1 but mean nothing.
-    """
+    """(sin r, cos r, bits that end in n) with x = n pi/2 + r; NaN where x is not finite."""
     magic = v.constant(1.5 * 2**52)
-    finite = v.apply("less", v.abs(x), v.constant(math.inf))
-    x = v.select(finite, v.above(-(2.0**50), v.below(2.0**50, x)), v.constant(math.nan))
     shifted = v.fma(x, v.constant(2 / math.pi), magic)
     n = v.sub(shifted, magic)
-    r = x
+    rest = x
     for part in _HALF_PI:
-        r = v.fma(n, v.constant(-part), r)
+        rest = v.fma(n, v.constant(-part), rest)
+    r, bits = v.writer.register(rest), v.writer.register(v.to_bits(shifted))
+    far = v.apply("greater", v.abs(x), v.constant(_NEAR))
+    with v.when_any(far):
+        far_rest, far_n = reduced(v, x)
+        v.writer.assign(r, v.select(far, far_rest, r))
+        v.writer.assign(bits, v.bits.select(far, far_n, bits))
     z = v.mul(r, r)
     sine = v.copysign(v.fma(v.mul(r, z), v.polynomial(z, _SIN), r), r)  # -0 stays -0
     cosine = v.fma(v.mul(z, z), v.polynomial(z, _COS), v.fma(z, v.constant(-0.5), v.constant(1.0)))
-    return sine, cosine, v.to_bits(shifted)
+    return sine, cosine, bits
 
 
 def sin(v: Lanes, x: ir.Value) -> ir.Value:

@@ -23,7 +23,8 @@ class Exponential:
 
     magic: float
     shift: int
-    low: float  # below it the result is 0: its exponent would not be a normal one
+    low: float  # below it the result's exponent may not be a normal one
+    least: float  # below it the result is 0
     high: float  # above it the result is inf
     ln2_high: float
     ln2_low: float
@@ -35,6 +36,7 @@ EXPONENTIALS = {
         magic=1.5 * 2**23 + 126,
         shift=23,
         low=-86.9,
+        least=-104.0,
         high=88.73,
         ln2_high=0.693359375,
         ln2_low=-2.12194440e-4,
@@ -47,6 +49,7 @@ EXPONENTIALS = {
         magic=1.5 * 2**52 + 1022,
         shift=52,
         low=-708.0,
+        least=-745.2,
         high=709.79,
         ln2_high=6.93147180369123816490e-01,
         ln2_low=1.90821492927058770002e-10,
@@ -56,18 +59,22 @@ EXPONENTIALS = {
 
 
 def _reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """(r, 2^(n-1)) with x = n ln2 + r; x at most `high`."""
+    """(r, bits that end in n + bias - 1) with x = n ln2 + r; x at most `high`."""
     c = EXPONENTIALS[v.dtype]
     shifted = v.fma(x, v.constant(math.log2(math.e)), v.constant(c.magic))
     n = v.sub(shifted, v.constant(c.magic))
     r = v.fma(n, v.constant(-c.ln2_high), x)
     r = v.fma(n, v.constant(-c.ln2_low), r)
-    scale = v.bits.shift_left(v.to_bits(shifted), c.shift)
-    return r, v.from_bits(scale)
+    return r, v.to_bits(shifted)
+
+
+def _scale(v: Lanes, bits: ir.Value) -> ir.Value:
+    """2^(n-1) of bits that end in n + bias - 1."""
+    return v.from_bits(v.bits.shift_left(bits, EXPONENTIALS[v.dtype].shift))
 
 
 def exp(v: Lanes, x: ir.Value) -> ir.Value:
-    """e^x; results that are not normal numbers are 0."""
+    """e^x."""
     return _power(v, v.below(EXPONENTIALS[v.dtype].high, x), x)
 
 
@@ -76,18 +83,44 @@ def exp_nonpositive(v: Lanes, x: ir.Value) -> ir.Value:
     return _power(v, x, x)
 
 
-def _power(v: Lanes, limited: ir.Value, x: ir.Value) -> ir.Value:
+def exp_or_zero(v: Lanes, x: ir.Value) -> ir.Value:
+    """e^x, 0 where that is no normal number: for what adds it to 1."""
     c = EXPONENTIALS[v.dtype]
-    r, scale = _reduced(v, limited)
-    doubled = (*(2 * a for a in c.tail), 2.0, 2.0)
-    power = v.mul(v.polynomial(r, doubled), scale)
+    r, bits = _reduced(v, v.below(c.high, x))
+    power = v.mul(v.polynomial(r, _doubled(c)), _scale(v, bits))
     return v.select(v.apply("less", x, v.constant(c.low)), v.constant(0.0), power)
+
+
+def _power(v: Lanes, limited: ir.Value, x: ir.Value) -> ir.Value:
+    """A power of two with a normal exponent, but for the lanes between `least` and `low`."""
+    c = EXPONENTIALS[v.dtype]
+    r, bits = _reduced(v, limited)
+    power = v.polynomial(r, _doubled(c))
+    result = v.writer.register(v.mul(power, _scale(v, bits)))
+    small = v.apply("less", x, v.constant(c.low))
+    with v.when_any(small):
+        v.writer.assign(result, v.select(small, v.constant(0.0), result))
+        subnormal = v.flag("and", small, v.apply("greater", x, v.constant(c.least)))
+        with v.when_any(subnormal):
+            lifted = _scale(v, v.bits.add(bits, v.bits.constant(_LIFT)))
+            rounded = v.mul(v.mul(power, lifted), v.constant(2.0**-_LIFT))
+            v.writer.assign(result, v.select(subnormal, rounded, result))
+    return result
+
+
+_LIFT = 64  # more than subnormal numbers have bits
+
+
+def _doubled(c: Exponential) -> tuple[float, ...]:
+    """The polynomial of 2 exp(r)."""
+    return (*(2 * a for a in c.tail), 2.0, 2.0)
 
 
 def expm1(v: Lanes, x: ir.Value) -> ir.Value:
     """e^x - 1, exact to the last places near 0 too."""
     c = EXPONENTIALS[v.dtype]
-    r, scale = _reduced(v, v.above(-40.0, v.below(c.high, x)))
+    r, bits = _reduced(v, v.above(-40.0, v.below(c.high, x)))
+    scale = _scale(v, bits)
     small = v.fma(v.mul(r, r), v.polynomial(r, c.tail), r)
     half = v.fma(scale, small, v.sub(scale, v.constant(0.5)))
     return v.add(half, half)
@@ -96,7 +129,7 @@ def expm1(v: Lanes, x: ir.Value) -> ir.Value:
 def sigmoid(v: Lanes, x: ir.Value) -> ir.Value:
     """1 / (1 + e^-x)."""
     one = v.constant(1.0)
-    bottom = v.add(one, exp(v, v.neg(x)))
+    bottom = v.add(one, exp_or_zero(v, v.neg(x)))
     result = v.div(one, bottom)
     return v.quotient(result, one, bottom)
 

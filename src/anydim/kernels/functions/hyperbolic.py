@@ -44,7 +44,8 @@ def acosh(v: Lanes, x: ir.Value) -> ir.Value:
     root = v.sqrt(v.fma(t, t, v.add(t, t)))
     near = log1p(v, v.add(t, root))
     far = v.add(log(v, x), v.constant(math.log(2)))
-    return v.select(_huge(v, x), far, near)
+    result = v.select(_huge(v, x), far, near)
+    return v.select(v.apply("less", x, v.constant(1.0)), v.constant(math.nan), result)
 
 
 def atanh(v: Lanes, x: ir.Value) -> ir.Value:

@@ -295,7 +295,7 @@ class _Legaliser:
         otherwise = self._branch(step.otherwise)
         self._forget((step,))
         same = condition is step.condition and then is step.then and otherwise is step.otherwise
-        return step if same else ir.If(condition, then, otherwise)
+        return step if same else ir.If(condition, then, otherwise, rare=step.rare)
 
     def _switch(self, step: ir.Switch) -> ir.Step:
         value = self.value(step.value)

@@ -51,7 +51,8 @@ def constant_power(v: Lanes, x: ir.Value, exponent: float) -> ir.Value | None:
     if exponent == -1:
         return v.div(v.constant(1.0), x)
     if exponent == 0.5:
-        return v.sqrt(v.add(x, v.constant(0.0)))
+        least = v.apply("equal", x, v.constant(-math.inf))  # as C99 has it; a root would be NaN
+        return v.sqrt(v.select(least, v.constant(math.inf), v.add(x, v.constant(0.0))))
     return None
 
 

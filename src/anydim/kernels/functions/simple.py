@@ -18,10 +18,12 @@ def copysign(v: Lanes, size: ir.Value, sign: ir.Value) -> ir.Value:
 
 
 def sign(v: Lanes, x: ir.Value) -> ir.Value:
-    """-1, 0 or 1 of a float; NaN and zeros stay what they are."""
+    """-1, 0 or 1 of a float, 0 of -0 too; NaN stays NaN."""
     plain = v.apply("not_equal", x, v.constant(0.0))
     ordered = v.apply("equal", x, x)
-    return v.select(v.flag("and", plain, ordered), v.copysign(v.constant(1.0), x), x)
+    return v.select(
+        v.flag("and", plain, ordered), v.copysign(v.constant(1.0), x), v.add(x, v.constant(0.0))
+    )
 
 
 def integer_sign(v: Lanes, x: ir.Value) -> ir.Value:

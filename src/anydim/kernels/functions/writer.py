@@ -206,7 +206,7 @@ class Lanes:
         masked = self.apply("bit_and", a, self.constant(bit))
         return self.apply("not_equal", masked, self.constant(0))
 
-    # ---- loops ---------------------------------------------------------------------------------
+    # ---- loops and branches --------------------------------------------------------------------
 
     @contextmanager
     def loop(self, condition: Callable[[], ir.Value]) -> Iterator[None]:
@@ -217,6 +217,15 @@ class Lanes:
         yield
         writer.assign(goes_on, self._any(condition()))
         outside.append(ir.While(goes_on, tuple(writer.steps)))
+        writer.steps = outside
+
+    @contextmanager
+    def when_any(self, flags: ir.Value) -> Iterator[None]:
+        """What is written inside runs where the flag holds in any lane, which is rare."""
+        writer = self.writer
+        outside, writer.steps = writer.steps, []
+        yield
+        outside.append(ir.If(self._any(flags), tuple(writer.steps), rare=True))
         writer.steps = outside
 
     def _any(self, flags: ir.Value) -> ir.Value:
