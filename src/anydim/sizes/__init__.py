@@ -15,8 +15,9 @@ from anydim.sizes.expression import (
     minimum,
     product,
 )
-from anydim.sizes.guard import Guard
+from anydim.sizes.guard import Guard, holds
 from anydim.sizes.interval import Interval
+from anydim.sizes.largest import largest_value
 from anydim.sizes.meeting import met
 from anydim.sizes.parsing import as_size, parse
 from anydim.sizes.proofs import Truth, bounds, prove, simplify
@@ -36,6 +37,8 @@ __all__ = [
     "as_size",
     "bounds",
     "ceil_div",
+    "holds",
+    "largest_value",
     "maximum",
     "met",
     "minimum",

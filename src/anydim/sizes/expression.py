@@ -563,6 +563,11 @@ def ceil_div(size: Size | int, by: Size | int) -> Size:
 
 def align_up(size: Size | int, multiple: int) -> Size:
     """The least multiple of `multiple` that is not below `size`."""
+    size = as_constant(size)
+    atom = size.atom
+    if isinstance(atom, Atom) and atom.function in ("min", "max"):
+        if all(align_up(part, multiple) == part for part in atom.arguments):
+            return size
     return ceil_div(size, multiple) * multiple
 
 

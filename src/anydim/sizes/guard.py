@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from anydim.sizes.expression import Size
 
@@ -16,6 +16,15 @@ class Guard:
     relation: str
     right: Size
     message: str
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names that it speaks of."""
+        return self.left.symbols | self.right.symbols
+
+    def substitute(self, env: Mapping[str, Size | int]) -> Guard:
+        """The same relation with symbols replaced."""
+        return replace(self, left=self.left.substitute(env), right=self.right.substitute(env))
 
 
 def holds(guard: Guard, sizes: Mapping[str, int]) -> bool:

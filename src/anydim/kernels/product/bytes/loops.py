@@ -74,15 +74,19 @@ def cut_of(form: BytesForm, layout: Layout, tile: Tile, machine: Machine) -> Byt
     loops = product(walk.extent for walk in form.loops)
     wanted = ceil_div(as_size(_SHARES), maximum(loops * panels, 1))
     blocks = minimum(wanted, ceil_div(form.m.extent, _FEWEST_ROWS))
+    tiles = ceil_div(form.m.extent, tile.rows)
+    room = tiles  # of a block: not below the tiles that it has, and a shorter formula
     if not layout.a_packed:
         kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
         most = minimum(kept * tile.rows, MOST_ROWS)
         blocks = maximum(blocks, ceil_div(form.m.extent, most))
-    tiles = ceil_div(form.m.extent, tile.rows)
+        room = minimum(tiles, ceil_div(most, tile.rows))
     rows = ceil_div(tiles, maximum(blocks, 1)) * tile.rows
     row_blocks = ceil_div(form.m.extent, maximum(rows, 1))
     units = loops * row_blocks * panels
-    a_bytes = as_size(0) if layout.a_packed else align_up(rows * row_bytes, LINE) + 2 * LINE
+    a_bytes = room * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
+    if layout.a_packed:
+        a_bytes = as_size(0)
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
     return ByteBlocks(rows, row_blocks, columns, panels, units, a_bytes, a_bytes + b_bytes)
 

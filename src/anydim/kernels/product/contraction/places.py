@@ -16,7 +16,10 @@ from anydim.sizes import Size, align_up, as_size
 
 @dataclass(frozen=True)
 class Blocks:
-    """Counts of the loops: row tiles in all and of a block, columns of a block, blocks, pieces."""
+    """Counts of the loops: row tiles in all and of a block, columns of a block, blocks, pieces.
+
+    `b_bytes` is not below those of a block of B, and a shorter formula.
+    """
 
     tiles: Size
     block_tiles: Size
@@ -24,6 +27,7 @@ class Blocks:
     column_blocks: Size
     row_blocks: Size
     units: Size
+    b_bytes: Size
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,7 @@ def scratch_of(
     if holds_a:
         a_bytes = align_up(blocks.block_tiles * k_padded * (tile.rows * size), LINE)
     if not packed:
-        b_bytes = align_up(form.k.extent * blocks.columns * size, LINE)
+        b_bytes = align_up(blocks.b_bytes, LINE)
     if sums:
         sum_bytes = blocks.columns * (tile.rows * size)
     total = a_bytes + b_bytes + sum_bytes

@@ -30,7 +30,7 @@ from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Box, align_up, as_size, ceil_div, maximum, minimum, product
 
 _DTYPES = (float32, float64, int32, int64)
 _LONG_PANELS = 4  # columns of B that share what is read of A, where A cannot stay in a cache
@@ -120,15 +120,19 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
         kept = as_size(_LONG_TILES)
         many = minimum(maximum(tiles - schedule.chunk_tiles, 0), 1)
         panels = 1 + (_LONG_PANELS - 1) * many
+        most = form.k.extent * panels * (tile.width * form.dtype.bytes)
     else:
         kept = maximum(as_size(schedule.block_rows_bytes) // (k_bytes * tile.rows), 1)
         panels = maximum(as_size(schedule.block_columns_bytes) // (k_bytes * tile.width), 1)
+        most = maximum(schedule.block_columns_bytes, k_bytes * tile.width)
     row_blocks = ceil_div(tiles, kept)
     block_tiles = ceil_div(tiles, maximum(row_blocks, 1))
     columns = panels * tile.width
     column_blocks = ceil_div(form.n.extent, columns)
     units = product(walk.extent for walk in form.loops) * column_blocks * row_blocks
-    return Blocks(tiles, block_tiles, columns, column_blocks, row_blocks, units)
+    whole = form.k.extent * align_up(form.n.extent, tile.width) * form.dtype.bytes
+    b_bytes = minimum(most, whole)
+    return Blocks(tiles, block_tiles, columns, column_blocks, row_blocks, units, b_bytes)
 
 
 def _panels(form: ContractionForm, tile: Tile) -> Panels:

@@ -1,0 +1,54 @@
+"""Numbers of bytes as people write and read them: "512 MiB", 1.5 GB."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from operator import index
+from typing import Any
+
+from anydim.base.errors import OptionError
+
+_UNITS = {
+    "": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40,
+}  # fmt: skip
+_BY_LETTERS = {unit.lower(): factor for unit, factor in _UNITS.items()}
+_TEXT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_BINARY = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
+
+
+def bytes_of(given: Any, what: str = "memory") -> int:
+    """A number of bytes from an int or a text such as "512 MiB", "1.5 GB" or "65536".
+
+    KiB, MiB, GiB and TiB are powers of 1024; kB, MB, GB and TB of 1000; upper or lower case is one.
+    Raises OptionError for anything else; `what` is what the error calls it.
+    """
+    hint = 'give bytes as a number, or a text such as "512 MiB" or "1.5 GB"'
+    if isinstance(given, str):
+        found = _TEXT.fullmatch(given)
+        factor = None if found is None else _BY_LETTERS.get(found[2].lower())
+        if found is None or factor is None:
+            raise OptionError(f"{what} is {given!r}, which is no number of bytes", hint)
+        return int(Decimal(found[1]) * factor)
+    try:
+        value = index(given)
+    except TypeError:
+        value = -1
+    if value < 0 or isinstance(given, bool):
+        raise OptionError(f"{what} is {given!r}, which is no number of bytes", hint)
+    return value
+
+
+def bytes_text(value: int) -> str:
+    """290 MiB, 1.5 GiB, 640 bytes."""
+    for unit, factor in _BINARY:
+        if value >= factor:
+            share = value / factor
+            return f"{share:.0f} {unit}" if share >= 1000 else f"{share:.3g} {unit}"
+    return f"{value} bytes"
+
+
+def told_bytes(value: int) -> str:
+    """304087040 bytes (290 MiB), for a text that has to be exact."""
+    return f"{value} bytes ({bytes_text(value)})" if value >= _BINARY[-1][1] else f"{value} bytes"

@@ -1,0 +1,102 @@
+"""The largest value of a symbol at which a size stays within a limit.
+
+A size that only rises with the symbol is bisected. Any other one is cut into halves, the upper one
+first, and a half is left out where its bounds show that nothing in it can fit; so the answer is
+the largest value even where smaller ones do not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from anydim.base.errors import InternalError
+from anydim.sizes.box import Box, Dim
+from anydim.sizes.expression import Atom, Size
+from anydim.sizes.guard import Guard, holds
+
+LARGEST = 1 << 62  # that a dim can be
+_MOST_STEPS = 200_000
+
+
+def largest_value(
+    needs: Size, name: str, low: int, high: int | None, limit: int,
+    guards: Sequence[Guard] = (),
+) -> int | None:  # fmt: skip
+    """The largest `name` from `low` to `high` with needs <= limit where the guards hold.
+
+    None where there is none. Nothing but `name` may be open; `high` None counts as 2**62.
+    """
+    high = LARGEST if high is None else high
+    demands = [limit - needs, *(size for guard in guards for size in _demands(guard))]
+
+    def fits(value: int) -> bool:
+        env = {name: value}
+        return needs.evaluate(env) <= limit and all(holds(guard, env) for guard in guards)
+
+    if low > high:
+        return None
+    if fits(high):
+        return high
+    if not guards and rises(needs):
+        return _bisected(fits, low, high)
+    return _searched(demands, fits, name, low, high)
+
+
+def _bisected(fits: Callable[[int], bool], low: int, high: int) -> int | None:
+    """The last value that fits, where all below it fit and `high` does not."""
+    if not fits(low):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def _searched(
+    demands: Sequence[Size], fits: Callable[[int], bool], name: str, low: int, high: int
+) -> int | None:
+    parts = [(low, high)]
+    for _ in range(_MOST_STEPS):
+        if not parts:
+            return None
+        start, stop = parts.pop()
+        if fits(stop):
+            return stop
+        box = Box.of(Dim(name, start, stop))
+        if start < stop and all(box.interval(size).high >= 0 for size in demands):
+            middle = (start + stop) // 2  # below stop, which does not fit
+            parts += [(start, middle), (middle + 1, stop)]
+    raise InternalError(f"no largest '{name}' for {demands[0]} >= 0 in {_MOST_STEPS} steps")
+
+
+def _demands(guard: Guard) -> list[Size]:
+    """Sizes that are not negative where a guard holds."""
+    more = guard.right - guard.left
+    return {"==": [more, -more], "!=": [], "<=": [more], "<": [more - 1]}[guard.relation]
+
+
+def rises(size: Size) -> bool:
+    """Whether a size never falls when a symbol rises, as far as its form tells.
+
+    Symbols are never negative.
+    """
+    return all(
+        not monomial or (coefficient > 0 and all(map(_rises, monomial)))
+        for monomial, coefficient in size.coefficients.items()
+    )
+
+
+def _rises(atom: str) -> bool:
+    """Whether an atom never falls, and is never negative."""
+    if not isinstance(atom, Atom):
+        return True
+    if atom.function in ("min", "max"):
+        return all(rises(part) and _starts_at_zero(part) for part in atom.arguments)
+    above, below = atom.arguments
+    constant = below.constant or 0
+    return atom.function == "floordiv" and constant > 0 and rises(above) and _starts_at_zero(above)
+
+
+def _starts_at_zero(size: Size) -> bool:
+    """Whether a size that rises is not negative where all symbols are 0."""
+    return size.substitute(dict.fromkeys(size.symbols, 0)).constant >= 0  # type: ignore[operator]
