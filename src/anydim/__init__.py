@@ -33,6 +33,7 @@ from anydim.base.errors import (
     InputError,
     InternalError,
     LanguageError,
+    MemoryLimitError,
     MissingError,
     ModelError,
     OptionError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from anydim.deploy.inspect import inspect
     from anydim.frontends.builder import Builder
     from anydim.model import Model, compile
+    from anydim.program.limits import MemoryLimit
 
 __version__ = "0.1.0"
 
@@ -63,6 +65,8 @@ __all__ = [
     "InternalError",
     "LanguageError",
     "LoadedModel",
+    "MemoryLimit",
+    "MemoryLimitError",
     "MissingError",
     "Model",
     "ModelError",
@@ -90,6 +94,9 @@ __all__ = [
     "uint64",
 ]
 
+# what a process that only loads and runs asks for seldom
+_RECORDS = {"MemoryLimit": "anydim.program.limits", "inspect": "anydim.deploy.inspect"}
+
 # what needs the compiler, imported when it is first asked for
 _COMPILING = {
     "Builder": "anydim.frontends.builder",
@@ -102,8 +109,8 @@ _COMPILING = {
 def __getattr__(name: str) -> Any:
     if name == "settings":  # a process that only loads and runs reads none
         return import_module("anydim.base.settings")
-    if name == "inspect":
-        return import_module("anydim.deploy.inspect").inspect
+    if name in _RECORDS:
+        return getattr(import_module(_RECORDS[name]), name)
     module = _COMPILING.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -50,6 +50,7 @@ from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
 from anydim.passes.watch import Watch
 from anydim.program.differential import Ranges
+from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
@@ -191,9 +192,12 @@ class Lowered:
 def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress,
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
-    made_by: str | None = None,
+    made_by: str | None = None, limit: MemoryLimit | None = None,
 ) -> Compiled:  # fmt: skip
-    """Source to native code by target `made_by`; `model.compile` says what the arguments are."""
+    """Source to native code by target `made_by`; `model.compile` says what the arguments are.
+
+    A program whose memory is above the limit is refused before code is made.
+    """
     if not isinstance(threads, int) or threads < 1:
         raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
     work = _Work(progress)
@@ -204,6 +208,8 @@ def compile_source(
     work.stage("import", lambda: print_graph(graph), (graph,))
     code = target(made_by or settings.target)
     lowered = _lowered(graph, code, options, threads, work)
+    if limit is not None:
+        limit.check(lowered.made.program)
     built = work.timed("native", lambda: build(lowered.made, code))
     work.watch.done(work.seconds)
     report = work.report(lowered, built)

@@ -23,6 +23,7 @@ from anydim.frontends.onnx.file.strings import (
 from anydim.passes.options import PLAIN, Options
 from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
 from anydim.program.held import Held
+from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
 from anydim.program.story import Story
 from anydim.runtime.arrays import by_name
@@ -143,6 +144,7 @@ def compile(
     target: str | None = None,
     arenas: int | None = None,
     wait: float | None = None,
+    memory_limit: MemoryLimit | int | str | None = None,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -158,26 +160,36 @@ def compile(
     or "c" by way of a C compiler (docs/new-target.md); None is what `settings.target` says.
     `arenas` calls run at once, each with an arena of its own; others wait for one to end, `wait`
     seconds at most, then raise BusyError. None: any number of calls; without end.
-    Raises ModelError for a model that cannot be taken, OptionError for options that do not fit.
+    `memory_limit`, such as "512 MiB", is the most bytes that a call may take of its own
+    (docs/memory.md): a model that may need more inside the bounds of its dims is refused; where
+    dims have no bounds, or with `ad.MemoryLimit("512 MiB", per_call=True)`, the calls that would.
+    Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
+    MemoryLimitError for a model that needs more memory than it may.
     """
     callers = Callers(arenas, wait)
+    limit = None if memory_limit is None else MemoryLimit.of(memory_limit)
     try:
         made = compile_source(
-            source, dims, threads, progress or _quiet, options, operators, precision, target
-        )
+            source, dims, threads, progress or _quiet, options, operators, precision, target,
+            limit,
+        )  # fmt: skip
     except StringsInside as found:
         parts = cut(found.opened)
         given = dims if parts.core is None else own_dims(parts.core, dims)
         core = parts.core and compile(
             parts.core, given, threads=threads, progress=progress, options=options,
             operators=operators, precision=precision, target=target, arenas=arenas, wait=wait,
+            memory_limit=limit,
         )  # fmt: skip
         return StringModel(parts, core or None)
     made.executable.admit(callers)
-    return Model(
+    model = Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,
         made.again,
     )  # fmt: skip
+    if limit is not None:
+        model.limit_memory(limit)
+    return model
 
 
 def _quiet(stage: str, done: int, total: int) -> None:

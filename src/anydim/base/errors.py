@@ -59,6 +59,10 @@ class OptionError(UserError):
     """An option has a value that cannot be used."""
 
 
+class MemoryLimitError(UserError):
+    """A model, or a call at its sizes, takes more memory than its limit allows."""
+
+
 class MissingError(UserError, ImportError):
     """Something is asked for that is not installed."""
 

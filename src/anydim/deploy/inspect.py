@@ -18,7 +18,7 @@ from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
 
 if TYPE_CHECKING:
-    from anydim.program.plan import Memory
+    from anydim.program.memory import Memory
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from anydim.runtime.image import MappedImage, map_file
 from anydim.runtime.running import executable
 
 if TYPE_CHECKING:
+    from anydim.program.limits import MemoryLimit
     from anydim.program.story import Story
 
 _ALWAYS_VERIFIED = 1 << 16  # bytes of a constant of floats; of others, all
@@ -75,6 +76,7 @@ def _story(text: bytes) -> Story:
 def load(
     path: str | os.PathLike[str], *, level: str | None = None, verify: bool = False,
     arenas: int | None = None, wait: float | None = None,
+    memory_limit: MemoryLimit | int | str | None = None,
 ) -> LoadedModel:  # fmt: skip
     """The model that `Model.save` wrote to a file; no compiler is needed.
 
@@ -82,8 +84,9 @@ def load(
     or the one that `level` names. With `verify`, the digests of all constants are compared before
     anything runs; else of all but large floats. `arenas` calls run at once, each with an arena of
     its own; others wait for one to end, `wait` seconds at most, then raise BusyError. None: any
-    number of calls; without end. Raises ArtefactError for a file that is damaged, of another format
-    or without code for this machine, OptionError for a level that it has not.
+    number of calls; without end. `memory_limit` is that of `anydim.compile`. Raises ArtefactError
+    for a file that is damaged, of another format or without code for this machine, OptionError for
+    a level that it has not, MemoryLimitError for a model that needs more memory.
     """
     callers = Callers(arenas, wait)
     container = Container(os.fspath(path))
@@ -93,6 +96,8 @@ def load(
     except KeyError as error:
         raise container.fail(f"its records speak of {error}, which there is not") from None
     model.executable.admit(callers)
+    if memory_limit is not None:
+        model.limit_memory(memory_limit)
     return model
 
 

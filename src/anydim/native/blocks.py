@@ -5,7 +5,8 @@ when nobody does, it is kept for the next one who asks for about as much. All bl
 list, so that nothing is lost when a call ends early. What is in use and what is kept never take
 more together than what was in use at some time: for a new block, kept ones go back to the system.
 
-    anydim_allocate(call, bytes) -> block   that one holds; 0: no memory for what FOUND says
+    anydim_allocate(call, bytes) -> block   that one holds; 0: no memory for what FOUND says, or
+                                            more than is allowed
     anydim_hold(block)                      one more holds it; 0 is nobody's
     anydim_drop(call, block)                one less
     anydim_arena(call, bytes) -> address    of at least so many bytes; what they held before is lost
@@ -91,11 +92,18 @@ def _allocate() -> ir.Function:
         body.store(_CALL, context.FOUND, 0)
         body.give(0)
     bytes = body.let(larger((_BYTES + 63) & -64, 64))
+    most = body.variable(bytes * 2)  # of a kept block that may serve
+    allowed = body.load(_CALL, context.ALLOWED)
+    with body.when(allowed > 0):
+        with body.when(body.load(_CALL, context.LIVE_BYTES) + bytes > allowed):
+            body.store(_CALL, context.REFUSED, 1)
+            body.give(0)
+        most.set(bytes)
     bin = _bin(body, bytes)
     first = _first(body, bin)
-    link = body.variable(body.ask("find", first, bytes))
+    link = body.variable(body.ask("find", first, bytes, most()))
     with body.when(link().equals(0)):
-        link.set(body.ask("find", first + 8, bytes))
+        link.set(body.ask("find", first + 8, bytes, most()))
     block = body.variable(0)
     with body.when(link().equals(0)):
         block.set(body.ask("fresh", _CALL, bytes, bin))
@@ -116,12 +124,12 @@ def _find() -> ir.Function:
     with body.loop(lambda: body.load(link()).differs(0) & (tries() > 0)):
         kept = body.load(link())
         has = body.load(kept, BYTES)
-        with body.when((has >= _BYTES) & (has <= _BYTES * 2)):
+        with body.when((has >= _BYTES) & (has <= parameter("most"))):
             body.give(link())
         link.set(kept + 8 * NEXT)
         tries.set(tries() - 1)
     body.give(0)
-    return body.function("find", ("first", "bytes"))
+    return body.function("find", ("first", "bytes", "most"))
 
 
 def _fresh() -> ir.Function:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from anydim.base.errors import GraphError
-from anydim.base.text import listed
+from anydim.base.errors import DimError, GraphError
+from anydim.base.text import listed, suggestion
 from anydim.runtime.checks import Check
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, Size, Truth, as_size, prove
@@ -107,3 +107,19 @@ def second_checks(signature: Signature, sources: tuple[Source, ...]) -> tuple[Ch
             checks.append(Check("guard", guard=guard))
     checks.append(Check("large", size=as_size(0)))
     return tuple(checks)
+
+
+def check_names(name: str, box: Box, dims: Iterable[str]) -> None:
+    """Raise DimError for what is no dim of the box."""
+    for dim in dims:
+        if dim not in box.names:
+            hint = suggestion(dim, box.names) or f"the dims are {listed(box.names)}"
+            raise DimError(f"{name} has no dim '{dim}'", hint)
+
+
+def check_sizes(name: str, box: Box, sizes: Mapping[str, int]) -> None:
+    """Raise DimError unless `sizes` names every dim of the box once, inside its bounds."""
+    check_names(name, box, sizes)
+    violations = box.violations(sizes)
+    if violations:
+        raise DimError(f"{name}: {violations[0]}", "; ".join(violations[1:]) or f"declared {box}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from anydim.program.plan import memory
+from anydim.program.memory import memory
 from anydim.program.program import Program
 from anydim.program.region import ReleaseStep
 from anydim.program.segment import Site

@@ -6,15 +6,19 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from anydim.base.amounts import bytes_of
+from anydim.base.errors import OptionError
 from anydim.runtime.arrays import by_name
-from anydim.runtime.executable import Executable
+from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.lists import Listed, pack, unpack
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
 
 if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.program.differential import Ranges
-    from anydim.program.plan import Memory, Plan
+    from anydim.program.limits import MemoryLimit
+    from anydim.program.memory import Memory
+    from anydim.program.plan import Plan
     from anydim.program.program import Program
     from anydim.program.story import Story
 
@@ -107,8 +111,39 @@ class Held:
 
     @property
     def memory(self) -> Memory:
-        """Peak bytes of intermediate values as a size expression, and its bound over the box."""
+        """The bytes that a call takes of its own, as a size expression, and their bound."""
         return self.story.memory
+
+    @property
+    def memory_limit(self) -> int | None:
+        """The most bytes that a call may take of its own; None: as many as it needs."""
+        most = self.executable.most_bytes
+        return None if most == UNLIMITED else most
+
+    def limit_memory(self, given: MemoryLimit | int | str) -> None:
+        """Refuse calls that would take more bytes of their own, with a MemoryLimitError.
+
+        Bytes as a number or a text such as "512 MiB". Raises MemoryLimitError at once for what
+        `MemoryLimit` says. Nothing is allocated for a refused call; the next one works.
+        """
+        limit = self.story.limit(given)
+        self.executable.refusal = lambda sizes: self.story.refusal(limit, sizes)
+        self.executable.most_bytes = limit.bytes
+
+    def largest(self, dim: str, memory: int | str | None = None, **sizes: int) -> int | None:
+        """The largest size of a dim at which a call stays within `memory`; None: any size does.
+
+        `memory` is bytes as a number or a text such as "2 GiB", without it the model's limit;
+        `sizes` gives the other dims, one that is left out counts with its upper bound. It is the
+        largest size of all that fit, also where a smaller one needs more. Raises DimError for dims
+        that do not fit, MemoryLimitError where no size fits.
+
+            model.largest("batch", seq=512, memory="2 GiB")
+        """
+        given = self.memory_limit if memory is None else memory
+        if given is None:
+            raise OptionError("largest: there is no limit", 'give one: memory="2 GiB"')
+        return self.memory.largest(dim, bytes_of(given), sizes)
 
     def plan(self, **sizes: int) -> Plan:
         """What a call at these sizes will do; runs nothing."""

@@ -1,4 +1,4 @@
-"""What a program will do at given sizes, and what memory it can need at most; runs nothing."""
+"""What a program will do at given sizes; runs nothing."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from anydim.base.errors import DimError
-from anydim.base.text import listed, suggestion
-from anydim.program.binding import told
+from anydim.base.text import listed
+from anydim.program.binding import check_sizes, told
+from anydim.program.memory import tensor_bytes
 from anydim.program.program import Program
 from anydim.program.region_plan import Work, needs, values_at
 from anydim.program.segment import Site
-from anydim.runtime.signature import Signature, TensorSpec
-from anydim.sizes import Box, Size, bounds, product
+from anydim.runtime.signature import Signature
+from anydim.sizes import Size, holds
 
 
 @dataclass(frozen=True)
@@ -113,10 +114,8 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
 
 def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
     for guard in signature.guards:
-        if not (guard.left.symbols | guard.right.symbols) <= sizes.keys():
-            continue
-        left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
-        if not _RELATIONS[guard.relation](left, right):
+        if guard.symbols <= sizes.keys() and not holds(guard, sizes):
+            left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
             raise DimError(
                 f"{signature.name}: {guard.left} {guard.relation} {guard.right} does not hold: "
                 f"{left} {guard.relation} {right}",
@@ -132,69 +131,11 @@ def _launches(work: Work, threads: int, values: Mapping[str, int]) -> LaunchPlan
     return replace(once, flops=once.flops * often, moved=once.moved * often, times=times)
 
 
-def check_sizes(name: str, box: Box, sizes: Mapping[str, int]) -> None:
-    """Raise DimError unless `sizes` names every dim of the box once, inside its bounds."""
-    for dim in sizes:
-        if dim not in box.names:
-            hint = suggestion(dim, box.names) or f"the dims are {listed(box.names)}"
-            raise DimError(f"{name} has no dim '{dim}'", hint)
-    violations = box.violations(sizes)
-    if violations:
-        raise DimError(f"{name}: {violations[0]}", "; ".join(violations[1:]) or f"declared {box}")
-
-
-_RELATIONS = {
-    "==": int.__eq__,
-    "!=": int.__ne__,
-    "<=": int.__le__,
-    "<": int.__lt__,
-    ">=": int.__ge__,
-    ">": int.__gt__,
-}
-
-
 def _launch(site: Site, threads: int, sizes: Mapping[str, int]) -> LaunchPlan:
     parallel = site.parallel.evaluate(sizes)
     parts = 0 if parallel <= 0 else max(1, min(threads, parallel // max(1, site.grain)))
     flops, moved = site.flops.evaluate(sizes), site.moved.evaluate(sizes)
     return LaunchPlan(site.kernel, site.schedule, site.source, parallel, parts, flops, moved)
-
-
-def tensor_bytes(spec: TensorSpec) -> Size:
-    """Bytes of a tensor."""
-    return product(spec.shape) * spec.dtype.bytes
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Peak bytes of intermediate values and scratch, as a formula over the dims."""
-
-    bytes: Size
-    box: Box
-
-    @property
-    def bound(self) -> int | None:
-        """An upper bound of `bytes` over the box; None when there is none."""
-        return bounds(self.bytes, self.box).hi
-
-    def at(self, **sizes: int) -> int:
-        """Bytes at given sizes; raises DimError when they are not a point of the box."""
-        check_sizes("memory", self.box, sizes)
-        return self.bytes.evaluate(sizes)
-
-    def __str__(self) -> str:
-        bound = self.bound
-        limit = "without bound" if bound is None else f"at most {_bytes(bound)}"
-        return f"{self.bytes} bytes, {limit} for {self.box or 'its only size'}"
-
-
-def memory(program: Program) -> Memory:
-    """Peak memory of a call of a program, beside inputs, outputs and constants.
-
-    Where data decides what runs, the outputs are among it.
-    """
-    known = needs(program)
-    return Memory(known.bytes, known.box)
 
 
 def _table(launches: tuple[LaunchPlan, ...]) -> list[str]:

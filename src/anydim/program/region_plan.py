@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from anydim.program.binding import solve
 from anydim.program.program import Program
@@ -47,9 +48,26 @@ class Work:
 
 
 @dataclass(frozen=True)
+class Moment:
+    """What lives after a step that came from node `where`: names, and bytes of each."""
+
+    where: str = ""
+    parts: tuple[tuple[str, Size], ...] = ()
+
+    @cached_property
+    def bytes(self) -> Size:
+        return _sum(size for _, size in self.parts)
+
+    def beside(self, parts: Iterable[tuple[str, Size]]) -> Moment:
+        """The same moment, with what lives around it."""
+        return Moment(self.where, (*parts, *self.parts))
+
+
+@dataclass(frozen=True)
 class Needs:
     """`values`: the most bytes of values that live between steps. `arena`: the most that one
-    segment needs for itself. `box`: the dims that these speak of.
+    segment needs for itself. `box`: the dims that these speak of. `moments` are those at which
+    values may be the most.
 
     Of a straight program, whose results belong to the caller: those in the arena, and scratch.
     `parts` are the segments in the order of the walk, with their dims over those of the box.
@@ -60,6 +78,7 @@ class Needs:
     work: tuple[Work, ...]
     box: Box
     parts: tuple[tuple[Segment, Mapping[str, Size]], ...] = ()
+    moments: tuple[Moment, ...] = ()
 
     @property
     def bytes(self) -> Size:
@@ -73,10 +92,11 @@ def needs(program: Program) -> Needs:
     walk = _Walk(program)
     main = len(program.regions) - 1
     box = program.signature.box
-    peaks = walk.region(main, {dim.name: dim.size for dim in box.dims}, as_size(1))
+    moments = walk.region(main, {dim.name: dim.size for dim in box.dims}, as_size(1))
     whole = box.also(*walk.others)
+    values = largest([moment.bytes for moment in moments], whole)
     arena = largest([part.total_bytes.substitute(env) for part, env in walk.parts], whole)
-    return Needs(largest(peaks, whole), arena, tuple(walk.work), whole, tuple(walk.parts))
+    return Needs(values, arena, tuple(walk.work), whole, tuple(walk.parts), tuple(moments))
 
 
 def _straight(segment: Segment) -> Needs:
@@ -125,29 +145,29 @@ class _Walk:
     def __post_init__(self) -> None:
         self._aimed = aimed(self.program)
 
-    def region(self, number: int, env: Env, times: Size | None) -> list[Size]:
-        """The bytes of values of a region and those it runs, at each step."""
+    def region(self, number: int, env: Env, times: Size | None) -> list[Moment]:
+        """The values of a region and those it runs, at each step."""
         region = self.program.regions[number]
         outputs = region.signature.outputs
         elsewhere = {outputs[output].name for output in self._aimed[number]}
         held: dict[str, Size] = {}
-        peaks = [as_size(0)]
+        moments = [Moment()]
         for step in region.steps:
             if isinstance(step, ReleaseStep):
                 for name in step.reads:
                     held.pop(name, None)
                 continue
-            before = _sum(held.values())
+            before = tuple(held.items())
             inside = list(self.inside(region, step, env, times))
             for name in step.makes:
                 if name not in elsewhere:
                     held[name] = _bytes(region.values[name], env)
-            peaks.append(_sum(held.values()))
-            peaks += [before + peak for peak in inside]
-        return list(dict.fromkeys(peaks))
+            moments.append(Moment(step.source, tuple(held.items())))
+            moments += [moment.beside(before) for moment in inside]
+        return list({moment.bytes: moment for moment in moments}.values())
 
-    def inside(self, region: Region, step: Step, env: Env, times: Size | None) -> Iterator[Size]:
-        """The bytes of what a step runs, beside the values of the region."""
+    def inside(self, region: Region, step: Step, env: Env, times: Size | None) -> Iterator[Moment]:
+        """What a step runs, beside the values of the region."""
         if isinstance(step, SegmentStep):
             self.parts.append((step.segment, env))
             self.work += [Work(site, env, times) for site in step.segment.sites]
@@ -161,7 +181,9 @@ class _Walk:
         elif isinstance(step, LoopStep):
             yield from self.loop(region, step, env, times)
 
-    def loop(self, region: Region, step: LoopStep, env: Env, times: Size | None) -> Iterator[Size]:
+    def loop(
+        self, region: Region, step: LoopStep, env: Env, times: Size | None
+    ) -> Iterator[Moment]:
         body = self.program.regions[step.body]
         first = len(body.signature.inputs) - len(step.given)
         carried = len(step.carried)
@@ -180,13 +202,12 @@ class _Walk:
         trips = None
         if step.condition is None and step.trips is not None and times is not None:
             trips = times * maximum(step.trips.substitute(env), 0)
-        states = _sum(_bytes(spec, own) for spec in body.signature.inputs[:carried])
-        stacks = _sum(
-            _bytes(region.values[name], env) * (_GROWING if self.grows(step, number) else 1)
-            for number, name in enumerate(makes)
-        )
-        for peak in self.region(step.body, own, trips):
-            yield states + stacks + peak
+        around = [(spec.name, _bytes(spec, own)) for spec in body.signature.inputs[:carried]]
+        for number, name in enumerate(makes):
+            room = _GROWING if self.grows(step, number) else 1
+            around.append((name, _bytes(region.values[name], env) * room))
+        for moment in self.region(step.body, own, trips):
+            yield moment.beside(around)
 
     def grows(self, step: LoopStep, stack: int) -> bool:
         known = step.trips is not None and step.condition is None

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
+from anydim.base.errors import MemoryLimitError
 from anydim.program.explain import explain
-from anydim.program.plan import Memory, Plan, memory, plan
+from anydim.program.limits import MemoryLimit
+from anydim.program.memory import Memory, memory
+from anydim.program.plan import Plan, plan
 from anydim.program.program import Program
 from anydim.sizes import Size
 
@@ -23,10 +28,20 @@ class Story:
         """What a call at these sizes will do."""
         return plan(self.program, sizes)
 
-    @property
+    @cached_property
     def memory(self) -> Memory:
         """What memory a call can need."""
         return memory(self.program)
+
+    def refusal(self, limit: MemoryLimit, sizes: Mapping[str, int]) -> MemoryLimitError:
+        """What a call at sizes that take more than the limit is refused with."""
+        return limit.error(self.program, sizes)
+
+    def limit(self, given: Any) -> MemoryLimit:
+        """A limit that this program meets; MemoryLimitError where it does not."""
+        limit = MemoryLimit.of(given)
+        limit.check(self.program)
+        return limit
 
     def explain(self) -> str:
         """Kernels, schedules and memory as text."""

@@ -8,14 +8,15 @@ peak        the most bytes in use at a time, in this call
 limit       the most bytes, in use and kept together
 found       what a check that failed has found: a value, and where; bytes that there were not
 arena       the block of intermediate values
+allowed     the most bytes that may be in use, 0: any number; whether more were asked for
 bins        free blocks by their size: powers of two
 """
 
 from __future__ import annotations
 
 MALLOC, FREE, COPY, FILL, POOL, LIVE, COUNT, LIVE_BYTES = range(8)
-CACHED_BYTES, PEAK, LIMIT, FOUND, PLACE, ARENA_BLOCK = range(8, 14)
-BINS = 14
+CACHED_BYTES, PEAK, LIMIT, FOUND, PLACE, ARENA_BLOCK, ALLOWED, REFUSED = range(8, 16)
+BINS = 16
 WORDS = BINS + 64
 
 MEMORY, NEXT, PREVIOUS, REFERENCES, BYTES = range(5)  # words at the head of a block

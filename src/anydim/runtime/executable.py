@@ -13,13 +13,14 @@ import numpy
 
 from anydim.base.errors import InputError, OutOfMemoryError
 from anydim.runtime.arrays import check_names, plain, wrapper
-from anydim.runtime.failures import Words, call_error
+from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import Callers, Frame, shelf_of, trim_system
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
 from anydim.runtime.threads import Pool, PoolCode
 
 WORD = 8  # bytes
+UNLIMITED = (1 << 63) - 1
 _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
 
 
@@ -71,6 +72,8 @@ class Executable(ABC, Generic[Own]):
             word: numpy.array([pointer(arrays[name]) for name in names], numpy.uint64)
             for word, names in interface.tables
         }
+        self.most_bytes = UNLIMITED  # that a call may take of its own
+        self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
         self.admit(Callers())
 
     def admit(self, callers: Callers) -> None:
@@ -137,6 +140,11 @@ class Executable(ABC, Generic[Own]):
     def _failed(self, number: int, block: Words) -> InputError:
         """The error for the failure that native code numbers so, from 1 on."""
         return call_error(self.interface.failures[number - 1], block, self.signature.name)
+
+    def _refused(self, failed: Failure, block: Words) -> Exception:
+        """The error for a call that asks for more than `most_bytes`, where `failed` knows dims."""
+        assert self.refusal is not None
+        return self.refusal({dim: block[word] for dim, word in failed.dims.items()})
 
     def _arrays(self, given: Mapping[str, Any]) -> tuple[list[numpy.ndarray], list[int], bool]:
         """The inputs in order, all their sizes, and whether one was no numpy array."""

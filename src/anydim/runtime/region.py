@@ -14,7 +14,7 @@ from typing import Any
 import numpy
 
 from anydim.runtime import context
-from anydim.runtime.executable import WORD, Executable, pointer, wrong_shape
+from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import trim_system
 
@@ -49,13 +49,16 @@ class RegionExecutable(Executable["_Frame"]):
         self._sizes.pack_into(block, WORD * interface.shapes, *shapes)
         pool = self._take_pool()
         block[context.POOL] = pool.address if pool else 0
-        block[context.PEAK] = 0
+        block[context.PEAK] = block[context.REFUSED] = 0
+        block[context.ALLOWED] = 0 if self.most_bytes == UNLIMITED else max(1, self.most_bytes)
         try:
             try:
                 failed = self._run(frame.address)
             finally:
                 if pool:
                     pool.lock.release()
+            if failed and block[context.REFUSED]:
+                raise self._refused(interface.failures[failed - 1], block)
             if failed:
                 raise self._failed(failed, block)
             outputs, held = self._take_results(frame, into)

@@ -59,6 +59,8 @@ class StraightExecutable(Executable[_Frame]):
         failed = self._bind(frame.words)
         if failed:
             raise self._failed(failed, block)
+        if block[ARENA_BYTES] > self.most_bytes:
+            raise self._refused(self.interface.failures[-1], block)
         outputs = self._allocate(frame, into)
         pointers = [array.ctypes.data for array in arrays]
         pointers += [array.ctypes.data for array in outputs.values()]

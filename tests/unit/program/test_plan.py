@@ -9,7 +9,8 @@ from anydim.base.errors import DimError, OptionError
 from anydim.compiler import CompileReport
 from anydim.model import Model
 from anydim.program.explain import explain
-from anydim.program.plan import memory, plan
+from anydim.program.memory import memory
+from anydim.program.plan import plan
 from anydim.program.segment import Site
 from anydim.sizes import Box, Dim, Guard, Size, as_size
 from tests.unit.program.tiny import adder, executable, program, spec
@@ -39,7 +40,7 @@ def test_memory_bounds_every_plan() -> None:
             taken = plan(made, {"n": n, "m": m}).bytes
             assert taken == formula.at(n=n, m=m) <= (formula.bound or 0)
     assert formula.bound == 32_000
-    assert "at most 32000 B" in str(formula)
+    assert "at most 32000 bytes (31.2 KiB)" in str(formula)
 
 
 def test_memory_without_bound() -> None:

@@ -12,7 +12,8 @@ import numpy
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.program.plan import memory, plan
+from anydim.program.memory import memory
+from anydim.program.plan import plan
 from anydim.program.segment import Site
 from anydim.runtime.executable import Executable
 from anydim.sizes import Box, Dim, Size, as_size

@@ -1,0 +1,83 @@
+"""Limits on the memory of a call: refused when a model is made, or before a call takes any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anydim.base.amounts import bytes_of, told_bytes
+from anydim.base.errors import DimError, MemoryLimitError
+from anydim.program.memory import Memory, memory
+from anydim.program.peak import peak
+from anydim.program.program import Program
+
+_SHOWN = 3  # values that an error names
+_OTHERWISE = "lower the bounds, raise the limit, or refuse calls: MemoryLimit(..., per_call=True)"
+
+
+@dataclass(frozen=True, init=False)
+class MemoryLimit:
+    """The most bytes that a call may take of its own; `MemoryLimit("512 MiB")`.
+
+    A model some of whose sizes need more is refused when it is compiled or loaded, or with
+    `per_call` in those calls alone. Raises OptionError for what is no number of bytes.
+    """
+
+    bytes: int
+    per_call: bool
+
+    def __init__(self, bytes: int | str, per_call: bool = False) -> None:
+        object.__setattr__(self, "bytes", bytes_of(bytes, "memory_limit"))
+        object.__setattr__(self, "per_call", per_call)
+
+    @staticmethod
+    def of(given: Any) -> MemoryLimit:
+        """What was given as `memory_limit`: a limit, a number of bytes or a text."""
+        return given if isinstance(given, MemoryLimit) else MemoryLimit(given)
+
+    def check(self, program: Program) -> None:
+        """Raise MemoryLimitError for a program whose bound is above the limit.
+
+        Without a bound, or with `per_call`, only where even the least sizes need more.
+        """
+        known = memory(program)
+        bound = known.bound
+        if bound is not None and bound <= self.bytes:
+            return
+        if bound is not None and not self.per_call:
+            raise MemoryLimitError(
+                f"{known.name}: a call may take {told_bytes(bound)} of its own for {known.box}, "
+                f"above the memory limit of {told_bytes(self.bytes)}",
+                "; ".join((*_fitting(known, self.bytes), _OTHERWISE)),
+            )
+        least = {dim.name: dim.lo for dim in known.box.dims}
+        if known.box.contains(least) and known.bytes.evaluate(least) > self.bytes:
+            raise self.error(program, least)
+
+    def error(self, program: Program, sizes: Mapping[str, int]) -> MemoryLimitError:
+        """What a call at these sizes is refused with."""
+        known, found = memory(program), peak(program, sizes)
+        at = ", ".join(f"{name} = {value}" for name, value in sizes.items()) or "its only size"
+        parts = [f"{name} {told_bytes(value)}" for name, value in found.parts[:_SHOWN]]
+        more = f" and {len(found.parts) - _SHOWN} more" if len(found.parts) > _SHOWN else ""
+        what = "takes" if program.straight is not None else "may take"
+        told = [f"most lives {found.where}: {', '.join(parts)}{more}"]
+        told += [*_fitting(known, self.bytes, sizes), "raise the limit, or use smaller sizes"]
+        return MemoryLimitError(
+            f"{known.name}: a call at {at} {what} {told_bytes(found.bytes)} of its own, "
+            f"above the memory limit of {told_bytes(self.bytes)}",
+            "; ".join(told),
+        )
+
+
+def _fitting(known: Memory, limit: int, sizes: Mapping[str, int] | None = None) -> Iterator[str]:
+    """The largest size of each dim that fits where the others keep theirs."""
+    for dim in known.box.dims:
+        others = {} if sizes is None else {n: v for n, v in sizes.items() if n != dim.name}
+        try:
+            found = known.largest(dim.name, limit, others)
+        except (DimError, MemoryLimitError):
+            continue
+        if found:
+            yield f"up to {dim.name} = {found} fits{' at the other sizes' if others else ''}"

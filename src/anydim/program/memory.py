@@ -1,0 +1,126 @@
+"""The memory of a call, known before it runs: a formula, its bound, what fits a limit.
+
+What counts is what a call takes of its own: values between its kernels and the scratch of all
+threads, in one arena. Where data decides what runs, the results are among the values. Inputs,
+results that belong to the caller and constants, which all calls share, are shown beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from anydim.base.amounts import told_bytes
+from anydim.base.errors import DimError, MemoryLimitError
+from anydim.program.binding import check_names, check_sizes
+from anydim.program.program import Program
+from anydim.program.region_plan import needs, values_at
+from anydim.runtime.signature import TensorSpec
+from anydim.sizes import Box, Dim, Guard, Size, as_size, bounds, largest_value, product
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The most bytes that a call takes of its own, as formulas over the dims.
+
+    `values` are those between kernels, `scratch` that of all threads. `inputs` and `outputs` are
+    the arrays of a call, `constants` bytes that all calls share; they are not in `bytes`.
+    """
+
+    name: str
+    values: Size
+    scratch: Size
+    inputs: Size
+    outputs: Size
+    constants: int
+    box: Box
+    guards: tuple[Guard, ...]
+
+    @cached_property
+    def bytes(self) -> Size:
+        """Values and scratch together: the size of the arena."""
+        return self.values + self.scratch
+
+    @property
+    def devices(self) -> Mapping[str, Size]:
+        """`bytes` on each device."""
+        return {"cpu": self.bytes}
+
+    @cached_property
+    def bound(self) -> int | None:
+        """An upper bound of `bytes` over the box; None when there is none."""
+        return bounds(self.bytes, self.box).hi
+
+    def at(self, **sizes: int) -> int:
+        """Bytes at given sizes; raises DimError when they are not a point of the box."""
+        check_sizes(self.name, self.box, sizes)
+        return self.bytes.evaluate(sizes)
+
+    def largest(self, dim: str, limit: int, sizes: Mapping[str, int]) -> int | None:
+        """The largest size of a dim at which a call stays within `limit` bytes; None: any does.
+
+        `sizes` gives the other dims; one that is left out counts with its upper bound. It is the
+        largest of all, also where a smaller one needs more. Raises DimError for unknown dims and
+        for one left out that has no bound, MemoryLimitError where no size of the dim fits.
+        """
+        others = {name: size for name, size in sizes.items() if name != dim}
+        check_names(self.name, self.box, (dim, *others))
+        box = Box(tuple(_fixed(each, others) for each in self.box.dims), self.box.constraints)
+        most, unknown = values_at(box, others)
+        for name in unknown:
+            if name != dim:
+                raise DimError(f"{self.name}: dim '{name}' has no size and no upper bound",
+                               "give its size")  # fmt: skip
+        del most[dim]
+        within, needed = box.enclosure.ranges[dim], self.bytes.substitute(most)
+        guards = [guard.substitute(most) for guard in (*self.guards, *_not_negative(box))]
+        guards = [guard for guard in guards if dim in guard.symbols]
+        everywhere = Box.of(Dim(dim, self.box.dim(dim).lo))
+        if within.hi is None and not guards and bounds(needed, everywhere).high <= limit:
+            return None
+        low = max(within.lo or 0, 0)
+        found = largest_value(needed, dim, low, within.hi, limit, guards)
+        if found is None:
+            at = "".join(f" at {name} = {value}" for name, value in most.items())
+            raise MemoryLimitError(
+                f"{self.name}: no size of '{dim}' fits in {told_bytes(limit)}{at}",
+                f"{dim} = {low} takes {told_bytes(needed.evaluate({dim: low}))}",
+            )
+        return found
+
+    def __str__(self) -> str:
+        limit = "without bound" if self.bound is None else f"at most {told_bytes(self.bound)}"
+        return f"{self.bytes} bytes, {limit} for {self.box or 'its only size'}"
+
+
+def _fixed(dim: Dim, sizes: Mapping[str, int]) -> Dim:
+    """Raises DimError for a size outside the bounds of a dim."""
+    if dim.name not in sizes:
+        return dim
+    if sizes[dim.name] not in dim:
+        raise DimError(f"dim '{dim.name}' is {sizes[dim.name]}, outside its bounds {dim.range}")
+    return Dim(dim.name, sizes[dim.name], sizes[dim.name])
+
+
+def _not_negative(box: Box) -> list[Guard]:
+    return [Guard(as_size(0), "<=", constraint, "") for constraint in box.constraints]
+
+
+def memory(program: Program) -> Memory:
+    """The memory of a call of a program."""
+    known, signature = needs(program), program.signature
+    return Memory(
+        signature.name, known.values, known.arena, _total(signature.inputs),
+        _total(signature.outputs), sum(constant.bytes for constant in program.constants),
+        known.box, signature.guards,
+    )  # fmt: skip
+
+
+def tensor_bytes(spec: TensorSpec) -> Size:
+    """Bytes of a tensor."""
+    return product(spec.shape) * spec.dtype.bytes
+
+
+def _total(specs: tuple[TensorSpec, ...]) -> Size:
+    return sum(map(tensor_bytes, specs), as_size(0))

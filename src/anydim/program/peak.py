@@ -1,0 +1,37 @@
+"""What makes the peak of a call's memory: the values that live where most bytes do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from anydim.program.placed import arena
+from anydim.program.program import Program
+from anydim.program.region_plan import needs, values_at
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The bytes of a call, where most of them live, and the values there, the largest first.
+
+    `bytes` may be more than the values take: values have fixed places.
+    """
+
+    bytes: int
+    where: str
+    parts: tuple[tuple[str, int], ...]
+
+
+def peak(program: Program, sizes: Mapping[str, int]) -> Peak:
+    """The peak at sizes that nobody has checked; those that are missing have their bounds."""
+    placed, known = arena(program, sizes), needs(program)
+    kernel, source = placed.launches[placed.peak] if placed.launches else ("", "")
+    parts = [(value.name, value.bytes) for value in placed.placed if placed.at_peak(value)]
+    where = f"at '{source}'" if source else f"in {kernel}"
+    if program.straight is None:
+        values, _ = values_at(known.box, sizes)
+        moment = max(known.moments, key=lambda each: each.bytes.evaluate(values))
+        parts += [(name, size.evaluate(values)) for name, size in moment.parts]
+        where = f"after '{moment.where}'" if moment.where else "between steps"
+    found = sorted((part for part in parts if part[1]), key=lambda part: -part[1])
+    return Peak(placed.bytes + placed.between, where, tuple(found))
