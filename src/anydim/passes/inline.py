@@ -94,22 +94,37 @@ def _replaced(statement: Statement, producer: Statement) -> Statement:
 
 def _in_parts(lines: list[Line], graph: Graph) -> list[Line]:
     """The lines without pointwise values that pointwise statements read in parts."""
+    users = _users(lines)
+    reductions = {line.target for line in lines if line.statement.combine}
+    gone: set[int] = set()
     for number in reversed(range(len(lines))):  # what such a value is made of may be another one
         producer = lines[number].statement
         if producer.combine or producer.target in graph.outputs or is_view(producer, graph.types):
             continue
         if any(True for _ in checks(producer.body)):
             continue  # an index is checked whether or not its element is read
-        users = [n for n, line in enumerate(lines) if producer.target in inputs_of(line.statement)]
-        readers = [lines[n].statement for n in users]
+        found = users.get(producer.target, set())
+        readers = [lines[user].statement for user in found]
         if not readers or not _only_parts(producer, readers, graph):
             continue
-        if any(_like(read, producer) for read in _products(producer, lines[:number])):
+        if any(_like(read, producer) for read in reads(producer.body) if read.tensor in reductions):
             continue  # it will be computed where the sums are finished
-        for user, reader in zip(users, readers):
-            lines[user] = replace(lines[user], statement=_replaced(reader, producer))
-        del lines[number]
-    return lines
+        for user in found:
+            statement = _replaced(lines[user].statement, producer)
+            lines[user] = replace(lines[user], statement=statement)
+        for name in inputs_of(producer):
+            users[name] = (users[name] | found) - {number}
+        gone.add(number)
+    return [line for number, line in enumerate(lines) if number not in gone]
+
+
+def _users(lines: list[Line]) -> dict[str, set[int]]:
+    """The numbers of the lines that read a value."""
+    users: dict[str, set[int]] = {}
+    for number, line in enumerate(lines):
+        for name in inputs_of(line.statement):
+            users.setdefault(name, set()).add(number)
+    return users
 
 
 def _only_parts(producer: Statement, readers: list[Statement], graph: Graph) -> bool:
@@ -129,9 +144,3 @@ def _only_parts(producer: Statement, readers: list[Statement], graph: Graph) -> 
 def _like(read: Read, statement: Statement) -> bool:
     """Whether a statement reads a tensor element for element."""
     return not read.flat and read.indices == tuple(Index(axis.name) for axis in statement.axes)
-
-
-def _products(statement: Statement, lines: list[Line]) -> list[Read]:
-    """What a statement reads of reductions."""
-    reduced = {line.target for line in lines if line.statement.combine}
-    return [read for read in reads(statement.body) if read.tensor in reduced]

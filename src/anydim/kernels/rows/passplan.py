@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from anydim.kernels.inference import free_axes
 from anydim.kernels.rows.flatten import all_axes
@@ -88,7 +89,7 @@ def plan_sweeps(group: Group, row: frozenset[str]) -> Plan | None:
         elif kind == "element" and name in outputs:
             stored[name] = time
     sweeps = 1 + max((*made.values(), *stored.values()), default=-1)
-    kept = _keep(group, kinds, made, stored, sweeps)
+    kept = _keep(group, kinds, made, stored)
     return Plan(sweeps, kinds, made, stored, kept)
 
 
@@ -97,6 +98,7 @@ def own_reads(statement: Statement, kinds: Mapping[str, str]) -> tuple[str, ...]
     return tuple(dict.fromkeys(r.tensor for r in reads(statement.body) if r.tensor in kinds))
 
 
+@lru_cache(maxsize=1 << 14)
 def cost(expr: Expr) -> float:
     """What computing an expression costs, in cheap operations; a read counts as one."""
     if isinstance(expr, Apply):
@@ -136,34 +138,39 @@ def _keep(
     kinds: Mapping[str, str],
     made: Mapping[str, int],
     stored: Mapping[str, int],
-    sweeps: int,
 ) -> dict[str, Kept]:
     """Choose the elements to keep, those nearest the results first."""
     statements = {s.target: s for s in group.statements}
+    sources = {name: _elements_read(s, kinds) for name, s in statements.items()}
+    dear = _inlined_costs(statements, sources)
+    using: dict[str, set[int]] = {name: set() for name in statements}
+    for root, sweep in (*made.items(), *stored.items()):
+        using[root].add(sweep)
     first: dict[str, int] = {}
     last_use: dict[str, int] = {}
-    for name in reversed(list(statements)):
-        if kinds[name] != "element":
-            continue
-        uses = _sweeps_using(name, statements, kinds, {**made, **stored}, first, sweeps)
-        dear = _inlined_cost(name, statements, kinds, first) > KEEP_ABOVE
-        if len(uses) > 1 and dear:
-            first[name] = min(uses)
-            last_use[name] = max(uses)
+    for name in reversed(list(statements)):  # what reads an element stands behind it
+        sweeps = using[name]
+        if kinds[name] == "element" and len(sweeps) > 1 and dear[name] > KEEP_ABOVE:
+            first[name] = min(sweeps)
+            last_use[name] = max(sweeps)
+            sweeps = {first[name]}
+        for source in sources[name]:
+            using[source] |= sweeps
     return _places(group, statements, stored, first, last_use)
 
 
-def _sweeps_using(
-    name: str,
-    statements: Mapping[str, Statement],
-    kinds: Mapping[str, str],
-    roots: Mapping[str, int],
-    kept: Mapping[str, int],
-    sweeps: int,
-) -> list[int]:
-    return [
-        sweep for sweep in range(sweeps) if name in needed(sweep, statements, kinds, roots, kept)
-    ]
+def _elements_read(statement: Statement, kinds: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(s for s in own_reads(statement, kinds) if kinds[s] == "element")
+
+
+def _inlined_costs(
+    statements: Mapping[str, Statement], sources: Mapping[str, tuple[str, ...]]
+) -> dict[str, float]:
+    """The cost of each value with the elements that it reads computed anew for every reader."""
+    costs: dict[str, float] = {}
+    for name, statement in statements.items():
+        costs[name] = cost(statement.body) + sum(costs[source] for source in sources[name])
+    return costs
 
 
 def needed(
@@ -183,21 +190,8 @@ def needed(
         seen.add(name)
         if name in kept and kept[name] < sweep:
             continue
-        pending += [s for s in own_reads(statements[name], kinds) if kinds[s] == "element"]
+        pending += _elements_read(statements[name], kinds)
     return seen
-
-
-def _inlined_cost(
-    name: str,
-    statements: Mapping[str, Statement],
-    kinds: Mapping[str, str],
-    kept: Mapping[str, int],
-) -> float:
-    total = cost(statements[name].body)
-    for source in own_reads(statements[name], kinds):
-        if kinds[source] == "element" and source not in kept:
-            total += _inlined_cost(source, statements, kinds, kept)
-    return total
 
 
 def _places(
