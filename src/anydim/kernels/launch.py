@@ -126,6 +126,8 @@ class Launch:
     `schedule` is the printed schedule that made the kernel; `reason` says why it was chosen.
     `order` is the place in `sizes` of the number that has the kernel walk its part of the parallel
     range from the end when it is 1; None where a kernel has no such number.
+    `in_place` are pairs (result, operand) of tensors that may lie in the same bytes: an element of
+    the operand is read before that of the result is written, and never afterwards.
     """
 
     kernel: Kernel
@@ -139,6 +141,7 @@ class Launch:
     schedule: str
     reason: str
     order: int | None = None
+    in_place: tuple[tuple[str, str], ...] = ()
 
     def in_loop(self, counter: str) -> Launch:
         """The launch in a loop: every other iteration goes backwards.

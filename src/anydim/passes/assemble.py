@@ -19,6 +19,7 @@ from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
 from anydim.kernels.product.packing import pack
 from anydim.lang.tree import TensorType
+from anydim.passes.in_place import in_place
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
 from anydim.passes.schedule import Alias, Found, Scheduled
 from anydim.program.program import Constant as Held
@@ -48,6 +49,8 @@ class Assemble:
         """`graph` gives the signature and the constants, `scheduled` the launches in order."""
         names = _Names(graph, scheduled)
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
+        if self.memory.in_place:
+            names.put_in_place(launches)
         plan = self.memory.run(names.lifetimes(launches), graph.box, graph.guards)
         constants: dict[str, None] = {}
         statuses: list[Buffer] = []
@@ -177,6 +180,18 @@ class _Names:
         while value in self.parent:
             value = self.parent[value]
         return value
+
+    def put_in_place(self, launches: Sequence[Scheduled]) -> None:
+        """Let results lie where an operand of their launch dies, as far as the kernels allow it."""
+        own = {v: self.root(v) for item in launches for v in (*item.reads, *item.writes)}
+        given, results = {*self.graph.inputs, *self.graph.constants}, self.graph.outputs
+        types = {**self.graph.types, **self.types}
+        size = lambda name: _bytes(types[name])  # noqa: E731
+        for made, read in in_place(launches, own.__getitem__, given, results, size):
+            if made in results:
+                self.parent[self.root(read)] = made
+            else:
+                self.parent[made] = self.root(read)
 
     def lifetimes(self, launches: Sequence[Scheduled]) -> list[Lifetime]:
         """The arena's values and when each lives, counted in launches."""

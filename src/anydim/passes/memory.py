@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy
 
@@ -42,7 +42,12 @@ class ArenaPlan:
 
 @runtime_checkable
 class Planner(Protocol):
-    """Gives each value an offset in one arena, for every size in a box where the guards hold."""
+    """Gives each value an offset in one arena, for every size in a box where the guards hold.
+
+    With `in_place`, what lies in the bytes of another value comes as one value with that.
+    """
+
+    in_place: ClassVar[bool]
 
     def run(
         self, lifetimes: Sequence[Lifetime], box: Box, guards: Sequence[Guard] = ()
@@ -53,6 +58,8 @@ class Planner(Protocol):
 @dataclass(frozen=True)
 class Apart:
     """No two values share a byte: where a result changes by it, the sharing was wrong."""
+
+    in_place: ClassVar[bool] = False
 
     def run(
         self, lifetimes: Sequence[Lifetime], box: Box, guards: Sequence[Guard] = ()
@@ -74,6 +81,7 @@ class Stacked:
     may be `slack` (a share) larger, as long as that is so at the samples.
     """
 
+    in_place: ClassVar[bool] = True
     points: int = 24
     placements: int = 2400
     slack: float = 0.02

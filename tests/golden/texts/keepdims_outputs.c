@@ -1,4 +1,4 @@
-/* kernel rows_50c7e5e73d12 */
+/* kernel rows_45303c74d46e */
 
 #ifndef __has_builtin
 #define __has_builtin(name) 0
@@ -87,7 +87,7 @@ static inline __attribute__((always_inline)) void store_if_f32x8(f32 *p, i32x8 m
 #endif
 }
 
-static void main_(f32 *restrict t0, f32 *restrict t1, f32 *restrict t2, i64 p0, i64 start, i64 stop, u8 *restrict scratch) {
+static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 stop, u8 *restrict scratch) {
   if (start < stop) {
     const i64x8 v0 = iota_i64x8() < splat_i64x8(7);
     const _Bool v1 = 7 < 2048;
@@ -150,6 +150,6 @@ static void main_(f32 *restrict t0, f32 *restrict t1, f32 *restrict t2, i64 p0, 
 
 typedef union { void *pointer; i64 number; } slot;
 
-void rows_50c7e5e73d12(const slot *arguments, i64 start, i64 stop, void *scratch) {
+void rows_45303c74d46e(const slot *arguments, i64 start, i64 stop, void *scratch) {
   main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, arguments[3].number, start, stop, scratch);
 }

@@ -7,6 +7,7 @@ rest is a small loop over the tile that was just finished, while it is in the fi
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from anydim.kernels.inference import dtype_of
@@ -21,7 +22,15 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
-from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_strides, to_expr
+from anydim.lang.tree.affine import (
+    Affine,
+    address,
+    affine,
+    reads,
+    rewrite,
+    row_major_strides,
+    to_expr,
+)
 from anydim.sizes import as_size
 
 PRODUCT = "product"  # the tensor that stands for the finished sums in an expression
@@ -116,6 +125,24 @@ class _Inliner:
         if form != self.place or read.tensor not in self.values:
             raise _Unfit
         return self.values[read.tensor]
+
+
+def read_in_place(
+    outputs: tuple[Output, ...], own: Affine, group: Group, others: Collection[str]
+) -> tuple[tuple[str, str], ...]:
+    """Pairs (result, operand) where the operand is read at the place of the result's element only.
+
+    `own` is that place; `others` are tensors that are read elsewhere too.
+    """
+    found = [read for output in outputs for read in reads(output.value) if read.tensor != PRODUCT]
+    away = {read.tensor for read in found if affine(read.indices[0]) != own}
+    near = dict.fromkeys(read.tensor for read in found if read.tensor not in {*away, *others})
+    return tuple(
+        (output.tensor, tensor)
+        for output in outputs
+        for tensor in near
+        if group.type_of(tensor).dtype.bytes == group.type_of(output.tensor).dtype.bytes
+    )
 
 
 def split_start(

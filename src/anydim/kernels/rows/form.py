@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
@@ -13,6 +13,7 @@ from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machi
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.rows.cells import PIECE, RowForm, Setting
 from anydim.kernels.rows.flatten import flatten, own_address, reads_own_points
+from anydim.kernels.rows.in_place import in_place
 from anydim.kernels.rows.passplan import cost, plan_sweeps, work
 from anydim.kernels.rows.sweeps import RowProgram
 from anydim.kernels.write.elements import Context, SizeParameters
@@ -227,8 +228,10 @@ def row_launch(
     if any(checked(statement.body) for statement in group.statements):
         operands, arguments = (*operands, STATUS), (*arguments, Argument(STATUS_TENSOR))
     flops, moved = work(group)
+    pairs = in_place(form)
+    shared = {buffers[tensor] for pair in pairs for tensor in pair}
     return Launch(
-        kernel=assemble(name, operands, sizes.names, body),
+        kernel=assemble(name, operands, sizes.names, body, shared),
         arguments=arguments,
         sizes=sizes.sizes,
         parallel=program.parallel,
@@ -238,16 +241,21 @@ def row_launch(
         moved=moved,
         schedule=schedule,
         reason=reason,
+        in_place=pairs,
     )
 
 
 def assemble(
-    name: str, operands: tuple[Operand, ...], sizes: Iterable[str], body: tuple[Step, ...]
-) -> Kernel:
-    """A kernel of one function with the parameters that every main function has."""
+    name: str, operands: tuple[Operand, ...], sizes: Iterable[str], body: tuple[Step, ...],
+    shared: Collection[str] = (),
+) -> Kernel:  # fmt: skip
+    """A kernel of one function with the parameters that every main function has.
+
+    Operands that are `shared` may lie in the same bytes.
+    """
     sizes = tuple(sizes)
     parameters: tuple[Pointer | Scalar, ...] = (
-        *(Pointer(operand.name, operand.dtype) for operand in operands),
+        *(Pointer(each.name, each.dtype, alias=each.name in shared) for each in operands),
         *(Scalar(size) for size in (*sizes, "start", "stop")),
         Pointer("scratch", uint8),
     )

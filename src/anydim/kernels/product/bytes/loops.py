@@ -21,7 +21,7 @@ from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
 from anydim.kernels.product.bytes.library import TILE_SCALARS, bytes_prefix
 from anydim.kernels.product.bytes.packing import BytesPack
-from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.epilogue import PRODUCT, read_in_place
 from anydim.kernels.product.finish import finish_function
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.write.arithmetic import (
@@ -39,7 +39,7 @@ from anydim.kernels.write.arithmetic import (
 )
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Group, TensorType
-from anydim.lang.tree.affine import reads
+from anydim.lang.tree.affine import Affine, reads
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 MOST_ROWS = 256  # of a block
@@ -106,7 +106,11 @@ class BytesWriter:
         self.buffers: dict[str, str] = {}
         self.roles = self._roles()
         self.operands = tuple(self._operand(tensor, role) for tensor, role in self.roles)
-        self.pointers = tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands)
+        self.in_place = self._in_place()
+        shared = {self.buffers[tensor] for pair in self.in_place for tensor in pair}
+        self.pointers = tuple(
+            ir.Pointer(o.name, o.dtype, alias=o.written or o.name in shared) for o in self.operands
+        )
 
     # ---- operands ------------------------------------------------------------------------------
 
@@ -140,6 +144,14 @@ class BytesWriter:
             return ir.Operand(role, uint8)
         written = any(output.tensor == tensor for output in self.form.outputs)
         return ir.Operand(role, self.group.type_of(tensor).dtype, written)
+
+    def _in_place(self) -> tuple[tuple[str, str], ...]:
+        """Results with what only the finish of their own element reads; see `Launch.in_place`."""
+        form = self.form
+        own = Affine.of(as_size(0), {walk.name: walk.c for walk in (*form.loops, form.m, form.n)})
+        inside = [e for f in (form.a, form.b) for e in (f.read, f.zero) if e is not None]
+        others = {read.tensor for expr in inside for read in reads(expr)}
+        return read_in_place(self.outputs, own, self.group, others)
 
     def _context(self, running: bool = False) -> Context:
         types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}

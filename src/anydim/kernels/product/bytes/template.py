@@ -96,6 +96,7 @@ def lower_bytes(
         moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason=_reason(form, layout),
+        in_place=writer.in_place,
     )
 
 

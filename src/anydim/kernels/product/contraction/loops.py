@@ -20,7 +20,12 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.product.contraction.copies import gather_library, transpose_library
 from anydim.kernels.product.contraction.form import ContractionForm, Walk
 from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
-from anydim.kernels.product.contraction.places import Blocks, operands_of, scratch_of
+from anydim.kernels.product.contraction.places import (
+    Blocks,
+    operands_of,
+    scratch_of,
+    started_in_place,
+)
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
@@ -73,6 +78,7 @@ class MainWriter:
         self.operands = operands_of(group, form, schedule.packed)
         self.scratch = scratch_of(form, tile, blocks, schedule.packed, self.operands.target is None)
         target = self.operands.target
+        self.in_place = started_in_place(group, form, target)
         self.finished = target is not None and [o.is_product for o in form.outputs] == [True]
 
     # ---- functions -----------------------------------------------------------------------------
@@ -96,7 +102,11 @@ class MainWriter:
         return (*finish, main)
 
     def _pointers(self) -> tuple[ir.Pointer, ...]:
-        return tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands.operands)
+        shared = {self.operands.buffers[tensor] for pair in self.in_place for tensor in pair}
+        return tuple(
+            ir.Pointer(o.name, o.dtype, alias=o.written or o.name in shared)
+            for o in self.operands.operands
+        )
 
     def _finish_function(self) -> ir.Function:
         types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}

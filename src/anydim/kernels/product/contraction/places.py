@@ -10,7 +10,7 @@ from anydim.kernels.product.contraction.form import ContractionForm
 from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.lang.tree import Group
-from anydim.lang.tree.affine import reads
+from anydim.lang.tree.affine import Affine, address, reads
 from anydim.sizes import Size, align_up, as_size
 
 
@@ -73,6 +73,24 @@ def _target(group: Group, form: ContractionForm) -> Output | None:
     """The output whose memory holds the sums; None when none has their type."""
     fitting = [o for o in form.outputs if group.type_of(o.tensor).dtype == form.dtype]
     return next((o for o in fitting if o.is_product), fitting[0] if fitting else None)
+
+
+def started_in_place(
+    group: Group, form: ContractionForm, target: Output | None
+) -> tuple[tuple[str, str], ...]:
+    """The result that holds the sums with what they start from, where that is read at their places
+    and for nothing else; see `Launch.in_place`."""
+    if target is None or form.start is None:
+        return ()
+    start = form.start.tensor
+    others = {r.tensor for output in form.outputs for r in reads(output.value)}
+    own = {walk.name: walk.c for walk in form.loops} | {
+        form.m.name: form.m.c,
+        form.n.name: form.n.c,
+    }
+    at = address(form.start, group.type_of(start).shape)
+    alone = start not in {form.a, form.b, *others}
+    return ((target.tensor, start),) if alone and at == Affine.of(as_size(0), own) else ()
 
 
 @dataclass(frozen=True)

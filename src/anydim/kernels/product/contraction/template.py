@@ -101,6 +101,7 @@ def lower_contraction(
         schedule=print_schedule(schedule),
         reason=_reason(form, schedule),
         order=len(writer.sizes.sizes),
+        in_place=writer.in_place,
     )
 
 

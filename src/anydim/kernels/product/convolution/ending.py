@@ -24,6 +24,14 @@ class Ending:
     low: float | None = None
     high: float | None = None
 
+    def in_place(self, form: Windows) -> tuple[tuple[str, str], ...]:
+        """The result with what is added to it: that is read nowhere else. See `Launch.in_place`."""
+        if self.more is None:
+            return ()
+        others = {form.x, form.w, "" if self.bias is None else self.bias.tensor}
+        pair = (form.outputs[0].tensor, self.more.tensor)
+        return () if self.more.tensor in others else (pair,)
+
 
 def ending_of(form: Windows, group: Group) -> Ending | None:
     """The epilogue of a single result as an ending; None when it is something else."""

@@ -96,6 +96,9 @@ class ConvolutionWriter:
         self.target = next(
             (o for o in form.outputs if o.is_product and self._fits(o.tensor)), None
         ) or next(o for o in form.outputs if self._fits(o.tensor))
+        self.shared = () if ending is None else ending.in_place(form)
+        once = self.cut.channels == form.channels.extent  # else y holds sums before `more` is read
+        self.in_place = self.shared if once else ()
         self.finished = ending is not None or [o.is_product for o in form.outputs] == [True]
         self.roles = self._roles()
         self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
@@ -163,7 +166,7 @@ class ConvolutionWriter:
         main = ir.Function(
             "convolution",
             (
-                *(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands),
+                *self._pointers(),
                 *(ir.Scalar(name) for name in (*self.sizes.names, "start", "stop")),
                 ir.Pointer("scratch", uint8),
             ),
@@ -171,14 +174,19 @@ class ConvolutionWriter:
         )
         return (*made, main)
 
+    def _pointers(self) -> tuple[ir.Pointer, ...]:
+        shared = {self.buffers[tensor] for pair in self.shared for tensor in pair}
+        return tuple(
+            ir.Pointer(o.name, o.dtype, alias=o.written or o.name in shared) for o in self.operands
+        )
+
     def _finish_function(self) -> ir.Function:
         types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
         types[PRODUCT] = TensorType(self.form.dtype, ())
         context = Context(types, self.sizes, self.machine, self.buffers)
-        pointers = tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands)
         loops = tuple(walk.name for walk in self.form.loops)
         return finish_function(
-            self.form.outputs, self.form.dtype, self.tile.lanes, loops, context, pointers
+            self.form.outputs, self.form.dtype, self.tile.lanes, loops, context, self._pointers()
         )
 
     def _body(self) -> tuple[ir.Step, ...]:

@@ -91,6 +91,7 @@ def lower_convolution(
         moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason=_reason(form, schedule, writer.finished),
+        in_place=writer.in_place,
     )
 
 

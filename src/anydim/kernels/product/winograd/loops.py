@@ -60,6 +60,7 @@ class WinogradWriter:
         self.units = loops * self.panels * self.row_blocks
         self.roles = self._roles()
         self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
+        self.in_place = ending.in_place(form)
 
     def _roles(self) -> list[tuple[str, str]]:
         roles = [(self.form.w, "w"), (self.form.x, "x")]
@@ -88,10 +89,11 @@ class WinogradWriter:
         self.shared = self.sizes.names
         functions = (spread.function(), collect.function())
         body = self._body()
+        alias = {"y", *(self.buffers[operand] for _, operand in self.in_place)}
         main = ir.Function(
             "winograd",
             (
-                *(ir.Pointer(role, self.form.dtype, alias=role == "y") for _, role in self.roles),
+                *(ir.Pointer(role, self.form.dtype, alias=role in alias) for _, role in self.roles),
                 *(ir.Scalar(name) for name in (*self.sizes.names, "start", "stop")),
                 ir.Pointer("scratch", uint8),
             ),

@@ -79,6 +79,7 @@ def lower_winograd(
         moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason="a 3 x 3 convolution in 36 products for 16 results (Winograd)",
+        in_place=writer.in_place,
     )
 
 
