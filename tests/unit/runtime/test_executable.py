@@ -15,7 +15,9 @@ from anydim.base.dtypes import float32
 from anydim.program.memory import memory
 from anydim.program.plan import plan
 from anydim.program.segment import Site
+from anydim.runtime.arena import Arena
 from anydim.runtime.executable import Executable
+from anydim.runtime.frames import Callers
 from anydim.sizes import Box, Dim, Size, as_size
 from tests.unit.program.tiny import adder, executable, program, spec
 
@@ -172,6 +174,35 @@ def test_memory_of_large_calls_is_given_back() -> None:
     run.trim()
     assert run.arena_bytes == 0
     assert right(run, 100, 8)
+
+
+def test_memory_that_is_refused_once_comes_from_what_is_idle(monkeypatch) -> None:
+    made = adder(BOX, "n", "m")
+    run = executable(made)
+    with ThreadPoolExecutor(2) as pool:
+        assert all(pool.map(lambda _: right(run, 9000, 8), range(20)))
+    kept, refused = run.arena_bytes, []
+    new, reserve = plan(made, {"n": 10_000, "m": 8}).bytes, Arena.reserve
+
+    def limited(arena: Arena, needed: int) -> int:
+        if run.arena_bytes + arena.bytes and needed == new:
+            refused.append(needed)
+            raise MemoryError
+        return reserve(arena, needed)
+
+    monkeypatch.setattr(Arena, "reserve", limited)
+    assert kept and right(run, 10_000, 8)
+    assert refused == [new] and run.arena_bytes == new
+
+
+@pytest.mark.parametrize("arenas", [1, 2, 5])
+def test_as_many_calls_at_once_as_there_are_arenas(arenas: int) -> None:
+    run = executable(adder(BOX, "n", "m"))
+    run.admit(Callers(arenas))
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(lambda n: right(run, n, 8), [10, 3000, 700] * 40))
+    assert len(run._frames.free()) <= arenas
+    assert run.arena_bytes <= arenas * run.highest_arena_bytes
 
 
 def test_concurrent_calls_have_arenas_of_their_own_for_a_while() -> None:

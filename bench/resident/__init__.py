@@ -1,0 +1,1 @@
+"""How much memory processes take over streams of requests, engine beside engine."""
