@@ -262,6 +262,10 @@ class StringModel(Model):
         known |= self.parts.late(known)
         return {value.name: known[value.name] for value in self.parts.outputs}
 
+    def map(self, *_: Any, **__: Any) -> Any:
+        """Never: memory is not known for strings."""
+        raise OptionError(f"{self.name} works on strings", "call it for each item")
+
     def trim(self) -> int:
         return self.core.trim() if self.core is not None else 0
 

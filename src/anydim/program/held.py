@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.amounts import bytes_of
@@ -148,6 +149,52 @@ class Held:
     def plan(self, **sizes: int) -> Plan:
         """What a call at these sizes will do; runs nothing."""
         return self.story.plan(sizes)
+
+    def map(
+        self,
+        inputs: Iterable[Any],
+        memory: int | str = "1 GiB",
+        *,
+        batch: str | None = None,
+        pad: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        window: int = 4096,
+        check: bool = True,
+        progress: Any = None,
+    ) -> list[dict[str, Any]] | Iterator[dict[str, Any]]:
+        """Run many inputs of unlike sizes, in groups that fit `memory`; results in their order.
+
+        `inputs` is a list, which gives a list, or an iterator, which gives an iterator. An item is
+        what a call takes: a mapping by name, a tuple, or the array of the only input; with an axis
+        of the dim `batch` (any number of rows) or without it, and its results likewise. Items are
+        put together along `batch`; without it, along the first dim that is axis 0 of all inputs and
+        outputs, and where there is none each item is a call of its own. Inputs without that axis
+        are equal for all items of a group. Other sizes of items in a group agree, but for those of
+        inputs that `pad` gives a fill value: `pad={"ids": 0, "mask": 0}` fills them up to the
+        longest, and results are cropped.
+
+        A group's arena, inputs and outputs together stay below `memory`, a number of bytes or a
+        text such as "512 MiB". Which items make a group is decided by the plan's work and the times
+        of calls so far, among `window` items at a time. With `check`, an item of the first group is
+        also run alone and compared. `outputs` are the results to keep, without it all of them.
+        `progress` True shows a bar; a function is called with (done, total or None, detail).
+
+        Raises MemoryLimitError for an item that does not fit alone, InputError and DimError for one
+        that does not fit the model, OptionError for options that do not.
+        """
+        if self._lists:
+            raise OptionError(f"{self.name} takes lists of arrays", "call it for each item")
+        mapped = import_module("anydim.program.batches.mapped")
+        found: list[dict[str, Any]] | Iterator[dict[str, Any]] = mapped.mapped(
+            self._mapper, inputs, memory, batch, pad, outputs, window, check, progress
+        )
+        return found
+
+    @cached_property
+    def _mapper(self) -> Any:
+        """What it remembers of its times."""
+        mapping = import_module("anydim.program.batches.mapping")
+        return mapping.Mapper(self.executable, self.program)
 
     @property
     def index_ranges(self) -> Ranges:

@@ -85,6 +85,14 @@ class Sampled:
         self._atoms = {name: numpy.array([float(p[name]) for p in points]) for name in names}
         self._monomials: dict[Monomial, numpy.ndarray] = {}
 
+    @classmethod
+    def over(cls, columns: Mapping[str, numpy.ndarray]) -> Sampled:
+        """At points given by the values [points] of each name."""
+        made = cls([])
+        made._atoms = {name: column.astype(float) for name, column in columns.items()}
+        made._count = max(map(len, columns.values()), default=1)
+        return made
+
     def at(self, size: Size) -> numpy.ndarray:
         """The values of a size."""
         total = numpy.zeros(self._count)

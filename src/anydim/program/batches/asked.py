@@ -1,0 +1,132 @@
+"""What a caller asks of `map`, checked against a model: the batch, padding, wanted results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed, suggestion
+from anydim.program.batches.layout import Layout
+from anydim.program.binding import solve, told
+from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Size
+
+
+def layout(
+    signature: Signature, batch: str | None, pad: Mapping[str, Any] | None,
+    outputs: Sequence[str] | None,
+) -> Layout:  # fmt: skip
+    """How items of a model go together; raises OptionError for what cannot be.
+
+    Without `batch`, it is the first dim that is axis 0 of all inputs and outputs.
+    """
+    wanted = _wanted(signature, outputs)
+    dims = told(signature.box, signature.inputs, frozenset())
+    found = batch if batch is not None else _usual(signature, wanted, dims)
+    sources = solve(signature, frozenset())
+    if found is None:
+        if pad:
+            raise OptionError(
+                f"{signature.name}: nothing is put together, so nothing is padded",
+                "no dim is axis 0 of all inputs and outputs; name the one that is: batch='...'",
+            )
+        none = (None,) * len(signature.inputs)
+        return Layout(signature, None, none, tuple((s, None) for s in wanted), {}, (), sources)
+    if found not in signature.box.names:
+        hint = suggestion(found, signature.box.names)
+        raise OptionError(f"{signature.name} has no dim '{found}' to put items together along",
+                          hint or f"its dims are {listed(signature.box.names)}")  # fmt: skip
+    axes = tuple(
+        _axis(signature.name, "input", spec, found) if _has(spec, found) else None
+        for spec in signature.inputs
+    )
+    results = tuple((spec, _axis(signature.name, "output", spec, found)) for spec in wanted)
+    for spec, _ in results:
+        _check_known(signature.name, spec, dims)
+    padded = _padded(signature, pad or {}, found)
+    return Layout(signature, found, axes, results, dict(pad or {}), padded, sources)
+
+
+def _wanted(signature: Signature, names: Sequence[str] | None) -> list[TensorSpec]:
+    known = {spec.key: spec for spec in signature.outputs}
+    if names is None:
+        return list(known.values())
+    for name in [names] if isinstance(names, str) else names:
+        if name not in known:
+            hint = suggestion(name, known) or f"its results are {listed(known)}"
+            raise OptionError(f"{signature.name} has no result '{name}'", hint)
+    return [known[name] for name in ([names] if isinstance(names, str) else names)]
+
+
+def _usual(signature: Signature, wanted: Sequence[TensorSpec], dims: frozenset[str]) -> str | None:
+    """The dim that is axis 0 of all, and no other axis of any."""
+    for dim in signature.box.dims:
+        if dim.name in dims and all(
+            [axis for axis, size in enumerate(spec.shape) if dim.name in size.symbols] == [0]
+            and spec.shape[0] == dim.size and all(size.symbols <= dims for size in spec.shape)
+            for spec in (*signature.inputs, *wanted)
+        ):  # fmt: skip
+            return dim.name
+    return None
+
+
+def _has(spec: TensorSpec, dim: str) -> bool:
+    return any(dim in size.symbols for size in spec.shape)
+
+
+def _axis(model: str, noun: str, spec: TensorSpec, batch: str) -> int:
+    """The one axis of a tensor that is the batch."""
+    axes = [axis for axis, size in enumerate(spec.shape) if batch in size.symbols]
+    if len(axes) == 1 and spec.shape[axes[0]] == Size.symbol(batch):
+        return axes[0]
+    raise OptionError(
+        f"{model}: {noun} {spec} has not one axis that is '{batch}'",
+        "items go together, and results apart, along one axis of every input and output",
+    )
+
+
+def _check_known(model: str, spec: TensorSpec, dims: frozenset[str]) -> None:
+    for size in spec.shape:
+        if not size.symbols <= dims:
+            raise OptionError(
+                f"{model}: output '{spec.key}' has size {size}, which data decides",
+                "which rows belong to which item is not known; call the model for each item",
+            )
+
+
+def _padded(signature: Signature, pad: Mapping[str, Any], batch: str) -> tuple[str, ...]:
+    """The dims along which items may differ: all that inputs with a fill value have."""
+    specs = {spec.name: spec for spec in signature.inputs}
+    for name, fill in pad.items():
+        if name not in specs:
+            hint = suggestion(name, specs) or f"its inputs are {listed(specs)}"
+            raise OptionError(f"{signature.name} has no input '{name}' to pad", hint)
+        _check_fill(specs[name], fill)
+    symbols = {name: frozenset().union(*(size.symbols for size in spec.shape))
+               for name, spec in specs.items()}  # fmt: skip
+    dims = frozenset().union(*(symbols[name] for name in pad)) - {batch}
+    for name in specs:
+        if symbols[name] & dims and name not in pad:
+            (dim, *_) = sorted(symbols[name] & dims)
+            raise OptionError(
+                f"{signature.name}: input '{name}' has dim '{dim}', which others are padded along",
+                f"say what fills it up: pad={{..., {name!r}: 0}}",
+            )
+    return tuple(name for name in signature.box.names if name in dims)
+
+
+def _check_fill(spec: TensorSpec, fill: Any) -> None:
+    try:
+        held = numpy.asarray(fill)
+        made = held.astype(spec.dtype.numpy)
+        fits = held.ndim == 0 and bool(made == held or spec.dtype.is_float or held != held)
+    except (TypeError, ValueError, OverflowError):
+        fits = False
+    if not fits:
+        raise OptionError(
+            f"input '{spec.name}' is padded with {fill!r}, which is no {spec.dtype}",
+            "give a number of its type",
+        )

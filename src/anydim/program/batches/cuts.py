@@ -1,0 +1,110 @@
+"""Which items make a group: cuts in an order of items, by dynamic programming.
+
+Items stand in an order in which neighbours are alike; a group is a run of neighbours. The least
+seconds of the first j items are those of the first i and of the group from i to j, for the best i;
+groups that do not fit are none. Up to `_ALL` items every number of them is
+tried, above that numbers `_GROWTH` apart: what lies between serves as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy
+
+from anydim.program.batches.work import Columns
+
+_ALL = 16
+_GROWTH = 1.12
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Seconds of groups of many sizes, which of them fit, and how many rows they may have."""
+
+    seconds: Callable[[Columns], numpy.ndarray]
+    fits: Callable[[Columns], numpy.ndarray]
+    least_rows: int = 0
+    most_rows: int | None = None
+
+
+def cut(
+    sizes: numpy.ndarray, rows: numpy.ndarray, columns: Callable[..., Columns], costs: Costs
+) -> tuple[float, list[numpy.ndarray]]:
+    """(seconds, groups of item numbers) with the least seconds; infinite where there are none.
+
+    `sizes` [items, dims] are those along which items may differ, `rows` [items] what they add to
+    the batch. `columns(sizes, rows)` gives the dims of groups by name.
+    """
+    best: tuple[float, list[numpy.ndarray]] = (numpy.inf, [])
+    for order in _orders(sizes, rows):
+        found = _in_order(sizes[order], rows[order], columns, costs)
+        if found[0] < best[0] or not best[1]:
+            best = (found[0], [order[start:stop] for start, stop in found[1]])
+    return best
+
+
+def _orders(sizes: numpy.ndarray, rows: numpy.ndarray) -> list[numpy.ndarray]:
+    """By each dim first, then by the others; with two or more, by their product as well."""
+    dims = sizes.shape[1]
+    keys = [numpy.roll(numpy.arange(dims), -first) for first in range(dims)]
+    orders = [numpy.lexsort((rows, *sizes[:, key[::-1]].T)) for key in keys]
+    if dims > 1:
+        orders.append(numpy.lexsort((rows, sizes[:, 0], sizes.prod(axis=1))))
+    return orders or [numpy.lexsort((rows,))]
+
+
+def _in_order(
+    sizes: numpy.ndarray, rows: numpy.ndarray, columns: Callable[..., Columns], costs: Costs
+) -> tuple[float, list[tuple[int, int]]]:
+    counts, table = _table(sizes, rows, columns, costs)
+    items = len(rows)
+    best = numpy.full(items + 1, numpy.inf)
+    best[0], taken = 0.0, numpy.zeros(items + 1, numpy.int64)
+    for stop in range(1, items + 1):
+        usable = counts[: numpy.searchsorted(counts, stop, "right")]
+        seconds = best[stop - usable] + table[: len(usable), stop - 1]
+        place = int(seconds.argmin())
+        best[stop], taken[stop] = seconds[place], usable[place]
+    groups: list[tuple[int, int]] = []
+    stop = items
+    while stop and numpy.isfinite(best[items]):
+        groups.append((stop - int(taken[stop]), stop))
+        stop -= int(taken[stop])
+    return float(best[items]), groups[::-1]
+
+
+def _table(
+    sizes: numpy.ndarray, rows: numpy.ndarray, columns: Callable[..., Columns], costs: Costs
+) -> tuple[numpy.ndarray, numpy.ndarray]:
+    """Numbers of items, and seconds [numbers, items] of the groups that end with each item."""
+    items, total = len(rows), numpy.concatenate([[0], numpy.cumsum(rows)])
+    found, counts = [], []
+    for count, most in _windows(sizes):
+        added = total[count:] - total[:-count]
+        changed = numpy.ones(len(added), bool)  # neighbours are often equal: one of them is enough
+        changed[1:] = (most[1:] != most[:-1]).any(axis=1) | (added[1:] != added[:-1])
+        at = columns(most[changed], added[changed])
+        fits = costs.fits(at) & (added[changed] >= costs.least_rows)
+        if costs.most_rows is not None:
+            fits &= added[changed] <= costs.most_rows
+        line = numpy.full(items, numpy.inf)
+        seconds = numpy.where(fits, costs.seconds(at), numpy.inf)
+        line[count - 1 :] = seconds[numpy.cumsum(changed) - 1]
+        found.append(line)
+        counts.append(count)
+        if not fits.any() and added.min() >= costs.least_rows:
+            break
+    return numpy.array(counts), numpy.array(found)
+
+
+def _windows(sizes: numpy.ndarray) -> Iterator[tuple[int, numpy.ndarray]]:
+    """Numbers of neighbours, and for each the largest sizes [groups, dims] among so many."""
+    doubled, width, count = sizes, 1, 1
+    while count <= len(sizes):
+        while 2 * width <= count:
+            doubled, width = numpy.maximum(doubled[:-width], doubled[width:]), 2 * width
+        shift = count - width
+        yield count, numpy.maximum(doubled[: len(doubled) - shift], doubled[shift:])
+        count = count + 1 if count < _ALL else max(count + 1, int(count * _GROWTH))

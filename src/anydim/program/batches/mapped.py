@@ -1,0 +1,31 @@
+"""`map` of a model: its arguments checked, and its items run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from anydim.base.amounts import bytes_of
+from anydim.base.errors import InputError, OptionError
+from anydim.program.batches.asked import layout
+from anydim.program.batches.mapping import Job, Mapper, teller
+
+
+def mapped(
+    mapper: Mapper, inputs: Iterable[Any], memory: int | str, batch: str | None,
+    pad: Mapping[str, Any] | None, outputs: Sequence[str] | None, window: int, check: bool,
+    progress: Any,
+) -> list[dict[str, Any]] | Iterator[dict[str, Any]]:  # fmt: skip
+    """The results of items in their order: of a list, or an array, a list; else an iterator."""
+    if isinstance(inputs, (Mapping, str, bytes)) or not isinstance(inputs, Iterable):
+        raise InputError(
+            f"map takes a list or an iterator of items, a {type(inputs).__name__} came",
+            "for a single item, call the model",
+        )
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        raise OptionError(f"window is {window!r}", "give a number of items, 1 or more")
+    together = layout(mapper.signature, batch, pad, outputs)
+    job = Job(together, bytes_of(memory), window, check, teller(progress))
+    if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):
+        return list(mapper.results(list(inputs), job))
+    return mapper.results(inputs, job)

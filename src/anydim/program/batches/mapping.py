@@ -1,0 +1,275 @@
+"""Many items through a model: in groups within a memory limit, results in the order of items.
+
+A group is one call. What counts against the limit is what the call takes: its arena, the inputs
+put together for it and its outputs. Results that were handed out are the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from time import perf_counter
+from typing import Any
+
+import numpy
+
+from anydim.base.amounts import told_bytes
+from anydim.base.errors import DimError, InputError, MemoryLimitError, OutOfMemoryError
+from anydim.program.batches.bar import Advance, shown, silent
+from anydim.program.batches.cuts import Costs, cut
+from anydim.program.batches.layout import Item, Layout, alike, of_item
+from anydim.program.batches.work import Columns, Rates, Work, work
+from anydim.program.program import Program
+from anydim.runtime.executable import Executable
+from anydim.sizes import holds
+
+_WORTH = 20  # times the seconds that choosing groups took have to be left for choosing anew
+
+
+@dataclass(frozen=True)
+class Group:
+    """Items that make one call, its sizes, and the seconds that it may take."""
+
+    items: Sequence[Item]
+    sizes: Mapping[str, int]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one call of `map` is about; `check` compares a first group with an item alone."""
+
+    layout: Layout
+    limit: int
+    window: int
+    check: bool
+    tell: Callable[[str], AbstractContextManager[Advance]]
+
+
+def teller(progress: Any) -> Callable[[str], AbstractContextManager[Advance]]:
+    """What shows progress: nothing, a bar (True), or a function (done, total or None, detail)."""
+    if callable(progress):
+        return lambda title: nullcontext(progress)
+    return shown if progress else lambda title: nullcontext(silent)
+
+
+class Mapper:
+    """Runs the items of jobs through one model and learns how long its calls take."""
+
+    def __init__(self, executable: Executable[Any], program: Program) -> None:
+        self.executable = executable
+        self.signature = program.signature
+        self.work: Work = work(program)
+        self.rates = Rates()
+        self._checked: set[tuple[Any, ...]] = set()
+
+    def results(self, inputs: Iterable[Any], job: Job) -> Iterator[Any]:
+        """The result of each item, in order; a window of items is looked at together."""
+        total = len(inputs) if isinstance(inputs, Sequence) else None
+        window = job.window
+        if total:  # of a list, windows are equally long
+            window = -(-total // -(-total // window))
+        source, first = iter(inputs), 0
+        with job.tell(f"mapping {self.signature.name}") as tell:
+            while given := list(islice(source, window)):
+                items = [job.layout.item(first + n, each) for n, each in enumerate(given)]
+                del given
+                yield from self._window(items, job, total, tell)
+                first += len(items)
+
+    def _window(
+        self, items: list[Item], job: Job, total: int | None, tell: Advance
+    ) -> Iterator[Any]:
+        following = first = items[0].number
+        ready: dict[int, Any] = {}
+        for group, results in self._run(items, job):
+            for item, result in zip(group.items, results):
+                ready[item.number] = result
+            done = following + len(ready)
+            tell(done, total, f"{len(group.items)} at {_text(group.sizes)}")
+            while following in ready:
+                yield ready.pop(following)
+                following += 1
+        assert following == first + len(items)
+
+    def _run(self, items: list[Item], job: Job) -> Iterator[tuple[Group, list[Any]]]:
+        """Groups and their results; those left are chosen anew as times become known.
+
+        The dearest group is the first, the cheapest the second: both ends are known then.
+        """
+        start = perf_counter()
+        left, ran, again = self.groups(items, job), 0, 2
+        spent = perf_counter() - start
+        while left:
+            group = left.pop(0 if ran == 1 else -1)
+            yield group, self._timed(group, job)
+            ran += 1
+            if ran == again:
+                again = 2 * again + 2
+                self.rates.fit()
+                if sum(each.seconds for each in left) > _WORTH * spent:
+                    left = self.groups([item for each in left for item in each.items], job)
+        self.rates.fit()
+
+    # ---- groups --------------------------------------------------------------------------------
+
+    def groups(self, items: Sequence[Item], job: Job) -> list[Group]:
+        """The groups that take the least seconds, the cheapest one first.
+
+        Raises MemoryLimitError for an item that does not fit alone.
+        """
+        layout, families = job.layout, dict[Any, list[Item]]()
+        for item in items:
+            families.setdefault(_family(item, layout), []).append(item)
+        found: list[Group] = []
+        for family in families.values():
+            found += self._cut(family, job)
+        return sorted(found, key=lambda group: group.seconds)
+
+    def _cut(self, items: list[Item], job: Job) -> Iterator[Group]:
+        """The groups of items that differ only along padded dims."""
+        layout = job.layout
+        if layout.batch is None or len(items) == 1:
+            for item in items:
+                yield from self._fitting([item], job)
+            return
+        dim = self.signature.box.dim(layout.batch)
+        fixed, padded = items[0].sizes, layout.padded
+
+        def columns(sizes: numpy.ndarray, rows: numpy.ndarray) -> Columns:
+            same = {name: numpy.full(len(rows), size) for name, size in fixed.items()}
+            return {**same, **dict(zip(padded, sizes.T)), dim.name: rows}
+
+        along = numpy.array([[item.sizes[name] for name in padded] for item in items], int)
+        rows = numpy.array([item.sizes[dim.name] for item in items])
+        most = self.executable.most_bytes
+        fits = partial(self.work.fits, limit=job.limit, arena=most)
+        costs = Costs(self._seconds, fits, dim.lo, dim.hi)
+        _, groups = cut(along.reshape(len(items), len(padded)), rows, columns, costs)
+        for group in groups or [numpy.arange(len(items))]:
+            yield from self._fitting([items[number] for number in group], job)
+
+    def _fitting(self, items: list[Item], job: Job) -> Iterator[Group]:
+        """A group, or its halves where it does not fit; raises for an item that does not alone."""
+        sizes = job.layout.together(items)
+        problem = self._problem(sizes, job.limit)
+        if problem is None:
+            yield Group(items, sizes, float(self._seconds(_one(sizes))[0]))
+        elif len(items) == 1:
+            raise of_item(items[0].number, problem)
+        else:
+            half = len(items) // 2
+            yield from self._fitting(items[:half], job)
+            yield from self._fitting(items[half:], job)
+
+    def _seconds(self, columns: Columns) -> numpy.ndarray:
+        return self.rates.seconds(self.work.at(columns))
+
+    def _problem(self, sizes: Mapping[str, int], limit: int) -> DimError | MemoryLimitError | None:
+        """Why a call cannot have these sizes."""
+        name, box = self.signature.name, self.signature.box
+        for violation in box.violations(sizes):
+            if not violation.endswith("has no size"):
+                return DimError(f"{name}: {violation}", f"declared {box}")
+        for guard in self.signature.guards:
+            if (guard.left.symbols | guard.right.symbols) <= sizes.keys():
+                if not holds(guard, sizes):
+                    return DimError(f"{name}: {guard.left} {guard.relation} {guard.right} does "
+                                    "not hold", guard.message)  # fmt: skip
+        needed, arena = self.work.bytes.evaluate(sizes), self.work.arena.evaluate(sizes)
+        if arena > self.executable.most_bytes:
+            return MemoryLimitError(
+                f"{name} at {_text(sizes)} takes {told_bytes(arena)} of its own, above the memory "
+                f"limit of the model, {told_bytes(self.executable.most_bytes)}",
+                "leave the item out, or give the model a higher limit",
+            )
+        if needed <= limit:
+            return None
+        parts = {"arena": self.work.arena, "inputs": self.work.inputs, "outputs": self.work.outputs}
+        each = (f"{part} {told_bytes(size.evaluate(sizes))}" for part, size in parts.items())
+        return MemoryLimitError(
+            f"{name} at {_text(sizes)} takes {told_bytes(needed)}, above the memory limit of "
+            f"{told_bytes(limit)}",
+            f"{', '.join(each)}; raise the limit, or leave the item out",
+        )
+
+    # ---- calls ---------------------------------------------------------------------------------
+
+    def _timed(self, group: Group, job: Job) -> list[Any]:
+        layout, sizes = job.layout, group.sizes
+        given = layout.stacked(group.items, sizes)
+        self._make_room(sizes, job.limit)
+        start = perf_counter()
+        try:
+            outputs = self.executable(given)
+        except (OutOfMemoryError, MemoryLimitError):
+            raise
+        except InputError as error:
+            if len(group.items) > 1:
+                self._find(group.items, job)
+            raise of_item(group.items[0].number, error) from None
+        seconds = perf_counter() - start
+        self.rates.learn(self.work.at(_one(sizes)), seconds)
+        results = layout.apart(outputs, group.items, sizes)
+        del given, outputs
+        if job.check and len(group.items) > 1:
+            self._check(group, results, job)
+        return results
+
+    def _make_room(self, sizes: Mapping[str, int], limit: int) -> None:
+        """Give back what earlier calls keep, where it and this call would be above the limit."""
+        held, arena = self.executable.arena_bytes, self.work.arena.evaluate(sizes)
+        if held > arena and held + self.work.bytes.evaluate(sizes) - arena > limit:
+            self.executable.trim()
+
+    def _find(self, items: Sequence[Item], job: Job) -> None:
+        """Raise the error of the item that fails alone, if there is one."""
+        for item in items:
+            try:
+                self.executable(job.layout.stacked([item], item.sizes))
+            except InputError as error:
+                raise of_item(item.number, error) from None
+
+    def _check(self, group: Group, results: Sequence[Any], job: Job) -> None:
+        """Compare the item that was padded most with what it gives alone, once for a layout.
+
+        Raises InputError where they differ: then rows depend on each other, or on the padding.
+        """
+        layout = job.layout
+        key = (layout.batch, tuple(layout.fills.items()), tuple(s.key for s, _ in layout.results))
+        if key in self._checked:
+            return
+        lengths = [sum(item.sizes[name] for name in layout.padded) for item in group.items]
+        place = lengths.index(min(lengths))
+        item = group.items[place]
+        if self._problem(item.sizes, job.limit) is None:
+            self._make_room(item.sizes, job.limit)
+            outputs = self.executable(layout.stacked([item], item.sizes))
+            (alone,) = layout.apart(outputs, [item], item.sizes)
+            name = alike(results[place], alone)
+            if name is not None:
+                cause = f"rows of '{layout.batch}' depend on each other"
+                if layout.padded:
+                    cause += f", or on what {', '.join(layout.padded)} is padded with"
+                raise of_item(item.number, InputError(
+                    f"result '{name}' is another one in a group than alone",
+                    f"{cause}: give another batch=, mask what is padded, or take it (check=False)",
+                ))  # fmt: skip
+        self._checked.add(key)
+
+
+def _family(item: Item, layout: Layout) -> tuple[Any, ...]:
+    """What items of one group have in common."""
+    differ = {layout.batch, *layout.padded}
+    return (item.shared, *(size for name, size in item.sizes.items() if name not in differ))
+
+
+def _one(sizes: Mapping[str, int]) -> Columns:
+    return {name: numpy.array([size]) for name, size in sizes.items()}
+
+
+def _text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "its only size"

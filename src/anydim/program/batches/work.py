@@ -1,0 +1,170 @@
+"""What a call of a group takes: bytes by formula, seconds by the plan's work and measured rates."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy
+
+from anydim.base.errors import OptionError
+from anydim.base.text import listed
+from anydim.program.binding import told
+from anydim.program.memory import memory
+from anydim.program.program import Program
+from anydim.program.region_plan import needs
+from anydim.sizes import Sampled, Size, as_size
+
+Columns = Mapping[str, numpy.ndarray]
+_OF_A_CALL = 20  # launches that the rest of a call is worth
+_MOST_TRIES = 60  # steps of a search for rates
+
+
+@dataclass(frozen=True)
+class Done:
+    """What calls do: launches [points]; operations and bytes moved [launches alike, points]."""
+
+    launches: numpy.ndarray
+    flops: numpy.ndarray
+    moved: numpy.ndarray
+
+
+@dataclass(frozen=True)
+class Work:
+    """Formulas over the dims that inputs tell: the bytes of a call, and what it does.
+
+    `arena` are bytes of values and of scratch of all threads. `kinds` are launches with equal
+    formulas: how many, operations of one, bytes that it moves, as plans estimate them.
+    """
+
+    arena: Size
+    inputs: Size
+    outputs: Size
+    launches: Size
+    kinds: tuple[tuple[int, Size, Size], ...]
+
+    @property
+    def bytes(self) -> Size:
+        """All that a call takes but for constants: arena, inputs and outputs."""
+        return self.arena + self.inputs + self.outputs
+
+    def fits(self, columns: Columns, limit: int, arena: int) -> numpy.ndarray:
+        """Whether calls of many sizes are within limits: all bytes, and those of the arena."""
+        at = Sampled.over(columns)  # exact up to 2**53
+        return (at.at(self.bytes) <= limit) & (at.at(self.arena) <= arena)
+
+    def at(self, columns: Columns) -> Done:
+        """What calls of many sizes do."""
+        at = Sampled.over(columns)
+        flops = [often * at.at(size) for often, size, _ in self.kinds]
+        moved = [often * at.at(size) for often, _, size in self.kinds]
+        shape = (len(self.kinds), -1)
+        return Done(
+            at.at(self.launches) + _OF_A_CALL,
+            numpy.maximum(flops, 0.0).reshape(shape), numpy.maximum(moved, 0.0).reshape(shape),
+        )  # fmt: skip
+
+
+def work(program: Program) -> Work:
+    """The formulas of a program; sizes that data decides count with their upper bounds.
+
+    Raises OptionError where one of those has none: no memory is known then.
+    """
+    signature, known = program.signature, needs(program)
+    dims = told(signature.box, signature.inputs, frozenset())
+    ranges = known.box.enclosure.ranges
+    bounds = {d.name: ranges[d.name].hi for d in known.box.dims if d.name not in dims}
+    taken = memory(program)
+    symbols = taken.bytes.symbols | taken.inputs.symbols | taken.outputs.symbols
+    free = sorted(name for name in symbols if bounds.get(name, 0) is None)
+    if free:
+        raise OptionError(
+            f"{signature.name}: its memory is not known: data decides {listed(free)}, "
+            "without upper bound",
+            "give them bounds: dims={'count': ad.Dim('count', 0, 100)}",
+        )
+    most = {name: as_size(bound or 0) for name, bound in bounds.items()}
+    launches, kinds = as_size(0), Counter[tuple[Size, Size]]()
+    for each in known.work:
+        often = as_size(1) if each.times is None else each.times.substitute(most)
+        launches = launches + often
+        flops, moved = (
+            each.at(size).substitute(most) for size in (each.site.flops, each.site.moved)
+        )
+        kinds[often * flops, often * moved] += 1
+    return Work(
+        taken.bytes.substitute(most), taken.inputs, taken.outputs.substitute(most), launches,
+        tuple((often, *pair) for pair, often in kinds.items()),
+    )  # fmt: skip
+
+
+class Rates:
+    """Seconds for a launch, for an operation and for a byte moved, learnt from timed calls.
+
+    A launch takes as long as its operations or its bytes, whichever are longer: packed weights of a
+    group are read once, so small groups wait for memory. The rates begin as those of some machine;
+    those of timed calls are the ones that explain the times best.
+    """
+
+    _FIRST = (2e-6, 1.5e-11, 1e-10)
+    _TRUST = 0.2  # how much the ratios of the first rates count beside one call that is timed
+    _KEPT = 64  # calls, the last ones
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Done, float]] = []
+        self.now = numpy.array(self._FIRST)
+
+    def seconds(self, done: Done) -> numpy.ndarray:
+        """Seconds of calls [points]."""
+        return _seconds(self.now, done)
+
+    def learn(self, done: Done, seconds: float) -> None:
+        """A call that did so much took so long."""
+        self._calls = [*self._calls, (done, max(seconds, 1e-9))][-self._KEPT :]
+
+    def fit(self) -> None:
+        """Make `now` the best rates for what was learnt: the least sum of errors, in logarithms.
+
+        The search goes along one rate after the other, or all at once, in steps that get smaller.
+        """
+        calls = list(self._calls)
+        if not calls:
+            return
+        done = Done(*(
+            numpy.concatenate([getattr(each, name) for each, _ in calls], axis=-1)
+            for name in ("launches", "flops", "moved")
+        ))  # fmt: skip
+        took = numpy.log([seconds for _, seconds in calls])
+        first = numpy.log(self._FIRST)
+
+        def wrong(rates: numpy.ndarray) -> float:
+            apart = rates - first
+            found = numpy.log(_seconds(numpy.exp(rates), done) + 1e-12)
+            ratios = ((apart - apart.mean()) ** 2).sum()
+            return float(numpy.abs(found - took).sum() + self._TRUST * ratios)
+
+        self.now = numpy.exp(_least(wrong, numpy.log(self.now)))
+
+
+def _seconds(rates: numpy.ndarray, done: Done) -> numpy.ndarray:
+    launch, flop, byte = rates
+    longer = numpy.maximum(flop * done.flops, byte * done.moved)
+    return launch * done.launches + longer.sum(axis=0)
+
+
+def _least(wrong: Callable[[numpy.ndarray], float], start: numpy.ndarray) -> numpy.ndarray:
+    """Where `wrong` is least, looked for from `start` on."""
+    ways = [numpy.ones(len(start)), *numpy.eye(len(start))]
+    best, error, step = start, wrong(start), 1.0
+    for _ in range(_MOST_TRIES):
+        tried = [best + sign * step * way for way in ways for sign in (1, -1)]
+        errors = [wrong(each) for each in tried]
+        place = int(numpy.argmin(errors))
+        if errors[place] < error:
+            best, error = tried[place], errors[place]
+        elif step < 0.01:
+            break
+        else:
+            step /= 2
+    return best
