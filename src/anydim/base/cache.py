@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,8 +20,9 @@ from pathlib import Path
 
 from anydim.base import settings
 
-_MAGIC = b"anydim-object-1\n"
+_MAGIC = b"anydim-object-2\n"
 _DIGEST = 32
+_AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
 _BETWEEN_TRIMS = 3600  # seconds
 _PACKAGE = Path(__file__).parents[1]
 _ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
@@ -47,12 +49,11 @@ class DiskCache:
         """What was put, or None when it is not there whole."""
         path = self._path(key)
         try:
-            data = path.read_bytes()
+            data = _contents(path, self.limit)
         except OSError:
             return None
-        head = len(_MAGIC) + _DIGEST
-        payload = data[head:]
-        if data[:head] != _MAGIC + hashlib.sha256(payload).digest():
+        payload = data[len(_MAGIC) + _DIGEST :]
+        if data != _filed(key, payload):
             with contextlib.suppress(OSError):
                 path.unlink()
             return None
@@ -68,7 +69,7 @@ class DiskCache:
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
             try:
                 with os.fdopen(handle, "wb") as file:
-                    file.write(_MAGIC + hashlib.sha256(payload).digest() + payload)
+                    file.write(_filed(key, payload))
                 os.replace(name, path)
             except OSError:
                 os.unlink(name)
@@ -88,16 +89,32 @@ class DiskCache:
         """Remove the least recently used files until the rest fits into the limit."""
         with contextlib.suppress(OSError):
             files = [(f, f.stat()) for f in self.folder.glob("*/*") if f.is_file()]
-            total = sum(stat.st_size for _, stat in files)
-            for file, stat in sorted(files, key=lambda entry: entry[1].st_mtime_ns):
+            total = sum(about.st_size for _, about in files)
+            for file, about in sorted(files, key=lambda entry: entry[1].st_mtime_ns):
                 if total <= self.limit:
                     return
                 with contextlib.suppress(OSError):
                     file.unlink()
-                total -= stat.st_size
+                total -= about.st_size
 
     def _path(self, key: str) -> Path:
         return self.folder / key[:2] / key[2:]
+
+
+def _filed(key: str, payload: bytes) -> bytes:
+    """What a file holds: the digest says whose it is, too."""
+    state = hashlib.sha256(key.encode())
+    state.update(payload)
+    return _MAGIC + state.digest() + payload
+
+
+def _contents(path: Path, most: int) -> bytes:
+    """The bytes of a plain file; raises OSError for anything that opening would wait for."""
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _AT_ONCE)) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_size > most:
+            raise OSError("no file of ours")
+        return file.read(most + 1)
 
 
 def user_cache() -> DiskCache | None:
@@ -135,8 +152,8 @@ def _code_files() -> Iterator[tuple[str, int, int, int]]:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
                 if entry.name.endswith((".py", ".lark")):
-                    stat = entry.stat()
-                    yield entry.path, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+                    found = entry.stat()
+                    yield entry.path, found.st_size, found.st_mtime_ns, found.st_ctime_ns
                 elif entry.is_dir() and entry.name != "__pycache__":
                     folders.append(entry.path)
 

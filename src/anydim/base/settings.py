@@ -23,15 +23,23 @@ from anydim.base.text import listed, suggestion
 
 
 def _user_cache() -> Path:
-    """XDG_CACHE_HOME or ~/.cache; on Windows LOCALAPPDATA."""
+    """XDG_CACHE_HOME or ~/.cache; on Windows LOCALAPPDATA. Nothing is kept of who has no home."""
     folder = os.environ.get("LOCALAPPDATA" if os.name == "nt" else "XDG_CACHE_HOME")
-    return (Path(folder) if folder else Path.home() / ".cache") / "anydim"
+    if folder:
+        return Path(folder) / "anydim"
+    try:
+        return Path.home() / ".cache" / "anydim"
+    except RuntimeError:  # no HOME, and the system does not know the user
+        return Path(os.devnull) / "anydim"
 
 
 def _path(value: object) -> Path:
-    if not isinstance(value, (str, os.PathLike)) or not str(value):
+    if not isinstance(value, (str, os.PathLike)) or not str(value) or "\0" in str(value):
         raise ValueError("a path")
-    return Path(value).expanduser()
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError("a path without ~, as the user has no home folder") from None
 
 
 def _count(value: object) -> int:
