@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, apply, constant
 from anydim.native.body import TRUE, Body, overflows
-from anydim.sizes import Interval, Size
+from anydim.sizes import LARGEST, Interval, Size
 
-LARGEST = 2**63 - 1
 _RELATIONS = {
     "==": "equal", "!=": "not_equal", "<=": "less_equal", "<": "less", ">=": "greater_equal",
     ">": "greater",
@@ -44,7 +42,7 @@ class Arithmetic:
 
     def size(self, size: Size) -> Term:
         """The value of a size."""
-        return size.fold(_constant, self.symbols.__getitem__, self._apply).value
+        return size.fold(self._constant, self.symbols.__getitem__, self._apply).value
 
     def holds(self, left: Term, relation: str, right: Term) -> Term:
         """A flag: `left relation right`."""
@@ -54,6 +52,12 @@ class Arithmetic:
     def fits(self) -> Term:
         """A flag: whether all sizes so far are what they should be."""
         return TRUE if self.overflow is None else self.body.let(~self.overflow)
+
+    def _constant(self, value: int) -> Ranged:
+        if abs(value) > LARGEST:  # no call can have this size
+            self._fail_if(TRUE)
+            value = LARGEST
+        return Ranged(constant(value), Interval(value, value))
 
     def _apply(self, function: str, terms: tuple[Ranged, ...]) -> Ranged:
         left, right = terms
@@ -119,12 +123,6 @@ def _extreme(
 def _positive(left: Ranged, right: Ranged) -> bool:
     """Whether a division needs no floor: C's is the same."""
     return left.range.low >= 0 and right.range.low > 0
-
-
-def _constant(value: int) -> Ranged:
-    if abs(value) > LARGEST:
-        raise InternalError(f"the number {value} in a size does not fit 64 bits")
-    return Ranged(constant(value), Interval(value, value))
 
 
 def _fits(range: Interval) -> bool:

@@ -80,8 +80,6 @@ def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators) -> Gra
         )
     if not outputs:
         raise ModelError(f"{opened.name} has no outputs")
-    if len(outputs) != len(proto.output):
-        raise ModelError(f"{opened.name}: an output is declared twice")
     lists = {**inputs.lists, **results.lists}
     return emitter.graph(proto.name or opened.name, inputs.values, results.values, lists)
 

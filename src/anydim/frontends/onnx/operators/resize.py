@@ -27,6 +27,9 @@ def resize(call: OnnxNode) -> Result:
     given = 1 if old else 2
     if not old and call.given(3):
         wanted = list(_as_many(call.sizes(3), axes))
+        for size in wanted:
+            if size.constant is not None and size.constant < 0:
+                raise Unsupported(f"size {size}")
         policy = call.attribute("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
             return _kept_ratio(call, policy, axes, wanted)

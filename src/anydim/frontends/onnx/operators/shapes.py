@@ -50,7 +50,9 @@ def range_(call: OnnxNode) -> Result:
     arrays = [call.known(position) for position in range(3)] if known else []
     if known and all(array.dtype != object for array in arrays):
         start, limit, delta = (array.reshape(()).item() for array in arrays)
-        count = -((start - limit) // delta) if delta else 0
+        if not delta:
+            raise Unsupported("a range with step 0")
+        count = -((start - limit) // delta)
         if 0 <= count <= MOST_KNOWN:
             return Known.of(numpy.arange(start, limit, delta, dtype=arrays[0].dtype))
     if not known and call.type(0).dtype.is_integer:
