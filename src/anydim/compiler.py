@@ -16,7 +16,6 @@ from typing import Any
 from anydim.base import settings
 from anydim.base.collector import collector_paused
 from anydim.base.dtypes import float64
-from anydim.base.errors import OptionError
 from anydim.frontends.source import read
 from anydim.frontends.text import text_options
 from anydim.graph.evaluate import evaluate
@@ -54,6 +53,7 @@ from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
+from anydim.runtime.threads import known_threads
 from anydim.sizes import Dim, Size
 from anydim.targets.target import Target
 from anydim.targets.targets import target
@@ -198,8 +198,7 @@ def compile_source(
 
     A program whose memory is above the limit is refused before code is made.
     """
-    if not isinstance(threads, int) or threads < 1:
-        raise OptionError(f"threads is {threads!r}", "give the number of cores to use, 1 or more")
+    threads = known_threads(threads)
     work = _Work(progress)
     options = _asked(source) if options is PLAIN else options
     if precision is not None:

@@ -30,7 +30,7 @@ from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.frames import Callers
 from anydim.runtime.lists import Listed
-from anydim.sizes import Dim, Size, as_size
+from anydim.sizes import Dim, Size, as_size, given_dims
 from anydim.targets.target import Target
 from anydim.targets.targets import target as made_by
 
@@ -134,7 +134,7 @@ class Model(Held):
 
 def compile(
     source: Any,
-    dims: Mapping[str, Dim] | None = None,
+    dims: Mapping[str, Dim | int | tuple[int, int | None]] | None = None,
     *,
     threads: int = 1,
     progress: CompileProgress | None = None,
@@ -150,7 +150,8 @@ def compile(
 
     `source` is the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or the
     path of a text with the name of a definition in it: `kernels.tc:matmul`.
-    `dims` gives bounds to the model's named dims; those left out run from 0 with no upper bound.
+    `dims` gives bounds to the model's named dims: a Dim, a pair (1, 512), or one size, 128; those
+    left out run from 0 with no upper bound.
     `threads` cores serve a call. `progress(stage, done, total)` is told what is being done.
     `options` are schedules that kernels shall have, as `passes/options.py` says. `operators` says
     which definitions implement operators of an ONNX model: the path of a `.tc` file that names its
@@ -166,16 +167,16 @@ def compile(
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
     MemoryLimitError for a model that needs more memory than it may.
     """
-    callers = Callers(arenas, wait)
+    callers, bounds = Callers(arenas, wait), given_dims(dims)
     limit = None if memory_limit is None else MemoryLimit.of(memory_limit)
     try:
         made = compile_source(
-            source, dims, threads, progress or _quiet, options, operators, precision, target,
+            source, bounds, threads, progress or _quiet, options, operators, precision, target,
             limit,
         )  # fmt: skip
     except StringsInside as found:
         parts = cut(found.opened)
-        given = dims if parts.core is None else own_dims(parts.core, dims)
+        given = bounds if parts.core is None else own_dims(parts.core, bounds)
         core = parts.core and compile(
             parts.core, given, threads=threads, progress=progress, options=options,
             operators=operators, precision=precision, target=target, arenas=arenas, wait=wait,

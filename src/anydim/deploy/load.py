@@ -27,6 +27,7 @@ from anydim.runtime.executable import Image
 from anydim.runtime.frames import Callers
 from anydim.runtime.image import MappedImage, map_file
 from anydim.runtime.running import executable
+from anydim.runtime.threads import MOST
 
 if TYPE_CHECKING:
     from anydim.program.limits import MemoryLimit
@@ -56,6 +57,8 @@ class LoadedModel(Held):
             raise container.fail(f"its code for {name} is for another processor")
         if code.head.architecture != level.architecture:
             raise container.fail(f"its code for {name} is for {code.head.architecture}")
+        if not 1 <= saved.threads <= MOST:
+            raise container.fail(f"its records speak of {saved.threads} threads")
         symbols = {symbol: number for number, symbol in enumerate(saved.interface.symbols)}
         if len(symbols) != len(code.head.entries):
             raise container.fail("its records speak of code that there is not")

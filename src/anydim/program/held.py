@@ -13,7 +13,7 @@ from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.lists import Listed, pack, unpack
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Box
+from anydim.sizes import Box, given_sizes
 
 if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.program.differential import Ranges
@@ -147,8 +147,8 @@ class Held:
         return self.memory.largest(dim, bytes_of(given), sizes)
 
     def plan(self, **sizes: int) -> Plan:
-        """What a call at these sizes will do; runs nothing."""
-        return self.story.plan(sizes)
+        """What a call at these sizes will do; runs nothing. Raises DimError for what is no size."""
+        return self.story.plan(given_sizes(self.name, sizes))
 
     def map(
         self,

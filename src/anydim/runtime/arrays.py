@@ -7,6 +7,7 @@ when an array of it comes in.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -15,17 +16,21 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import from_numpy
-from anydim.base.errors import InputError
+from anydim.base.errors import DimError, InputError, OutOfMemoryError
 from anydim.base.text import listed, suggestion
 from anydim.runtime.exchange import handed, is_exchanged, taken
 from anydim.runtime.signature import Signature, TensorSpec
+from anydim.sizes import Box
 
 _CPU = 1  # DLPack's kDLCPU
 _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
+_MUCH = 1 << 20  # bytes that are not copied for nothing
 Wrap = Callable[[numpy.ndarray], Any]
 
 
-def plain(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> numpy.ndarray:
+def plain(
+    value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str, box: Box | None = None
+) -> numpy.ndarray:
     """The argument as a contiguous, aligned numpy array of the right dtype and rank.
 
     Raises InputError that says what was expected, what came and how to convert.
@@ -46,8 +51,34 @@ def plain(value: Any, spec: TensorSpec, dtype: numpy.dtype, name: str) -> numpy.
             "add axes with array[None], drop them with array.squeeze(), or use array.reshape",
         )
     if array.flags.num & _READY != _READY:
-        array = numpy.require(array, requirements=("C", "A"))
+        if box is not None and array.nbytes > _MUCH:
+            _check_bounds(array, spec, box, name)
+        array = _copied(array, spec, name)
     return array
+
+
+def _check_bounds(array: numpy.ndarray, spec: TensorSpec, box: Box, name: str) -> None:
+    """Raise DimError for sizes that no call takes, before anything is copied."""
+    for axis, size in enumerate(spec.shape):
+        bounds, came = box.interval(size), array.shape[axis]
+        if came not in bounds:
+            wanted = ", ".join(map(str, spec.shape))
+            raise DimError(
+                f"{_where(spec, name)}: axis {axis} is {came}, expected {size} in {bounds}",
+                f"expected shape [{wanted}], got {list(array.shape)}",
+            )
+
+
+def _copied(array: numpy.ndarray, spec: TensorSpec, name: str) -> numpy.ndarray:
+    """The elements in one piece; of an array without strides there may be more than memory."""
+    try:
+        return numpy.require(array, requirements=("C", "A"))
+    except (MemoryError, ValueError):  # numpy's word for more than an array can have
+        bytes = math.prod(array.shape) * array.dtype.itemsize
+        raise OutOfMemoryError(
+            f"{_where(spec, name)}: a contiguous copy needs {bytes} bytes, which there are not",
+            "give a contiguous array",
+        ) from None
 
 
 def _where(spec: TensorSpec, name: str) -> str:

@@ -162,7 +162,7 @@ class Executable(ABC, Generic[Own]):
                 or array.flags.num & _READY != _READY
             ):
                 foreign = foreign or not isinstance(array, numpy.ndarray)
-                array = plain(array, spec, dtype, self.signature.name)
+                array = plain(array, spec, dtype, self.signature.name, self.signature.box)
             arrays.append(array)
             shapes.extend(array.shape)
         return arrays, shapes, foreign

@@ -12,10 +12,20 @@ import threading
 import time
 import weakref
 from dataclasses import dataclass
+from typing import Any
+
+from anydim.base.given import whole_within
 
 SPINS = 1000  # pause instructions before a worker blocks: 15 to 60 us on processors of today
 _CLOSING_SECONDS = 1.0
 _LOCK_BYTES = 256  # more than a mutex or a condition takes on any system
+MOST = 1024  # threads that serve a call: more than any machine has use for
+
+
+def known_threads(threads: Any) -> int:
+    """How many threads serve a call; raises OptionError for a number that cannot be meant."""
+    hint = f"give the number of cores to use, 1 to {MOST}"
+    return whole_within("threads", threads, 1, MOST, hint)
 
 
 class _Pool(ctypes.Structure):

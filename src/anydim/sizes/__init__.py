@@ -15,8 +15,9 @@ from anydim.sizes.expression import (
     minimum,
     product,
 )
+from anydim.sizes.given import given_dims, given_sizes
 from anydim.sizes.guard import Guard, holds
-from anydim.sizes.interval import Interval
+from anydim.sizes.interval import LARGEST, Interval
 from anydim.sizes.largest import largest_value
 from anydim.sizes.meeting import met
 from anydim.sizes.parsing import as_size, parse
@@ -24,6 +25,7 @@ from anydim.sizes.proofs import Truth, bounds, prove, simplify
 from anydim.sizes.samples import Sampled, samples
 
 __all__ = [
+    "LARGEST",
     "Atom",
     "Box",
     "Covering",
@@ -37,6 +39,8 @@ __all__ = [
     "as_size",
     "bounds",
     "ceil_div",
+    "given_dims",
+    "given_sizes",
     "holds",
     "largest_value",
     "maximum",

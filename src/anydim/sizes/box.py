@@ -6,19 +6,20 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product as combinations
-from operator import index
 from typing import Protocol
 
 from anydim.base.errors import DimError, OptionError
+from anydim.base.given import shown, whole
 from anydim.base.text import listed, suggestion
 from anydim.sizes.enclosure import Enclosure
 from anydim.sizes.expression import Size
-from anydim.sizes.interval import Interval
+from anydim.sizes.interval import LARGEST, Interval
 from anydim.sizes.points import Points
 
 _UNBOUNDED_SPAN = 64  # how far above `lo` samples go where a dim has no upper bound
 _MOST_CORNER_DIMS = 10
 _MOST_TRIES = 2000
+_MOST_BITS = 8192  # of a bound
 
 
 class Random(Protocol):
@@ -46,13 +47,11 @@ class Dim:
                 raise OptionError("Dim takes a name and two bounds", 'such as Dim("seq", 1, 512)')
             lo, hi, name = name, hi if lo is None else lo, ""
         label = f"dim '{name}'" if name else "a dim"
-        try:
-            low = 0 if lo is None else index(lo)
-            high = None if hi is None else index(hi)
-        except TypeError:
-            raise OptionError(f"{label}: bounds are integers, not {lo!r} and {hi!r}") from None
-        if low < 0:
+        low, high = _bound(label, 0 if lo is None else lo), _bound(label, hi)
+        if low is None or low < 0:
             raise OptionError(f"{label}: the lower bound {low} is below 0")
+        if low > LARGEST:
+            raise OptionError(f"{label}: the lower bound {low} does not fit 64 bits")
         if high is not None and high < low:
             raise OptionError(f"{label}: the upper bound {high} is below the lower bound {low}")
         if name:
@@ -80,6 +79,19 @@ class Dim:
 
     def __str__(self) -> str:
         return f"{self.name or '?'}={self.range}"
+
+
+def _bound(label: str, value: object) -> int | None:
+    """A bound of a dim; products of the bounds of others may have more than 64 bits."""
+    if value is None:
+        return None
+    try:
+        bound = whole(value)
+    except TypeError:
+        raise OptionError(f"{label}: bounds are integers, not {shown(value)}") from None
+    if bound.bit_length() > _MOST_BITS:
+        raise OptionError(f"{label}: a bound has {bound.bit_length()} bits")
+    return bound
 
 
 @dataclass(frozen=True)

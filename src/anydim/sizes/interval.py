@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from math import inf
 
+LARGEST = 2**63 - 1  # sizes are 64-bit numbers in native code
 Number = int | float  # an int, or plus or minus infinity
 
 

@@ -1,0 +1,160 @@
+"""Promise: an option, a dim, a size or a cache folder that cannot be used is a UserError that says
+so, before anything runs; what can only be meant in one way is taken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import anydim as ad
+from anydim.base import settings
+from anydim.base.cache import DiskCache
+from anydim.sizes import Dim
+from tests.unit.frontends.models import model, node
+
+RELU = model([node("y = Relu(x)")], ["x f[batch, 4]"], ["y"])
+
+
+@pytest.fixture(scope="module")
+def relu() -> ad.Model:
+    return ad.compile(RELU, {"batch": (0, 64)})
+
+
+# ---- dims --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "bounds"),
+    [(3, (3, 3)), (np.int64(3), (3, 3)), ((1, 512), (1, 512)), ([1, None], (1, None)),
+     (Dim(2), (2, None))],
+)  # fmt: skip
+def test_dims_are_sizes_pairs_or_dims(given, bounds):
+    dim = ad.compile(RELU, {"batch": given}).dims.dim("batch")
+    assert (dim.lo, dim.hi) == bounds
+
+
+DIMS = {
+    "no mapping": (5, "dims is 5, expected a mapping by name"),
+    "a list": ([("batch", 3)], "expected a mapping by name"),
+    "a text": ("batch", "dims is 'batch'"),
+    "a name that is none": ({5: Dim(1, 2)}, "dims has 5 for a name"),
+    "a size that is a text": ({"batch": "3"}, "dim 'batch' is given as '3'"),
+    "half a size": ({"batch": 1.5}, "dim 'batch' is given as 1.5"),
+    "true": ({"batch": True}, "dim 'batch' is given as True"),
+    "nothing": ({"batch": None}, "without a lower bound"),
+    "three bounds": ({"batch": (1, 2, 3)}, "given as (1, 2, 3)"),
+    "bounds the wrong way round": ({"batch": (5, 2)}, "dim 'batch': the upper bound 2 is below"),
+    "a negative size": ({"batch": -1}, "dim 'batch': the lower bound -1 is below 0"),
+    "a size beyond 64 bits": ({"batch": 2**70}, "does not fit 64 bits"),
+    "a size of many digits": ({"batch": 10**5000}, "has 16610 bits"),
+    "a dim that there is not": ({"bach": 3}, "did you mean 'batch'?"),
+}
+
+
+@pytest.mark.parametrize("case", DIMS)
+def test_other_dims_are_refused(case):
+    given, problem = DIMS[case]
+    with pytest.raises(ad.OptionError) as caught:
+        ad.compile(RELU, given)
+    assert problem in str(caught.value)
+
+
+# ---- sizes of plans ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["3", 1.5, None, True, [1], float("nan"), 2**70, -1, 65])
+def test_a_plan_refuses_what_is_no_size(relu, value):
+    with pytest.raises(ad.DimError, match="dim 'batch' is"):
+        relu.plan(batch=value)
+
+
+def test_a_plan_takes_integers_of_numpy(relu):
+    assert relu.plan(batch=np.int32(3)) == relu.plan(batch=3)
+
+
+# ---- threads -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("threads", [0, -1, 1025, 10_000, 2**70, 1.5, "2", None, True])
+def test_a_number_of_threads_that_cannot_be_meant(threads):
+    with pytest.raises(ad.OptionError, match="threads is"):
+        ad.compile(RELU, threads=threads)
+
+
+# ---- inputs without strides --------------------------------------------------------------------
+
+
+def test_inputs_without_strides_that_do_not_fit(relu):
+    endless = np.broadcast_to(np.float32(1), (10**10, 4))
+    with pytest.raises(ad.DimError, match=r"axis 0 is 10000000000, expected batch in 0\.\.64"):
+        relu(x=endless)
+    with pytest.raises(ad.OutOfMemoryError, match="a contiguous copy needs 16000000000000000 byte"):
+        ad.compile(RELU)(x=np.broadcast_to(np.float32(1), (10**15, 4)))
+    assert (relu(x=np.broadcast_to(np.float32(1), (3, 4)))["y"] == 1).all()
+
+
+# ---- the cache folder --------------------------------------------------------------------------
+
+
+def test_an_entry_of_another_key_counts_as_missing(tmp_path):
+    cache = DiskCache(tmp_path, 1 << 20)
+    mine, other = "a" * 64, "b" * 64
+    cache.put(mine, b"code")
+    (tmp_path / other[:2]).mkdir()
+    (tmp_path / mine[:2] / mine[2:]).rename(tmp_path / other[:2] / other[2:])
+    assert cache.get(other) is None and cache.get(mine) is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs named pipes")
+def test_a_pipe_in_the_cache_folder_is_not_waited_for(tmp_path):
+    cache, key = DiskCache(tmp_path, 1 << 20), "a" * 64
+    (tmp_path / key[:2]).mkdir()
+    os.mkfifo(tmp_path / key[:2] / key[2:])
+    assert cache.get(key) is None
+    cache.put(key, b"code")
+    assert cache.get(key) == b"code"
+
+
+def test_files_larger_than_the_cache_are_not_read(tmp_path):
+    cache, key = DiskCache(tmp_path, 1 << 20), "a" * 64
+    (tmp_path / key[:2]).mkdir()
+    with open(tmp_path / key[:2] / key[2:], "wb") as file:
+        file.truncate(1 << 40)  # a hole
+    assert cache.get(key) is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="homes of users are found otherwise")
+def test_who_has_no_home_compiles_without_a_cache():
+    code = (
+        "import os, pwd\n"
+        "os.environ.pop('HOME', None)\n"
+        "def unknown(user): raise KeyError(user)\n"
+        "pwd.getpwuid = unknown\n"
+        "from anydim.base.cache import user_cache\n"
+        "cache = user_cache()\n"
+        "cache.put('a' * 64, b'code')\n"
+        "assert cache.get('a' * 64) is None\n"
+        "from anydim.base import settings\n"
+        "from anydim import OptionError\n"
+        "try:\n"
+        "    with settings.override(cache_dir='~/cache'): pass\n"
+        "except OptionError as error:\n"
+        "    assert 'no home' in str(error)\n"
+        "else:\n"
+        "    raise AssertionError\n"
+    )
+    without = {name: value for name, value in os.environ.items() if name != "XDG_CACHE_HOME"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=without)
+
+
+@pytest.mark.parametrize("folder", ["", "a\0b", 5, None])
+def test_a_cache_folder_that_is_no_path(folder):
+    with (
+        pytest.raises(ad.OptionError, match="expected a path"),
+        settings.override(cache_dir=folder),
+    ):
+        pass
