@@ -33,6 +33,7 @@ COMMANDS = {
     "compile": "anydim.cli.saving",
     "run": "anydim.cli.commands",
     "plan": "anydim.cli.commands",
+    "memory": "anydim.cli.memory",
     "explain": "anydim.cli.commands",
     "inspect": "anydim.cli.saving",
     "export": "anydim.cli.exporting",
@@ -137,6 +138,7 @@ def main() -> None:
     Examples:
       anydim run encoder.onnx --dim batch=0..64 --dim seq=1..512 --input ids.npz
       anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
+      anydim memory encoder.onnx --dim batch=0..64 --dim seq=1..512
       anydim check encoder.onnx --dim batch=0..8 --dim seq=1..64 --samples 50
       anydim bench encoder.onnx --at batch=1,seq=22 --against onnxruntime
       anydim compile encoder.onnx -o encoder.anydim --dim batch=0..64 --dim seq=1..512

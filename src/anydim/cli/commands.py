@@ -94,6 +94,7 @@ def run(
 @at_option(True, False, "The sizes; repeat it for several plans.")
 @input_option("Take the sizes, and types and ranks of a definition, from these files.")
 @click.option("--launches", is_flag=True, help="One line for each launch, in order.")
+@click.option("--json", "as_json", is_flag=True, help="A JSON document for each plan, one a line.")
 @click.option(
     "--plot", metavar="FILE",
     help="Draw where values lie, launch by launch: FILE.svg, or FILE.html with tables. Without "
@@ -101,7 +102,7 @@ def run(
 )  # fmt: skip
 def plan(
     asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], launches: bool,
-    plot: str | None,
+    as_json: bool, plot: str | None,
 ) -> None:  # fmt: skip
     """Say what a call of MODEL at given sizes will do, without running it.
 
@@ -111,6 +112,7 @@ def plan(
     Examples:
       anydim plan encoder.onnx --dim seq=1..512 --at batch=8,seq=77
       anydim plan encoder.onnx --at batch=1,seq=22 --launches
+      anydim plan encoder.onnx --at batch=1,seq=22 --json | python -m json.tool
       anydim plan encoder.onnx --dim batch=0..8 --dim seq=1..512 --plot plan.svg
       anydim plan kernels.tc:matmul --input in.npz
       anydim plan encoder.anydim --at batch=8,seq=77 --plot plan.html
@@ -128,9 +130,11 @@ def plan(
     for number, sizes in enumerate(wanted or [arrays.upper_bounds(made)]):
         sizes = arrays.sizes_of(made, sizes)
         planned = made.plan(**sizes)
-        if number:
+        if number and not as_json:
             console.result()
-        if launches:
+        if as_json:
+            click.echo(planned.json(indent=None))
+        elif launches:
             console.result(str(planned))
         else:
             _show_plan(console, planned)

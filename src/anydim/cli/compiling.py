@@ -34,6 +34,7 @@ def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Mod
             threads=asked.threads,
             precision=asked.precision,
             target=asked.code,
+            memory_limit=asked.memory_limit,
             progress=lambda stage, done, total: advance(done, total, stage),
         )
     box = f" for {model.dims}" if model.dims.dims else ""

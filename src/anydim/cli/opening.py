@@ -43,7 +43,7 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
                 f"give it to `anydim compile`; `anydim inspect {asked.model}` shows what it has",
             )
     start = perf_counter()
-    model = load(asked.model, level=asked.level)
+    model = load(asked.model, level=asked.level, memory_limit=asked.memory_limit)
     seconds = duration(perf_counter() - start)
     console.note(f"loaded {name} for {model.level.name} in {seconds}")
     return model

@@ -103,6 +103,7 @@ class Asked:
     precision: str | None = None
     level: str | None = None
     code: str | None = None
+    memory_limit: str | None = None
 
     @property
     def threads(self) -> int:
@@ -144,11 +145,12 @@ def model_options(command: Command) -> Command:
     def asking(
         *rest: Any, model: str, dims: Sequence[Dim], threads: int | None, quiet: bool,
         attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]],
-        precision: str | None, code: str | None, level: str | None = None, **options: Any,
+        precision: str | None, code: str | None, memory_limit: str | None,
+        level: str | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         asked = Asked(
             model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
-            precision, level, code,
+            precision, level, code, memory_limit,
         )  # fmt: skip
         return command(*rest, asked=asked, **options)
 
@@ -165,6 +167,11 @@ def model_options(command: Command) -> Command:
         click.option(
             "--code", metavar="TARGET",
             help="What makes code: llvm, or c by way of a C compiler. Without it, the setting.",
+        ),
+        click.option(
+            "--memory-limit", metavar="BYTES",
+            help="Refuse the model if a call may take more of its own: '512 MiB'. Where dims have "
+            "no bounds, refuse the calls that would.",
         ),
         click.option(
             "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",

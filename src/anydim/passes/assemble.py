@@ -238,8 +238,7 @@ def _buffers(
     buffers = [Buffer(n, "input", _bytes(graph.types[n])) for n in graph.inputs]
     buffers += [Buffer(n, "output", _bytes(graph.types[n])) for n in graph.outputs]
     buffers += [Buffer(each.name, "constant", as_size(each.bytes)) for each in constants]
-    buffers += [
-        Buffer(name, "arena", _bytes(names.types[name]), offset)
-        for name, offset in plan.offsets.items()
-    ]
+    for name, offset in plan.offsets.items():
+        kind = names.types[name]
+        buffers.append(Buffer(name, "arena", _bytes(kind), offset, kind.dtype, kind.shape))
     return buffers

@@ -17,7 +17,7 @@ from anydim.program.binding import check_names, check_sizes
 from anydim.program.program import Program
 from anydim.program.region_plan import needs, values_at
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Box, Dim, Guard, Size, as_size, bounds, largest_value, product
+from anydim.sizes import Box, Dim, Guard, Size, as_size, bounds, largest_value
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,5 @@ def memory(program: Program) -> Memory:
     )  # fmt: skip
 
 
-def tensor_bytes(spec: TensorSpec) -> Size:
-    """Bytes of a tensor."""
-    return product(spec.shape) * spec.dtype.bytes
-
-
 def _total(specs: tuple[TensorSpec, ...]) -> Size:
-    return sum(map(tensor_bytes, specs), as_size(0))
+    return sum((spec.bytes for spec in specs), as_size(0))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from anydim.base.errors import DimError
 from anydim.base.text import listed
 from anydim.program.binding import check_sizes, told
-from anydim.program.memory import tensor_bytes
+from anydim.program.document import Document, document
 from anydim.program.program import Program
 from anydim.program.region_plan import Work, needs, values_at
 from anydim.program.segment import Site
@@ -51,6 +53,15 @@ class Plan:
     constant_bytes: int
     launches: tuple[LaunchPlan, ...]
     unknown: tuple[str, ...] = ()
+    describe: Callable[[], Document] = field(default=dict, compare=False, repr=False)
+
+    def document(self) -> Document:
+        """The plan as plain dicts, lists, texts and numbers; docs/memory.md says which."""
+        return self.describe()
+
+    def json(self, indent: int | None = 2) -> str:
+        """The document as a text."""
+        return json.dumps(self.document(), indent=indent)
 
     @property
     def bytes(self) -> int:
@@ -104,11 +115,12 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
         sizes={name: values[name] for name in known.box.names},
         value_bytes=value(known.values),
         scratch_bytes=value(known.arena),
-        input_bytes=sum(value(tensor_bytes(spec)) for spec in signature.inputs),
-        output_bytes=sum(value(tensor_bytes(spec)) for spec in signature.outputs),
+        input_bytes=sum(value(spec.bytes) for spec in signature.inputs),
+        output_bytes=sum(value(spec.bytes) for spec in signature.outputs),
         constant_bytes=sum(constant.bytes for constant in program.constants),
         launches=tuple(_launches(work, program.threads, values) for work in known.work),
         unknown=unknown,
+        describe=partial(document, program, values),
     )
 
 

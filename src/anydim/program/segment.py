@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from anydim.base.dtypes import DType
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size, align_up, as_size
@@ -23,13 +24,15 @@ class Buffer:
     """Memory that a launch reads or writes; `offset` counts bytes inside the arena.
 
     A 'status' has a word for each index that the launch checks; its `offset` counts bytes from the
-    first word of all.
+    first word of all. `dtype` and `shape` are those of the value that it is for.
     """
 
     name: str
     kind: str  # one of KINDS
     bytes: Size
     offset: Size | None = None
+    dtype: DType | None = None
+    shape: tuple[Size, ...] = ()
 
     def __str__(self) -> str:
         at = f" at {self.offset}" if self.offset is not None else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anydim.base.dtypes import DType
-from anydim.sizes import Box, Guard, Size
+from anydim.sizes import Box, Guard, Size, product
 
 PASSED_THROUGH = " (passed through)"  # marks an output that copies an input or a constant
 
@@ -27,6 +27,11 @@ class TensorSpec:
     def rank(self) -> int:
         """Number of axes."""
         return len(self.shape)
+
+    @property
+    def bytes(self) -> Size:
+        """Bytes of the tensor."""
+        return product(self.shape) * self.dtype.bytes
 
     def __str__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"

@@ -1,0 +1,105 @@
+"""The command about memory: the formula, its bound, peaks beside the lower bound, what fits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import click
+
+from anydim.base.amounts import bytes_of, bytes_text, told_bytes
+from anydim.base.errors import DimError, MemoryLimitError
+from anydim.base.text import table
+from anydim.cli import arrays
+from anydim.cli.opening import opened
+from anydim.cli.options import Asked, at_option, level_option, like_option, model_options
+from anydim.program.held import Held
+from anydim.program.placed import arena
+from anydim.report.console import Console
+from anydim.report.text import sizes_text
+from anydim.sizes import samples
+
+_SAMPLES = 5
+_LIMITS = ("64 MiB", "256 MiB", "1 GiB", "4 GiB")
+
+
+@click.command(short_help="Memory as a formula, its bound, and the largest sizes that fit.")
+@model_options
+@level_option
+@at_option(True, False, "Sizes to show the peak at; repeat it. Without it, some of the box.")
+@like_option
+@click.option(
+    "--within", multiple=True, metavar="BYTES",
+    help="A limit to show the largest sizes for, such as '512 MiB'; repeat it.  "
+    "[default: 64 MiB, 256 MiB, 1 GiB, 4 GiB]",
+)  # fmt: skip
+def memory(
+    asked: Asked, at: Sequence[dict[str, int]], inputs: Sequence[str], within: Sequence[str]
+) -> None:
+    """Show the memory that a call of MODEL takes of its own, at every size; runs nothing.
+
+    The formula is exact: what a call allocates, beside its inputs and results. The lower bound is
+    the most bytes that live at one time. Where data decides sizes, peaks are upper bounds.
+
+    \b
+    Examples:
+      anydim memory encoder.onnx --dim batch=0..64 --dim seq=1..512
+      anydim memory encoder.onnx --at batch=8,seq=77 --at batch=64,seq=512
+      anydim memory encoder.anydim --within '512 MiB' --at batch=1,seq=128
+    """
+    limits = [(text, bytes_of(text, "--within")) for text in within or _LIMITS]
+    console = Console(asked.quiet)
+    made = opened(console, asked, arrays.read(inputs))
+    known = made.memory
+    bound = "none" if known.bound is None else told_bytes(known.bound)
+    console.title(str(made.name))
+    for name, text in (
+        ("bytes", str(known.bytes)),
+        ("bound", f"{bound} for {known.box or 'its only size'}"),
+        ("inputs", str(known.inputs)),
+        ("outputs", str(known.outputs)),
+        ("constants", told_bytes(known.constants)),
+    ):
+        console.prose(f"  {name:<10} {text}")
+    points = [arrays.sizes_of(made, sizes) for sizes in at] or _points(made)
+    console.result()
+    console.table(table(_PEAKS, [_peak(made, sizes) for sizes in points]))
+    if known.box.dims:
+        console.result()
+        console.table(_fitting(made, points[len(points) // 2], limits))
+
+
+_PEAKS = ("peak at", "bytes", "", "lower bound", "ratio")
+
+
+def _points(made: Held) -> list[dict[str, int]]:
+    """Some sizes of the box, from small to large."""
+    known = made.memory
+    found = samples(known.box, _SAMPLES, known.guards) or [{}]
+    return sorted(found, key=known.bytes.evaluate)
+
+
+def _peak(made: Held, sizes: Mapping[str, int]) -> tuple[str, ...]:
+    placed = arena(made.program, sizes)
+    least = placed.lower_bound + placed.between
+    total = placed.bytes + placed.between
+    ratio = f"{total / least:.3f}" if least else "-"
+    return sizes_text(sizes), str(total), bytes_text(total), str(least), ratio
+
+
+def _fitting(made: Held, sizes: Mapping[str, int], limits: Sequence[tuple[str, int]]) -> str:
+    """The largest size of each dim within each limit, where the other dims keep theirs."""
+    names = [name for name in made.memory.box.names if name in sizes]
+    rows = [
+        (text, *(_largest(made, name, limit, sizes) for name in names)) for text, limit in limits
+    ]
+    return table((f"largest within, others at {sizes_text(sizes)}", *names), rows)
+
+
+def _largest(made: Held, name: str, limit: int, sizes: Mapping[str, int]) -> str:
+    try:
+        found = made.memory.largest(name, limit, {n: s for n, s in sizes.items() if n != name})
+    except (MemoryLimitError, DimError):
+        return "-"
+    if found is None:
+        return "any"
+    return f"{found} (its bound)" if found == made.memory.box.dim(name).hi else str(found)

@@ -1,0 +1,135 @@
+"""A plan as a document for other programs: plain dicts, lists, texts and numbers (docs/memory.md).
+
+Every size stands there as a formula, at the sizes of the plan, and as the most over the box.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from anydim.program.memory import memory
+from anydim.program.program import Program
+from anydim.program.region_plan import Needs, needs
+from anydim.program.segment import Buffer, Segment
+from anydim.runtime.signature import Signature
+from anydim.sizes import Box, Size, bounds
+
+FORMAT = 1
+Document = dict[str, Any]
+
+
+def document(program: Program, sizes: Mapping[str, int]) -> Document:
+    """The document of a program at sizes for all dims of what it needs."""
+    return _Writer(program, sizes).document()
+
+
+class _Writer:
+    """Numbers storages as values come that need one."""
+
+    def __init__(self, program: Program, sizes: Mapping[str, int]) -> None:
+        self.program, self.sizes = program, sizes
+        self.needs: Needs = needs(program)
+        self.storages: list[Document] = []
+
+    def document(self) -> Document:
+        known, signature = memory(self.program), self.program.signature
+        values = list(self._arguments(signature))
+        values += self._arena()
+        values += self._between()
+        return {
+            "format": FORMAT,
+            "model": signature.name,
+            "dims": [
+                {"name": dim.name, "low": dim.lo, "high": dim.hi, "size": self.sizes[dim.name]}
+                for dim in self.needs.box.dims
+            ],
+            "constraints": [f"{each} >= 0" for each in self.needs.box.constraints],
+            "memory": {
+                "peak": self._size(known.bytes),
+                "values": self._size(known.values),
+                "scratch": self._size(known.scratch),
+                "inputs": self._size(known.inputs),
+                "outputs": self._size(known.outputs),
+                "constants": known.constants,
+            },
+            "storages": self.storages,
+            "values": values,
+            "launches": [
+                {"kernel": site.kernel, "source": site.source}
+                for segment, _ in self.needs.parts
+                for site in segment.sites
+            ],
+        }
+
+    def _size(self, size: Size, box: Box | None = None) -> Document:
+        most = bounds(size, box or self.needs.box).hi
+        return {
+            "formula": str(size), "bytes": max(0, size.evaluate(self.sizes)), "max_bytes": most
+        }  # fmt: skip
+
+    def _storage(self, kind: str, size: Size) -> int:
+        self.storages.append({"id": len(self.storages), "kind": kind, **self._size(size)})
+        return len(self.storages) - 1
+
+    def _arguments(self, signature: Signature) -> Iterator[Document]:
+        """Inputs and outputs: each is a storage of its own."""
+        segment = self.program.straight
+        for kind, specs in (("input", signature.inputs), ("output", signature.outputs)):
+            for spec in specs:
+                size = spec.bytes
+                shown = {
+                    "name": spec.key, "kind": kind, "dtype": str(spec.dtype),
+                    "shape": list(map(str, spec.shape)), **self._size(size),
+                    "storage": self._storage(kind, size), "offset": "0", "offset_bytes": 0,
+                }  # fmt: skip
+                yield {**shown, **_life(segment, spec.name, 0)}
+
+    def _arena(self) -> Iterator[Document]:
+        """Values of segments: all in the arena."""
+        if not self.needs.parts:
+            return
+        total = self.needs.arena if self.program.straight is None else self.needs.bytes
+        arena, start = self._storage("arena", total), 0
+        for segment, env in self.needs.parts:
+            for buffer in segment.buffers:
+                if buffer.kind == "arena":
+                    yield self._placed(buffer, segment, env, arena, start)
+            start += len(segment.sites)
+
+    def _placed(
+        self, buffer: Buffer, segment: Segment, env: Mapping[str, Size], arena: int, start: int
+    ) -> Document:
+        assert buffer.offset is not None
+        offset = buffer.offset.substitute(env)
+        return {
+            "name": buffer.name,
+            "kind": "value",
+            "dtype": str(buffer.dtype or ""),
+            "shape": [str(size.substitute(env)) for size in buffer.shape],
+            **self._size(buffer.bytes.substitute(env)),
+            "storage": arena,
+            "offset": str(offset),
+            "offset_bytes": max(0, offset.evaluate(self.sizes)),
+            **_life(segment, buffer.name, start),
+        }
+
+    def _between(self) -> Iterator[Document]:
+        """Values between the steps of regions: allocated one by one, when their sizes are known."""
+        seen = set()
+        for moment in self.needs.moments:
+            for name, size in moment.parts:
+                if (name, size) not in seen:
+                    seen.add((name, size))
+                    yield {
+                        "name": name, "kind": "between", **self._size(size),
+                        "storage": self._storage("block", size), "offset": "0", "offset_bytes": 0,
+                    }  # fmt: skip
+
+
+def _life(segment: Segment | None, name: str, start: int) -> Document:
+    """The first and the last launch that touch a value; None where that is not known."""
+    first, last = (None, None) if segment is None else segment.lives.get(name, (None, None))
+    if first is None or last is None:
+        return {"first": None, "last": None}
+    return {"first": start + first, "last": start + last}
