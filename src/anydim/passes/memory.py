@@ -75,15 +75,14 @@ class Apart:
 class Stacked:
     """Each value upon those before it that it lives together with, in an order that wastes little.
 
-    The order is searched for at `points` sample sizes until `placements` values were placed, but in
-    four tries at least: counted work and no clock, since equal programs have to have equal plans.
+    The order is searched for at `points` sample sizes until `placements` values were placed.
     Formulas stay short: a value that has room above it may lie higher than it has to, and the whole
     may be `slack` (a share) larger, as long as that is so at the samples.
     """
 
     in_place: ClassVar[bool] = True
     points: int = 24
-    placements: int = 2400
+    placements: int = 24_000
     slack: float = 0.02
 
     def run(
@@ -98,7 +97,7 @@ class Stacked:
             [value.first for value in lifetimes],
             [value.last for value in lifetimes],
         )
-        order = best_order(problem, max(4, self.placements // len(lifetimes)))
+        order = best_order(problem, self.placements)
         offsets, total = Stack(sizes, problem, order, Covering(box), sampled).formulas(self.slack)
         return ArenaPlan({v.name: at for v, at in zip(lifetimes, offsets)}, total)
 
