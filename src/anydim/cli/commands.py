@@ -162,11 +162,11 @@ def explain(asked: Asked, inputs: Sequence[str]) -> None:
 
 def _show_plan(console: Console, planned: Plan) -> None:
     """Memory and work, then one line for each kernel."""
-    parts = (("values", planned.value_bytes), ("scratch", planned.scratch_bytes))
-    arena = ", ".join(f"{name} {amount(size, 'B')}" for name, size in parts)
+    between = amount(planned.value_bytes, "B") if planned.value_bytes else ""
     console.title(f"{planned.name} at {sizes_text(planned.sizes)}")
     for name, value, more in (
-        ("arena", amount(planned.bytes, "B"), f" = {planned.bytes} bytes ({arena})"),
+        ("arena", amount(planned.arena_bytes, "B"), f" = {planned.arena_bytes} bytes"),
+        *((("between", between, " of values between steps"),) if between else ()),
         ("inputs", amount(planned.input_bytes, "B"), ""),
         ("outputs", amount(planned.output_bytes, "B"), ""),
         ("constants", amount(planned.constant_bytes, "B"), ""),

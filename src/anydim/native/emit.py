@@ -18,11 +18,11 @@ from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import FALSE, ZERO, Body, as_word, parameter
 from anydim.native.entry import Entry, Questions, verdict
 from anydim.native.threads import LAUNCH, WAKE
-from anydim.program.segment import ALIGNMENT, Segment, Site
+from anydim.program.segment import Segment, Site
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, POOL, Layout
 from anydim.runtime.positions import FINE
-from anydim.sizes import Size, align_up
+from anydim.sizes import Size
 
 STEPS_PER_FUNCTION = 16  # keeps register allocation of long programs cheap
 BIND, RUN = "anydim_bind", "anydim_run"
@@ -193,9 +193,6 @@ class _Chunk:
         self.loaded: dict[int, Term] = {}
         self.buffers: dict[str, Term] = {}
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
-        values = self.size(align_up(program.arena_bytes, ALIGNMENT))
-        self.scratch = body.let(Term(add(self.arena.value, values.value)))
-        self.stride = self.size(program.scratch_stride)
 
     def load(self, word: int) -> Term:
         if word not in self.loaded:
@@ -230,5 +227,6 @@ class _Chunk:
             self.body.store(self.arguments, word, value)
         self.body.call(
             LAUNCH, self.pool, self.body.load(self.code, site), self.arguments,
-            self.size(step.parallel), max(1, step.grain), self.scratch, self.stride,
+            self.size(step.parallel), max(1, step.grain),
+            self.buffer(step.workspace) if step.workspace else self.arena, self.size(step.scratch),
         )  # fmt: skip

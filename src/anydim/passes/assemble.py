@@ -7,8 +7,8 @@ record, in a store that all segments of a program share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy
 
@@ -28,7 +28,7 @@ from anydim.program.segment import ALIGNMENT, Buffer, Segment, Site
 from anydim.runtime.pages import Pages
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature, TensorSpec
-from anydim.sizes import Box, Size, align_up, as_size, maximum, product, simplify
+from anydim.sizes import Box, Size, align_up, as_size, product, simplify
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,15 @@ class Assemble:
         launches = [item for item in scheduled if isinstance(item, Scheduled)]
         if self.memory.in_place:
             names.put_in_place(launches)
-        plan = self.memory.run(names.lifetimes(launches), graph.box, graph.guards)
+        scratch = [_scratch(item, graph.box) for item in launches]
+        spaces = _workspaces(scratch, self.threads, {*graph.types, *names.types})
+        lifetimes = [*names.lifetimes(launches), *spaces.values()]
+        plan = self.memory.run(lifetimes, graph.box, graph.guards)
         constants: dict[str, None] = {}
         statuses: list[Buffer] = []
         positions: list[Position] = []
         sites = []
-        for item in launches:
+        for number, item in enumerate(launches):
             status = Buffer(
                 f"status {len(statuses)}", "status", as_size(8 * len(item.checks)),
                 as_size(8 * len(positions)),
@@ -64,15 +67,17 @@ class Assemble:
             if any(argument.tensor == STATUS_TENSOR for argument in item.launch.arguments):
                 statuses.append(status)
                 positions += [self._position(check, item, graph) for check in item.checks]
-            sites.append(self._site(item, names, graph, constants, status.name))
+            site = self._site(item, names, graph, constants, status.name)
+            if number in spaces:
+                site = replace(site, scratch=scratch[number], workspace=spaces[number].name)
+            sites.append(site)
         held = [self.store.constants[name] for name in constants]
         return Segment(
             signature=_signature(graph),
-            buffers=(*_buffers(graph, names, plan, held), *statuses),
+            buffers=(*_buffers(graph, held), *_arena(lifetimes, names, plan), *statuses),
             sites=tuple(sites),
             constants=tuple(constants),
             arena_bytes=plan.bytes,
-            scratch_bytes=_scratch(launches, graph.box),
             threads=self.threads,
             positions=tuple(positions),
         )
@@ -106,7 +111,6 @@ class Assemble:
             sizes=launch.sizes,
             parallel=launch.parallel,
             grain=launch.grain,
-            scratch=launch.scratch,
             source=item.source,
             flops=launch.flops,
             moved=launch.moved,
@@ -209,10 +213,20 @@ class _Names:
         ]
 
 
-def _scratch(launches: Sequence[Scheduled], box: Box) -> Size:
-    """The most scratch that any launch gives a thread."""
-    sizes = [align_up(item.launch.scratch, ALIGNMENT) for item in launches]
-    return simplify(maximum(0, *sizes), box)
+def _scratch(item: Scheduled, box: Box) -> Size:
+    """The bytes that a launch gives each thread."""
+    return simplify(align_up(item.launch.scratch, ALIGNMENT), box)
+
+
+def _workspaces(
+    scratch: Sequence[Size], threads: int, taken: Collection[str]
+) -> dict[int, Lifetime]:
+    """The scratch of all threads of each launch that has some, by the number of the launch."""
+    return {
+        number: Lifetime(fresh(f"scratch {number}", taken), threads * bytes, number, number)
+        for number, bytes in enumerate(scratch)
+        if bytes != 0
+    }
 
 
 def _bytes(kind: TensorType) -> Size:
@@ -232,13 +246,17 @@ def _signature(graph: Graph) -> Signature:
     )
 
 
-def _buffers(
-    graph: Graph, names: _Names, plan: ArenaPlan, constants: Sequence[Held]
-) -> list[Buffer]:
+def _buffers(graph: Graph, constants: Sequence[Held]) -> list[Buffer]:
     buffers = [Buffer(n, "input", _bytes(graph.types[n])) for n in graph.inputs]
     buffers += [Buffer(n, "output", _bytes(graph.types[n])) for n in graph.outputs]
-    buffers += [Buffer(each.name, "constant", as_size(each.bytes)) for each in constants]
-    for name, offset in plan.offsets.items():
-        kind = names.types[name]
-        buffers.append(Buffer(name, "arena", _bytes(kind), offset, kind.dtype, kind.shape))
-    return buffers
+    return buffers + [Buffer(each.name, "constant", as_size(each.bytes)) for each in constants]
+
+
+def _arena(lifetimes: Sequence[Lifetime], names: _Names, plan: ArenaPlan) -> Iterator[Buffer]:
+    """The buffers of the arena: values as large as they are, workspaces."""
+    for value in lifetimes:
+        kind, offset = names.types.get(value.name), plan.offsets[value.name]
+        if kind is None:
+            yield Buffer(value.name, "arena", value.bytes, offset)
+        else:
+            yield Buffer(value.name, "arena", _bytes(kind), offset, kind.dtype, kind.shape)

@@ -48,7 +48,7 @@ class _Writer:
             "memory": {
                 "peak": self._size(known.bytes),
                 "values": self._size(known.values),
-                "scratch": self._size(known.scratch),
+                "arena": self._size(known.arena),
                 "inputs": self._size(known.inputs),
                 "outputs": self._size(known.outputs),
                 "constants": known.constants,
@@ -86,11 +86,10 @@ class _Writer:
                 yield {**shown, **_life(segment, spec.name, 0)}
 
     def _arena(self) -> Iterator[Document]:
-        """Values of segments: all in the arena."""
+        """Values of segments and the scratch of launches: all in the arena."""
         if not self.needs.parts:
             return
-        total = self.needs.arena if self.program.straight is None else self.needs.bytes
-        arena, start = self._storage("arena", total), 0
+        arena, start = self._storage("arena", self.needs.arena), 0
         for segment, env in self.needs.parts:
             for buffer in segment.buffers:
                 if buffer.kind == "arena":
@@ -104,7 +103,7 @@ class _Writer:
         offset = buffer.offset.substitute(env)
         return {
             "name": buffer.name,
-            "kind": "value",
+            "kind": "value" if buffer.dtype else "scratch",
             "dtype": str(buffer.dtype or ""),
             "shape": [str(size.substitute(env)) for size in buffer.shape],
             **self._size(buffer.bytes.substitute(env)),

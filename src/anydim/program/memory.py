@@ -24,13 +24,14 @@ from anydim.sizes import Box, Dim, Guard, Size, as_size, bounds, largest_value
 class Memory:
     """The most bytes that a call takes of its own, as formulas over the dims.
 
-    `values` are those between kernels, `scratch` that of all threads. `inputs` and `outputs` are
-    the arrays of a call, `constants` bytes that all calls share; they are not in `bytes`.
+    `arena` is that of values between kernels and of scratch, `values` are those between steps where
+    data decides what runs. `inputs` and `outputs` are the arrays of a call, `constants` bytes that
+    all calls share; they are not in `bytes`.
     """
 
     name: str
     values: Size
-    scratch: Size
+    arena: Size
     inputs: Size
     outputs: Size
     constants: int
@@ -39,8 +40,8 @@ class Memory:
 
     @cached_property
     def bytes(self) -> Size:
-        """Values and scratch together: the size of the arena."""
-        return self.values + self.scratch
+        """Both together."""
+        return self.values + self.arena
 
     @property
     def devices(self) -> Mapping[str, Size]:

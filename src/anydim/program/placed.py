@@ -9,14 +9,12 @@ from functools import cached_property
 from anydim.program.program import Program
 from anydim.program.region_plan import needs, values_at
 from anydim.program.segment import ALIGNMENT, Segment
-from anydim.sizes import Size, align_up, as_size
-
-SCRATCH = "scratch"  # what the memory of a thread is called
+from anydim.sizes import align_up
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A value of the arena, or scratch of a thread: the launches in which it lives, and where.
+    """A value of the arena, or scratch of a launch: the launches in which it lives, and where.
 
     `offset` and `bytes` are those at the sizes, `at` and `takes` their formulas.
     """
@@ -89,33 +87,24 @@ def arena(program: Program, sizes: Mapping[str, int]) -> Arena:
         own = {name: size.evaluate(values) for name, size in env.items()}
         placed += _placed(segment, own, len(launches))
         launches += [(site.kernel, site.source) for site in segment.sites]
-    straight = program.straight is not None
-    total = known.bytes if straight else known.arena
-    between = as_size(0) if straight else known.values
     return Arena(
         program.signature.name,
         {name: values[name] for name in known.box.names},
         tuple(launches),
         tuple(placed),
-        max(0, total.evaluate(values)),
-        max(0, between.evaluate(values)),
+        max(0, known.arena.evaluate(values)),
+        max(0, known.values.evaluate(values)),
     )
 
 
 def _placed(segment: Segment, sizes: Mapping[str, int], start: int) -> Iterator[Placed]:
-    def made(name: str, first: int, last: int, at: Size, takes: Size, scratch: bool) -> Placed:
-        offset, bytes = (max(0, size.evaluate(sizes)) for size in (at, takes))
-        launches = (start + first, start + last)
-        return Placed(name, *launches, offset, bytes, str(at), str(takes), scratch)
-
+    workspaces = {site.workspace for site in segment.sites}
     for name, (first, last) in segment.lives.items():
         buffer = segment.buffer[name]
         if buffer.kind == "arena" and buffer.offset is not None:
             takes = align_up(buffer.bytes, ALIGNMENT)
-            yield made(name, first, last, buffer.offset, takes, False)
-    for number, site in enumerate(segment.sites):
-        if site.scratch != 0:
-            for thread in range(segment.threads):
-                at = segment.value_bytes + thread * segment.scratch_stride
-                takes = align_up(site.scratch, ALIGNMENT)
-                yield made(f"{SCRATCH} {thread}", number, number, at, takes, True)
+            offset, bytes = (max(0, size.evaluate(sizes)) for size in (buffer.offset, takes))
+            yield Placed(
+                name, start + first, start + last, offset, bytes, str(buffer.offset), str(takes),
+                name in workspaces,
+            )  # fmt: skip

@@ -37,17 +37,17 @@ class LaunchPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """What one size assignment will do. `bytes` is what the arena takes, exactly.
+    """What one size assignment will do. `arena_bytes` is what the arena takes, exactly.
 
-    Where data decides what runs, `bytes` is the most that values between steps (results among
-    them) and the arena take together. Sizes that were not given have their upper bounds; `unknown`
-    are dims that have none and count with their least size.
+    Where data decides what runs, `value_bytes` is the most that values between steps take, results
+    among them; `bytes` is both together. Sizes that were not given have their upper bounds;
+    `unknown` are dims that have none and count with their least size.
     """
 
     name: str
     sizes: Mapping[str, int]
     value_bytes: int
-    scratch_bytes: int
+    arena_bytes: int
     input_bytes: int
     output_bytes: int
     constant_bytes: int
@@ -65,8 +65,8 @@ class Plan:
 
     @property
     def bytes(self) -> int:
-        """Bytes of the arena: intermediate values and scratch of all threads."""
-        return self.value_bytes + self.scratch_bytes
+        """Bytes of intermediate values and scratch of all threads."""
+        return self.value_bytes + self.arena_bytes
 
     @property
     def flops(self) -> int:
@@ -77,13 +77,14 @@ class Plan:
         at = ", ".join(f"{name} = {value}" for name, value in self.sizes.items())
         lines = [
             f"{self.name} at {at or 'its only size'}",
-            f"  arena     {_bytes(self.bytes)}  ({_bytes(self.value_bytes)} values, "
-            f"{_bytes(self.scratch_bytes)} scratch)",
+            f"  arena     {_bytes(self.arena_bytes)}",
             f"  inputs    {_bytes(self.input_bytes)}",
             f"  outputs   {_bytes(self.output_bytes)}",
             f"  constants {_bytes(self.constant_bytes)}",
             f"  {len(self.launches)} launches, about {_count(self.flops)}flop",
         ]
+        if self.value_bytes:
+            lines.insert(2, f"  between   {_bytes(self.value_bytes)}  (values between steps)")
         if self.unknown:
             lines.insert(1, f"  {listed(self.unknown)} without bound: counted as the least size")
         return "\n".join(lines + _table(self.launches))
@@ -114,7 +115,7 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
         name=signature.name,
         sizes={name: values[name] for name in known.box.names},
         value_bytes=value(known.values),
-        scratch_bytes=value(known.arena),
+        arena_bytes=value(known.arena),
         input_bytes=sum(value(spec.bytes) for spec in signature.inputs),
         output_bytes=sum(value(spec.bytes) for spec in signature.outputs),
         constant_bytes=sum(constant.bytes for constant in program.constants),

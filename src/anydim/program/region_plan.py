@@ -65,11 +65,11 @@ class Moment:
 
 @dataclass(frozen=True)
 class Needs:
-    """`values`: the most bytes of values that live between steps. `arena`: the most that one
-    segment needs for itself. `box`: the dims that these speak of. `moments` are those at which
-    values may be the most.
+    """`values`: the most bytes of values that live between steps; none in a straight program,
+    whose results belong to the caller. `arena`: the most that one segment needs for itself, scratch
+    included. `box`: the dims that these speak of. `moments` are those at which values may be the
+    most.
 
-    Of a straight program, whose results belong to the caller: those in the arena, and scratch.
     `parts` are the segments in the order of the walk, with their dims over those of the box.
     """
 
@@ -103,8 +103,7 @@ def _straight(segment: Segment) -> Needs:
     box = segment.signature.box
     same = {dim.name: dim.size for dim in box.dims}
     work = tuple(Work(site, same, as_size(1)) for site in segment.sites)
-    scratch = segment.threads * segment.scratch_stride
-    return Needs(segment.value_bytes, scratch, work, box, ((segment, same),))
+    return Needs(as_size(0), segment.total_bytes, work, box, ((segment, same),))
 
 
 def values_at(box: Box, sizes: Mapping[str, int]) -> tuple[dict[str, int], tuple[str, ...]]:

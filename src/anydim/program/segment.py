@@ -46,7 +46,8 @@ class Site:
     `kernel` names the code that serves it at every size, `recipe` is the number in the program of
     what that is made from. `operands` are buffer names in the order of the recipe's operands,
     `sizes` the values of its sizes. The parallel range 0:parallel is cut into
-    at most one part per thread, none smaller than `grain`. Each thread gets `scratch` bytes.
+    at most one part per thread, none smaller than `grain`. Each thread gets `scratch` bytes of the
+    buffer `workspace`, a multiple of the alignment.
     `flops` and `moved` (bytes) are estimates for reports; `source` names the nodes it came from.
     """
 
@@ -56,6 +57,7 @@ class Site:
     parallel: Size
     grain: int = 1
     scratch: Size = field(default_factory=lambda: as_size(0))
+    workspace: str = ""
     source: str = ""
     flops: Size = field(default_factory=lambda: as_size(0))
     moved: Size = field(default_factory=lambda: as_size(0))
@@ -67,7 +69,8 @@ class Site:
         operands = ", ".join(f"'{name}'" for name in self.operands)
         sizes = ", ".join(map(str, self.sizes))
         work = f"for 0:{self.parallel} by at least {self.grain}"
-        scratch = "" if self.scratch == 0 else f" scratch {self.scratch}"
+        scratch = f" with {self.scratch} bytes a thread of '{self.workspace}'"
+        scratch = scratch if self.workspace else ""
         source = f"  # {self.source}" if self.source else ""
         return f"{self.kernel}({operands}; {sizes}) {work}{scratch}{source}"
 
@@ -77,8 +80,8 @@ class Segment:
     """Launches that run in order.
 
     An input, output or constant buffer has the name of that input, output or constant;
-    `constants` are the names in the order of their words. The arena holds `arena_bytes` of
-    values, then `scratch_bytes` for each of `threads`. `positions` are the indices that the
+    `constants` are the names in the order of their words. The arena holds `arena_bytes`: values,
+    and the workspaces of launches on `threads` threads. `positions` are the indices that the
     launches check, in the order of their words.
     """
 
@@ -87,24 +90,13 @@ class Segment:
     sites: tuple[Site, ...]
     constants: tuple[str, ...]
     arena_bytes: Size
-    scratch_bytes: Size
     threads: int = 1
     positions: tuple[Position, ...] = ()
 
     @cached_property
     def total_bytes(self) -> Size:
-        """What the arena takes at a call, values and scratch."""
-        return self.value_bytes + self.threads * self.scratch_stride
-
-    @cached_property
-    def value_bytes(self) -> Size:
-        """Bytes of the values in the arena, up to where scratch begins."""
+        """What the arena takes at a call."""
         return align_up(self.arena_bytes, ALIGNMENT)
-
-    @cached_property
-    def scratch_stride(self) -> Size:
-        """Bytes from one thread's scratch to the next one's."""
-        return align_up(self.scratch_bytes, ALIGNMENT)
 
     @cached_property
     def slots(self) -> tuple[Size, ...]:
@@ -112,13 +104,12 @@ class Segment:
         return tuple(dict.fromkeys(s for s in self._sizes() if s.constant is None))
 
     def _sizes(self) -> Iterator[Size]:
-        yield from (self.total_bytes, self.value_bytes, self.scratch_stride)
+        yield self.total_bytes
         for buffer in self.buffers:
             if buffer.offset is not None:
                 yield buffer.offset
         for site in self.sites:
-            yield site.parallel
-            yield from site.sizes
+            yield from (site.parallel, site.scratch, *site.sizes)
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -130,7 +121,7 @@ class Segment:
         """The first and the last launch that touch each buffer, in the order of the first."""
         found: dict[str, tuple[int, int]] = {}
         for number, site in enumerate(self.sites):
-            for name in site.operands:
+            for name in (*site.operands, *filter(None, (site.workspace,))):
                 found[name] = (found.get(name, (number, number))[0], number)
         return found
 
@@ -138,7 +129,6 @@ class Segment:
         """What it needs and does, without its signature."""
         yield f"threads {self.threads}"
         yield f"arena {self.arena_bytes} bytes"
-        yield f"scratch {self.scratch_bytes} bytes a thread"
         yield from (f"slot s{number} = {size}" for number, size in enumerate(self.slots))
         yield from map(str, self.buffers)
         yield from map(str, self.sites)

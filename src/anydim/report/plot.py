@@ -29,7 +29,7 @@ _FILLS = {
 _LEGEND = (
     ("lives at the peak", _FILLS[True, False]),
     ("other values", _FILLS[False, False]),
-    ("scratch of threads", _FILLS[False, True]),
+    ("scratch", _FILLS[False, True]),
 )
 _STYLE = (
     "text{font:12px 'DejaVu Sans',Arial,sans-serif;fill:#222}"

@@ -22,7 +22,7 @@ SCHEMA: dict[str, Any] = {
     "dims": [{"name": str, "low": int, "high": (int, type(None)), "size": int}],
     "constraints": list,
     "memory": {
-        **dict.fromkeys(("peak", "values", "scratch", "inputs", "outputs"), SIZE),
+        **dict.fromkeys(("peak", "values", "arena", "inputs", "outputs"), SIZE),
         "constants": int,
     },
     "storages": [{"id": int, "kind": str, **SIZE}],

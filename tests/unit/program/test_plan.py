@@ -22,7 +22,7 @@ N, M = Size.symbol("n"), Size.symbol("m")
 def test_bytes_of_everything() -> None:
     made = adder(BOX, "n", "m", threads=2)
     at = plan(made, {"n": 3, "m": 7})
-    assert (at.value_bytes, at.scratch_bytes, at.bytes) == (128, 0, 128)
+    assert (at.value_bytes, at.arena_bytes, at.bytes) == (0, 128, 128)
     assert (at.input_bytes, at.output_bytes, at.constant_bytes) == (168, 84, 0)
 
 

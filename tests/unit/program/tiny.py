@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -129,7 +130,10 @@ def program(
     guards: tuple[Guard, ...] = (),
     name: str = "tiny",
 ) -> Program:
-    """A program; `arena` gives the elements of each intermediate value, one after the other."""
+    """A program; `arena` gives the elements of each intermediate value, one after the other.
+
+    Scratch that a site asks for lies behind them.
+    """
     buffers = [buffer(s.name, "input", elements(s)) for s in inputs]
     buffers += [buffer(s.name, "output", elements(s)) for s in outputs]
     buffers += [buffer(n, "constant", array.size) for n, array in (constants or {}).items()]
@@ -137,14 +141,20 @@ def program(
     for value, count in (arena or {}).items():
         buffers.append(buffer(value, "arena", count, end))
         end = end + align_up(count * 4, 64)
-    scratch = [site.scratch for site in sites]
+    placed = []
+    for number, site in enumerate(sites):
+        if site.scratch != 0:
+            stride = align_up(site.scratch, 64)
+            site = replace(site, scratch=stride, workspace=f"scratch {number}")
+            buffers.append(Buffer(site.workspace, "arena", threads * stride, end))
+            end = end + threads * stride
+        placed.append(site)
     segment = Segment(
         signature=Signature(name, box, tuple(inputs), tuple(outputs), guards),
         buffers=tuple(buffers),
-        sites=tuple(sites),
+        sites=tuple(placed),
         constants=tuple(constants or {}),
         arena_bytes=end,
-        scratch_bytes=max(scratch, key=str, default=as_size(0)),
         threads=threads,
     )
     held = [Constant(n, from_numpy(a.dtype), a.shape) for n, a in (constants or {}).items()]
