@@ -146,32 +146,32 @@ def read_in_place(
 
 
 def split_start(
-    outputs: tuple[Output, ...], group: Group, column: str
+    outputs: tuple[Output, ...], group: Group, column: str, own: Affine, factors: Collection[str]
 ) -> tuple[Read | None, tuple[Output, ...]]:
     """A read that the product is added to everywhere, and the outputs without it.
 
-    The read must step by one element along the columns and have the product's type.
+    The read must step by one element along the columns and have the product's type. Best is one
+    at the places of the sums, which are `own`, of no factor: they may lie in its bytes.
     """
     dtype = next(group.type_of(s.target).dtype for s in group.statements if s.combine)
-    for output in outputs:
-        found = _first_addition(output.value)
-        if found is None:
-            continue
-        addition, read, sums = found
+    found: list[tuple[Apply, Read, Expr, Affine]] = []
+    for addition, read, sums in (each for output in outputs for each in _additions(output.value)):
         form = address(read, group.type_of(read.tensor).shape)
-        if form is None or form.stride(column) != 1:
+        if form is None or form.stride(column) != 1 or group.type_of(read.tensor).dtype != dtype:
             continue
-        if group.type_of(read.tensor).dtype != dtype:
-            continue
+        if isinstance(sums, Read) or (form == own and read.tensor not in factors):
+            found.append((addition, read, sums, form))
+    found.sort(key=lambda each: each[3] != own or each[1].tensor in factors)
+    for addition, read, sums, _ in found:
         rest = _without(outputs, addition, sums)
         if rest is not None:
             return read, rest
     return None, outputs
 
 
-def _without(outputs: tuple[Output, ...], addition: Expr, sums: Read) -> tuple[Output, ...] | None:
-    """Outputs with the bare sums for an addition; None when they need the sums before it too."""
-    marker = Read(f"{PRODUCT} and start", sums.indices)
+def _without(outputs: tuple[Output, ...], addition: Expr, sums: Expr) -> tuple[Output, ...] | None:
+    """Outputs with the sums alone for an addition; None when they need those before it too."""
+    marker = Read(f"{PRODUCT} and start", ())
     changed = []
     for output in outputs:
         value = rewrite(output.value, lambda e: marker if e == addition else None)
@@ -182,21 +182,27 @@ def _without(outputs: tuple[Output, ...], addition: Expr, sums: Read) -> tuple[O
     return tuple(changed)
 
 
-def _first_addition(expr: Expr) -> tuple[Apply, Read, Read] | None:
-    """product + read, somewhere in an expression."""
-    found: list[tuple[Apply, Read, Read]] = []
+def _additions(expr: Expr) -> list[tuple[Apply, Read, Expr]]:
+    """product + ... + read, somewhere in an expression: that, the read, and what it is added to."""
+    found: list[tuple[Apply, Read, Expr]] = []
 
     def look(part: Expr) -> Expr | None:
         if isinstance(part, Apply) and part.function == "add":
             left, right = part.arguments
             for sums, other in ((left, right), (right, left)):
-                if isinstance(sums, Read) and sums.tensor == PRODUCT:
-                    if isinstance(other, Read) and other.tensor != PRODUCT:
-                        found.append((part, other, sums))
+                if isinstance(other, Read) and other.tensor != PRODUCT and _is_sum(sums):
+                    found.append((part, other, sums))
         return None
 
     rewrite(expr, look)
-    return found[0] if found else None
+    return found
+
+
+def _is_sum(expr: Expr) -> bool:
+    """Whether it is the product, or something added to it."""
+    if isinstance(expr, Apply) and expr.function == "add":
+        return any(map(_is_sum, expr.arguments))
+    return isinstance(expr, Read) and expr.tensor == PRODUCT
 
 
 def outside_reads(expr: Expr) -> Expr:

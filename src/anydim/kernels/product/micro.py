@@ -5,7 +5,9 @@
 `rows` x `vectors` accumulators live in registers while k runs; each step loads one row of a panel
 of B and broadcasts one element of every row of A. Rows of A, C and init may have any stride;
 elements along k of A and along j of C and init are neighbours. A stride of 0 repeats a row, so
-`init` may be a bias, C itself (to go on with a sum) or a row of zeros.
+`init` may be a bias, C itself (to go on with a sum) or a row of zeros. It is added to the finished
+sum of a block of k: sums that start from a large number would lose the last bits of every product.
+It is asked for when the tile begins.
 
 B is a panel: rows of the full tile's width, one behind the other, padded to whole vectors. (With
 a run-time stride LLVM spilled accumulators.) Fewer columns are masked in the last vector of C.
@@ -30,10 +32,8 @@ from anydim.kernels.write.arithmetic import (
     compare,
     constant,
     first_lanes,
-    least,
     loop,
     minus,
-    minus_one,
     plus,
     register,
     round_down,
@@ -192,26 +192,19 @@ class _Micro:
         return [ir.If(is_full, tuple(cut(None)), (named, *cut(mask)))]
 
     def _start(self) -> list[ir.Step]:
-        """Rows that are not there start as the last one that is."""
         zero = number(self.dtype, 0, self.tile.lanes)
-        last = self.vectors - 1
-        steps: list[ir.Step] = [
-            ir.Declare(self._sum(i, j, part), zero)
-            for part in range(self.sets)
-            for i, j in self._accumulators()
+        ahead = self._accumulators() if self.prefetches else []
+        return [
+            *(
+                ir.Declare(self._sum(i, j, part), zero)
+                for part in range(self.sets)
+                for i, j in self._accumulators()
+            ),
+            *(ir.Prefetch("init", self._begin(i, j)) for i, j in ahead),
         ]
-        for i in range(self.rows):
-            row: ir.Value | int = i
-            if i >= self.heights[0]:
-                row = least(minus_one(variable("rows")), i)
-            steps.append(ir.Let(f"init{i}", times(variable("init_row"), row)))
 
-        def load(i: int, j: int, mask: ir.Value | None = None) -> ir.Step:
-            at = plus(variable(f"init{i}"), j * self.tile.lanes)
-            return ir.Assign(self._sum(i, j), ir.Load(self.vector, "init", at, mask))
-
-        steps += [load(i, j) for i, j in self._accumulators() if j < last]
-        return steps + self._last_vector(lambda m: [load(i, last, m) for i in range(self.rows)])
+    def _begin(self, i: int, j: int) -> ir.Value:
+        return plus(times(variable("init_row"), i), j * self.tile.lanes)
 
     def _sum_up(self) -> list[ir.Step]:
         """The loop over k: its last steps are left out, or in a loop of their own."""
@@ -280,8 +273,10 @@ class _Micro:
         last = self.vectors - 1
 
         def store(i: int, j: int, mask: ir.Value | None = None) -> ir.Step:
-            at = plus(times(variable("c_row"), i), j * self.tile.lanes)
-            return ir.Store("c", at, ir.Get(self.vector, self._sum(i, j)), mask)
+            column = j * self.tile.lanes
+            begin = ir.Load(self.vector, "init", self._begin(i, j), mask)
+            total = operate("add", ir.Get(self.vector, self._sum(i, j)), begin)
+            return ir.Store("c", plus(times(variable("c_row"), i), column), total, mask)
 
         def stored(mask: ir.Value | None) -> list[ir.Step]:
             return self._each_row(

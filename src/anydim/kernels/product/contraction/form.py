@@ -132,7 +132,9 @@ class _Reading:
             return None
         if not all(self._in_a(x) and self._in_b(x) for x in sums):
             return None
-        start, outputs = split_start(outputs, self.group, columns[-1].name)
+        start, outputs = split_start(
+            outputs, self.group, columns[-1].name, self._target(), (self.a.tensor, self.b.tensor)
+        )
         streams, pinned = self._streams(outputs, start)
         in_panels = not self.packed and not batch and self._in_panels(columns, sums)
         in_b = () if self.packed or in_panels else (self.b.form,)

@@ -96,9 +96,7 @@ class ConvolutionWriter:
         self.target = next(
             (o for o in form.outputs if o.is_product and self._fits(o.tensor)), None
         ) or next(o for o in form.outputs if self._fits(o.tensor))
-        self.shared = () if ending is None else ending.in_place(form)
-        once = self.cut.channels == form.channels.extent  # else y holds sums before `more` is read
-        self.in_place = self.shared if once else ()
+        self.in_place = () if ending is None else ending.in_place(form)
         self.finished = ending is not None or [o.is_product for o in form.outputs] == [True]
         self.roles = self._roles()
         self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
@@ -175,7 +173,7 @@ class ConvolutionWriter:
         return (*made, main)
 
     def _pointers(self) -> tuple[ir.Pointer, ...]:
-        shared = {self.buffers[tensor] for pair in self.shared for tensor in pair}
+        shared = {self.buffers[tensor] for pair in self.in_place for tensor in pair}
         return tuple(
             ir.Pointer(o.name, o.dtype, alias=o.written or o.name in shared) for o in self.operands
         )
@@ -318,13 +316,12 @@ class ConvolutionWriter:
             bias, scalars["bias_step"] = self._bias(ending.bias)
         if ending.more is not None:
             more = ir.Address(self.buffers[ending.more.tensor], variable("y_at"))
-        flags = (
-            ADDS * (ending.more is not None)
-            + FLOORS * (ending.low is not None)
-            + CAPS * (ending.high is not None)
-        )
-        if flags:
-            scalars["finish"] = either(ir.Var(ir.FLAG, "last"), constant(flags), constant(0))
+        limits = FLOORS * (ending.low is not None) + CAPS * (ending.high is not None)
+        if ending.more is not None:  # before y holds sums: it may lie where `more` does
+            scalars["finish"] = times(variable("first"), ADDS)
+        if limits:
+            limited = either(ir.Var(ir.FLAG, "last"), constant(limits), constant(0))
+            scalars["finish"] = plus(scalars["finish"], limited)
         call = ir.Call(
             f"{self.prefix}_tile",
             (
