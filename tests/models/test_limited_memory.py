@@ -40,6 +40,7 @@ def looping() -> ad.Builder:
     return g
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits of address space are Linux's")
 def test_calls_in_a_process_that_has_just_what_they_need(tmp_path: Path) -> None:
     made = (straight, looping)
