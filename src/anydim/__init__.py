@@ -38,6 +38,7 @@ from anydim.base.errors import (
     ModelError,
     OptionError,
     OutOfMemoryError,
+    TimeLimitError,
     UserError,
 )
 from anydim.deploy.load import LoadedModel, load
@@ -72,6 +73,7 @@ __all__ = [
     "ModelError",
     "OptionError",
     "OutOfMemoryError",
+    "TimeLimitError",
     "UserError",
     "__version__",
     "bfloat16",

@@ -35,6 +35,10 @@ class OutOfMemoryError(InputError, MemoryError):
     """The system has not the memory that a call needs at its sizes. Other calls go on."""
 
 
+class TimeLimitError(UserError, TimeoutError):
+    """A call takes longer than it may. The next one works."""
+
+
 class BusyError(UserError):
     """As many calls run as there are arenas, and none ended in time."""
 

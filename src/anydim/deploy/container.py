@@ -21,7 +21,7 @@ from typing import Any
 from anydim.base.errors import ArtefactError
 from anydim.deploy.records import parse_json
 
-FORMAT = 2  # to be raised with every change of what files hold
+FORMAT = 3  # to be raised with every change of what files hold
 MANIFEST = "manifest.json"
 ALIGNMENT = 64  # of every member; constants lie in memory so
 _LONGEST_NAME = 200

@@ -10,6 +10,7 @@ from anydim.kernels.text import print_library
 from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_code
 from anydim.native.emit import BIND, RUN, emit, emit_segment
 from anydim.native.region_emit import MAIN, emit_regions, segment_name
+from anydim.native.stopping import stopping_code
 from anydim.native.threads import STOP, WORKER, threads_code
 from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
@@ -19,7 +20,7 @@ from anydim.runtime.failures import Failure
 from anydim.runtime.interface import Interface
 from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
 
-_SAME = ("blocks", "threads")  # modules that are the same for every program
+_SAME = ("blocks", "stopping", "threads")  # modules that are the same for every program
 _POOL = {"worker": WORKER, "stop": STOP}
 _STRAIGHT = {"bind": BIND, "run": RUN, **_POOL}
 _REGIONS = {"run": MAIN, "clear": CLEAR, "trim": TRIM, "leave": LEAVE, **_POOL}
@@ -120,7 +121,7 @@ def _regions(program: Program) -> Host:
         failures=made.failures,
     )  # fmt: skip
     parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
-    return Host((*parts, made.code, blocks_code()), interface)
+    return Host((*parts, made.code, blocks_code(), stopping_code()), interface)
 
 
 def _constants(program: Program, layout: RegionLayout) -> Iterator[tuple[Place, str]]:

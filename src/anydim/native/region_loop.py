@@ -16,6 +16,7 @@ from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import GROW
 from anydim.native.body import as_word, overflows
 from anydim.native.region_code import BLOCK, Code, tensor_bytes
+from anydim.native.stopping import INTERRUPTED, PAUSE, TIMEOUT
 from anydim.program.region import LoopStep, Stack
 from anydim.program.region_layout import (
     AT,
@@ -104,6 +105,7 @@ class _Loop:
         code, step = self.code, self.step
         self.before()
         with self.writer.loop(self.more):
+            self.pause()
             for stacked in self.stacks:
                 if stacked.target is not None:
                     self.aim(stacked)
@@ -121,6 +123,18 @@ class _Loop:
         code = self.code
         more = code.load(self.counter) < code.load(self.trips)
         return more if self.step.condition is None else more & code.load(self.going).differs(0)
+
+    def pause(self) -> None:
+        """Look now and then whether the call took too long, or a signal ends it."""
+        code = self.code
+        left = self.writer.let(code.load(context.COUNTDOWN) - 1)
+        code.store(context.COUNTDOWN, left)
+        with self.writer.when(left <= 0):
+            verdict = self.writer.ask(PAUSE, BLOCK)
+            code.leave_first([
+                (verdict.differs(TIMEOUT), code.failure("time", self.step.source)),
+                (verdict.differs(INTERRUPTED), code.failure("interrupted", self.step.source)),
+            ])  # fmt: skip
 
     # ---- before the first iteration ------------------------------------------------------------
 

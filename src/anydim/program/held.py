@@ -13,6 +13,7 @@ from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.lists import Listed, pack, unpack
 from anydim.runtime.signature import TensorSpec
+from anydim.runtime.stopping import known_timeout
 from anydim.sizes import Box, given_sizes
 
 if TYPE_CHECKING:  # a process that only calls needs none of it
@@ -130,6 +131,14 @@ class Held:
         limit = self.story.limit(given)
         self.executable.refusal = lambda sizes: self.story.refusal(limit, sizes)
         self.executable.most_bytes = limit.bytes
+
+    def limit_time(self, seconds: float | None) -> None:
+        """End calls whose loops take longer with a TimeLimitError, between two iterations.
+
+        None: loops may take as long as they do, which is so from the beginning. Raises OptionError
+        for what is no number of seconds.
+        """
+        self.executable.timeout = known_timeout(seconds)
 
     def largest(self, dim: str, memory: int | str | None = None, **sizes: int) -> int | None:
         """The largest size of a dim at which a call stays within `memory`; None: any size does.

@@ -9,6 +9,11 @@ limit       the most bytes, in use and kept together
 found       what a check that failed has found: a value, and where; bytes that there were not
 arena       the block of intermediate values
 allowed     the most bytes that may be in use, 0: any number; whether more were asked for
+clock       of the system, and what Python has for signals; `native/stopping.py` calls them
+countdown   iterations until a loop looks at the clock, how many it counts, when it last did
+deadline    when a call has to end, in nanoseconds, 0: never
+listening   whether signals are looked at, and when they last were
+raised      the exception that a handler of a signal raised: three words of Python's
 bins        free blocks by their size: powers of two
 """
 
@@ -16,7 +21,9 @@ from __future__ import annotations
 
 MALLOC, FREE, COPY, FILL, POOL, LIVE, COUNT, LIVE_BYTES = range(8)
 CACHED_BYTES, PEAK, LIMIT, FOUND, PLACE, ARENA_BLOCK, ALLOWED, REFUSED = range(8, 16)
-BINS = 16
+CLOCK, TAKE_LOCK, CHECK_SIGNALS, HAS_RAISED, FETCH, GIVE_LOCK, CLOCK_NUMBER = range(16, 23)
+COUNTDOWN, STEP, LAST_LOOK, DEADLINE, LISTENING, LISTENED, RAISED = range(23, 30)
+BINS = RAISED + 3
 WORDS = BINS + 64
 
 MEMORY, NEXT, PREVIOUS, REFERENCES, BYTES = range(5)  # words at the head of a block

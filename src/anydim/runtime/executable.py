@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy
 
-from anydim.base.errors import InputError, OutOfMemoryError
+from anydim.base.errors import InputError, OutOfMemoryError, UserError
 from anydim.runtime.arrays import check_names, plain, wrapper
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import Callers, Frame, shelf_of, trim_system
@@ -74,6 +74,7 @@ class Executable(ABC, Generic[Own]):
         }
         self.most_bytes = UNLIMITED  # that a call may take of its own
         self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
+        self.timeout: float | None = None  # seconds that loops of a call may take
         self.admit(Callers())
 
     def admit(self, callers: Callers) -> None:
@@ -137,7 +138,7 @@ class Executable(ABC, Generic[Own]):
     def _function(self, role: str) -> int:
         return self._image.address(self.interface.functions[role])
 
-    def _failed(self, number: int, block: Words) -> InputError:
+    def _failed(self, number: int, block: Words) -> UserError:
         """The error for the failure that native code numbers so, from 1 on."""
         return call_error(self.interface.failures[number - 1], block, self.signature.name)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from anydim.base.errors import DimError, InputError, OutOfMemoryError
+from anydim.base.errors import DimError, InputError, OutOfMemoryError, TimeLimitError, UserError
 from anydim.runtime.checks import Check, failure
 from anydim.runtime.positions import Position, outside
 from anydim.runtime.signature import Signature
@@ -31,7 +31,8 @@ class Failure:
     from outside), 'count' (more or fewer values than dims, at word `found`), 'position' (an index
     that left its axis, at word `found`), 'memory' (there is none, for as many bytes as word `found`
     says), 'slice' (a slice of a stack has another shape than the stack; `shapes` are those of slice
-    and stack), 'place' (the slice at `found` is outside the stack whose size is in word `size`).
+    and stack), 'place' (the slice at `found` is outside the stack whose size is in word `size`),
+    'time' (a loop ran longer than a call may), 'interrupted' (a signal ended it).
     """
 
     kind: str
@@ -57,7 +58,7 @@ class Failure:
         return known and whole and all(0 <= word < words for word in named)
 
 
-def call_error(failed: Failure, words: Words, name: str) -> InputError:
+def call_error(failed: Failure, words: Words, name: str) -> UserError:
     """The error for a failure in a call of the program `name`."""
     return _ERRORS[failed.kind](failed, words, name)
 
@@ -137,6 +138,17 @@ def _place(failed: Failure, words: Words, name: str) -> InputError:
     )
 
 
+def _time(failed: Failure, words: Words, name: str) -> UserError:
+    return TimeLimitError(
+        f"{failed.signature.name}: the call takes longer than its time limit",
+        "its loop may never end; if it does, allow more: model.limit_time(seconds)",
+    )
+
+
+def _interrupted(failed: Failure, words: Words, name: str) -> UserError:
+    return InputError(f"{failed.signature.name}: the call was interrupted")
+
+
 _ERRORS = {
     "check": _check,
     "found": _outside,
@@ -146,4 +158,6 @@ _ERRORS = {
     "memory": _memory,
     "slice": _slice,
     "place": _place,
+    "time": _time,
+    "interrupted": _interrupted,
 }

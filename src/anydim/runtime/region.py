@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy
 
-from anydim.runtime import context
+from anydim.runtime import context, stopping
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import trim_system
@@ -52,11 +52,14 @@ class RegionExecutable(Executable["_Frame"]):
         block[context.PEAK] = block[context.REFUSED] = 0
         block[context.ALLOWED] = 0 if self.most_bytes == UNLIMITED else max(1, self.most_bytes)
         try:
+            stopping.begin(block, self.timeout)
             try:
                 failed = self._run(frame.address)
             finally:
                 if pool:
                     pool.lock.release()
+            if failed:
+                stopping.raise_kept(block)
             if failed and block[context.REFUSED]:
                 raise self._refused(interface.failures[failed - 1], block)
             if failed:
@@ -132,6 +135,7 @@ class _Frame:
         self.needed = 0  # bytes, by the call in progress
         self._trim = trim
         self.block[context.MALLOC : context.FILL + 1] = list(_system_functions())
+        stopping.prepare(self.block)
         for word, value in filled.items():
             self.block[word] = value
         weakref.finalize(self, _give_back, self.block, trim, code).atexit = False
