@@ -39,7 +39,7 @@ ACTIVATIONS: Mapping[str, Activation] = {
     "thresholdedrelu": Activation("({x} > {a} ? {x} : 0)", 1.0),
     "scaledtanh": Activation("({a} * tanh({b} * {x}))", 1.0, 1.0),
     "hardsigmoid": Activation("min(max({a} * {x} + {b}, 0), 1)", 0.2, 0.5),
-    "elu": Activation("({x} < 0 ? {a} * (exp({x}) - 1) : {x})", 1.0),
+    "elu": Activation("({x} < 0 ? {a} * expm1({x}) : {x})", 1.0),
     "softsign": Activation("({x} / (1 + abs({x})))"),
     "softplus": Activation("log(1 + exp({x}))"),
 }

@@ -8,6 +8,7 @@ After: no sum of products of two reads is of a 16-bit float.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from anydim.base.dtypes import bfloat16, float16, float32
@@ -23,7 +24,7 @@ from anydim.lang.tree import (
     Statement,
     TensorType,
 )
-from anydim.passes.flow import Line, is_product, pack, unpack, unused
+from anydim.passes.flow import Line, pack, unpack, unused
 
 _NARROW = (float16, bfloat16)
 
@@ -37,19 +38,41 @@ class Accumulate:
         known: dict[str, str] = {}
         lines: list[Line] = []
         for line in unpack(graph):
-            narrow = types[line.target].dtype in _NARROW and is_product(line.statement)
-            lines += _widened(line, types, known) if narrow else [line]
+            factors = _factors(line.statement, types)
+            lines += _widened(line, factors, types, known) if factors else [line]
         return pack(graph, lines, types)
 
 
-def _widened(line: Line, types: dict[str, TensorType], known: dict[str, str]) -> list[Line]:
+def _factors(statement: Statement, types: Mapping[str, TensorType]) -> tuple[Read, ...]:
+    """The reads that a sum of products multiplies, where one of them is of 16 bits; else none."""
+    body = statement.body
+    if statement.combine != "add" or not isinstance(body, Apply) or body.function != "mul":
+        return ()
+    reads = tuple(_read_of(argument) for argument in body.arguments)
+    plain = tuple(read for read in reads if read is not None)
+    kinds = {types[read.tensor].dtype for read in plain}
+    right = len(plain) == len(reads) and kinds <= {*_NARROW, float32} and kinds != {float32}
+    return plain if right else ()
+
+
+def _read_of(factor: Expr) -> Read | None:
+    """The read that a factor is, or a conversion to float32 of one."""
+    if isinstance(factor, Cast) and factor.dtype == float32:
+        factor = factor.argument
+    return factor if isinstance(factor, Read) else None
+
+
+def _widened(
+    line: Line, reads: tuple[Read, ...], types: dict[str, TensorType], known: dict[str, str]
+) -> list[Line]:
     """Conversions of the factors that are not there yet, the sum, and its conversion."""
     statement = line.statement
-    assert isinstance(statement.body, Apply)
     lines: list[Line] = []
     factors: list[Expr] = []
-    for read in statement.body.arguments:
-        assert isinstance(read, Read)
+    for read in reads:
+        if types[read.tensor].dtype == float32:
+            factors.append(read)
+            continue
         if read.tensor not in known:
             made = _converted(read.tensor, types)
             known[read.tensor] = made.target
@@ -60,9 +83,11 @@ def _widened(line: Line, types: dict[str, TensorType], known: dict[str, str]) ->
         elif default is not None:
             default = Cast(float32, default)
         factors.append(replace(read, tensor=known[read.tensor], default=default))
+    body = Apply("mul", tuple(factors))
+    if types[line.target].dtype == float32:
+        return [*lines, Line(statement.with_body(body), line.source)]
     total = unused(f"{line.target}/wide", types)
     types[total] = TensorType(float32, types[line.target].shape)
-    body = Apply("mul", tuple(factors))
     lines.append(Line(replace(statement, target=total, body=body), line.source))
     places = tuple(Index(axis.name) for axis in statement.axes)
     back = Cast(types[line.target].dtype, Read(total, places))

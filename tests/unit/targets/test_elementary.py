@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("kernel_target")
 
 # Largest error in units of the last place of (float32, float64), measured, rounded up.
 ACCURACY = {
-    "exp": (1, 1), "expm1": (1, 2), "log": (1, 1), "log1p": (1, 2), "tanh": (5, 3),
+    "exp": (1, 1), "expm1": (2, 2), "log": (1, 1), "log1p": (1, 2), "tanh": (5, 3),
     "sigmoid": (3, 3), "erf": (6, 12), "sin": (1, 3), "cos": (1, 3), "tan": (1, 4),
     "asin": (1, 3), "acos": (1, 2), "atan": (1, 2), "sinh": (1, 5), "cosh": (1, 3),
     "asinh": (1, 2), "acosh": (1, 3), "atanh": (1, 3), "sqrt": (1, 1), "rsqrt": (2, 2),
@@ -54,7 +54,8 @@ DOMAIN = {
     "exp": numpy.concatenate([both_signs(86.5), RNG.uniform(-104, -86, 500)]),
     "expm1": both_signs(80), "log": positive(1e-37, 1e38),
     "log1p": numpy.concatenate([both_signs(0.99), positive(1, 1e30)]), "tanh": both_signs(30),
-    "sigmoid": both_signs(80), "erf": both_signs(10), "sin": angles(), "cos": angles(),
+    "sigmoid": numpy.concatenate([both_signs(80), RNG.uniform(-104, -80, 500)]),
+    "erf": both_signs(10), "sin": angles(), "cos": angles(),
     "tan": angles(), "asin": both_signs(1), "acos": both_signs(1),
     "atan": both_signs(1e5), "sinh": both_signs(80), "cosh": both_signs(80),
     "asinh": both_signs(1e30), "acosh": 1 + positive(1e-10, 1e30), "atanh": both_signs(0.9999),

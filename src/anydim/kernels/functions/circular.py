@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from anydim.kernels import ir
-from anydim.kernels.functions.large_angles import reduced
+from anydim.kernels.functions.large_angles import NEAR, reduced
 from anydim.kernels.functions.writer import Lanes
 
 _SIN = (
@@ -23,11 +23,13 @@ _COS = (
 _HALF_PI = (
     1.5707963267341256e00, 6.0771005063039660e-11, 2.0222662487111665e-21, 8.4784276603689e-32,
 )  # fmt: skip
-_NEAR = 2.0**20  # n has 20 bits then, and its products with the first three parts are exact
 
 
 def _quadrant(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """(sin r, cos r, bits that end in n) with x = n pi/2 + r; NaN where x is not finite."""
+    """(sin r, cos r, bits that end in n) with x = n pi/2 + r; NaN where x is not finite.
+
+    Below `NEAR` n has 20 bits, and its products with the first three parts of pi/2 are exact.
+    """
     magic = v.constant(1.5 * 2**52)
     shifted = v.fma(x, v.constant(2 / math.pi), magic)
     n = v.sub(shifted, magic)
@@ -35,7 +37,7 @@ def _quadrant(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
     for part in _HALF_PI:
         rest = v.fma(n, v.constant(-part), rest)
     r, bits = v.writer.register(rest), v.writer.register(v.to_bits(shifted))
-    far = v.apply("greater", v.abs(x), v.constant(_NEAR))
+    far = v.apply("greater", v.abs(x), v.constant(NEAR))
     with v.when_any(far):
         far_rest, far_n = reduced(v, x)
         v.writer.assign(r, v.select(far, far_rest, r))

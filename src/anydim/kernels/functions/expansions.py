@@ -59,7 +59,7 @@ _FLOATING = (
     Expansion("fmod", remainder),
     Expansion("mod", modulo),
     Expansion("floordiv", floor_divide),
-    Expansion("expm1", expm1, single=False),
+    Expansion("expm1", expm1),
     Expansion("log1p", log1p, single=False),
     Expansion("sin", sin, single=False),
     Expansion("cos", cos, single=False),

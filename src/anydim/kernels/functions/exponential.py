@@ -123,14 +123,17 @@ def expm1(v: Lanes, x: ir.Value) -> ir.Value:
     scale = _scale(v, bits)
     small = v.fma(v.mul(r, r), v.polynomial(r, c.tail), r)
     half = v.fma(scale, small, v.sub(scale, v.constant(0.5)))
-    return v.add(half, half)
+    return v.copysign(v.add(half, half), x)  # -0 stays -0
 
 
 def sigmoid(v: Lanes, x: ir.Value) -> ir.Value:
-    """1 / (1 + e^-x)."""
+    """1 / (1 + e^-x); e^x where that would be 1 / inf."""
     one = v.constant(1.0)
     bottom = v.add(one, exp_or_zero(v, v.neg(x)))
-    result = v.div(one, bottom)
+    result = v.writer.register(v.div(one, bottom))
+    small = v.apply("less", x, v.constant(EXPONENTIALS[v.dtype].low))
+    with v.when_any(small):
+        v.writer.assign(result, v.select(small, exp(v, x), result))
     return v.quotient(result, one, bottom)
 
 

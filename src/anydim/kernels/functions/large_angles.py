@@ -14,7 +14,7 @@ from itertools import pairwise
 
 from anydim.base.dtypes import float64, int64, uint64
 from anydim.kernels import ir
-from anydim.kernels.functions.writer import Lanes
+from anydim.kernels.functions.writer import Lanes, Writer
 
 _LEADING = 34  # bits 0 before those of 2/pi
 _TWO_OVER_PI = (
@@ -28,9 +28,43 @@ _LOW = 0xFFFFFFFF
 _PI_HALVES = 1.5707963267948966, 6.123233995736766e-17
 
 
+NEAR = 2.0**20  # what is not beyond is left alone
+_NAME = "far_angles"
+_PARAMETERS = (ir.Pointer("angles", float64), ir.Pointer("turns", int64), ir.Scalar("count"))
+
+
 def reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """(r, n) with x = n pi/2 + r for |x| of 2^20 and more; n is modulo 4. NaN beyond numbers."""
-    words = v.like(uint64)
+    """(r, n) with x = n pi/2 + r where |x| is above `NEAR`, n modulo 4; NaN beyond numbers.
+
+    A call: lane by lane, since that is seldom, and all vectors of a module share its code.
+    """
+    writer, start = v.writer, ir.Const(ir.INDEX, 0)
+    writer.helper(_NAME, _PARAMETERS, _far_angles)
+    angles, turns = writer.stack(float64, v.lanes), writer.stack(int64, v.lanes)
+    writer.steps.append(ir.Store(angles, start, x))
+    places = ir.Address(angles, start), ir.Address(turns, start)
+    writer.steps.append(ir.Call(_NAME, (*places, ir.Const(ir.INDEX, v.lanes))))
+    rest = writer.name(ir.Load(v.type, angles, start))
+    return rest, writer.name(ir.Load(v.bits.type, turns, start))
+
+
+def _far_angles(writer: Writer) -> None:
+    """The angles that are far become what is left of them; `turns` is written for those."""
+    lane, outside = ir.Var(ir.INDEX, "lane"), writer.steps
+    writer.steps = []
+    v = Lanes(writer, float64, 1)
+    x = writer.name(ir.Load(v.type, "angles", lane))
+    with v.when_any(v.apply("greater", v.abs(x), v.constant(NEAR))):
+        rest, n = _reduced(v, x)
+        writer.steps.append(ir.Store("angles", lane, rest))
+        writer.steps.append(ir.Store("turns", lane, n))
+    body, writer.steps = tuple(writer.steps), outside
+    zero, one = ir.Const(ir.INDEX, 0), ir.Const(ir.INDEX, 1)
+    writer.steps.append(ir.For(lane.name, zero, ir.Var(ir.INDEX, "count"), one, body))
+
+
+def _reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+    words, whole = v.like(uint64), v.like(int64)
     bits = v.bitcast(v.abs(x), uint64)
     exponent = words.apply("shift_right", bits, words.constant(52))
     fraction = words.apply("bit_and", bits, words.constant((1 << 52) - 1))
@@ -41,9 +75,7 @@ def reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     finite = v.apply("less", v.abs(x), v.constant(math.inf))
     rest = v.select(finite, rest, v.constant(math.nan))
     negative = v.apply("less", x, v.constant(0.0))
-    whole = v.like(int64)
-    n = whole.select(negative, whole.neg(n), n)
-    return v.select(negative, v.neg(rest), rest), n
+    return v.select(negative, v.neg(rest), rest), whole.select(negative, whole.neg(n), n)
 
 
 def _window(words: Lanes, exponent: ir.Value) -> list[ir.Value]:

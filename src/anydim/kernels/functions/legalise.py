@@ -24,11 +24,17 @@ from anydim.kernels.registers import assigned
 
 
 def legalise(functions: Sequence[ir.Function], target: Primitives) -> tuple[ir.Function, ...]:
-    """The functions of a kernel or library with only what the target has.
+    """The functions of a kernel or library with only what the target has, and what they call.
 
     Raises InternalError for a function of an element type that nothing computes.
     """
-    return tuple(_Legaliser(target).function(function) for function in functions)
+    helpers: dict[str, ir.Function] = {}
+    made = []
+    for function in functions:
+        work = _Legaliser(target)
+        made.append(work.function(function))
+        helpers |= work.writer.helpers
+    return (*helpers.values(), *made)
 
 
 class _Legaliser:

@@ -35,7 +35,8 @@ class Writer:
 
     `apply` and `change` are the functions and the conversions of the target that is written for:
     they expand what it lacks. `constants` and `quotients` hold what named values are: a number in
-    every lane, a division with its numerator and denominator.
+    every lane, a division with its numerator and denominator. `helpers` are functions that steps
+    call, each once in a module.
     """
 
     def __init__(self, apply: Apply, change: Change) -> None:
@@ -44,6 +45,7 @@ class Writer:
         self.steps: list[ir.Step] = []
         self.constants: dict[str, ir.Const] = {}
         self.quotients: dict[str, Quotient] = {}
+        self.helpers: dict[str, ir.Function] = {}
         self._count = 0
 
     def fresh(self) -> str:
@@ -68,6 +70,23 @@ class Writer:
     def assign(self, register: ir.Get, value: ir.Value) -> None:
         """A new value for a register."""
         self.steps.append(ir.Assign(register.name, value))
+
+    def stack(self, dtype: DType, count: int) -> str:
+        """The name of a local array."""
+        name = self.fresh()
+        self.steps.append(ir.Stack(name, dtype, count))
+        return name
+
+    def helper(
+        self, name: str, parameters: tuple[ir.Pointer | ir.Scalar, ...],
+        write: Callable[[Writer], None],
+    ) -> None:  # fmt: skip
+        """Have a function for what seldom runs; `write` writes its body."""
+        if name not in self.helpers:
+            outside, self.steps = self.steps, []
+            write(self)
+            body, self.steps = tuple(self.steps), outside
+            self.helpers[name] = ir.Function(name, parameters, body, quick=True)
 
     def quotient_of(self, value: ir.Value) -> Quotient | None:
         """Numerator and denominator of a value that is known to be a quotient."""
@@ -171,7 +190,7 @@ class Lanes:
 
     def quotient(self, value: ir.Value, top: ir.Value, bottom: ir.Value) -> ir.Value:
         """The value; it is noted that it is top / bottom, but for what bounds it."""
-        if isinstance(value, ir.Var):
+        if isinstance(value, (ir.Var, ir.Get)):
             self.writer.quotients[value.name] = top, bottom
         return value
 

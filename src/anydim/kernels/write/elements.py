@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from anydim.base.dtypes import DType, bfloat16, boolean, float32, int64
+from anydim.base.dtypes import DType, boolean, float32, float64, int64
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.inference import (
@@ -361,7 +361,7 @@ class Elements:
 
     def _fused(self, expr: Apply, dtype: DType) -> ir.Value | None:
         """a * b + c, a * b - c and c - a * b on floats as one fused multiply-add."""
-        if expr.function not in ("add", "sub") or not dtype.is_float or dtype == bfloat16:
+        if expr.function not in ("add", "sub") or dtype not in (float32, float64):
             return None
         left, right = expr.arguments
         for factors, other, first in ((left, right, True), (right, left, False)):

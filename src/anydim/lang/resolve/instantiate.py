@@ -3,7 +3,8 @@
 After: ranks are known, every axis has an extent, every conversion is a Cast, every Literal has a
 dtype, index expressions are affine in normal form wherever they are affine, and every unguarded
 read whose position sizes decide is proven in bounds or has a guard; an index that data decides, or
-that no proof reaches, is checked (`tree/bounds_checks.py`).
+that no proof reaches, is checked (`tree/bounds_checks.py`); 16-bit floats are computed with in
+float32 (`widening.py`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from anydim.lang.resolve.broadcast import broadcast
 from anydim.lang.resolve.ordered import ordered
 from anydim.lang.resolve.roles import needs_order
 from anydim.lang.resolve.statement import expand_statement
+from anydim.lang.resolve.widening import widened
 from anydim.lang.surface.syntax import Assignment, Definition
 from anydim.lang.tree import Group, Tensor, TensorType
 from anydim.sizes import Box
@@ -47,8 +49,8 @@ def _instantiate(
     binding = bind(definition, types, attributes, box)
     broadcast(binding)
     if needs_order(definition, binding):
-        return ordered(binding, tuple(types), partial(_instantiate, made), made)
-    return _unordered(binding, types)
+        return widened(ordered(binding, tuple(types), partial(_instantiate, made), made))
+    return widened(_unordered(binding, types))
 
 
 def _unordered(binding: Binding, types: Sequence[TensorType]) -> Group:

@@ -65,8 +65,7 @@ def render_kernel(kernel: ir.Kernel, processor: Processor) -> str:
     module = Module(processor)
     legal = legalise(kernel.functions, primitives(processor))
     functions = [_function(module, f, "internal ") for f in legal]
-    own = {f.name for f in kernel.functions}
-    return _module(module, [*functions, _entry(kernel)], own)
+    return _module(module, [*functions, _entry(kernel)], {f.name for f in legal})
 
 
 def render_library(library: ir.Library, processor: Processor) -> str:
@@ -74,7 +73,7 @@ def render_library(library: ir.Library, processor: Processor) -> str:
     module = Module(processor)
     legal = legalise(library.functions, primitives(processor))
     functions = [_function(module, f, "" if f.public else "internal ") for f in legal]
-    return _module(module, functions, {f.name for f in library.functions})
+    return _module(module, functions, {f.name for f in legal})
 
 
 def _module(module: Module, functions: list[str], own: set[str]) -> str:
