@@ -20,6 +20,7 @@ from anydim.frontends.onnx.file.strings import (
     is_string,
     own_dims,
 )
+from anydim.frontends.overflow import expected_bounds
 from anydim.passes.options import PLAIN, Options
 from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
 from anydim.program.held import Held
@@ -122,6 +123,9 @@ class Model(Held):
         `integers` gives for an integer input the range (low, high) to draw from; else indices are
         drawn from where they have to lie, and what is no index from 0 and 1.
         """
+        asked = self.executable.interface.asked
+        if asked:
+            raise OptionError(f"check cannot set dim '{asked[0][0]}', which no input tells")
         ranges = {**self.index_ranges, **(integers or {})}
         call, reference = self.executable, self._reference
         return check(self.program, call, reference, samples, seed, progress, ranges)
@@ -145,6 +149,7 @@ def compile(
     arenas: int | None = None,
     wait: float | None = None,
     memory_limit: MemoryLimit | int | str | None = None,
+    on_overflow: str = "error",
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -164,10 +169,14 @@ def compile(
     `memory_limit`, such as "512 MiB", is the most bytes that a call may take of its own
     (docs/memory.md): a model that may need more inside the bounds of its dims is refused; where
     dims have no bounds, or with `ad.MemoryLimit("512 MiB", per_call=True)`, the calls that would.
+    A size above its bound is a DimError; with `on_overflow="grow"` it runs, arenas grow, and a
+    warning says so once: the code is made without upper bounds then, and bounds of dims are what
+    is expected. A Builder's dims have none of their own then; `dims` gives what is expected.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
     MemoryLimitError for a model that needs more memory than it may.
     """
-    callers, bounds = Callers(arenas, wait), given_dims(dims)
+    callers = Callers(arenas, wait)
+    bounds, expected = expected_bounds(source, given_dims(dims), on_overflow)
     limit = None if memory_limit is None else MemoryLimit.of(memory_limit)
     try:
         made = compile_source(
@@ -182,12 +191,15 @@ def compile(
             operators=operators, precision=precision, target=target, arenas=arenas, wait=wait,
             memory_limit=limit,
         )  # fmt: skip
+        if core:
+            core.executable.watched.expect(expected)
         return StringModel(parts, core or None)
     made.executable.admit(callers)
     model = Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,
         made.again,
     )  # fmt: skip
+    model.executable.watched.expect(expected)
     if limit is not None:
         model.limit_memory(limit)
     return model

@@ -18,6 +18,7 @@ from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import FALSE, ZERO, Body, as_word, parameter
 from anydim.native.entry import Entry, Questions, verdict
 from anydim.native.threads import LAUNCH, WAKE
+from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, POOL, Layout
@@ -31,23 +32,29 @@ _BLOCK = parameter("block")
 
 @dataclass(frozen=True)
 class Host:
-    """The host code of a program, and what runtime needs to call it."""
+    """The host code of a program, and what runtime needs to call it.
+
+    `asked` are the dims that the caller gives, by word.
+    """
 
     code: ir.Library
     layout: Layout
     checks: tuple[Check, ...]
+    asked: tuple[tuple[str, int], ...] = ()
 
 
 def emit(program: Segment) -> Host:
-    """The host code; raises GraphError when the inputs do not tell every needed dim."""
-    layout = _layout(program)
-    questions = Questions.of(program.signature, _needed(program))
+    """The host code; dims that no input tells are read from their words."""
+    layout, needed = _layout(program), _needed(program)
+    waiting = asked(program.signature, needed)
+    questions = Questions.of(program.signature, needed, frozenset(waiting))
 
     def made() -> tuple[ir.Function, ...]:
-        return _bind(program, questions, layout), *_run(program, layout, RUN)
+        return _bind(program, questions, layout, waiting), *_run(program, layout, RUN)
 
-    code = ir.Library("host", made, key_of(repr(program)))
-    return Host(code, layout, questions.first + questions.second)
+    code, names = ir.Library("host", made, key_of(repr(program))), program.signature.box.names
+    words = tuple((name, layout.first_dim + names.index(name)) for name in waiting)
+    return Host(code, layout, questions.first + questions.second, words)
 
 
 def emit_segment(program: Segment, prefix: str) -> ir.Library:
@@ -75,9 +82,16 @@ def part_names(prefix: str) -> tuple[str, str]:
 # ---- bind --------------------------------------------------------------------------------------
 
 
-def _bind(program: Segment, questions: Questions, layout: Layout) -> ir.Function:
+def _bind(
+    program: Segment, questions: Questions, layout: Layout, waiting: Sequence[str]
+) -> ir.Function:
     signature, body = program.signature, Body()
-    entry = Entry(signature, questions, body, _BLOCK, layout.input_axis)
+    given = {
+        name: Ranged(body.load(_BLOCK, layout.first_dim + number), signature.box.dim(name).range)
+        for number, name in enumerate(signature.box.names)
+        if name in waiting
+    }
+    entry = Entry(signature, questions, body, _BLOCK, layout.input_axis, given)
     entry.solve()
     others: dict[str, Ranged] = {}
     for number, dim in enumerate(signature.box.dims):

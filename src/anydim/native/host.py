@@ -67,6 +67,7 @@ def _straight(segment: Segment) -> Host:
         numbers=(),
         failures=(*failures, Failure("memory", segment.signature, _dims(segment, layout))),
         bound=len(made.checks),
+        asked=made.asked,
     )  # fmt: skip
     return Host((made.code,), interface)
 

@@ -60,6 +60,19 @@ def solve(
     return tuple(sources)
 
 
+def asked(signature: Signature, needed: frozenset[str]) -> tuple[str, ...]:
+    """The dims that are needed and that no input tells, even with these known."""
+    found: list[str] = []
+    while True:
+        known = {source.dim for source in solve(signature, frozenset(), frozenset(found))}
+        known.update(found)
+        lost = (name for name in signature.box.names if name in needed and name not in known)
+        name = next(lost, None)
+        if name is None:
+            return tuple(found)
+        found.append(name)
+
+
 def told(box: Box, specs: Sequence[TensorSpec], known: frozenset[str]) -> frozenset[str]:
     """The dims that tensors of these shapes tell where others are known."""
     signature = Signature("", box, tuple(specs), ())

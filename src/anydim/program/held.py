@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.amounts import bytes_of
-from anydim.base.errors import OptionError
+from anydim.base.errors import DimError, OptionError
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.lists import Listed, pack, unpack
@@ -140,6 +140,28 @@ class Held:
         """
         self.executable.timeout = known_timeout(seconds)
 
+    def set_sizes(self, **sizes: int) -> None:
+        """Set dims, for all calls from now on: those that no input tells, or that inputs must have.
+
+        Without a name, nothing is set any more. A call whose inputs disagree raises DimError before
+        anything runs. `plan` and `largest` take what is set where nothing else is given. Raises
+        DimError for what is no dim, or outside its bounds.
+        """
+        given = given_sizes(self.name, sizes)
+        told = {symbol for spec in self.inputs for size in spec.shape for symbol in size.symbols}
+        told |= {name for name, _ in self.executable.interface.asked}
+        for name, value in given.items():
+            dim = self.dims.dim(name)
+            if value not in dim:
+                raise DimError(f"{self.name}: dim '{name}' is set to {value}", f"declared {dim}")
+            if name not in told:
+                raise DimError(f"{self.name}: data decides the size of dim '{name}'")
+        box = self.dims.without({name for name in self.dims.names if name not in given})
+        violations = box.violations(given)
+        if violations:
+            raise DimError(f"{self.name}: {violations[0]}", f"declared {self.dims}")
+        self.executable.watched.fix(given)
+
     def largest(self, dim: str, memory: int | str | None = None, **sizes: int) -> int | None:
         """The largest size of a dim at which a call stays within `memory`; None: any size does.
 
@@ -153,11 +175,13 @@ class Held:
         given = self.memory_limit if memory is None else memory
         if given is None:
             raise OptionError("largest: there is no limit", 'give one: memory="2 GiB"')
-        return self.memory.largest(dim, bytes_of(given), sizes)
+        known = {**self.executable.watched.sizes, **sizes}
+        return self.memory.largest(dim, bytes_of(given), known)
 
     def plan(self, **sizes: int) -> Plan:
         """What a call at these sizes will do; runs nothing. Raises DimError for what is no size."""
-        return self.story.plan(given_sizes(self.name, sizes))
+        known = {**self.executable.watched.sizes, **given_sizes(self.name, sizes)}
+        return self.story.plan(known)
 
     def map(
         self,

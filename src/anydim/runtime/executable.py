@@ -18,6 +18,7 @@ from anydim.runtime.frames import Callers, Frame, shelf_of, trim_system
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
 from anydim.runtime.threads import Pool, PoolCode
+from anydim.runtime.watched import Watched
 
 WORD = 8  # bytes
 UNLIMITED = (1 << 63) - 1
@@ -75,6 +76,7 @@ class Executable(ABC, Generic[Own]):
         self.most_bytes = UNLIMITED  # that a call may take of its own
         self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
         self.timeout: float | None = None  # seconds that loops of a call may take
+        self.watched = Watched(signature)
         self.admit(Callers())
 
     def admit(self, callers: Callers) -> None:
@@ -94,6 +96,8 @@ class Executable(ABC, Generic[Own]):
         if len(given) != len(self._inputs):
             check_names(given, self.signature)
         arrays, shapes, foreign = self._arrays(given)
+        if self.watched.busy:
+            self.watched.look(shapes)
         frame = self._frames.take()
         try:
             try:

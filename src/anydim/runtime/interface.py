@@ -34,6 +34,7 @@ class Interface:
     begins. Entries may change while calls are in progress; whatever they hold serves. `numbers` are
     words that have a value from the beginning. `failures` are those of `bind` (as many as `bound`
     says), then those of `run`; of a straight program the last one is that there is no memory.
+    `asked` are dims that no input tells, and the words that wait for their sizes.
     """
 
     functions: Mapping[str, str]
@@ -47,6 +48,7 @@ class Interface:
     numbers: tuple[tuple[int, int], ...]
     failures: tuple[Failure, ...]
     bound: int = 0
+    asked: tuple[tuple[str, int], ...] = ()
 
     def verify(self, signature: Signature) -> None:
         """Raise ArtefactError unless all of it can be of a program with this signature.
@@ -66,6 +68,9 @@ class Interface:
             ),
             "tables": not all(self._inside(word) for word in self._filled()),
             "failures": not all(failure.fits(self.words) for failure in self.failures),
+            "asked": not all(
+                self._inside(word) and name in signature.box.names for name, word in self.asked
+            ),
             "bound": not 0 <= self.bound <= len(self.failures) - straight,
         }  # fmt: skip
         wrong = [name for name, found in problems.items() if found]

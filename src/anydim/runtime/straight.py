@@ -56,6 +56,8 @@ class StraightExecutable(Executable[_Frame]):
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
         block = frame.block
         self._shapes.pack_into(block, self._shapes_at, *shapes)
+        for dim, word in self.interface.asked:
+            block[word] = self.watched.size(dim)
         failed = self._bind(frame.words)
         if failed:
             raise self._failed(failed, block)

@@ -55,10 +55,12 @@ def test_a_product_is_solved_when_one_factor_is_known() -> None:
         run({"x": zeros(13), "z": zeros(4)})
 
 
-def test_a_dim_that_no_input_tells_is_named() -> None:
+def test_a_dim_that_no_input_tells_waits_for_its_size() -> None:
     made = program(Box.of(Dim("n"), Dim("m")), [spec("x", "n")], [spec("y", "m")], [])
+    host = emit(made.straight)
+    assert host.asked == (("m", host.layout.first_dim + 1),)
     with pytest.raises(GraphError, match="no input tells the size of dim 'm'"):
-        emit(made.straight)
+        solve(made.signature, frozenset({"m"}))
 
 
 def test_a_dim_that_nothing_needs_may_stay_unknown() -> None:

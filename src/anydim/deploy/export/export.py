@@ -35,6 +35,11 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
         compiled = code.compile(sources, code.processor, 0).code
         files = {f"code/{each}.o": data for each, data in compiled.items()}
         objects = list(files)
+    if interface.asked:
+        raise OptionError(
+            f"{signature.name} has a dim that no input tells, and cannot be exported to C",
+            f"give it an input with an axis of size '{interface.asked[0][0]}'",
+        )
     ((_, constants),) = interface.tables
     weights = weights_of(constants, made.arrays)
     program = Exported(called, signature, interface, weights, code.processor, objects)

@@ -1,0 +1,54 @@
+"""What a size above its bound does: an error, or memory that grows beyond the bound.
+
+Bounds are what proofs rest on: code for a dim up to 128 may be wrong at 129. So what shall grow is
+compiled without upper bounds, and those that were given are kept as what is expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anydim.base.errors import DimError, OptionError
+from anydim.base.given import shown
+from anydim.frontends.builder import Builder
+from anydim.graph.nodes import Graph
+from anydim.sizes import Dim
+
+ERROR, GROW = "error", "grow"
+
+
+def expected_bounds(
+    source: Any, dims: Mapping[str, Dim], on_overflow: str
+) -> tuple[Mapping[str, Dim], dict[str, int]]:
+    """The dims to compile a source for, and the upper bounds that sizes may pass.
+
+    Raises OptionError for another word, and for a graph whose own dims have upper bounds: it was
+    built with them.
+    """
+    if on_overflow not in (ERROR, GROW):
+        raise OptionError(f"on_overflow is {shown(on_overflow)}, expected 'error' or 'grow'")
+    if on_overflow == ERROR:
+        return dims, {}
+    expected = {name: dim.hi for name, dim in dims.items() if dim.hi not in (None, dim.lo)}
+    bounds = {name: Dim(dim.lo) if name in expected else dim for name, dim in dims.items()}
+    found = {name: high for name, high in expected.items() if high is not None}
+    if isinstance(source, (Builder, Graph)):
+        _check(source.graph() if isinstance(source, Builder) else source, dims)
+        return {}, found
+    return bounds, found
+
+
+def _check(graph: Graph, dims: Mapping[str, Dim]) -> None:
+    for dim in graph.box.dims:
+        if dim.hi not in (None, dim.lo):
+            raise OptionError(
+                f"{graph.name}: dim '{dim.name}' has the bound {dim.hi} and cannot grow",
+                f"g.dim('{dim.name}', {dim.lo}), and its bound to compile: dims={{'{dim.name}': "
+                f"({dim.lo}, {dim.hi})}}",
+            )
+    for name in dims:
+        try:
+            graph.box.dim(name)
+        except DimError as error:
+            raise OptionError(f"dims: {graph.name}: {error.problem}", error.hint) from None
