@@ -2,21 +2,102 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy
+import onnx
+import pytest
 
 import anydim as ad
+from anydim.frontends.source import read
+from anydim.sizes import Box, Dim, Size, bounds, simplify
 
 
 def test_what_is_added_to_itself_again_and_again() -> None:
-    """Read twice each, 60 values would be computed 2**60 times without being kept."""
+    """Read twice each, 40 values would be computed 2**40 times without being kept."""
     graph = ad.Builder("residual")
     value = graph.input("x", ad.float32, (graph.dim("n", 0, 100), 8))
-    for _ in range(60):
-        value = graph.add(value, graph.sigmoid(value))
+    for _ in range(40):
+        value = graph.add(value, graph.abs(value))
     graph.output("y", value)
     data = numpy.linspace(-3, 3, 24, dtype=numpy.float32).reshape(3, 8)
-    expected = data.astype(numpy.float64)
-    for _ in range(60):
-        expected = expected + 1 / (1 + numpy.exp(-expected))
-    found = ad.compile(graph)(data)["y"]
-    numpy.testing.assert_allclose(found, expected, rtol=1e-5)
+    expected = numpy.maximum(data, 0) * numpy.float32(2**40)
+    numpy.testing.assert_array_equal(ad.compile(graph)(data)["y"], expected)
+
+
+def pools(count: int, stride: int = 2) -> onnx.ModelProto:
+    """So many pools inside each other, of free height and width."""
+    names = ["x", *(f"v{number}" for number in range(count))]
+    attributes = {"kernel_shape": [3, 3], "strides": [stride, stride], "pads": [1, 1, 1, 1]}
+    nodes = [
+        onnx.helper.make_node("MaxPool", [source], [target], **attributes)
+        for source, target in pairwise(names)
+    ]
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 2, "h", "w"])
+    y = onnx.helper.make_tensor_value_info(names[-1], onnx.TensorProto.FLOAT, None)
+    return onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y]))
+
+
+def test_three_hundred_pools_inside_each_other() -> None:
+    """Halved so often, a size would be divided by a number that no machine has."""
+    graph = read(pools(300), None, None)
+    height = graph.types[graph.outputs[0]].shape[2]
+    assert height.depth < 8
+    assert [height.evaluate({"h": h}) for h in (0, 1, 2, 2**62)] == [0, 1, 1, 1]
+
+
+def test_pools_are_compiled() -> None:
+    data = numpy.random.default_rng(0).standard_normal((2, 2, 9, 70), numpy.float32)
+    (found,) = ad.compile(pools(3, stride=2**30))(data).values()
+    expected = data[:, :, :2, :2].max(axis=(2, 3), keepdims=True)
+    numpy.testing.assert_array_equal(found, expected)
+
+
+def deep_size(levels: int) -> Size:
+    """A size that no rule flattens and that holds each part of itself twice."""
+    size = Size.symbol("n")
+    for _ in range(levels):
+        size = 2 * size // 3 + 1
+    return size
+
+
+def test_deep_sizes_are_gone_through_without_recursion() -> None:
+    size, box = deep_size(900), Box.of(Dim("n", 0, 100))
+    value = 17
+    for _ in range(900):
+        value = 2 * value // 3 + 1
+    assert size.evaluate({"n": 17}) == value
+    assert size.substitute({"n": Size.symbol("m")}).evaluate({"m": 17}) == value
+    assert simplify(size, box).evaluate({"n": 17}) == value
+    assert value in bounds(size, box)
+    assert size.fold(int, lambda name: 17, apply_numbers) == value
+
+
+def apply_numbers(function: str, parts: tuple[int, ...]) -> int:
+    left, right = parts
+    return {"add": left + right, "mul": left * right}.get(function, left // max(1, right))
+
+
+def test_sizes_that_double_are_refused_before_they_fill_memory() -> None:
+    size = Size.symbol("n")
+    with pytest.raises(ad.DimError, match="characters and is nested"):
+        for number in range(60):
+            size = (size * size + number) // 3
+
+
+def test_functions_that_call_each_other_twice_have_a_limit() -> None:
+    opsets = [onnx.helper.make_opsetid("", 20), onnx.helper.make_opsetid("own", 1)]
+    names = [("", "Relu"), *(("own", f"f{level}") for level in range(40))]
+    functions = []
+    for (domain, inner), (_, name) in pairwise(names):
+        halves = (("x", "half"), ("half", "y"))
+        calls = [onnx.helper.make_node(inner, [a], [b], domain=domain) for a, b in halves]
+        functions.append(onnx.helper.make_function("own", name, ["x"], ["y"], calls, opsets))
+    x, y = (
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"]) for name in "xy"
+    )
+    top = onnx.helper.make_node("f39", ["x"], ["y"], "top", domain="own")
+    graph = onnx.helper.make_graph([top], "g", [x], [y])
+    model = onnx.helper.make_model(graph, opset_imports=opsets, functions=functions)
+    with pytest.raises(ad.ModelError, match=r"'top': function 'f39' .* above the limit 100000"):
+        ad.compile(model)

@@ -239,17 +239,25 @@ def slice_range(extent: Size, start: Any, end: Any, step: Any, box: Box) -> tupl
     stride = as_size(step).constant
     if not stride:
         raise GraphError(f"operator 'slice': step {step} is not a constant other than 0")
-    low, high = (as_size(0), extent) if stride > 0 else (as_size(-1), extent - 1)
-    bounds = []
-    for bound in (start, end):
-        place = _from_front(as_size(bound), extent, box)
-        bounds.append(simplify(minimum(maximum(place, low), high), box))
-    first, last = bounds
-    if stride > 0:
-        count = ceil_div(last - first, stride)
+    first, last = (
+        simplify(_clipped(as_size(bound), extent, stride > 0, box), box) for bound in (start, end)
+    )
+    begin = as_size(start).constant
+    if stride > 0:  # where nothing is left, the start counts as it is: last is then below it
+        count = ceil_div(last - (first if begin is None or begin < 0 else begin), stride)
     else:
         count = ceil_div(first - last, -stride)
     return first, simplify(maximum(count, 0), box)
+
+
+def _clipped(bound: Size, extent: Size, forward: bool, box: Box) -> Size:
+    """A bound inside the ends that a slice stays between; of a number, one end is enough."""
+    low, high = (as_size(0), extent) if forward else (as_size(-1), extent - 1)
+    place = _from_front(bound, extent, box)
+    number = bound.constant
+    if number is None:
+        return minimum(maximum(place, low), high)
+    return maximum(place, low) if number < 0 else minimum(place, high)
 
 
 def _from_front(bound: Size, extent: Size, box: Box) -> Size:

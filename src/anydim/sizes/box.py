@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product as combinations
-from typing import Protocol
+from typing import Any, Protocol
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.given import shown, whole
@@ -162,6 +162,16 @@ class Box:
     @cached_property
     def open_questions(self) -> dict[tuple[Size, str], bool]:
         """(size, relation to 0) -> whether points of the box disagree; `prove` fills it."""
+        return {}
+
+    @cached_property
+    def answers(self) -> dict[tuple[Size, str], Any]:
+        """(size, relation to 0) -> whether it holds over this box; `prove` fills it."""
+        return {}
+
+    @cached_property
+    def evaluated(self) -> dict[int, dict[str, int]]:
+        """Number of a point -> the values of compound atoms there; `prove` fills it."""
         return {}
 
     @cached_property

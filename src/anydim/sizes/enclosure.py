@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd, inf
 
-from anydim.sizes.expression import Atom, Size
+from anydim.sizes.expression import Atom, Size, inside_out
 from anydim.sizes.interval import Interval, Number, greater, hull, interval, lesser
 from anydim.sizes.polynomial import polynomial_range, slope, term_by_term
 
@@ -23,6 +23,7 @@ _MOST_QUOTIENTS = 6  # how many of them a size may have to be rewritten
 _MOST_TERMS = 64
 _DEEPEST = 3  # replacements of atoms by their limits inside each other
 _DEEPEST_CONSTRAINT = 2  # uses of constraints inside each other
+_DEEP = 16  # atoms inside each other from which on their enclosures are taken as they are
 _MOST_WORK = 100  # enclosures of other sizes that one question may need
 
 
@@ -49,6 +50,7 @@ class Enclosure:
         known = self._sizes.get((size, depth))
         if known is None:
             if not depth:
+                self._from_inside(size)
                 self._work = 0
             self._work += 1
             known = self._enclose(size, depth)
@@ -61,6 +63,8 @@ class Enclosure:
         if not isinstance(atom, Atom):
             return self.ranges.get(atom, Interval())
         known = self._atoms.get((atom, depth))
+        if known is None and atom.depth > _DEEP:
+            known = self._atoms.get((atom, 0))
         if known is None:
             parts = [self.of(argument, depth) for argument in atom.arguments]
             known = _OPERATORS[atom.function](parts)
@@ -68,13 +72,20 @@ class Enclosure:
                 self._atoms[atom, depth] = known
         return known
 
+    def _from_inside(self, size: Size) -> None:
+        """Enclose what is nested deep from the inside, so that nothing recurses through it."""
+        if size.depth > _DEEP:
+            for atom in inside_out(size, _Enclosed(self._atoms)):
+                self._work = 0
+                self._atoms[atom, 0] = self.of_atom(atom)
+
     def _enclose(self, size: Size, depth: int) -> Interval:
         result = self._polynomial(size, depth)
         compound = [atom for m, _ in size.monomials for atom in m if isinstance(atom, Atom)]
         simple = len(size.monomials) < 2 and not (self.constraints or compound)
         if simple or len(size.monomials) > _MOST_TERMS or result.value is not None:
             return result
-        if self._work > _MOST_WORK:
+        if self._work > _MOST_WORK or size.depth > _DEEP:
             return result
         if any(atom.function == "floordiv" for atom in compound):
             result &= self._without_quotients(size, depth)
@@ -187,6 +198,16 @@ class Enclosure:
                     narrowed = self.ranges.get(name, Interval()) & bound
                     if narrowed.low <= narrowed.high:
                         self.ranges[name] = narrowed
+
+
+class _Enclosed:
+    """The atoms that have an enclosure."""
+
+    def __init__(self, atoms: Mapping[tuple[str, int], Interval]) -> None:
+        self._atoms = atoms
+
+    def __contains__(self, atom: object) -> bool:
+        return (atom, 0) in self._atoms
 
 
 def _bound_of(name: str, constraint: Size, plain: Enclosure) -> Interval:

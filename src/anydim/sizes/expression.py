@@ -11,7 +11,7 @@ wherever that expression is defined (no divisor is 0).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from itertools import groupby
 from math import gcd
 from operator import index
@@ -22,6 +22,10 @@ from anydim.sizes.printing import atom_text, size_text
 
 T = TypeVar("T")
 Monomial = tuple[str, ...]  # sorted, an atom repeats for its power; () belongs to the constant
+MOST_CHARACTERS = 1 << 16  # of the text of a size
+DEEPEST = 1024  # quotients, remainders, minima and maxima inside each other
+_DEEP = 16  # from here on what is nested is gone through from the inside, without recursion
+_LARGEST_DIVISOR = 1 << 62  # of a quotient that quotients become; host code has 64 bits
 NAME = re.compile(r"[^\W\d](?:[\w$@#]|\.(?=\w))*|[$@#](?:[\w$@#]|\.(?=\w))+")
 
 
@@ -32,14 +36,25 @@ class Atom(str):
     speed of strings. Symbols are plain strings; their names cannot look like an atom's text.
     """
 
-    __slots__ = ("arguments", "function")
+    __slots__ = ("arguments", "depth", "function", "symbols")
     function: str  # 'floordiv', 'mod', 'min', 'max'
     arguments: tuple[Size, ...]
+    depth: int  # how many of them stand inside each other, this one included
+    symbols: frozenset[str]  # the names it depends on
 
     def __new__(cls, function: str, arguments: tuple[Size, ...]) -> Atom:
+        """Raises DimError for one that is longer or deeper than any size may be."""
         self = super().__new__(cls, atom_text(function, arguments))
         self.function = function
         self.arguments = arguments
+        self.depth = 1 + max(argument.depth for argument in arguments)
+        self.symbols = frozenset().union(*(argument.symbols for argument in arguments))
+        if len(self) > MOST_CHARACTERS or self.depth > DEEPEST:
+            raise DimError(
+                f"size {self[:100]}... has {len(self)} characters and is nested {self.depth} deep,"
+                f" above the limits {MOST_CHARACTERS} and {DEEPEST}",
+                "give the dims it depends on a value, or cut the model in two",
+            )
         return self
 
     def __getnewargs__(self) -> tuple[str, tuple[Size, ...]]:  # type: ignore[override]
@@ -99,11 +114,21 @@ class Size:
             for monomial in self._terms:
                 for atom in monomial:
                     if isinstance(atom, Atom):
-                        names.update(*(a.symbols for a in atom.arguments))
+                        names |= atom.symbols
                     else:
                         names.add(atom)
             self._symbols = frozenset(names)
         return self._symbols
+
+    @property
+    def depth(self) -> int:
+        """How many atoms stand inside each other in it."""
+        depth = 0
+        for monomial in self._terms:
+            for atom in monomial:
+                if isinstance(atom, Atom) and atom.depth > depth:
+                    depth = atom.depth
+        return depth
 
     @property
     def monomials(self) -> tuple[tuple[Monomial, int], ...]:
@@ -242,16 +267,24 @@ class Size:
 
     # ---- values --------------------------------------------------------------------------------
 
-    def evaluate(self, env: Mapping[str, int]) -> int:
+    def evaluate(self, env: Mapping[str, int], known: dict[str, int] | None = None) -> int:
         """The value where the symbols have the values of `env`.
 
-        Raises DimError for a symbol without a value and for a divisor of 0.
+        `known` holds the values of atoms at `env` and gets those that are found. Raises DimError
+        for a symbol without a value and for a divisor of 0.
         """
+        known = {} if known is None else known
+        for inner in inside_out(self, known):
+            known[inner] = _evaluate_atom(inner, env, known)
+        return self._value(env, known)
+
+    def _value(self, env: Mapping[str, int], known: Mapping[str, int]) -> int:
+        """The value where that of each `Atom` is known."""
         total = 0
         for monomial, value in self._terms.items():
             for atom in monomial:
                 if isinstance(atom, Atom):
-                    value *= _evaluate_atom(atom, env)
+                    value *= known[atom]
                 elif atom in env:
                     value *= env[atom]
                 else:
@@ -263,13 +296,17 @@ class Size:
         """Replace symbols, all at once, and normalise again."""
         if self.symbols.isdisjoint(env):
             return self
+        known: dict[str, Size] = {}
 
-        def atom_value(atom: str) -> Size:
+        def value(atom: str) -> Size:
             if isinstance(atom, Atom):
-                return apply(atom.function, tuple(a.substitute(env) for a in atom.arguments))
+                return known[atom]
             return as_constant(env[atom]) if atom in env else Size({(atom,): 1})
 
-        return self.replace_atoms(atom_value)
+        for inner in inside_out(self, known):
+            arguments = (argument.replace_atoms(value) for argument in inner.arguments)
+            known[inner] = apply(inner.function, tuple(arguments))
+        return self.replace_atoms(value)
 
     def replace_atoms(self, change: Callable[[str], Size]) -> Size:
         """The same polynomial with every atom (symbol or `Atom`) replaced by a size."""
@@ -320,6 +357,9 @@ class Size:
                 sums.append(chain("mul", factors))
             return chain("add", sums) if sums else constant(0)
 
+        if self.depth > _DEEP:
+            for inner in inside_out(self, seen):
+                of_atom(inner)
         return of_size(self)
 
     # ---- structure -----------------------------------------------------------------------------
@@ -358,9 +398,7 @@ class Size:
         for monomial, coefficient in self.monomials:
             found = [atom for atom in monomial if atom in wanted]
             hidden = any(
-                isinstance(atom, Atom)
-                and any(not wanted.isdisjoint(a.symbols) for a in atom.arguments)
-                for atom in monomial
+                isinstance(atom, Atom) and not wanted.isdisjoint(atom.symbols) for atom in monomial
             )
             if hidden or len(found) > 1:
                 return None
@@ -410,6 +448,31 @@ def _without(monomial: Monomial, factor: Monomial) -> Monomial | None:
 # ---- atoms -----------------------------------------------------------------------------------
 
 
+def inside_out(size: Size, known: Container[str]) -> Iterator[Atom]:
+    """The atoms of a size that are not known, each after those inside it.
+
+    The caller makes an atom known before it asks for the next one. No recursion, and each atom
+    once: sizes may be deep, and hold an atom in many places.
+    """
+    pending = [atom for monomial in size.coefficients for atom in monomial]
+    while pending:
+        atom = pending[-1]
+        if not isinstance(atom, Atom) or atom in known:
+            pending.pop()
+            continue
+        inner = [
+            other
+            for argument in atom.arguments
+            for monomial in argument.coefficients
+            for other in monomial
+            if isinstance(other, Atom) and other not in known
+        ]
+        if inner:
+            pending += inner
+        else:
+            yield atom
+
+
 def floor_divide(size: Size, divisor: Size) -> Size:
     """size // divisor; what a constant divisor divides exactly is taken out.
 
@@ -451,9 +514,19 @@ def _divide_remainder(size: Size, low: int, by: int) -> Size:
     atom = size.atom
     if isinstance(atom, Atom) and atom.function == "floordiv":
         under = atom.arguments[1].constant
-        if under is not None:
+        if under is not None and by * under <= _LARGEST_DIVISOR:
             return floor_divide(atom.arguments[0] + low * under, as_constant(by * under))
+    if isinstance(atom, Atom) and _is_clip(atom):
+        parts = (floor_divide(part + low, as_constant(by)) for part in atom.arguments)
+        return apply(atom.function, tuple(parts))
     return _compound("floordiv", size + low, as_constant(by))
+
+
+def _is_clip(atom: Atom) -> bool:
+    """Whether it is the minimum or the maximum of one size and a number."""
+    if atom.function not in ("min", "max") or len(atom.arguments) != 2:
+        return False
+    return atom.arguments[1].constant is not None  # numbers come last
 
 
 def modulo(size: Size, divisor: Size) -> Size:
@@ -503,10 +576,7 @@ def _extreme(function: str, sizes: Iterable[Size | int]) -> Size:
     """Flattened; of operands whose difference is constant, only the one that can win is kept."""
     kept: list[Size] = []
     for operand in sizes:
-        size = as_constant(operand)
-        atom = size.atom
-        same = isinstance(atom, Atom) and atom.function == function
-        for part in atom.arguments if same else (size,):  # type: ignore[union-attr]
+        for part in _operands(function, as_constant(operand)):
             for position, other in enumerate(kept):
                 ahead = (part - other).constant
                 if ahead is not None:
@@ -519,6 +589,19 @@ def _extreme(function: str, sizes: Iterable[Size | int]) -> Size:
         return kept[0]
     kept.sort(key=lambda size: (size.constant is not None, str(size)))
     return _compound(function, *kept)
+
+
+def _operands(function: str, size: Size) -> tuple[Size, ...]:
+    """What a size is the extreme of: max(a, b) of a and b, max(a, 0) - 2 of a - 2 and -2."""
+    atom = size.atom
+    if isinstance(atom, Atom) and atom.function == function:
+        return atom.arguments
+    constant = size.coefficients.get((), 0)
+    if len(size.coefficients) == 2 and constant:
+        atom = (size - constant).atom
+        if isinstance(atom, Atom) and atom.function == function and _is_clip(atom):
+            return tuple(part + constant for part in atom.arguments)
+    return (size,)
 
 
 def apply(function: str, arguments: tuple[Size, ...]) -> Size:
@@ -540,8 +623,8 @@ def _compound(function: str, *arguments: Size) -> Size:
     return Size({(Atom(function, arguments),): 1})
 
 
-def _evaluate_atom(atom: Atom, env: Mapping[str, int]) -> int:
-    values = [argument.evaluate(env) for argument in atom.arguments]
+def _evaluate_atom(atom: Atom, env: Mapping[str, int], known: Mapping[str, int]) -> int:
+    values = [argument._value(env, known) for argument in atom.arguments]
     if atom.function == "min":
         return min(values)
     if atom.function == "max":

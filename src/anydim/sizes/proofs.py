@@ -9,7 +9,7 @@ from operator import eq, le, lt
 
 from anydim.base.errors import DimError, InternalError
 from anydim.sizes.box import Box
-from anydim.sizes.expression import Atom, Size, apply, as_constant
+from anydim.sizes.expression import Atom, Size, apply, as_constant, inside_out
 from anydim.sizes.interval import Interval
 from anydim.sizes.presence import without_needless
 
@@ -41,6 +41,16 @@ def prove(left: Size | int, relation: str, right: Size | int, box: Box) -> Truth
     if relation not in ("==", "<", "<="):
         raise InternalError(f"prove does not know the relation {relation!r}")
     difference = left - right
+    value = difference.constant
+    if value is not None:
+        return Truth.PROVED if _RELATIONS[relation](value, 0) else Truth.REFUTED
+    known = box.answers
+    if (difference, relation) not in known:
+        known[difference, relation] = _answer(difference, relation, box)
+    return known[difference, relation]
+
+
+def _answer(difference: Size, relation: str, box: Box) -> Truth:
     truth = _against_zero(difference, relation, box)
     if truth is Truth.UNKNOWN and not _open(difference, relation, box):
         simpler = simplify(difference, box)
@@ -80,9 +90,10 @@ def _open(size: Size, relation: str, box: Box) -> bool:
 
 def _differs(size: Size, holds: Callable[[int, int], bool], box: Box) -> bool:
     seen = set()
-    for point in box.points:
+    for number, point in enumerate(box.points):
+        known = box.evaluated.setdefault(number, {})
         try:
-            seen.add(holds(size.evaluate(point), 0))
+            seen.add(holds(size.evaluate(point, known), 0))
         except DimError:  # not defined there, or it speaks of what is no dim of the box
             continue
         if len(seen) > 1:
@@ -117,11 +128,7 @@ def simplify(size: Size, box: Box) -> Size:
     known = box.simplified
 
     def simpler(atom: str) -> Size:
-        if not isinstance(atom, Atom):
-            return Size({(atom,): 1})
-        if atom not in known:
-            known[atom] = simplified(atom)
-        return known[atom]
+        return known[atom] if isinstance(atom, Atom) else Size({(atom,): 1})
 
     def simplified(atom: Atom) -> Size:
         arguments = tuple(simplify(argument, box) for argument in atom.arguments)
@@ -131,6 +138,8 @@ def simplify(size: Size, box: Box) -> Size:
             return _simplify_extreme(atom.function, arguments, box)
         return _simplify_division(atom.function, arguments, box)
 
+    for inner in inside_out(size, known):
+        known[inner] = simplified(inner)
     return without_needless(size.replace_atoms(simpler), box)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from anydim.base.errors import DimError
 from anydim.lang.tree import Apply, Cast, Expr, Index, Read
@@ -47,12 +48,19 @@ def proved(left: Size, relation: str, right: Size | int, box: Box) -> bool:
 
 
 def running(extents: Iterable[Size], box: Box) -> Box:
-    """The part of the box where all these ranges run: a dim that empties one at 0 is at least 1."""
-    emptying = {
+    """The part of the box where all these ranges run: a dim that empties one at 0 is at least 1.
+
+    The same box for the same dims: it remembers what was proven.
+    """
+    emptying = frozenset(
         name for extent in extents for name in extent.symbols if _empty_at_zero(extent, name)
-    }
-    if not emptying:
-        return box
+    )
+    return _from_one(box, emptying) if emptying else box
+
+
+@lru_cache(maxsize=256)
+def _from_one(box: Box, emptying: frozenset[str]) -> Box:
+    """The part of a box where these dims are at least 1."""
     raised = (
         replace(dim, lo=max(dim.lo, 1), hi=dim.hi if dim.hi is None else max(dim.hi, 1))
         if dim.name in emptying
@@ -62,6 +70,7 @@ def running(extents: Iterable[Size], box: Box) -> Box:
     return Box.of(*raised, constraints=box.constraints)
 
 
+@lru_cache(maxsize=1 << 12)
 def _empty_at_zero(extent: Size, name: str) -> bool:
     """Whether an extent is 0 where a dim is; where the dim divides something, it is not defined."""
     try:

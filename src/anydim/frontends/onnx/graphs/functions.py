@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from anydim.base import settings
 from anydim.base.errors import ModelError
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.values.emitting import Emitter
@@ -20,6 +21,7 @@ from anydim.sizes import Box, Dim, Size, bounds
 # given can be packed, and sizes that it is given as tensors stay known. Only what is large and
 # called again is kept as a graph of its own.
 SMALLEST_CALLED = 200
+DEEPEST = 64  # functions inside functions
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,38 @@ def count_nodes(nodes: Any, functions: Functions, limit: int) -> int:
         if total >= limit:
             break
     return total
+
+
+def check_expansion(model: Any, function: Function, label: str) -> None:
+    """Raise ModelError where a call stands for more nodes than a model may expand to.
+
+    A few lines of functions that call each other twice stand for more than any memory holds.
+    """
+    most = settings.most_nodes
+    count = _expanded(function, model.functions, model.expansions, 0)
+    if count > most:
+        raise ModelError(
+            f"{model.name}, node '{label}': function '{function.proto.name}' and those that it"
+            f" calls are {count} nodes, above the limit {most}",
+            "setting most_nodes (ANYDIM_MOST_NODES) is that limit; each takes time to compile",
+        )
+
+
+def _expanded(function: Function, functions: Functions, known: dict[int, int], depth: int) -> int:
+    """Nodes that a call stands for; calls without end count as far as they are followed."""
+    if id(function) not in known:
+        known[id(function)] = 0
+        total = 0
+        pending = [function.proto.node]
+        while pending:
+            for node in pending.pop():
+                inner = find(functions, node)
+                total += 1
+                if inner is not None and depth < DEEPEST:
+                    total += _expanded(inner, functions, known, depth + 1)
+                pending += [a.g.node for a in node.attribute if a.HasField("g")]
+        known[id(function)] = total
+    return known[id(function)]
 
 
 def called(

@@ -41,6 +41,7 @@ class Model:
     failures: list[Failure] = field(default_factory=list)
     dims: set[str] = field(default_factory=set)
     bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by types of arguments
+    expansions: dict[int, int] = field(default_factory=dict)  # nodes that functions stand for
     depth: int = 0
 
 

@@ -11,7 +11,14 @@ from anydim.frontends.onnx.file.schema import attributes_of, bound, domain_known
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.graphs.bodies import body_of
 from anydim.frontends.onnx.graphs.custom import add_defined
-from anydim.frontends.onnx.graphs.functions import Function, called, find, is_called
+from anydim.frontends.onnx.graphs.functions import (
+    DEEPEST,
+    Function,
+    called,
+    check_expansion,
+    find,
+    is_called,
+)
 from anydim.frontends.onnx.graphs.inside import Failed, Inside
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.operators.call import OnnxNode
@@ -21,7 +28,6 @@ from anydim.frontends.onnx.values.kinds import proto_of
 from anydim.graph.nodes import Node
 
 STANDARD = ("", "ai.onnx")
-_DEEPEST = 64  # functions inside functions
 
 
 def _row_name(proto: Any) -> str:
@@ -177,7 +183,9 @@ class Importing(Names):
         formals = function.proto
         if len(inputs) > len(formals.input) or len(proto.output) > len(formals.output):
             raise Unsupported("more inputs or results than its function has")
-        if self.model.depth >= _DEEPEST:
+        if not self.model.depth:
+            check_expansion(self.model, function, label)
+        if self.model.depth >= DEEPEST:
             raise Unsupported("functions call each other without end")
         self.model.depth += 1
         try:
