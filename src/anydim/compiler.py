@@ -36,6 +36,7 @@ from anydim.passes.channels import Channels
 from anydim.passes.fuse import Fuse
 from anydim.passes.inline import Inline
 from anydim.passes.integers import Integers
+from anydim.passes.joins import Joins
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
 from anydim.passes.opaque import Opaque, guarded
@@ -100,6 +101,10 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "unit_dimensions", "before views: a loop that runs once hides that two loops are the same",
         "no intermediate value has a dimension of size 1", lambda m, t, o: UnitDimensions(),
+    ),
+    Pass(
+        "joins", "before views: what is left of a part is a view of the whole",
+        "few concatenations are made that are only parts of others", lambda m, t, o: Joins(),
     ),
     Pass(
         "views", "before fusion: statements that only move data would keep others apart",

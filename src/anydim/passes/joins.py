@@ -1,0 +1,205 @@
+"""A concatenation of concatenations reads the parts of its parts: what lies between is not made.
+
+    z = x then y                      out = x, then y, then a, then b
+    c = a then b              ->
+    out = z then c
+
+What else reads z reads it out of `out`, where that is a result: then z takes no bytes either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from anydim.graph.nodes import Graph
+from anydim.lang.tree import Apply, Expr, Index, Literal, Read, SizeTerm, Statement
+from anydim.lang.tree.affine import Affine, affine, reads, to_expr
+from anydim.passes.flow import Line, inputs_of, live, pack, unpack
+from anydim.sizes import Size, as_size
+
+_MOST = 16  # parts that a row belongs to one of
+_MOST_IN_ROWS = 4  # parts of a row: every vector asks which
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a concatenation: how it is read, and from where to where it goes along the axis."""
+
+    read: Read
+    start: Size
+    stop: Size
+
+
+@dataclass(frozen=True)
+class Join:
+    """A concatenation along an axis of its statement."""
+
+    statement: Statement
+    axis: int
+    parts: tuple[Part, ...]
+
+
+@dataclass(frozen=True)
+class Joins:
+    """Put the parts of concatenations in their place in a larger one."""
+
+    def run(self, graph: Graph) -> Graph:
+        work = _Work(graph)
+        changed = [
+            work.put(part, name)
+            for name, join in list(work.joins.items())
+            for part in join.parts
+            if part.read.tensor in work.joins
+        ]
+        if not any(changed):
+            return graph
+        return pack(graph, live(list(work.ordered()), graph.outputs), graph.types)
+
+
+def join_of(statement: Statement) -> Join | None:
+    """A statement as a concatenation; None where it is none."""
+    names = [axis.name for axis in statement.axes]
+    rest, start, parts, along = statement.body, as_size(0), [], None
+    while not statement.combine and isinstance(rest, Apply) and rest.function == "select":
+        condition, chosen, rest = rest.arguments
+        if not (isinstance(condition, Apply) and condition.function == "less"):
+            return None
+        index, stop = condition.arguments[0], affine(condition.arguments[1])
+        if not isinstance(index, Index) or stop is None or stop.terms or along not in (None, index):
+            return None
+        along = index
+        parts.append((chosen, start, stop.constant))
+        start = stop.constant
+    if along is None or along.name not in names:
+        return None
+    axis = names.index(along.name)
+    parts.append((rest, start, statement.axes[axis].extent))
+    found = [
+        Part(read, start, stop)
+        for read, start, stop in parts
+        if isinstance(read, Read) and _is_part(read, start, names, axis)
+    ]
+    return Join(statement, axis, tuple(found)) if len(found) == len(parts) else None
+
+
+def _is_part(read: Read, start: Size, names: list[str], axis: int) -> bool:
+    if read.flat or not isinstance(read.default, Literal):
+        return False
+    places = [Affine(as_size(0), ((name, as_size(1)),)) for name in names]
+    places[axis] = Affine(as_size(0) - start, places[axis].terms)
+    return [affine(index) for index in read.indices] == places
+
+
+class _Work:
+    """The statements of a graph by target, and those that are concatenations."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.lines = {line.target: line for line in unpack(graph)}
+        found = ((name, join_of(line.statement)) for name, line in self.lines.items())
+        self.joins = {name: join for name, join in found if join is not None}
+
+    def put(self, place: Part, into: str) -> bool:
+        """Have `into` read the parts of its part `place`, if nobody else wants that made."""
+        name = place.read.tensor
+        inner, whole = self.joins[name], self.joins[into]
+        if name in self.graph.outputs or not _fits(inner, place, whole):
+            return False
+        users = [user for user, line in self.lines.items() if name in inputs_of(line.statement)]
+        others = [user for user in users if user not in self.joins]
+        if others and not (len(users) == 1 + len(others) and self._may_read(others, name, into)):
+            return False
+        at = whole.parts.index(place)
+        parts = (*whole.parts[:at], *_moved(inner, place, whole), *whole.parts[at + 1 :])
+        statement = whole.statement.with_body(_body(parts, whole))
+        self.joins[into] = Join(statement, whole.axis, parts)
+        self._set(into, statement)
+        if others:
+            self._set(name, _view(inner, place, into))
+            del self.joins[name]
+        return True
+
+    def _set(self, name: str, statement: Statement) -> None:
+        self.lines[name] = replace(self.lines[name], statement=statement)
+
+    def _may_read(self, others: Sequence[str], name: str, into: str) -> bool:
+        """Whether `others` can read `name` out of `into`: a result, and made without them."""
+        found = [r for user in others for r in reads(self.lines[user].statement.body)]
+        if any(r.tensor == name and (r.flat or r.default is not None) for r in found):
+            return False
+        if into not in self.graph.outputs and not any(
+            map(self._is_copy(into), self.lines.values())
+        ):
+            return False
+        needed, pending = {into}, [into]
+        while pending:
+            line = self.lines.get(pending.pop())
+            new = set() if line is None else {*inputs_of(line.statement)} - needed
+            needed |= new
+            pending += new
+        return not needed & {*others}
+
+    def _is_copy(self, name: str) -> Callable[[Line], bool]:
+        """Of a line, whether it makes a result of the graph of a value as it is."""
+
+        def found(line: Line) -> bool:
+            axes = tuple(Index(axis.name) for axis in line.statement.axes)
+            return line.target in self.graph.outputs and line.statement.body == Read(name, axes)
+
+        return found
+
+    def ordered(self) -> Iterator[Line]:
+        """The lines, values before those that read them."""
+        waiting = list(self.lines.values())
+        while waiting:
+            missing = {line.target for line in waiting}
+            rest = []
+            for line in waiting:
+                if missing.isdisjoint(inputs_of(line.statement)):
+                    missing.discard(line.target)
+                    yield line
+                else:
+                    rest.append(line)
+            waiting = rest
+
+
+def _fits(inner: Join, place: Part, whole: Join) -> bool:
+    """Whether a concatenation can be taken apart as a part of another one along the same axis."""
+    axes = whole.statement.axes
+    most = _MOST_IN_ROWS if whole.axis + 1 == len(axes) else _MOST
+    wanted = [axis.extent for axis in axes]
+    wanted[whole.axis] = place.stop - place.start
+    return (
+        inner.axis == whole.axis
+        and [axis.extent for axis in inner.statement.axes] == wanted
+        and [part.read.tensor for part in whole.parts].count(place.read.tensor) == 1
+        and len(inner.parts) + len(whole.parts) - 1 <= most
+    )
+
+
+def _moved(inner: Join, place: Part, whole: Join) -> Iterator[Part]:
+    """The parts of a part, as parts of the whole."""
+    for part in inner.parts:
+        start, stop = place.start + part.start, place.start + part.stop
+        indices: list[Expr] = [Index(axis.name) for axis in whole.statement.axes]
+        name = whole.statement.axes[whole.axis].name
+        indices[whole.axis] = to_expr(Affine(as_size(0) - start, ((name, as_size(1)),)))
+        yield Part(replace(part.read, indices=tuple(indices)), start, stop)
+
+
+def _body(parts: Sequence[Part], whole: Join) -> Expr:
+    along = Index(whole.statement.axes[whole.axis].name)
+    body: Expr = parts[-1].read
+    for part in reversed(parts[:-1]):
+        inside = Apply("less", (along, SizeTerm(part.stop)))
+        body = Apply("select", (inside, part.read, body))
+    return body
+
+
+def _view(inner: Join, place: Part, into: str) -> Statement:
+    """A part as what it is in the whole."""
+    indices: list[Expr] = [Index(axis.name) for axis in inner.statement.axes]
+    name = inner.statement.axes[inner.axis].name
+    indices[inner.axis] = to_expr(Affine(place.start, ((name, as_size(1)),)))
+    return inner.statement.with_body(Read(into, tuple(indices)))
