@@ -181,7 +181,7 @@ def _masks(
     j = call.emit("range", start=0, step=1, count=columns, dtype=int64)
     place = call.emit("unsqueeze", i, axes=(1,))
     if call.given(6):
-        valid = call.emit("cast", call.input(6), to=int64)
+        valid = call.counted(call.input(6), columns)
         valid = call.emit("unsqueeze", valid, axes=(1, 2, 3))
         tests.append(call.emit("less", j, valid))
         own = call.emit("size_tensor", values=(rows,), dtype=int64, scalar=True)

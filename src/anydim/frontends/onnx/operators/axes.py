@@ -96,7 +96,8 @@ def running(name: str) -> Callable[[OnnxNode], Result]:
 
 def reverse_sequence(call: OnnxNode) -> Result:
     time, batch = call.attribute("time_axis"), call.attribute("batch_axis")
-    return call.emit("reverse_sequence", call.input(0), call.input(1), time=time, batch=batch)
+    lengths = call.counted(call.input(1), call.shape(0)[time])
+    return call.emit("reverse_sequence", call.input(0), lengths, time=time, batch=batch)
 
 
 def columns_to_image(call: OnnxNode) -> Result:

@@ -191,6 +191,12 @@ class OnnxNode:
         """Make the elements of an int64 value the values of new dims."""
         self.nodes.append(self.emitter.finding(value, dims, self.source))
 
+    def counted(self, value: str, most: Size) -> str:
+        """An integer value as int64, each element from 0 to `most`; an error of the call else."""
+        if self.kind(value).dtype != int64:
+            value = self.emit("cast", value, to=int64)
+        return self.emit("counted", value, count=most + 1)
+
     @property
     def box(self) -> Box:
         """The dims of the graph so far."""

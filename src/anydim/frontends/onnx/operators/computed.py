@@ -173,10 +173,17 @@ def _clipped(call: OnnxNode, place: str, extent: Size, low: str, high: str) -> s
 
 
 def _iterations(call: OnnxNode, first: str, last: str, step: str) -> str:
-    """How many of first, first + step, ... come before last; integers."""
+    """How many of first, first + step, ... come before last; -1 where the step is 0. Integers."""
     distance = call.emit("floor_div", call.emit("sub", first, last), step)
     zero = known(call, Known.size(0))
-    return call.emit("maximum", call.emit("neg", distance), zero)
+    return _unless_zero(call, step, call.emit("maximum", call.emit("neg", distance), zero))
+
+
+def _unless_zero(call: OnnxNode, step: str, count: str) -> str:
+    """A count; -1, which no dim can be, where the step is 0."""
+    none = call.number(0, call.kind(step).dtype)
+    standing = call.emit("equal", step, none)
+    return call.emit("where", standing, known(call, Known.size(-1)), count)
 
 
 def range_(call: OnnxNode) -> str:
@@ -189,6 +196,7 @@ def range_(call: OnnxNode) -> str:
         iterations = call.emit("ceil", call.emit("div", distance, wide[2]))
         number = call.emit("cast", iterations, to=int64)
         number = call.emit("maximum", number, known(call, Known.size(0)))
+        number = _unless_zero(call, wide[2], number)
     else:
         values = (start, limit, delta)
         parts = [v if dtype == int64 else call.emit("cast", v, to=int64) for v in values]

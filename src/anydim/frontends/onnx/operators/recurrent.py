@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from anydim.base.dtypes import int32
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.ops.recurrent import ACTIVATIONS, OPTIONAL
@@ -24,7 +25,7 @@ def recurrent(name: str) -> Callable[[OnnxNode], list[Result]]:
         batch_first = bool(call.attribute("layout", 0))
         inputs = [call.input(number) for number in range(3)]
         given = [what for number, what in enumerate(OPTIONAL, start=3) if call.given(number)]
-        inputs += [call.input(number) for number in range(3, 8) if call.given(number)]
+        inputs += [_given(call, number) for number in range(3, 8) if call.given(number)]
         extra = {key: bool(call.attribute(key, 0)) for key in _EXTRA.get(name, ())}
         functions = _functions(call, _DEFAULTS[name], len(directions))
         made = [
@@ -46,6 +47,14 @@ def recurrent(name: str) -> Callable[[OnnxNode], list[Result]]:
         return results
 
     return build
+
+
+def _given(call: OnnxNode, number: int) -> str:
+    """An optional input; lengths of sequences are checked where data decides them."""
+    if OPTIONAL[number - 3] != "lengths":
+        return call.input(number)
+    most = call.shape(0)[bool(call.attribute("layout", 0))]
+    return call.emit("cast", call.counted(call.input(number), most), to=int32)
 
 
 def _directions(call: OnnxNode) -> tuple[bool, ...]:

@@ -107,6 +107,7 @@ def max_unpool(call: OnnxNode) -> Result:
         call.emit("reshape", call.input(position), shape=(product(call.shape(position)),))
         for position in (1, 0)
     ]
+    values[0] = call.counted(values[0], product(whole) - 1)  # here none counts from the end
     made = call.emit("reshape", call.emit("scatter_elements", nothing, *values), shape=whole)
     if not call.given(2):
         return made
