@@ -166,7 +166,11 @@ def _show_plan(console: Console, planned: Plan) -> None:
     console.title(f"{planned.name} at {sizes_text(planned.sizes)}")
     for name, value, more in (
         ("arena", amount(planned.arena_bytes, "B"), f" = {planned.arena_bytes} bytes"),
-        *((("between", between, " of values between steps"),) if between else ()),
+        *(
+            (("between", between, " of values between steps, at most: taken as known"),)
+            if between
+            else ()
+        ),
         ("inputs", amount(planned.input_bytes, "B"), ""),
         ("outputs", amount(planned.output_bytes, "B"), ""),
         ("constants", amount(planned.constant_bytes, "B"), ""),

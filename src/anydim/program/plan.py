@@ -40,8 +40,9 @@ class Plan:
     """What one size assignment will do. `arena_bytes` is what the arena takes, exactly.
 
     Where data decides what runs, `value_bytes` is the most that values between steps take, results
-    among them; `bytes` is both together. Sizes that were not given have their upper bounds;
-    `unknown` are dims that have none and count with their least size.
+    among them, each as soon as its size is known; `bytes` is both together. Sizes that were not
+    given are `decided` by data and have their upper bounds; `unknown` are dims that have none and
+    count with their least size.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Plan:
     constant_bytes: int
     launches: tuple[LaunchPlan, ...]
     unknown: tuple[str, ...] = ()
+    decided: tuple[str, ...] = ()
     describe: Callable[[], Document] = field(default=dict, compare=False, repr=False)
 
     def document(self) -> Document:
@@ -84,7 +86,12 @@ class Plan:
             f"  {len(self.launches)} launches, about {_count(self.flops)}flop",
         ]
         if self.value_bytes:
-            lines.insert(2, f"  between   {_bytes(self.value_bytes)}  (values between steps)")
+            lines.insert(
+                2,
+                f"  between   {_bytes(self.value_bytes)}  (between steps, at most: taken as known)",
+            )
+        if self.decided:
+            lines.insert(1, f"  data decides {listed(self.decided)}: counted with the upper bound")
         if self.unknown:
             lines.insert(1, f"  {listed(self.unknown)} without bound: counted as the least size")
         return "\n".join(lines + _table(self.launches))
@@ -121,6 +128,7 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
         constant_bytes=sum(constant.bytes for constant in program.constants),
         launches=tuple(_launches(work, program.threads, values) for work in known.work),
         unknown=unknown,
+        decided=tuple(n for n in known.box.names if n not in {*sizes, *unknown}),
         describe=partial(document, program, values),
     )
 

@@ -95,7 +95,10 @@ def test_a_program_that_data_steers_shows_what_is_allocated_when_it_is_known() -
     g = ad.Builder("found")
     x = g.input("x", ad.float32, (g.dim("n", 0, 100),))
     g.output("y", g.exp(g.cast(g.nonzero(x), to="float32")))
-    made = ad.compile(g).plan(n=7).document()
+    planned = ad.compile(g).plan(n=7)
+    assert "between steps, at most: taken as known" in str(planned)
+    assert len(planned.decided) == 1 and f"data decides '{planned.decided[0]}'" in str(planned)
+    made = planned.document()
     fits(made, SCHEMA)
     assert {value["kind"] for value in made["values"]} >= {"input", "output", "between"}
     assert made["memory"]["peak"]["max_bytes"] is not None
