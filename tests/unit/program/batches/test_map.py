@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.errors import DimError, InputError, MemoryLimitError, OptionError
+from anydim.program.batches import bar
 
 PAD = {"ids": 0, "mask": 0}
 TABLE = numpy.random.default_rng(0).standard_normal((9, 4)).astype(numpy.float32)
@@ -18,7 +20,7 @@ TABLE = numpy.random.default_rng(0).standard_normal((9, 4)).astype(numpy.float32
 
 @pytest.fixture(scope="module")
 def model() -> ad.Model:
-    """rows = table[ids] * mask [batch, seq, 4]; total = their sums [batch, 4]."""
+    """rows = table[ids] * mask [batch, seq, 4]; total = sums of tanh(rows @ A) @ B [batch, 4]."""
     g = ad.Builder("lookup")
     batch, seq = g.dim("batch", 0, 40), g.dim("seq", 1, 64)
     ids = g.input("ids", ad.int64, (batch, seq))
@@ -26,7 +28,10 @@ def model() -> ad.Model:
     found = g.gather(g.constant(TABLE), ids, axis=0)
     rows = g.mul(found, g.reshape(mask, shape=(batch, seq, 1)))
     g.output("rows", rows)
-    g.output("total", g.reduce_sum(rows, axes=(1,)))
+    wide = g.tanh(g.matmul(rows, g.constant(numpy.tile(TABLE[:4], 4))))
+    g.output(
+        "total", g.reduce_sum(g.matmul(wide, g.constant(numpy.tile(TABLE, (2, 1))[:16])), axes=(1,))
+    )
     return ad.compile(g)
 
 
@@ -102,8 +107,9 @@ class Measured:
 
 def test_no_call_is_above_the_limit(model: ad.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     items = [item(number) for number in range(60)]
-    model.trim()
-    for limit in (2_000, 6_000, 20_000):
+    model(**{name: numpy.zeros((40, 64), array.dtype) for name, array in items[0].items()})
+    assert model.executable.arena_bytes > 60_000  # what it keeps would be too much
+    for limit in (8_000, 20_000, 60_000):
         measured = Measured(model.executable)
         monkeypatch.setattr(model._mapper, "executable", measured)
         check(model.map(items, limit, pad=PAD), model, items)
@@ -122,7 +128,7 @@ def test_more_memory_makes_larger_groups_and_outputs_can_be_chosen(model: ad.Mod
     assert told[-1][:2] == (60, 60) and "batch=" in told[0][2]
     few = len(told)
     told.clear()
-    model.map(items, 2_000, pad=PAD, progress=lambda *at: told.append(at))
+    model.map(items, 8_000, pad=PAD, progress=lambda *at: told.append(at))
     assert len(told) > few
 
 
@@ -132,7 +138,7 @@ def test_what_does_not_fit_is_named(model: ad.Model) -> None:
     with pytest.raises(
         MemoryLimitError, match=r"item 3: lookup at batch=1, seq=64 takes \d+ bytes"
     ):
-        model.map(items, 1_500, pad=PAD)
+        model.map(items, 4_000, pad=PAD)
     items[3] = {name: numpy.repeat(array, 2, 1) for name, array in items[3].items()}
     with pytest.raises(DimError, match="item 3: dim 'seq' is 128, outside its bounds"):
         model.map(items, pad=PAD)
@@ -178,6 +184,31 @@ def test_rows_that_depend_on_each_other_are_found() -> None:
     with pytest.raises(InputError, match="result 'y' is another one in a group than alone"):
         model.map(items, batch="n")
     assert len(model.map(items, batch="n", check=False)) == 4
+
+
+def test_progress_without_a_terminal_or_rich(
+    model: ad.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bar, "_LINE_EVERY", 0.0)
+    monkeypatch.setitem(sys.modules, "rich.progress", None)  # as with anydim-runtime
+    model.map([item(number) for number in range(9)], pad=PAD, progress=True)
+    assert "mapping lookup: 9 of 9" in capsys.readouterr().err
+    model.map([item(number) for number in range(9)], pad=PAD)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_limit_of_the_model_holds_too(model: ad.Model) -> None:
+    items, taken = [item(number) for number in range(30)], []
+    before = model.executable.most_bytes
+    try:
+        model.executable.most_bytes = model.plan(batch=3, seq=29).bytes
+        check(model.map(items, pad=PAD, progress=lambda *at: taken.append(at)), model, items)
+        assert len(taken) > 5
+        model.executable.most_bytes = 1
+        with pytest.raises(MemoryLimitError, match="limit of the model"):
+            model.map(items, pad=PAD)
+    finally:
+        model.executable.most_bytes = before
 
 
 def test_a_loaded_model_maps(model: ad.Model, tmp_path: Path) -> None:
