@@ -53,6 +53,8 @@ MISTAKES = [
     ),
     Mistake("Range", {"a": I64(0), "b": I64(9), "d": I64(2)}, "d", [I64(0)]),
     Mistake("Range", {"a": F(0), "b": F(9), "d": F(2)}, "d", [F(0), F(-0.0)]),
+    Mistake("Range", {"a": I64(0), "b": I64(9), "d": I64(2)}, "b", [I64(2**63 - 1)]),
+    Mistake("Range", {"a": I64(-(2**62)), "b": I64(9 - 2**62), "d": I64(2)}, "b", [I64(2**63 - 1)]),
     Mistake(
         "MaxUnpool", {"x": np.ones((1, 1, 2), F), "i": np.array([[[0, 3]]])}, "i",
         [np.array([[[0, -1]]]), np.array([[[4, 0]]])],
@@ -107,3 +109,20 @@ def test_wrong_values(mistake: Mistake) -> None:
             model(**{**good, mistake.name: np.asarray(value)})
     for name, array in model(**good).items():
         np.testing.assert_array_equal(array, before[name])
+
+
+def test_the_least_number_as_a_diagonal_and_as_a_bound() -> None:
+    """Its opposite is itself in 64 bits."""
+    x, least = np.arange(6, dtype=F).reshape(2, 3), np.int64(-(2**63))
+    model = model_of(Mistake("Trilu", {"x": x, "k": I64(0)}, "k", []))
+    np.testing.assert_array_equal(model(x=x, k=least)["y0"], x)
+    count = model_of(Mistake("Range", {"a": I64(0), "b": I64(9), "d": I64(2)}, "b", []))
+    assert count(a=I64(2**63 - 1), b=least, d=I64(2))["y0"].size == 0
+
+
+@pytest.mark.parametrize("operator", ["MaxPool", "Conv"])
+def test_negative_pads_of_a_window(operator: str) -> None:
+    w = {"w": np.ones((1, 1, 3), F)} if operator == "Conv" else {}
+    attributes = {"kernel_shape": [3], "pads": [-1, 0]}
+    with pytest.raises(ad.ModelError, match="at 0 and above"):
+        model_of(Mistake(operator, {"x": np.ones((1, 1, 8), F), **w}, "x", [], 1, attributes))

@@ -93,6 +93,23 @@ def test_means_of_ones_are_one(dtype: DType) -> None:
         assert (ad.compile(g.graph())(x=np.ones((5, count), dtype.numpy))["y"] == 1).all()
 
 
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_the_largest_of_a_row_divided_by_itself_is_one(dtype: DType) -> None:
+    """In rows of every magnitude, subnormal ones too; the others are divided correctly."""
+    g = ad.Builder("largest")
+    x = g.input("x", dtype, (g.dim("n"), g.dim("m")))
+    g.output("y", x / g.reduce_max(x, axes=(1,), keepdims=True))
+    model = ad.compile(g.graph())
+    chance, kind = np.random.default_rng(5), np.finfo(dtype.numpy)
+    powers = chance.uniform(np.log2(float(kind.smallest_subnormal)) + 1, kind.maxexp - 1, (2000, 1))
+    for columns in (1, 7, 64):
+        rows = np.exp2(powers) * chance.uniform(0.5, 1, (2000, columns))
+        rows = rows.astype(dtype.numpy)
+        found, largest = model(x=rows)["y"], rows.max(1, keepdims=True)
+        assert (found[rows == largest] == 1).all()
+        np.testing.assert_array_equal(found, rows / largest)
+
+
 def pooled(g: ad.Builder, x: Value) -> Value:
     return g.average_pool(x, kernel=(7, 7))
 

@@ -179,6 +179,17 @@ def _iterations(call: OnnxNode, first: str, last: str, step: str) -> str:
     return _unless_zero(call, step, call.emit("maximum", call.emit("neg", distance), zero))
 
 
+def _far(call: OnnxNode, range_: Sequence[str], count: str) -> str:
+    """A count; where bounds are more than 63 bits apart 0 or, in the direction of the step, -1."""
+    first, last, step = range_
+    zero = call.number(0, int64)
+    up = call.emit("less", first, last)
+    wrong = call.emit("not_equal", up, call.emit("less", call.emit("sub", first, last), zero))
+    away = call.emit("equal", up, call.emit("less", step, zero))
+    none, beyond = known(call, Known.size(0)), known(call, Known.size(-1))
+    return call.emit("where", wrong, call.emit("where", away, none, beyond), count)
+
+
 def _unless_zero(call: OnnxNode, step: str, count: str) -> str:
     """A count; -1, which no dim can be, where the step is 0."""
     none = call.number(0, call.kind(step).dtype)
@@ -200,7 +211,7 @@ def range_(call: OnnxNode) -> str:
     else:
         values = (start, limit, delta)
         parts = [v if dtype == int64 else call.emit("cast", v, to=int64) for v in values]
-        number = _iterations(call, parts[0], parts[1], parts[2])
+        number = _far(call, parts, _iterations(call, parts[0], parts[1], parts[2]))
     count = call.dim("count")
     call.find(number, (count,))
     places = call.emit("range", start=0, step=1, count=count, dtype=dtype)
@@ -245,6 +256,7 @@ def signed(call: OnnxNode, name: str, count: int) -> list[Size]:
         return [item for item in items if isinstance(item, Size)]
     value = picked(call, name, places, len(items))
     zero = _number(call, 0)
+    value = call.emit("maximum", value, _number(call, -(2**62)))  # the least number has no opposite
     above = call.emit("maximum", value, zero)
     below = call.emit("maximum", call.emit("neg", value), zero)
     dims = [call.dim(stem) for stem in ("above", "below") for _ in places]

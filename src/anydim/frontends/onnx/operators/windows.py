@@ -25,6 +25,8 @@ def window_attributes(call: OnnxNode) -> dict[str, Any]:
         attributes["pads"] = _PADDINGS[padding]
     elif call.attribute("pads"):
         attributes["pads"] = call.attribute("pads")
+        if min(attributes["pads"]) < 0:
+            raise Unsupported(f"pads {attributes['pads']}, which the standard has at 0 and above")
     return attributes
 
 
