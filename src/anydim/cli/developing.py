@@ -35,7 +35,7 @@ def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
     lower      one statement of the comprehension language for each node
     simplify   after algebra: shape arithmetic and constants are gone
     unit_dimensions  without dimensions of size 1
-    joins            concatenations of concatenations as one
+    joins      concatenations of concatenations as one
     views      transposes, reshapes and slices are positions in reads
     fuse       one node for each group that becomes a kernel
     schedule   the kernel and schedule of each group
