@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy
 import onnx
@@ -10,7 +12,11 @@ import pytest
 
 import anydim as ad
 from anydim.frontends.source import read
+from anydim.passes.fuse import Fuse
+from anydim.passes.lower import Lower
+from anydim.passes.simplify import Simplify
 from anydim.sizes import Box, Dim, Size, bounds, simplify
+from anydim.targets.targets import target
 
 
 def test_what_is_added_to_itself_again_and_again() -> None:
@@ -23,6 +29,34 @@ def test_what_is_added_to_itself_again_and_again() -> None:
     data = numpy.linspace(-3, 3, 24, dtype=numpy.float32).reshape(3, 8)
     expected = numpy.maximum(data, 0) * numpy.float32(2**40)
     numpy.testing.assert_array_equal(ad.compile(graph)(data)["y"], expected)
+
+
+def test_a_template_is_not_asked_about_every_longer_chain() -> None:
+    """What works element for element on a chain that is taken makes a chain that is taken."""
+    graph = ad.Builder("unlike")
+    value = x = graph.input("x", ad.float32, (graph.dim("n", 0, 100), 8))
+    for number in range(45):
+        value = graph.add(graph.abs(value), numpy.float32(number))
+        value = graph.mul(value, x) if number == 30 else value
+    graph.output("y", value)
+    code, asked = target("llvm"), 0
+
+    def match(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return code.templates[-1].match(*arguments)
+
+    def fused(**changed: Any) -> tuple[Any, ...]:
+        nonlocal asked
+        asked = 0
+        templates = (*code.templates[:-1], replace(code.templates[-1], match=match, **changed))
+        lowered = Simplify().run(Lower().run(read(graph, None, None)))
+        return Fuse(code.machine, templates).run(lowered).nodes
+
+    grown = fused()
+    assert asked < 20
+    assert fused(extends=False) == grown
+    assert asked > 80
 
 
 def pools(count: int, stride: int = 2) -> onnx.ModelProto:

@@ -21,6 +21,8 @@ class Template:
     Both are told which input tensors are constants (known before the first call).
     A template that `keeps` is so much faster than the next that a group it takes grows no further
     than it takes it: what follows becomes a kernel of its own.
+    One that `extends` takes each of its groups also with a statement more that computes, element
+    for element, on what the group makes, and no template before it takes that.
     """
 
     name: str
@@ -28,3 +30,4 @@ class Template:
     match: Callable[[Group, Box, Machine, frozenset[str]], Any | None]
     lower: Callable[[Group, Any, Box, Machine, frozenset[str]], Launch]
     keeps: bool = False
+    extends: bool = False

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from anydim.graph.nodes import Graph, Node
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
-from anydim.lang.tree import Expr, Group, Index, Read, Statement
-from anydim.lang.tree.affine import rewrite
+from anydim.lang.tree import Cast, Expr, Group, Index, Read, SizeTerm, Statement
+from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.flow import Line, fused_node, group_of, inputs_of
 from anydim.passes.spaces import loop_names, rename_axes
 from anydim.passes.views import is_view
@@ -35,6 +36,7 @@ class Clusters:
     constants: frozenset[str] = frozenset()
     forms: Forms = field(default_factory=lambda: Forms())
     decisions: dict[Key, Template | None] = field(default_factory=dict)
+    chosen: dict[int, tuple[Template, int]] = field(default_factory=dict)  # with so many members
     loops: dict[Key, tuple[dict[str, str], ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -108,8 +110,35 @@ class Clusters:
 
     def _grows(self, cluster: int, joined: Sequence[int]) -> bool:
         """Whether a template takes a larger cluster, and the cluster is not better as it is."""
-        found, own = self.template(joined), self.template(self.members[cluster])
+        own = self._own(cluster)
+        if own is not None and own.extends and self._on_own_elements(joined):
+            self.chosen[cluster] = own, len(joined)
+            return True
+        found = self.template(joined)
         return found is not None and (found is own or own is None or not own.keeps)
+
+    def _own(self, cluster: int) -> Template | None:
+        """The template of a cluster, which is not asked again where it must take what it took."""
+        template, count = self.chosen.get(cluster, (None, 0))
+        members = self.members[cluster]
+        return template if count == len(members) else self.template(members)
+
+    def _on_own_elements(self, joined: Sequence[int]) -> bool:
+        """Whether the last statement reads the others' values alone, each where it stands."""
+        statement = self.lines[joined[-1]].statement
+        found = reads(statement.body)
+        if statement.reduced or not statement.axes or not found:
+            return False
+        place = tuple(Index(axis.name) for axis in statement.axes)
+        inside = set(joined[:-1])
+        return _indices(statement.body) == len(found) * len(place) and all(
+            self.writer.get(read.tensor) in inside
+            and read.indices == place
+            and not read.flat
+            and read.default is None
+            and self.graph.types[read.tensor].shape == statement.shape
+            for read in found
+        )
 
     def _absorb(self, made: Sequence[int], number: int) -> None:
         """Let the other clusters that it reads from join it, where all are element work."""
@@ -214,6 +243,18 @@ class Clusters:
                     sources = sorted(self._inputs(self.members[cluster]), reverse=True)
                     stack += [(source, False) for source in sources if source not in state]
         return done
+
+
+@lru_cache(maxsize=1 << 12)
+def _indices(expr: Expr) -> int:
+    """How often an expression uses what it is evaluated at: indices of axes, and sizes."""
+    if isinstance(expr, (Index, SizeTerm)):
+        return 1
+    if isinstance(expr, Read):
+        parts: tuple[Expr, ...] = expr.indices
+    else:
+        parts = (expr.argument,) if isinstance(expr, Cast) else getattr(expr, "arguments", ())
+    return sum(_indices(part) for part in parts)
 
 
 def joined_sources(sources: Iterable[str]) -> str:

@@ -47,4 +47,4 @@ def lower(
     )  # fmt: skip
 
 
-TEMPLATE = Template("pointwise", Pointwise, match, lower)
+TEMPLATE = Template("pointwise", Pointwise, match, lower, extends=True)
