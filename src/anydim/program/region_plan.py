@@ -25,10 +25,11 @@ from anydim.program.region import (
 from anydim.program.region_layout import aimed
 from anydim.program.segment import ALIGNMENT, Segment, Site
 from anydim.runtime.signature import Signature, TensorSpec
-from anydim.sizes import Box, Dim, Size, align_up, as_size, maximum, product, prove
+from anydim.sizes import Atom, Box, Covering, Dim, Size, align_up, as_size, maximum, product, prove
 from anydim.sizes.proofs import Truth
 
 _SAMPLE = 1024  # stands for a dim without upper bound when sizes are compared
+_PROVEN = 12  # sizes that are compared by proofs
 _GROWING = 3  # a stack that grows: room for twice its slices, and what it was copied from
 
 
@@ -120,13 +121,31 @@ def values_at(box: Box, sizes: Mapping[str, int]) -> tuple[dict[str, int], tuple
 
 
 def largest(sizes: Sequence[Size], box: Box) -> Size:
-    """The largest of some sizes, without those that another one provably reaches."""
+    """The largest of some sizes, without those that another one reaches.
+
+    That is seen by coefficients, and proven where few sizes are left: proofs of many take long.
+    """
     sample = {dim.name: _SAMPLE if dim.hi is None else dim.hi for dim in box.dims}
+    covering = Covering(box)
     kept: list[Size] = []
-    for size in sorted(dict.fromkeys(sizes), key=lambda each: -each.evaluate(sample)):
-        if not any(prove(size, "<=", other, box) is Truth.PROVED for other in kept):
-            kept.append(size)
+    terms = dict.fromkeys(term for size in sizes for term in _terms(size))
+    for term in sorted(terms, key=lambda each: -each.evaluate(sample)):
+        if not any(covering.covers(other, term) for other in kept):
+            kept.append(term)
+    if len(kept) <= _PROVEN:
+        for term in kept[:0:-1]:
+            others = [other for other in kept if other is not term]
+            if any(prove(term, "<=", other, box) is Truth.PROVED for other in others):
+                kept = others
     return maximum(*kept) if kept else as_size(0)
+
+
+def _terms(size: Size) -> tuple[Size, ...]:
+    """The sizes of which one is the largest."""
+    atoms = [atom for monomial in size.coefficients for atom in monomial]
+    if len(atoms) == 1 and isinstance(atoms[0], Atom) and size.coefficients == {(atoms[0],): 1}:
+        return atoms[0].arguments if atoms[0].function == "max" else (size,)
+    return (size,)
 
 
 Env = Mapping[str, Size]

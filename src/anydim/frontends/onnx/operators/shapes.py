@@ -58,12 +58,12 @@ def range_(call: OnnxNode) -> Result:
     if not known and call.type(0).dtype.is_integer:
         return computed.range_(call)
     whole: list[Size] = []
-    for position in range(3):
+    for position in (2, 0, 1):  # the limit last: it may bring a guard
         size = computed.whole(call, position)
         if size is None:
             return computed.range_(call)
         whole.append(size)
-    start, limit, step = whole
+    step, start, limit = whole
     if not step.constant:
         raise Unsupported(f"a range with step {step}")
     distance = limit - start if step.constant > 0 else start - limit
