@@ -82,7 +82,7 @@ class Stacked:
 
     in_place: ClassVar[bool] = True
     points: int = 24
-    placements: int = 24_000
+    placements: int = 16_000
     slack: float = 0.02
 
     def run(

@@ -219,13 +219,12 @@ _KEYS: tuple[_Key, ...] = (  # of bytes, first and length of life: what is place
 
 
 def _starts(problem: Problem) -> Iterator[list[int]]:
-    """Orders by the share of its largest bytes that each value has on average; by best fit."""
+    """Orders by the mean share of its largest bytes that a value has; by best fit at one sample."""
     share = (problem.bytes / numpy.maximum(problem.bytes.max(0), 1)).mean(1)
     for key in _KEYS:
         yield _sorted(problem, key, share)
-    for sample in dict.fromkeys((0, problem.bytes.shape[1] // 2)):
-        for key in _KEYS:
-            yield _fitted(problem, sample, _sorted(problem, key, problem.bytes[:, sample]))
+    for key in _KEYS:
+        yield _fitted(problem, 0, _sorted(problem, key, problem.bytes[:, 0]))
 
 
 def _sorted(problem: Problem, key: _Key, size: numpy.ndarray) -> list[int]:

@@ -72,7 +72,7 @@ class Stack:
         tops = self._highest([term for terms in ends for term in terms])
         smooth = [self._smooth(term, term.at * (1 + slack) + _ROUNDING) for term in tops]
         whole = self._fewer(self._highest(smooth), most, (slack, 2 * slack, 5 * slack, 10 * slack))
-        written = {terms: _maximum(terms) for terms in found}
+        written = {terms: _maximum(terms) for terms in dict.fromkeys(found)}
         return [written[terms] for terms in found], _maximum(whole)
 
     def _loads(self) -> numpy.ndarray:
