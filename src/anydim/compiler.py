@@ -210,7 +210,7 @@ def compile_source(
         options = replace(options, precision=known_precision(precision))
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stage("import", lambda: print_graph(graph), (graph,))
-    code = target(made_by or settings.target)
+    code = target(settings.target if made_by is None else made_by)
     lowered = _lowered(graph, code, options, threads, work)
     if limit is not None:
         limit.check(lowered.made.program)

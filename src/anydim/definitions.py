@@ -26,6 +26,7 @@ import numpy
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
+from anydim.base.given import by_names, text_of, whole_within
 from anydim.base.text import listed, suggestion
 from anydim.compiler import Chosen
 from anydim.frontends.builder import Value
@@ -47,6 +48,8 @@ from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
 from anydim.runtime.executable import wrong_shape
 from anydim.runtime.given import apart, fill, results_given
+from anydim.runtime.threads import known_threads
+from anydim.sizes import LARGEST
 
 Shape = tuple[int, ...]
 
@@ -70,12 +73,14 @@ def define(
     """
     if not isinstance(text, str):
         raise OptionError(f"define takes a text, not {type(text).__name__}")
-    found = stored_definitions(text, file)
+    threads = known_threads(threads)
+    numbers = known_sizes(fixed)
+    found = stored_definitions(text, text_of("file", file))
     asked = given_options(options_of(text), found) | given_options(options, found)
     if precision is not None:
         wanted = known_precision(precision)
         asked = {name: replace(asked.get(name, PLAIN), precision=wanted) for name in found}
-    return Definitions(found, threads, fixed or {}, asked)
+    return Definitions(found, threads, numbers, asked)
 
 
 class Definitions(Mapping[str, "Function"]):
@@ -271,7 +276,7 @@ class Function:
     # ---- compiled ------------------------------------------------------------------------------
 
     def _fixing(self, fixed: Mapping[str, int] | None) -> FrozenMapping[str, int]:
-        return FrozenMapping({**self._fixed, **fixed}) if fixed else self._fixed
+        return FrozenMapping({**self._fixed, **known_sizes(fixed)}) if fixed else self._fixed
 
     def _case(
         self,
@@ -412,6 +417,15 @@ def sizes_of(definition: Definition) -> set[str]:
     terms = [term for parameter in definition.parameters for term in parameter.shape]
     names = {term.name for term in terms if hasattr(term, "name") and not isinstance(term, Spread)}
     return names - {attribute.name for attribute in definition.attributes}
+
+
+def known_sizes(fixed: Any) -> dict[str, int]:
+    """Sizes that shall be numbers; raises OptionError for what is none."""
+    hint = "give sizes by name, such as {'N': 64}"
+    return {
+        name: whole_within(f"fixed size '{name}'", value, 0, LARGEST, hint)
+        for name, value in by_names("fixed", fixed).items()
+    }
 
 
 def _own_sizes(definition: Definition, fixed: Mapping[str, int]) -> dict[str, int]:

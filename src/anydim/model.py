@@ -7,6 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from anydim.base.errors import InputError, OptionError
+from anydim.base.given import (
+    by_names,
+    function_of,
+    path_of,
+    shown,
+    text_of,
+    whole_within,
+)
 from anydim.base.text import listed, suggestion
 from anydim.compiler import CompileReport, Lowered, compile_source
 from anydim.compiler import Progress as CompileProgress
@@ -22,7 +30,14 @@ from anydim.frontends.onnx.file.strings import (
 )
 from anydim.frontends.overflow import expected_bounds
 from anydim.passes.options import PLAIN, Options
-from anydim.program.differential import CheckReport, Function, Progress, Ranges, check
+from anydim.program.differential import (
+    CheckReport,
+    Function,
+    Progress,
+    Ranges,
+    check,
+    known_ranges,
+)
 from anydim.program.held import Held
 from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
@@ -31,7 +46,7 @@ from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.frames import Callers
 from anydim.runtime.lists import Listed
-from anydim.sizes import Dim, Size, as_size, given_dims
+from anydim.sizes import LARGEST, Dim, Size, as_size, given_dims
 from anydim.targets.target import Target
 from anydim.targets.targets import target as made_by
 
@@ -71,7 +86,10 @@ class Model(Held):
         """
         if self._again is None:
             raise OptionError(f"{self.name} cannot be saved: it was made by hand")
-        names = [targets] if isinstance(targets, str) else list(targets)
+        place = path_of("path", path)
+        function_of("progress", progress)
+        several = isinstance(targets, (list, tuple, set, frozenset))
+        names = [text_of("target", name) for name in (targets if several else (targets,))]
         wanted = [made_by("llvm", name) for name in dict.fromkeys(names)]
         if not wanted:
             raise OptionError("no target was given", "name one, such as 'native' or 'x86-64-v3'")
@@ -81,7 +99,7 @@ class Model(Held):
             tell(code.processor.name, number, 2 * len(wanted))
             each = self._again(code)
             versions.append(Version(code, each.made, each.notes, last))
-        save(path, versions, self._lists, tell)
+        save(place, versions, self._lists, tell)
 
     def _last_indices(self) -> dict[str, Size]:
         return {name: as_size(last) for name, (_, last) in self.index_ranges.items()}
@@ -100,13 +118,14 @@ class Model(Held):
         """
         if self._again is None:
             raise OptionError(f"{self.name} cannot be exported: it was made by hand")
-        wanted = made_by(code, target)
-        export(folder, name, self._again(wanted).made, wanted)
+        place = path_of("folder", folder)
+        wanted = made_by(text_of("code", code), text_of("target", target))
+        export(place, text_of("name", name), self._again(wanted).made, wanted)
 
     def show(self, stage: str) -> str:
         """The text of a compile stage; raises OptionError for an unknown one."""
         stages = {"program": self.program.text, **self.report.stages}
-        if stage not in stages:
+        if text_of("stage", stage) not in stages:
             hint = suggestion(stage, stages) or f"the stages are {listed(stages)}"
             raise OptionError(f"there is no stage '{stage}'", hint)
         return stages[stage]()
@@ -126,7 +145,10 @@ class Model(Held):
         asked = self.executable.interface.asked
         if asked:
             raise OptionError(f"check cannot set dim '{asked[0][0]}', which no input tells")
-        ranges = {**self.index_ranges, **(integers or {})}
+        whole_within("samples", samples, 0, LARGEST, "give how many sizes to try")
+        whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
+        function_of("progress", progress)
+        ranges = {**self.index_ranges, **known_ranges(by_names("integers", integers))}
         call, reference = self.executable, self._reference
         return check(self.program, call, reference, samples, seed, progress, ranges)
 
@@ -177,6 +199,9 @@ def compile(
     """
     callers = Callers(arenas, wait)
     bounds, expected = expected_bounds(source, given_dims(dims), on_overflow)
+    function_of("progress", progress)
+    if not isinstance(options, Options):
+        raise OptionError(f"options is {shown(options)}, expected anydim's Options")
     limit = None if memory_limit is None else MemoryLimit.of(memory_limit)
     try:
         made = compile_source(

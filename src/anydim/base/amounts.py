@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
-from operator import index
 from typing import Any
 
 from anydim.base.errors import OptionError
+from anydim.base.given import shown, whole
 
 _UNITS = {
     "": 1, "B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -29,14 +29,14 @@ def bytes_of(given: Any, what: str = "memory") -> int:
         found = _TEXT.fullmatch(given)
         factor = None if found is None else _BY_LETTERS.get(found[2].lower())
         if found is None or factor is None:
-            raise OptionError(f"{what} is {given!r}, which is no number of bytes", hint)
+            raise OptionError(f"{what} is {shown(given)}, which is no number of bytes", hint)
         return int(Decimal(found[1]) * factor)
     try:
-        value = index(given)
+        value = whole(given)
     except TypeError:
         value = -1
-    if value < 0 or isinstance(given, bool):
-        raise OptionError(f"{what} is {given!r}, which is no number of bytes", hint)
+    if value < 0:
+        raise OptionError(f"{what} is {shown(given)}, which is no number of bytes", hint)
     return value
 
 

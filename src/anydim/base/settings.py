@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any
 
 from anydim.base.errors import OptionError
+from anydim.base.given import text_of
 from anydim.base.text import listed, suggestion
 
 
@@ -148,7 +149,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _knob(name: str) -> Knob:
-    if name not in _BY_NAME:
+    if text_of("the name of a setting", name) not in _BY_NAME:
         hint = suggestion(name, _BY_NAME) or f"the settings are {listed(_BY_NAME)}"
         raise OptionError(f"there is no setting '{name}'", hint)
     return _BY_NAME[name]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from anydim.base.given import flag_of, path_of
 from anydim.base.text import counted, listed, table
 from anydim.deploy.container import FORMAT, Container
 from anydim.deploy.load import levels_of
@@ -108,11 +109,11 @@ def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents:
     With `verify`, the digest of everything in it is compared, which reads the whole file. Raises
     ArtefactError for a file that is damaged or of another format.
     """
-    container = Container(os.fspath(path))
+    container = Container(path_of("path", path))
     levels = levels_of(container)
     if not levels:
         raise container.fail("it has code for no processor")
-    if verify:
+    if flag_of("verify", verify):
         for name in container.parts:
             container.view(name)
     saved = [parse_record(Saved, _text(container, level, "start.json")) for level in levels]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy
 
 from anydim.base.errors import ArtefactError, OptionError
+from anydim.base.given import flag_of, path_of, text_of
 from anydim.base.text import listed, suggestion
 from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
@@ -92,10 +93,13 @@ def load(
     a level that it has not, MemoryLimitError for a model that needs more memory.
     """
     callers = Callers(arenas, wait)
-    container = Container(os.fspath(path))
+    if level is not None:
+        text_of("level", level)
+    exact = flag_of("verify", verify)
+    container = Container(path_of("path", path))
     levels = levels_of(container)
     try:
-        model = LoadedModel(container, _choose(container, levels, level), levels, verify)
+        model = LoadedModel(container, _choose(container, levels, level), levels, exact)
     except KeyError as error:
         raise container.fail(f"its records speak of {error}, which there is not") from None
     model.executable.admit(callers)

@@ -19,12 +19,13 @@ from typing import Any
 from anydim.base.dtypes import float32, int64
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
+from anydim.base.given import text_of
 from anydim.frontends import counted
 from anydim.frontends.definition import called
 from anydim.frontends.growing import Growing, Operand, Value
-from anydim.frontends.nesting import Standing, branch, loop
+from anydim.frontends.nesting import Standing, branch, loop, size_of
 from anydim.lang.surface.syntax import Definition
-from anydim.sizes import Guard, Size, as_size
+from anydim.sizes import Guard, Size
 
 __all__ = ["Builder", "Operand", "Value"]
 
@@ -64,12 +65,12 @@ class Builder(Growing):
     ) -> Size:  # fmt: skip
         """The one element of an int64 value as a new dim; a call where it is not from `lo` to
         `hi`, or is above `most`, is an InputError."""
-        if name in self._reserved:
+        if text_of("the name of a dim", name) in self._reserved:
             raise GraphError(f"dim '{name}' is declared already")
         made = Standing(self, "")
         dim = made.dim(name, lo, hi)
         if most is not None:
-            made.constrain(as_size(most) - dim)
+            made.constrain(size_of(self, most) - dim)
         made.find(self.reshape(value, shape=(1,)).name, (dim,))
         return dim
 

@@ -12,6 +12,7 @@ import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError, UserError
 from anydim.base.frozen import FrozenMapping, freeze_value
+from anydim.base.given import shown, text_of
 from anydim.base.text import suggestion
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS, operator
@@ -142,7 +143,9 @@ class Growing:
 
     def input(self, name: str, dtype: DType, shape: Sequence[Size | int]) -> Value:
         """Declare an input of the graph."""
-        sizes = tuple(as_size(size) for size in shape)
+        if not isinstance(dtype, DType):
+            raise GraphError(f"input {shown(name)}: {shown(dtype)} is no element type")
+        sizes = _shape(name, shape)
         for size in sizes:
             for symbol in sorted(size.symbols - set(self._box.names)):
                 raise GraphError(
@@ -156,8 +159,13 @@ class Growing:
 
     def constant(self, array: Any, name: str = "") -> Value:
         """A constant of the graph."""
-        held = Constant(numpy.asarray(array))
-        name = name or self._fresh("constant")
+        try:
+            held = Constant(numpy.asarray(array))
+        except UserError:
+            raise
+        except Exception as error:  # whatever an object raises that is asked for its elements
+            raise GraphError(f"{shown(array)} is no constant: {shown(error)}") from None
+        name = self._fresh("constant") if isinstance(name, str) and not name else name
         self._claim(name)
         self._types[name] = held.type
         self._constants[name] = held
@@ -165,7 +173,7 @@ class Growing:
 
     def output(self, name: str, value: Value) -> None:
         """Declare a result of the graph."""
-        if name in self._outputs:
+        if text_of("the name of an output", name) in self._outputs:
             raise GraphError(f"output '{name}' is declared twice")
         self._outputs[name] = self._own(value).name
 
@@ -209,7 +217,10 @@ class Growing:
         if inner is not self:
             return inner._apply(name, inputs, attributes)
         values = self._values(name, inputs)
-        frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
+        try:
+            frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
+        except RecursionError:
+            raise GraphError(f"'{self.name}': an attribute of '{name}' holds itself") from None
         try:
             kinds = operator(name).infer([value.type for value in values], frozen, self._box)
         except UserError as error:
@@ -257,7 +268,7 @@ class Growing:
         if isinstance(value, Value) and value.builder is self:
             return value
         if self._parent is None or not isinstance(value, Value):
-            raise GraphError(f"{value!r} is no value of the graph '{self.name}'")
+            raise GraphError(f"{shown(value)} is no value of the graph '{self.name}'")
         outer = self._parent._own(value)
         if outer.name in self._captured:
             return Value(self, self._captured[outer.name])
@@ -286,6 +297,8 @@ class Growing:
         return found
 
     def _claim(self, name: str) -> None:
+        if not text_of("the name of a value", name) or type(name).__hash__ is None:
+            raise GraphError(f"a value of '{self.name}' has no name")
         if name in self._types:
             raise GraphError(f"'{name}' is declared twice in '{self.name}'")
 
@@ -299,3 +312,13 @@ class Growing:
         while f"{stem}_{number}" in self._types:
             number += 1
         return f"{stem}_{number}"
+
+
+def _shape(name: str, shape: Any) -> tuple[Size, ...]:
+    try:
+        return tuple(as_size(size) for size in shape)
+    except UserError:
+        raise
+    except Exception:  # whatever an object raises that is asked for its parts
+        hint = "give sizes: g.input('x', ad.float32, (n, 4))"
+        raise GraphError(f"input {shown(name)}: {shown(shape)} is no shape", hint) from None

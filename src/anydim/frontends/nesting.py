@@ -15,6 +15,7 @@ import numpy
 from anydim.base.dtypes import DType, boolean
 from anydim.base.errors import GraphError
 from anydim.base.frozen import FrozenMapping
+from anydim.base.given import shown
 from anydim.frontends.growing import Growing, Value
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.branches import one_of
@@ -185,16 +186,34 @@ class Inside(Standing):
 
 def branch(builder: Growing, condition: Value | Guard, then: Make, otherwise: Make) -> list[str]:
     """The results of one of two functions; see `Builder.branch`."""
+    for make in (then, otherwise):
+        _callable(builder, make)
     call: Any = Standing(builder, "branch")
     bodies = [call.body(make) for make in (then, otherwise)]
     choice: str | Guard
     if isinstance(condition, Guard):
         choice = condition
     else:
+        if not isinstance(condition, Value):
+            hint = "give a bool scalar, or a relation between sizes"
+            raise GraphError(f"'{builder.name}': {shown(condition)} is no condition", hint)
         if condition.type != TensorType(boolean, ()):
             raise GraphError(f"'{builder.name}': a condition of type {condition.type}")
         choice = builder._own(condition).name
     return _checked(builder, lambda: one_of(call, bodies, choice))
+
+
+def _callable(builder: Growing, make: Any) -> None:
+    if not callable(make):
+        raise GraphError(f"'{builder.name}': {shown(make)} is no function")
+
+
+def size_of(builder: Growing, given: Any) -> Size:
+    """A size that a builder was given; GraphError for what is none."""
+    try:
+        return as_size(given)
+    except TypeError:
+        raise GraphError(f"'{builder.name}': {shown(given)} is no size") from None
 
 
 def loop(
@@ -202,9 +221,10 @@ def loop(
     condition: Value | None,
 ) -> list[str]:  # fmt: skip
     """The results of a loop; see `Builder.loop`."""
+    _callable(builder, body)
     call: Any = Standing(builder, "loop")
     names = [f"carried{number}" for number in range(len(carried))]
-    most = None if trips is None else trips_of(as_size(trips), call)
+    most = None if trips is None else trips_of(size_of(builder, trips), call)
 
     def bind(inside: Any, counter: Size) -> None:
         inside.arguments.insert(0, counter)

@@ -26,7 +26,7 @@ def expected_bounds(
     Raises OptionError for another word, and for a graph whose own dims have upper bounds: it was
     built with them.
     """
-    if on_overflow not in (ERROR, GROW):
+    if not isinstance(on_overflow, str) or on_overflow not in (ERROR, GROW):
         raise OptionError(f"on_overflow is {shown(on_overflow)}, expected 'error' or 'grow'")
     if on_overflow == ERROR:
         return dims, {}

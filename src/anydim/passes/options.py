@@ -19,6 +19,7 @@ from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
+from anydim.base.given import shown
 from anydim.base.text import listed, suggestion
 from anydim.kernels.schedule import parse_options, print_schedule
 from anydim.passes.memory import PLANNERS, STACKED, Planner
@@ -62,8 +63,8 @@ PLAIN = Options()  # nothing asked for
 
 def known_precision(given: Any) -> str:
     """The precision asked for; raises OptionError when there is none of that name."""
-    if given not in (EXACT, FAST):
-        raise OptionError(f"precision is {given!r}, expected 'exact' or 'fast'")
+    if not isinstance(given, str) or given not in (EXACT, FAST):
+        raise OptionError(f"precision is {shown(given)}, expected 'exact' or 'fast'")
     return str(given)
 
 

@@ -11,15 +11,17 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import cycle, islice, product
+from typing import Any
 
 import numpy
 
-from anydim.base.errors import InputError
+from anydim.base.errors import InputError, OptionError
+from anydim.base.given import shown, whole
 from anydim.program.binding import told
 from anydim.program.plan import estimate
 from anydim.program.program import Program
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Box, Size, as_size
+from anydim.sizes import LARGEST, Box, Size, as_size
 
 Arrays = Mapping[str, numpy.ndarray]
 Function = Callable[[Arrays], Arrays]
@@ -119,6 +121,21 @@ def _refused(
         return 1
     failures.append(Failure(sizes, "all", "the reference refuses this size, the program does not"))
     return 0
+
+
+def known_ranges(given: Mapping[str, Any]) -> Ranges:
+    """Pairs (low, high) of integers; raises OptionError for anything else."""
+    for name, ends in given.items():
+        pair = isinstance(ends, (tuple, list)) and len(ends) == 2
+        try:
+            low, high = map(whole, ends) if pair else (1, 0)
+        except TypeError:
+            low, high = 1, 0
+        if not -LARGEST <= low <= high <= LARGEST:
+            raise OptionError(
+                f"integers of '{name}' are {shown(ends)}", "give (low, high), both included"
+            )
+    return dict(given)
 
 
 def draw(

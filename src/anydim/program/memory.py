@@ -13,11 +13,22 @@ from functools import cached_property
 
 from anydim.base.amounts import told_bytes
 from anydim.base.errors import DimError, MemoryLimitError
+from anydim.base.given import by_names, text_of, whole_within
 from anydim.program.binding import check_names, check_sizes
 from anydim.program.program import Program
 from anydim.program.region_plan import needs, values_at
 from anydim.runtime.signature import TensorSpec
-from anydim.sizes import Box, Dim, Guard, Size, as_size, bounds, largest_value
+from anydim.sizes import (
+    LARGEST,
+    Box,
+    Dim,
+    Guard,
+    Size,
+    as_size,
+    bounds,
+    given_sizes,
+    largest_value,
+)
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,7 @@ class Memory:
 
     def at(self, **sizes: int) -> int:
         """Bytes at given sizes; raises DimError when they are not a point of the box."""
+        sizes = given_sizes(self.name, sizes)
         check_sizes(self.name, self.box, sizes)
         return self.bytes.evaluate(sizes)
 
@@ -65,7 +77,9 @@ class Memory:
         largest of all, also where a smaller one needs more. Raises DimError for unknown dims and
         for one left out that has no bound, MemoryLimitError where no size of the dim fits.
         """
-        others = {name: size for name, size in sizes.items() if name != dim}
+        limit = whole_within("the limit", limit, 0, LARGEST, "give a number of bytes")
+        given = given_sizes(self.name, by_names("sizes", sizes))
+        others = {name: size for name, size in given.items() if name != text_of("the dim", dim)}
         check_names(self.name, self.box, (dim, *others))
         box = Box(tuple(_fixed(each, others) for each in self.box.dims), self.box.constraints)
         most, unknown = values_at(box, others)

@@ -22,6 +22,7 @@ from functools import cache
 from typing import Generic, Protocol, TypeVar
 
 from anydim.base.errors import BusyError, OptionError
+from anydim.base.given import shown
 from anydim.base.text import counted
 
 CALLS = 32
@@ -146,12 +147,12 @@ class Callers:
         whole = isinstance(arenas, int) and not isinstance(arenas, bool) and arenas > 0
         if arenas is not None and not whole:
             hint = "give how many calls may run at once, 1 or more, or None for any number"
-            raise OptionError(f"arenas is {arenas!r}", hint)
+            raise OptionError(f"arenas is {shown(arenas)}", hint)
         if wait is None:
             return
         number = isinstance(wait, (int, float)) and not isinstance(wait, bool)
         if not number or not 0 <= wait <= threading.TIMEOUT_MAX:
-            raise OptionError(f"wait is {wait!r}", "give seconds, or None to wait without end")
+            raise OptionError(f"wait is {shown(wait)}", "give seconds, or None to wait without end")
         if arenas is None:
             hint = "say how many there are: arenas=8"
             raise OptionError("wait is given, but calls never wait for an arena", hint)

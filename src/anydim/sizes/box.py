@@ -46,6 +46,7 @@ class Dim:
             if lo is not None and hi is not None:
                 raise OptionError("Dim takes a name and two bounds", 'such as Dim("seq", 1, 512)')
             lo, hi, name = name, hi if lo is None else lo, ""
+        name = str(name)  # of a class that may have no hash
         label = f"dim '{name}'" if name else "a dim"
         low, high = _bound(label, 0 if lo is None else lo), _bound(label, hi)
         if low is None or low < 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from anydim.base.errors import OptionError
+from anydim.base.given import text_of
 from anydim.base.text import listed, suggestion
 from anydim.kernels.templates import TEMPLATES
 from anydim.targets.c.compiler import compile_files
@@ -50,7 +51,7 @@ def target(name: str = "llvm", processor: str = NATIVE) -> Target:
 
     Raises OptionError when there is none.
     """
-    if name not in TARGETS:
+    if text_of("target", name) not in TARGETS:
         hint = suggestion(name, TARGETS) or f"the targets are {listed(TARGETS)}"
         raise OptionError(f"there is no target '{name}'", hint)
     return TARGETS[name](this_machine() if processor == NATIVE else described(processor))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import OptionError
+from anydim.base.given import by_names, text_of
 from anydim.base.text import listed, suggestion
 from anydim.program.batches.layout import Layout
 from anydim.program.binding import solve, told
@@ -23,6 +24,9 @@ def layout(
 
     Without `batch`, it is the first dim that is axis 0 of all inputs and outputs.
     """
+    pad = by_names("pad", pad)
+    if batch is not None:
+        text_of("batch", batch)
     wanted = _wanted(signature, outputs)
     dims = told(signature.box, signature.inputs, frozenset())
     found = batch if batch is not None else _usual(signature, wanted, dims)
@@ -46,19 +50,20 @@ def layout(
     results = tuple((spec, _axis(signature.name, "output", spec, found)) for spec in wanted)
     for spec, _ in results:
         _check_known(signature.name, spec, dims)
-    padded = _padded(signature, pad or {}, found)
-    return Layout(signature, found, axes, results, dict(pad or {}), padded, sources)
+    padded = _padded(signature, pad, found)
+    return Layout(signature, found, axes, results, pad, padded, sources)
 
 
 def _wanted(signature: Signature, names: Sequence[str] | None) -> list[TensorSpec]:
     known = {spec.key: spec for spec in signature.outputs}
     if names is None:
         return list(known.values())
-    for name in [names] if isinstance(names, str) else names:
-        if name not in known:
+    asked = names if isinstance(names, (list, tuple, set, frozenset)) else (names,)
+    for name in asked:
+        if text_of("the name of a result", name) not in known:
             hint = suggestion(name, known) or f"its results are {listed(known)}"
             raise OptionError(f"{signature.name} has no result '{name}'", hint)
-    return [known[name] for name in ([names] if isinstance(names, str) else names)]
+    return [known[name] for name in asked]
 
 
 def _usual(signature: Signature, wanted: Sequence[TensorSpec], dims: frozenset[str]) -> str | None:

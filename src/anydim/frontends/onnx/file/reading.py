@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy
 
-from anydim.base.errors import InputError, ModelError
+from anydim.base.errors import InputError, ModelError, UserError
+from anydim.base.given import shown
 from anydim.frontends.onnx.file.wire import Span, without_weights
 
 OLDEST_OPSET = 1
@@ -46,8 +47,13 @@ def open_model(source: Any) -> Opened:
         data = memoryview(source).cast("B")
         return _opened(data, "the model", None, lambda span: _slice(data, span))
     if hasattr(source, "graph") and hasattr(source, "opset_import"):
-        name = source.graph.name or "the model"
-        return Opened(source, name, _opset(source, name), None, _domains(source))
+        try:
+            name = source.graph.name or "the model"
+            return Opened(source, name, _opset(source, name), None, _domains(source))
+        except UserError:
+            raise
+        except Exception as error:  # something that only looks like a ModelProto
+            raise InputError(f"a model cannot be read: {shown(error)}") from None
     raise InputError(
         f"a model cannot be read from {type(source).__name__}",
         "give a path, the bytes of a file, or an onnx.ModelProto",
