@@ -54,7 +54,7 @@ def memory(
     console.title(str(made.name))
     for name, text in (
         ("bytes", str(known.bytes)),
-        ("bound", f"{bound} for {known.box or 'its only size'}"),
+        ("bound", f"{bound} for {str(known.box) or 'its only size'}"),
         ("inputs", str(known.inputs)),
         ("outputs", str(known.outputs)),
         ("constants", told_bytes(known.constants)),

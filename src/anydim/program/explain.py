@@ -19,7 +19,7 @@ def explain(program: Program, notes: Sequence[str] = ()) -> str:
         first.setdefault(site.kernel, site)
     lines = [
         str(program.signature),
-        f"  dims: {program.signature.box or 'none'}",
+        f"  dims: {str(program.signature.box) or 'none'}",
         f"  {len(program.sites)} launches of {len(counts)} kernels, {program.threads} threads",
     ]
     if program.straight is not None:

@@ -106,7 +106,7 @@ class Memory:
 
     def __str__(self) -> str:
         limit = "without bound" if self.bound is None else f"at most {told_bytes(self.bound)}"
-        return f"{self.bytes} bytes, {limit} for {self.box or 'its only size'}"
+        return f"{self.bytes} bytes, {limit} for {str(self.box) or 'its only size'}"
 
 
 def _fixed(dim: Dim, sizes: Mapping[str, int]) -> Dim:

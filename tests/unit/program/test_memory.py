@@ -38,6 +38,15 @@ def test_formula_plan_and_arena_are_one_figure() -> None:
     assert model.memory.devices == {"cpu": model.memory.bytes}
 
 
+def test_a_model_of_one_size_says_so() -> None:
+    g = ad.Builder("fixed")
+    x = g.input("x", ad.float32, (3, 4))
+    g.output("y", x + x)
+    model = ad.compile(g)
+    assert str(model.memory) == "0 bytes, at most 0 bytes for its only size"
+    assert "dims: none" in model.explain()
+
+
 def test_a_model_above_its_limit_is_refused_when_it_is_compiled() -> None:
     bound = sums(100).memory.bound
     assert bound is not None
