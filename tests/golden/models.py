@@ -37,12 +37,13 @@ def tagger() -> onnx.ModelProto:
     held = {name: floats(shape, name, -0.25, 0.25) for name, shape in shapes.items()}
     held["shape"] = numpy.array([0, 0, 40], numpy.int64)
     nodes = [
-        node("longest = Shape(x)", start=0, end=1), node("most = Cast(longest)", to=6),
-        node("long = Min(lengths, most)"),
-        node("y, h, c = LSTM(x, w, r, b, long)", hidden_size=20, direction="bidirectional"),
+        node("longest = Shape(x)", start=0, end=1),
+        node("most = Cast(longest)", to=6),
+        node("rows = Min(lengths, most)"),
+        node("y, h, c = LSTM(x, w, r, b, rows)", hidden_size=20, direction="bidirectional"),
         node("t = Transpose(y)", perm=[0, 2, 1, 3]),
         node("z = Reshape(t, shape)"),
-        node("u, v = GRU(z, gw, gr, gb, long)", hidden_size=8, linear_before_reset=1),
+        node("u, v = GRU(z, gw, gr, gb, rows)", hidden_size=8, linear_before_reset=1),
     ]
     inputs = ["x f[T, B, 7]", "lengths i[B]"]
     outputs = ["u f[T, 1, B, 8]", "v f[1, B, 8]", "c f[2, B, 20]"]
