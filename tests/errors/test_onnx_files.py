@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import anydim as ad
 from anydim.base.errors import InputError, ModelError, OptionError, UserError
 from anydim.frontends.onnx import import_model
 from anydim.sizes import Dim
@@ -353,3 +354,25 @@ def test_odd_names_of_dims():
     proto = model([node("y = Relu(x)")], ["x f[past seq + 1, past_seq__1, 0x]"], ["y"])
     graph = import_model(proto)
     assert [dim.name for dim in graph.box.dims] == ["past_seq___1", "past_seq__1", "_0x"]
+
+
+# ---- what hostile models found -----------------------------------------------------------------
+
+
+def test_numbers_that_are_none_or_several():
+    none, several = np.zeros(0, np.int64), np.int64([1, 2])
+    for given in (none, several):
+        refused(model([node("y = Range(a, b, c)")], [], ["y"], a=given, b=np.int64(3),
+                      c=np.int64(1)), "a range whose ends or step are")  # fmt: skip
+    depth = model([node("y = OneHot(x, d, v)")], ["x l[n]"], ["y"], d=np.float32([np.nan]),
+                  v=np.float32([0, 1]))  # fmt: skip
+    refused(depth, "a depth of [nan]")
+
+
+def test_strings_beside_a_branch_without_a_body():
+    text = helper.make_node("StringConcat", ["s", "s"], ["t"])
+    branch = helper.make_node("If", ["c"], ["y"])
+    proto = model([text, branch], ["c b[]"], ["t"])
+    proto.graph.input.append(helper.make_tensor_value_info("s", TensorProto.STRING, ["n"]))
+    with suppress(UserError):  # the result does not need the branch
+        ad.compile(proto)

@@ -11,6 +11,7 @@ that would have to be handled between two numeric parts are Unsupported.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -23,6 +24,8 @@ from anydim.sizes import Dim
 
 STRING = 8  # TensorProto.STRING
 _OF_STRINGS = {"StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch"}
+
+_DEEPEST = 64  # graphs inside graphs
 
 
 class StringsInside(ModelError):
@@ -267,12 +270,30 @@ def _types(proto: Any) -> dict[str, Any]:
     """What onnx can tell of the types of values by name."""
     import onnx
 
-    try:
+    graph = proto.graph
+    if not _has_bodies(graph):
+        return {value.name: value.type for value in graph.input if value.HasField("type")}
+    with suppress(Exception):  # what its native code finds wrong is found again by the import
         graph = onnx.shape_inference.infer_shapes(proto).graph
-    except Exception:  # whatever its native code finds wrong is found again by the import
-        graph = proto.graph
     values = (*graph.value_info, *graph.output, *graph.input)
     return {value.name: value.type for value in values if value.HasField("type")}
+
+
+_BODIES = {"If": {"then_branch", "else_branch"}, "Loop": {"body"}, "Scan": {"body"}}
+
+
+def _has_bodies(graph: Any, depth: int = 0) -> bool:
+    """Whether all nodes have the graphs that they need, at a depth that onnx's code takes.
+
+    It reads them unseen: one that is not there ends the process.
+    """
+    for node in graph.node:
+        graphs = {each.name: each.g for each in node.attribute if each.HasField("g")}
+        if depth > _DEEPEST or not _BODIES.get(node.op_type, set()) <= graphs.keys():
+            return False
+        if not all(_has_bodies(inner, depth + 1) for inner in graphs.values()):
+            return False
+    return True
 
 
 def _known(node: Any, versions: Mapping[str, int]) -> bool:

@@ -84,6 +84,8 @@ def _operands(call: OnnxNode) -> _Operands:
     key, value = (_heads(call, n, shared) if rank == 3 else call.input(n) for n in (1, 2))
     past = as_size(0)
     if call.given(4) and call.given(5):
+        if any(call.type(n).rank != 4 for n in (4, 5)):
+            raise Unsupported(f"past keys of type {call.type(4)}")
         past = call.shape(4)[2]
         key = call.emit("concat", call.input(4), key, axis=2)
         value = call.emit("concat", call.input(5), value, axis=2)

@@ -164,7 +164,8 @@ def convolution_transpose(call: OnnxNode) -> Result:
     pads = call.attribute("pads") or (0,) * (2 * rank)
     padding, wanted = call.attribute("auto_pad", "NOTSET"), call.attribute("output_shape")
     rows = (strides, dilations, more, pads[::2], wanted or strides)
-    if not all(len(row) == rank for row in rows) or padding not in _PADDINGS:
+    fits = len(shape) == len(kernel) == rank and len(pads) == 2 * rank
+    if not fits or not all(len(row) == rank for row in rows) or padding not in _PADDINGS:
         raise Unsupported(f"attributes that do not fit {rank} axes")
     before: list[Size] = []
     sizes: list[Size] = []

@@ -48,6 +48,9 @@ def constant_of_shape(call: OnnxNode) -> Result:
 def range_(call: OnnxNode) -> Result:
     known = all(call.tells(position) for position in range(3))
     arrays = [call.known(position) for position in range(3)] if known else []
+    for array in arrays:
+        if array.size != 1:
+            raise Unsupported(f"a range whose ends or step are {array.size} numbers")
     if known and all(array.dtype != object for array in arrays):
         start, limit, delta = (array.reshape(()).item() for array in arrays)
         if not delta:
@@ -264,7 +267,10 @@ def _depth(call: OnnxNode) -> Size:
         element = call.element(1)
         return element if isinstance(element, Size) else computed.count_of(call, call.input(1))
     if call.input(1) in call.emitter.known:
-        return as_size(int(call.known(1).reshape(-1)[0]))
+        known = call.known(1).reshape(-1)
+        if known.size != 1 or not numpy.isfinite(known[0]):
+            raise Unsupported(f"a depth of {known.tolist()}")
+        return as_size(int(known[0]))
     return computed.count_of(call, call.emit("cast", call.input(1), to=int64))
 
 
