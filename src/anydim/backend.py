@@ -19,8 +19,8 @@ import onnx
 from onnx.backend import base
 
 from anydim.base.errors import OptionError, UserError
-from anydim.frontends.onnx import import_model
 from anydim.frontends.onnx.file.strings import StringsInside
+from anydim.frontends.onnx.importer import import_model
 from anydim.model import Model, compile
 
 Axis = tuple[str, int]  # an input's name and an axis of it

@@ -160,7 +160,7 @@ class Model(Held):
 
 def compile(
     source: Any,
-    dims: Mapping[str, Dim | int | tuple[int, int | None]] | None = None,
+    dims: Mapping[str, Dim | int | tuple[int, int | None] | Mapping[int, Any]] | None = None,
     *,
     threads: int = 1,
     progress: CompileProgress | None = None,
@@ -177,8 +177,9 @@ def compile(
 
     `source` is the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or the
     path of a text with the name of a definition in it: `kernels.tc:matmul`.
-    `dims` gives bounds to the model's named dims: a Dim, a pair (1, 512), or one size, 128; those
-    left out run from 0 with no upper bound.
+    `dims` gives bounds to the model's dims: a Dim, a pair (1, 512), or one size, 128; those left
+    out run from 0 with no upper bound. Names are those of the file; a dim without one is given by
+    its input and axis, `{"x": {2: (32, 736)}}` or `{"x.2": (32, 736)}`. `ad.inspect` lists them.
     `threads` cores serve a call. `progress(stage, done, total)` is told what is being done.
     `options` are schedules that kernels shall have, as `passes/options.py` says. `operators` says
     which definitions implement operators of an ONNX model: the path of a `.tc` file that names its

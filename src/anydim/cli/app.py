@@ -35,7 +35,7 @@ COMMANDS = {
     "plan": "anydim.cli.commands",
     "memory": "anydim.cli.memory",
     "explain": "anydim.cli.commands",
-    "inspect": "anydim.cli.saving",
+    "inspect": "anydim.cli.inspecting",
     "export": "anydim.cli.exporting",
     "bench": "anydim.cli.bench",
     "check": "anydim.cli.developing",

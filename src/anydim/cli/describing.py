@@ -1,24 +1,15 @@
-"""What an ONNX file or a definition takes and gives, as it is read; nothing is compiled."""
+"""What a definition of a text takes and gives, as it is read; nothing is compiled."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from anydim.base.errors import OptionError
 from anydim.base.text import counted
-from anydim.frontends.onnx.file.strings import StringsInside
 from anydim.frontends.source import read
 from anydim.graph.nodes import Graph
 
 
 def described(source: str) -> str:
-    """Lines on a model; raises what reading it raises."""
-    try:
-        graph = read(source)
-    except StringsInside:
-        raise OptionError(
-            f"{Path(source).name} works on strings, which are not shown here", "compile it"
-        ) from None
+    """Lines on a definition; raises what reading it raises."""
+    graph = read(source)
     weights = sum(constant.array.nbytes for constant in graph.constants.values())
     facts = [
         ("dims", [f"{graph.box}"] if graph.box.dims else ["none"]),

@@ -11,13 +11,14 @@ from typing import Any
 import click
 
 from anydim.base.errors import OptionError
-from anydim.sizes import Dim
+from anydim.sizes import Dim, given_dims
 
 _DIM = re.compile(r"(?P<name>[^=]+)=(?P<low>\d+)(?P<dots>\.\.(?P<high>\d*))?")
 _RANGE = re.compile(r"(?P<name>[^=]+)=(?P<low>-?\d+)\.\.(?P<high>-?\d+)")
 
 Command = Callable[..., Any]
 Named = Sequence[tuple[str, tuple[int, int]]]
+NamedDim = tuple[str, Dim]
 
 
 class DimType(click.ParamType):
@@ -25,18 +26,17 @@ class DimType(click.ParamType):
 
     name = "dim"
 
-    def convert(self, value: Any, param: Any, context: Any) -> Dim:
-        """Raises OptionError for another form."""
+    def convert(self, value: Any, param: Any, context: Any) -> NamedDim:
+        """The name as it is given, and the bounds; raises OptionError for another form."""
         found = _DIM.fullmatch(value)
         if found is None:
             raise OptionError(
                 f"--dim {value}: expected NAME=LOW..HIGH",
                 "such as seq=1..512, seq=1.. (no upper bound) or seq=128 (one size)",
             )
-        low, high = int(found["low"]), found["high"]
-        if not found["dots"]:
-            return Dim(found["name"], low, low)
-        return Dim(found["name"], low, int(high) if high else None)
+        name, low, high = found["name"].strip(), int(found["low"]), found["high"]
+        top = low if not found["dots"] else int(high) if high else None
+        return name, given_dims({name: (low, top)})[name]
 
 
 class SizesType(click.ParamType):
@@ -77,11 +77,12 @@ class RangeType(click.ParamType):
 DIM, SIZES, RANGE = DimType(), SizesType(), RangeType()
 
 
-def dims_by_name(dims: Sequence[Dim]) -> dict[str, Dim]:
+def dims_by_name(dims: Sequence[NamedDim]) -> dict[str, Dim]:
     """Raises OptionError for a dim that is given twice."""
-    named = {dim.name: dim for dim in dims}
+    named = dict(dims)
     if len(named) < len(dims):
-        twice = next(d.name for d in dims if sum(d.name == other.name for other in dims) > 1)
+        names = [name for name, _ in dims]
+        twice = next(name for name in names if names.count(name) > 1)
         raise OptionError(f"--dim {twice} is given twice", "give each dim one range")
     return named
 
@@ -95,7 +96,7 @@ class Asked:
     """
 
     model: str
-    dims: Sequence[Dim]
+    dims: Sequence[NamedDim]
     cores: int | None
     quiet: bool
     attributes: Mapping[str, str]
@@ -143,7 +144,7 @@ def model_options(command: Command) -> Command:
 
     @wraps(command)
     def asking(
-        *rest: Any, model: str, dims: Sequence[Dim], threads: int | None, quiet: bool,
+        *rest: Any, model: str, dims: Sequence[NamedDim], threads: int | None, quiet: bool,
         attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]],
         precision: str | None, code: str | None, memory_limit: str | None,
         level: str | None = None, **options: Any,

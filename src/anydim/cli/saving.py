@@ -1,4 +1,4 @@
-"""The commands about files of saved models: compile, which writes one, and inspect."""
+"""The command compile, which writes the file of a saved model."""
 
 from __future__ import annotations
 
@@ -15,9 +15,6 @@ from anydim.base.text import listed
 from anydim.cli import arrays
 from anydim.cli.opening import compiled
 from anydim.cli.options import Asked, like_option, model_options
-from anydim.deploy.container import is_saved
-from anydim.deploy.inspect import Contents
-from anydim.deploy.inspect import inspect as inspected
 from anydim.report.console import Console
 from anydim.report.text import amount, duration
 
@@ -66,31 +63,6 @@ def compile(asked: Asked, output: str, targets: Sequence[str], inputs: Sequence[
     console.note(
         f"wrote {output}, {written}, for {listed(targets)} in {duration(perf_counter() - start)}"
     )
-
-
-@click.command(short_help="What a saved model or an ONNX file holds; compiles nothing.")
-@click.argument("model", metavar="FILE")
-@click.option("--verify", is_flag=True, help="Compare the digests of all that a saved model holds.")
-def inspect(model: str, verify: bool) -> None:
-    """Show what FILE holds: dims, inputs, outputs; for a saved model memory and processors, too.
-
-    FILE is a saved model, an ONNX file or a definition of a text. Nothing is compiled, and no code
-    of a saved model is executed. The names of dims are those that --dim and --at take.
-
-    \b
-    Examples:
-      anydim inspect encoder.anydim
-      anydim inspect encoder.onnx
-      anydim inspect kernels.tc:norm
-    """
-    console = Console()
-    if is_saved(model):
-        contents: Contents = inspected(model, verify=verify)
-        console.prose(str(contents))
-        return
-    if verify:
-        raise OptionError(f"--verify is for saved models, and {Path(model).name} is none")
-    console.prose(import_module("anydim.cli.describing").described(model))
 
 
 def check_file(path: str) -> None:

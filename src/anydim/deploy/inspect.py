@@ -1,4 +1,4 @@
-"""What a file of a saved model holds, without mapping any code of it."""
+"""What a file holds: of a saved model, without mapping any code; of ONNX, without compiling it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from anydim.base.errors import OptionError
 from anydim.base.given import flag_of, path_of
 from anydim.base.text import counted, listed, table
-from anydim.deploy.container import FORMAT, Container
+from anydim.deploy.container import FORMAT, Container, is_saved
 from anydim.deploy.load import levels_of
 from anydim.deploy.records import parse_record
 from anydim.deploy.saved import Saved, constant_member, member
@@ -19,6 +20,7 @@ from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
 
 if TYPE_CHECKING:
+    from anydim.frontends.onnx.outline import Outline
     from anydim.program.memory import Memory
 
 
@@ -103,13 +105,29 @@ class Contents:
 _HEADERS = ("level", "architecture", "code", "weights", "records", "this machine")
 
 
-def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents:
-    """What the file that `Model.save` wrote holds; nothing of it is executed.
+def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents | Outline:
+    """What a file holds: dims, inputs, outputs; nothing is compiled, nothing of it is executed.
 
-    With `verify`, the digest of everything in it is compared, which reads the whole file. Raises
-    ArtefactError for a file that is damaged or of another format.
+    For a file that `Model.save` wrote it is a `Contents`, for an ONNX file an `Outline`. With
+    `verify`, the digest of everything in a saved file is compared, which reads the whole file.
+    Raises ArtefactError for a saved file that is damaged or of another format, ModelError for what
+    is no ONNX file.
     """
-    container = Container(path_of("path", path))
+    name = path_of("path", path)
+    if is_saved(name) or name.endswith(".anydim"):
+        return _contents(name, verify)
+    if verify:
+        raise OptionError(f"verify is for saved models, and {name} is none")
+    try:
+        outline = import_module("anydim.frontends.onnx.outline").outline
+    except ModuleNotFoundError:  # a process without compiler reads saved models alone
+        return _contents(name, verify)
+    found: Outline = outline(name)
+    return found
+
+
+def _contents(path: str, verify: bool) -> Contents:
+    container = Container(path)
     levels = levels_of(container)
     if not levels:
         raise container.fail("it has code for no processor")

@@ -12,6 +12,9 @@ from typing import Any
 from anydim.base.errors import DimError, OptionError
 from anydim.base.given import shown
 from anydim.frontends.builder import Builder
+from anydim.frontends.onnx.file.dims import DimNames, input_shapes
+from anydim.frontends.onnx.file.reading import open_model
+from anydim.frontends.text import text_source
 from anydim.graph.nodes import Graph
 from anydim.sizes import Dim
 
@@ -36,7 +39,18 @@ def expected_bounds(
     if isinstance(source, (Builder, Graph)):
         _check(source.graph() if isinstance(source, Builder) else source, dims)
         return {}, found
-    return bounds, found
+    return bounds, found if text_source(source) is not None else _own_names(source, dims, found)
+
+
+def _own_names(source: Any, dims: Mapping[str, Dim], highs: Mapping[str, int]) -> dict[str, int]:
+    """Bounds by the names that the dims of an ONNX model have in a program."""
+    if not highs:
+        return {}
+    opened = open_model(source)
+    names = DimNames(opened.name, dims)
+    names.read(input_shapes(opened.proto.graph))
+    owns = {name: names.find(name) for name in highs}
+    return {own: highs[name] for name, own in owns.items() if isinstance(own, str)}
 
 
 def _check(graph: Graph, dims: Mapping[str, Dim]) -> None:

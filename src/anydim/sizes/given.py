@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from anydim.base.errors import DimError, OptionError
@@ -16,13 +16,27 @@ _FORMS = 'give a size such as 128, bounds such as (1, 512), or Dim(1, 512), by n
 def given_dims(dims: Any) -> dict[str, Dim]:
     """Bounds by name: a Dim, a pair of bounds (None: no upper one), or one size.
 
-    Raises OptionError for anything else.
+    A mapping by axis, `{"x": {2: 48}}`, is for axes of an input: `x.2`. Raises OptionError for
+    anything else.
     """
     if dims is None:
         return {}
     if not isinstance(dims, Mapping):
         raise OptionError(f"dims is {shown(dims)}, expected a mapping by name", _FORMS)
-    return {_name(name): _dim(name, value) for name, value in dims.items()}
+    return {name: _dim(name, value) for name, value in _flat(dims)}
+
+
+def _flat(dims: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    for name, value in dims.items():
+        if not isinstance(value, Mapping):
+            yield _name(name), value
+            continue
+        for axis, bounds in value.items():
+            try:
+                yield f"{_name(name)}.{whole(axis)}", bounds
+            except TypeError:
+                problem = f"dims of '{name}': {shown(axis)} is no axis, expected an integer"
+                raise OptionError(problem, 'such as {"x": {2: (32, 736)}}') from None
 
 
 def _name(name: Any) -> str:

@@ -12,14 +12,17 @@ from anydim.sizes import Dim
 @pytest.mark.parametrize(
     ("text", "dim"),
     [
-        ("seq=1..512", Dim("seq", 1, 512)),
-        ("seq=0..0", Dim("seq", 0, 0)),
-        ("seq=1..", Dim("seq", 1)),
-        ("seq=128", Dim("seq", 128, 128)),
-        ("past_len=0..7", Dim("past_len", 0, 7)),
+        ("seq=1..512", ("seq", Dim(1, 512))),
+        ("seq=0..0", ("seq", Dim(0, 0))),
+        ("seq=1..", ("seq", Dim(1))),
+        ("seq=128", ("seq", Dim(128, 128))),
+        ("past_len=0..7", ("past_len", Dim(0, 7))),
+        ("p2o.DynamicDimension.0=1..8", ("p2o.DynamicDimension.0", Dim(1, 8))),
+        ("past + seq=1..", ("past + seq", Dim(1))),
+        ("x:0.2=48", ("x:0.2", Dim(48, 48))),
     ],
 )
-def test_dims(text: str, dim: Dim) -> None:
+def test_dims(text: str, dim: tuple[str, Dim]) -> None:
     assert DIM.convert(text, None, None) == dim
 
 
@@ -36,7 +39,7 @@ def test_bounds_that_cross() -> None:
 
 def test_a_dim_given_twice() -> None:
     with pytest.raises(OptionError, match="--dim n is given twice"):
-        dims_by_name([Dim("m", 1, 2), Dim("n", 1, 2), Dim("n", 1, 3)])
+        dims_by_name([("m", Dim(1, 2)), ("n", Dim(1, 2)), ("n", Dim(1, 3))])
 
 
 @pytest.mark.parametrize(

@@ -177,6 +177,8 @@ def test_what_a_source_holds(call) -> None:
         "            x: float32[n, 4]",
         "  outputs   y: float32[n, 4]",
         f"  weights   {tiny.TABLE.nbytes} bytes in 1 constant",
+        "  operators Add 1, Gather 1, Relu 1",
+        "  written   unknown, opset 18, IR 9",
     ]
     assert "x: float32[N]" in call("inspect twice.tc:twice").stdout
 

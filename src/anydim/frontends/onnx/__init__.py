@@ -8,6 +8,11 @@ In come a model and bounds of its dims; out goes a graph. Folders import only fr
     graphs/      graphs, functions, graphs inside nodes
 """
 
-from anydim.frontends.onnx.importer import import_model
+from importlib import import_module
+from typing import Any
 
-__all__ = ["import_model"]
+
+def __getattr__(name: str) -> Any:
+    if name == "import_model":  # the file alone can be read without the operators
+        return import_module("anydim.frontends.onnx.importer").import_model
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import AnydimError, InputError, ModelError
+from anydim.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.sizes import Dim
 
@@ -339,9 +340,6 @@ def as_strings(name: str, value: Any) -> numpy.ndarray:
 
 def own_dims(opened: Opened, dims: Mapping[str, Dim] | None) -> dict[str, Dim]:
     """The bounds that speak of a dim of this part of a model."""
-    named = {
-        dim.dim_param
-        for value in opened.proto.graph.input
-        for dim in value.type.tensor_type.shape.dim
-    }
-    return {name: dim for name, dim in (dims or {}).items() if name in named}
+    names = DimNames(opened.name, dims or {})
+    names.read(input_shapes(opened.proto.graph))
+    return {name: dim for name, dim in names.given.items() if names.find(name) is not None}

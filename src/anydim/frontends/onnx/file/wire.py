@@ -27,7 +27,7 @@ class Span:
         return self.stop - self.start
 
 
-class _Irregular(Exception):
+class Irregular(Exception):
     """Something the walk does not expect; the decoder will say what is wrong, if anything is."""
 
 
@@ -38,7 +38,7 @@ def without_weights(data: memoryview) -> tuple[bytes, dict[int, Span]]:
     """
     try:
         return _model(data)
-    except _Irregular:
+    except Irregular:
         return bytes(data), {}
 
 
@@ -46,7 +46,7 @@ def _model(data: memoryview) -> tuple[bytes, dict[int, Span]]:
     parts: list[bytes] = []
     places: dict[int, Span] = {}
     graphs = 0
-    for number, whole, content in _fields(data, Span(0, len(data))):
+    for number, whole, content in fields(data, Span(0, len(data))):
         if number == _GRAPH and content is not None:
             graphs += 1
             body, places = _graph(data, content)
@@ -54,7 +54,7 @@ def _model(data: memoryview) -> tuple[bytes, dict[int, Span]]:
         else:
             parts.append(bytes(data[whole.start : whole.stop]))
     if graphs > 1:
-        raise _Irregular
+        raise Irregular
     return b"".join(parts), places
 
 
@@ -62,7 +62,7 @@ def _graph(data: memoryview, span: Span) -> tuple[bytes, dict[int, Span]]:
     parts: list[bytes] = []
     places: dict[int, Span] = {}
     count = 0
-    for number, whole, content in _fields(data, span):
+    for number, whole, content in fields(data, span):
         if number != _INITIALIZER or content is None:
             parts.append(bytes(data[whole.start : whole.stop]))
             continue
@@ -80,40 +80,41 @@ def _graph(data: memoryview, span: Span) -> tuple[bytes, dict[int, Span]]:
 def _tensor(data: memoryview, span: Span) -> tuple[bytes, Span | None]:
     parts: list[bytes] = []
     place: Span | None = None
-    for number, whole, content in _fields(data, span):
+    for number, whole, content in fields(data, span):
         if number == _RAW_DATA and content is not None:
             if place is not None:
-                raise _Irregular
+                raise Irregular
             place = content
         else:
             parts.append(bytes(data[whole.start : whole.stop]))
     return b"".join(parts), place
 
 
-def _fields(data: memoryview, span: Span) -> Iterator[tuple[int, Span, Span | None]]:
+def fields(data: memoryview, span: Span) -> Iterator[tuple[int, Span, Span | None]]:
     """(field number, the whole field, its content if it is a string or message) of a message."""
     at = span.start
     while at < span.stop:
         start = at
-        key, at = _varint(data, at, span.stop)
+        key, at = varint(data, at, span.stop)
         wire = key & 7
         content: Span | None = None
         if wire == _MESSAGE:
-            length, at = _varint(data, at, span.stop)
+            length, at = varint(data, at, span.stop)
             content = Span(at, at + length)
             at += length
         elif wire in _FIXED:
             at += _FIXED[wire]
         elif wire == 0:
-            _, at = _varint(data, at, span.stop)
+            _, at = varint(data, at, span.stop)
         else:
-            raise _Irregular
+            raise Irregular
         if at > span.stop:
-            raise _Irregular
+            raise Irregular
         yield key >> 3, Span(start, at), content
 
 
-def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
+def varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
+    """(a number, where it ends); raises Irregular where it does not end before `stop`."""
     value = shift = 0
     while at < stop and shift < 64:
         byte = data[at]
@@ -122,7 +123,7 @@ def _varint(data: memoryview, at: int, stop: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
-    raise _Irregular
+    raise Irregular
 
 
 def _message(number: int, body: bytes) -> bytes:

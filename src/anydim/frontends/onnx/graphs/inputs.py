@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from anydim.base.dtypes import DType, int64
-from anydim.base.errors import ModelError, OptionError
-from anydim.base.text import listed, suggestion
-from anydim.frontends.onnx.file.tensors import MOST_AXES, Unsupported, element_type
+from anydim.base.errors import ModelError
+from anydim.frontends.onnx.file.dims import DimNames, input_shapes
+from anydim.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.held import Broken, Held, Maybe, Packed
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import Listed
-from anydim.sizes import Box, Dim, Size, as_size
+from anydim.sizes import Dim, as_size
 
 
 @dataclass
@@ -25,12 +24,14 @@ class Inputs:
     names: Names
     values: list[str] = field(default_factory=list)
     lists: dict[str, Listed] = field(default_factory=dict)
-    dims: DimNames = field(default_factory=lambda: DimNames())
+    dims: DimNames = field(default_factory=lambda: DimNames(""))
 
     def read(self, proto: Any, dims: Mapping[str, Dim]) -> None:
         """Bind the inputs of a graph that no initializer gives; makes the box of their dims."""
         constants = {tensor.name for tensor in proto.initializer}
         model = self.names.model.name
+        self.dims = DimNames(model, dims)
+        self.dims.read(input_shapes(proto))
         for value in proto.input:
             if value.name in constants:
                 continue
@@ -40,15 +41,8 @@ class Inputs:
             except Unsupported as reason:
                 self.names.held[value.name] = Broken()
                 self.names.fail(value.name, "input", str(reason))
-        known = self.dims.known
-        for name in dims:
-            if name not in known:
-                hint = suggestion(name, known) or f"its dims are {listed(known)}"
-                raise OptionError(f"{model} has no dim '{name}'", hint)
-        self.names.emitter.box = Box(
-            tuple(dims.get(name, self.dims.usual.get(name, Dim(0))).named(name) for name in known)
-        )
-        self.names.model.dims.update(known)
+        self.names.emitter.box = self.dims.box()
+        self.names.model.dims.update(self.dims.known)
 
     def held(self, name: str, kind: Any, where: str) -> Held:
         if kind.HasField("tensor_type"):
@@ -86,42 +80,7 @@ class Inputs:
     def tensor(self, tensor: Any, name: str, where: str) -> TensorType:
         if not tensor.HasField("shape"):
             raise ModelError(f"{where} has no shape", "the number of its axes has to be known")
-        rank = len(tensor.shape.dim)
-        if rank > MOST_AXES:
-            raise ModelError(f"{where} has {rank} axes, at most {MOST_AXES} are possible")
-        shape = tuple(
-            self.dims.size(dim, f"{name}_{axis}", where)
-            for axis, dim in enumerate(tensor.shape.dim)
-        )
-        return TensorType(self.dtype(tensor), shape)
+        return TensorType(self.dtype(tensor), self.dims.shapes[name])
 
     def dtype(self, tensor: Any) -> DType:
         return element_type(tensor.elem_type)
-
-
-class DimNames:
-    """Names for the dims of a model, in order of appearance."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, str] = {}  # our name -> the file's
-        self.usual: dict[str, Dim] = {}  # bounds that are not from 0 up
-
-    def size(self, dim: Any, unnamed: str, where: str) -> Size:
-        """The size of an axis as the file declares it."""
-        if dim.HasField("dim_value"):
-            if dim.dim_value < 0:
-                raise ModelError(f"{where} has a size of {dim.dim_value}")
-            return as_size(dim.dim_value)
-        return self.named(dim.dim_param or unnamed)
-
-    def named(self, given: str, usual: Dim | None = None) -> Size:
-        """The dim of a name of the file."""
-        name = re.sub(r"\W", "_", given) or "_"
-        if name[0].isdigit():
-            name = f"_{name}"
-        while self.known.get(name, given) != given:
-            name += "_"
-        self.known[name] = given
-        if usual is not None:
-            self.usual[name] = usual
-        return Size.symbol(name)

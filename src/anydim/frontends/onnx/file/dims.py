@@ -1,0 +1,151 @@
+"""The dims of a model, however its exporter wrote them, and what a user may call them.
+
+An axis of an input is a number, a name, an expression over names (`past + seq`), or says nothing:
+blank, -1, 0, `?`. Names with dots stay as they are; other characters that a size cannot have become
+underscores. What has no name is called after its input and axis: `x_2`.
+
+A user names a dim as the file has it, as the model shows it, or by input and axis: `x.2`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anydim.base.errors import ModelError, OptionError, UserError
+from anydim.base.text import listed, suggestion
+from anydim.frontends.onnx.file.tensors import MOST_AXES
+from anydim.sizes import Box, Dim, Size, Truth, as_size, parse, prove
+
+Declared = int | str  # an axis as a file has it
+OPEN = frozenset(("", "?", "*", "-1", "0", "None", "none", "null", "unk", "nan"))
+_NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
+
+
+def declared(shape: Any) -> tuple[Declared, ...]:
+    """The axes of a TensorShapeProto."""
+    return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape.dim)
+
+
+def input_shapes(graph: Any) -> dict[str, tuple[Declared, ...]]:
+    """The axes of the tensors that a GraphProto takes, those with initializers left out."""
+    constants = {tensor.name for tensor in graph.initializer}
+    return {
+        value.name: declared(value.type.tensor_type.shape)
+        for value in graph.input
+        if value.name not in constants and value.type.tensor_type.HasField("shape")
+    }
+
+
+@dataclass
+class DimNames:
+    """The dims of a model in order of appearance, and the shapes of its inputs in them.
+
+    `given` are bounds by whatever a user calls a dim. An axis that the file writes as an
+    expression is that size, unless a user gives it bounds: it is a dim of its own then.
+    """
+
+    model: str
+    given: Mapping[str, Dim] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)  # our name -> the file's
+    usual: dict[str, Dim] = field(default_factory=dict)  # bounds that are not from 0 up
+    shapes: dict[str, tuple[Size, ...]] = field(default_factory=dict)  # of inputs
+    _plain: set[str] = field(default_factory=set)
+
+    def read(self, shapes: Mapping[str, Sequence[Declared]]) -> None:
+        """The shapes of inputs; raises ModelError for a size that cannot be."""
+        self._plain = {
+            axis for shape in shapes.values() for axis in shape
+            if isinstance(axis, str) and axis not in OPEN and _NAME.fullmatch(axis)
+        }  # fmt: skip
+        for name, shape in shapes.items():
+            if len(shape) > MOST_AXES:
+                problem = f"{len(shape)} axes, at most {MOST_AXES} are possible"
+                raise ModelError(f"{self.model}: input '{name}' has {problem}")
+            self.shapes[name] = tuple(
+                self._size(axis, name, number, len(shape)) for number, axis in enumerate(shape)
+            )
+
+    def _size(self, axis: Declared, name: str, number: int, rank: int) -> Size:
+        if isinstance(axis, int):
+            if axis < -1:
+                raise ModelError(f"{self.model}: input '{name}' has a size of {axis}")
+            return as_size(axis) if axis > 0 else self.named(f"{name}_{number}")
+        text = axis.strip()
+        if text in OPEN or not re.search(r"\w", text):
+            return self.named(f"{name}_{number}")
+        asked = {text, f"{name}.{number}", f"{name}.{number - rank}"} & self.given.keys()
+        formula = None if asked or text in self._plain else self._formula(text)
+        return self.named(text) if formula is None else formula
+
+    def _formula(self, text: str) -> Size | None:
+        """The size that a text says in terms of dims that other axes name; None for a name."""
+        try:
+            size = parse(text)
+        except UserError:
+            return None
+        return size if size.symbols and size.symbols <= self._plain else None
+
+    def named(self, given: str, usual: Dim | None = None) -> Size:
+        """The dim of a name of the file."""
+        name = given if _NAME.fullmatch(given) else re.sub(r"\W", "_", given)
+        if name[0].isdigit():
+            name = f"_{name}"
+        while self.known.get(name, given) != given:
+            name += "_"
+        self.known[name] = given
+        if usual is not None:
+            self.usual[name] = usual
+        return Size.symbol(name)
+
+    # ---- what a user calls them ----
+
+    def find(self, name: str) -> str | Size | None:
+        """The dim that a user means, or the size of an axis that is none; None: neither."""
+        for ours, theirs in self.known.items():
+            if name == theirs:
+                return ours
+        for ours in self.known:
+            if name in (ours, re.sub(r"\W", "_", ours)):
+                return ours
+        value, _, axis = name.rpartition(".")
+        shape = self.shapes.get(value)
+        if shape is None or not re.fullmatch(r"-?\d+", axis) or len(axis) > 4:
+            return None
+        if not -len(shape) <= int(axis) < len(shape):
+            return None
+        size = shape[int(axis)]
+        return str(size) if str(size) in self.known else size
+
+    def resolved(self) -> dict[str, Dim]:
+        """The bounds that were given, by our names; OptionError for those of no dim."""
+        found: dict[str, Dim] = {}
+        spoken: dict[str, str] = {}
+        for name, dim in self.given.items():
+            own = self.find(name)
+            if own is None:
+                raise OptionError(f"{self.model} has no dim '{name}'", self._hint(name))
+            if isinstance(own, Size):
+                if own.constant is None or not dim.lo == own.constant == dim.hi:
+                    raise OptionError(f"{self.model}: '{name}' has the size {own}, which is no dim")
+                continue
+            if found.setdefault(own, dim) != dim:
+                twice = f"as '{spoken[own]}' and as '{name}'"
+                raise OptionError(f"{self.model}: dim '{own}' is given twice, {twice}")
+            spoken[own] = name
+        return found
+
+    def _hint(self, name: str) -> str:
+        close = suggestion(name, {*self.known, *self.known.values()})
+        return close or f"its dims are {listed(self.known)}"
+
+    def box(self) -> Box:
+        """All sizes inside the bounds that were given; a dim without any goes from 0 up."""
+        given = self.resolved()
+        dims = [given.get(name, self.usual.get(name, Dim(0))).named(name) for name in self.known]
+        box = Box(tuple(dims))
+        sizes = dict.fromkeys(size for shape in self.shapes.values() for size in shape)
+        below = (size for size in sizes if prove(size, ">=", 0, box) is not Truth.PROVED)
+        return box.also(constraints=tuple(below))
