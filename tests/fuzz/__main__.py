@@ -8,18 +8,33 @@ from pathlib import Path
 
 import click
 
-from tests.fuzz import onnx_peers, runner
+from tests.fuzz import cuts, metamorphic, onnx_peers, runner
+from tests.fuzz.coverage import Coverage
+from tests.fuzz.generate import random_case
+
+KINDS = {"graphs": runner.run, "onnx": onnx_peers.run, "laws": metamorphic.run, "cuts": cuts.run}
 
 
 @click.command()
 @click.option("--count", default=500, show_default=True, help="How many graphs.")
 @click.option("--seed", default=0, show_default=True, help="The seed of the first graph.")
 @click.option("--shrink/--no-shrink", default=True, help="Make failing graphs small.")
-@click.option("--onnx", is_flag=True, help="ONNX models, which other engines run as well.")
+@click.option("--onnx", "kind", flag_value="onnx", help="ONNX models, which other engines run too.")
+@click.option(
+    "--laws", "kind", flag_value="laws", help="Laws that need no oracle (metamorphic.py)."
+)
+@click.option("--cuts", "kind", flag_value="cuts", help="Parts of real models beside onnxruntime.")
+@click.option("--coverage", is_flag=True, help="Print what the graphs try; compile nothing.")
 @click.option("--out", type=click.Path(path_type=Path), help="A file that failures go to as well.")
-def main(count: int, seed: int, shrink: bool, onnx: bool, out: Path | None) -> None:
+def main(
+    count: int, seed: int, shrink: bool, kind: str | None, coverage: bool, out: Path | None
+) -> None:
     """Compile random graphs, call each at several sizes and compare with what they mean."""
-    run = onnx_peers.run if onnx else runner.run
+    if coverage:
+        make = metamorphic.row_case if kind == "laws" else random_case
+        click.echo(Coverage.of(map(make, range(seed, seed + count))).table())
+        return
+    run = KINDS[kind or "graphs"]
     failures, start = 0, time.perf_counter()
     for number, outcome in enumerate(run(range(seed, seed + count), shrink), start=1):
         if outcome.failure:

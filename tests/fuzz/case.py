@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy
 
 from anydim.graph.nodes import Graph
@@ -15,13 +16,28 @@ from anydim.lang.tree import TensorType
 from tests.fuzz.maker import Domain
 
 Arrays = dict[str, numpy.ndarray]
+NOT_FINITE = (math.inf, -math.inf, math.nan)
+
+
+def specials_of(dtype: numpy.dtype) -> numpy.ndarray:
+    """Numbers at the edges of a type of floats: those that are not finite as often as others."""
+    kind = ml_dtypes.finfo(dtype)
+    beside = [numpy.nextafter(dtype.type(n), dtype.type(to)) for n, to in BESIDE]
+    edges = (
+        0.0, -0.0, kind.smallest_subnormal, -kind.smallest_normal, kind.smallest_normal / 2,
+        kind.max, -kind.max, *beside,
+    )  # fmt: skip
+    return numpy.array([*NOT_FINITE * 2, *edges]).astype(dtype)
+
+
+BESIDE = ((1, 0), (1, 2), (2, 0), (-1, -2), (3, 4), (0.5, 0))  # numbers, and where neighbours lie
 
 
 @dataclass(frozen=True)
 class Case:
     """A graph, what its inputs hold, the sizes it is called at in order, and threads.
 
-    With `specials` inputs hold infinities and NaN; with `eager` all launches are parallel; with
+    With `specials` inputs hold some of SPECIALS; with `eager` all launches are parallel; with
     `crowd` calls come from several threads at once.
     """
 
@@ -66,7 +82,7 @@ def draw(
     shape = tuple(size.evaluate(sizes) for size in kind.shape)
     dtype = kind.dtype.numpy
     if kind.dtype.is_float:
-        return normal(shape, numbers, specials).astype(dtype)
+        return normal(shape, numpy.dtype(dtype), numbers, specials)
     if domain.kind == "index":
         extent = domain.extent.evaluate(sizes)
         if extent == 0:
@@ -86,13 +102,12 @@ def draw(
 
 
 def normal(
-    shape: tuple[int, ...], numbers: numpy.random.Generator, specials: bool
+    shape: tuple[int, ...], dtype: numpy.dtype, numbers: numpy.random.Generator, specials: bool
 ) -> numpy.ndarray:
-    """Normal numbers, a few of them small and round, with `specials` a few not finite."""
+    """Normal numbers, a few of them small and round, with `specials` a few at the type's edges."""
     values = numpy.asarray(numbers.standard_normal(shape))
     chosen = numpy.asarray(numbers.random(shape))
-    values = numpy.where(chosen < 0.06, numpy.rint(values * 2) / 2, values)
+    values = numpy.where(chosen < 0.06, numpy.rint(values * 2) / 2, values).astype(dtype)
     if specials:
-        odd = numbers.choice(numpy.array([math.inf, -math.inf, math.nan]), shape)
-        values = numpy.where(chosen > 0.98, odd, values)
+        values = numpy.where(chosen > 0.97, numbers.choice(specials_of(dtype), shape), values)
     return numpy.asarray(values)

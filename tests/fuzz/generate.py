@@ -73,9 +73,9 @@ FAVOUR = 5.0  # how much more of its favourite family a graph has
 _MOST_TRIES = 80
 
 
-def random_case(seed: int) -> Case:
+def random_case(seed: int, maker: Callable[[int], Maker] = Maker) -> Case:
     """The case of a seed."""
-    m = Maker(seed)
+    m = maker(seed)
     m.input(m.shape(1, 4))
     favourite = m.random.choice((*FAMILIES, ""))
     makers = [

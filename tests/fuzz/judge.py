@@ -6,7 +6,7 @@ it is evaluated again with every value shaken by a few units in the last place o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -48,7 +48,7 @@ BASE = {"bfloat16": 2.4e-2, "float16": 3e-3, "float32": 2e-5, "float64": 2e-13}
 @dataclass(frozen=True)
 class Failure:
     """What went wrong: `kind` is 'reference', 'compile', 'text', 'call', 'refusal', 'value',
-    'crash'."""
+    'crash', or a law of metamorphic.py."""
 
     kind: str
     reason: str
@@ -57,7 +57,7 @@ class Failure:
     @property
     def family(self) -> tuple[str, str]:
         """What stays the same while a case shrinks."""
-        return self.kind, "" if self.kind == "value" else self.reason[:24]
+        return self.kind, "" if self.reason.startswith("'") else self.reason[:24]
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason}" + (f" at {self.sizes}" if self.sizes else "")
@@ -68,7 +68,7 @@ def judge(case: Case) -> Failure | None:
     try:
         model = compiled(case)
     except Exception as error:
-        return Failure("compile", _said(error))
+        return Failure("compile", said(error))
     if read_graph(print_graph(case.graph), constants_of(case.graph)) != case.graph:
         return Failure("text", "the text of the graph reads as another graph")
     calls = list(_calls(case))
@@ -122,7 +122,7 @@ class Call:
         except DimError:
             expected = None
         except Exception as error:
-            expected = Failure("reference", _said(error), sizes)
+            expected = Failure("reference", said(error), sizes)
         return Call(sizes, inputs, expected)
 
     def made(self, model: ad.Model) -> Failure | None:
@@ -135,7 +135,7 @@ class Call:
             except Exception as error:
                 if self.expected is None and isinstance(error, DimError):
                     return None
-                return Failure("call", _said(error), self.sizes)
+                return Failure("call", said(error), self.sizes)
         if self.expected is None:
             reason = "the reference refuses these sizes, the model does not"
             return Failure("refusal", reason, self.sizes)
@@ -143,7 +143,7 @@ class Call:
         return Failure("value", reason, self.sizes) if reason else None
 
 
-def _said(error: Exception) -> str:
+def said(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -170,6 +170,14 @@ class Expected:
         }
         types = {name: graph.types[name] for name in graph.outputs}
         return Expected(types, exact, allowed)
+
+    def only(self, names: Collection[str]) -> Expected:
+        """What is expected of some of the results."""
+        types, values, allowed = (
+            {name: of[name] for name in names if name in of}
+            for of in (self.types, self.values, self.allowed)
+        )
+        return Expected(types, values, allowed)
 
     def difference(self, came: Mapping[str, numpy.ndarray]) -> str:
         """What is wrong with some results; '' for nothing."""
@@ -321,7 +329,7 @@ def blame(case: Case, failure: Failure) -> str:
         try:
             reason = expected.difference(_narrow(graph, evaluate(graph, inputs)))
         except Exception as error:
-            reason = _said(error)
+            reason = said(error)
         if reason:
             texts = f"before:\n{print_graph(before)}\nafter:\n{print_graph(graph)}"
             return f"pass '{entry.name}': {reason}\n{texts}"
@@ -338,5 +346,5 @@ def _blame_compile(graph: Graph) -> str:
         try:
             graph = entry.make(cpu, TEMPLATES, PLAIN).run(graph)
         except Exception as error:
-            return f"pass '{entry.name}' fails: {_said(error)}"
+            return f"pass '{entry.name}' fails: {said(error)}"
     return f"the passes run; what follows fails:\n{print_graph(graph)}"

@@ -37,6 +37,7 @@ NAMES = (
     "\u00e9", "%0", "main", "zeros", "c", "init", "unit axis", "x raw",
 )  # fmt: skip
 MOST_RANK = 5
+SPECIALS = 0.2  # of the graphs have inputs with infinities, NaN and other numbers at the edges
 Shape = tuple[Size, ...]
 
 
@@ -58,10 +59,13 @@ class Domain:
 class Maker:
     """One random graph under construction."""
 
+    first_bounds = BOUNDS  # of the first dim
+
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.builder = ad.Builder(f"fuzz_{seed}")
-        bounds = [self.random.choice(BOUNDS) for _ in range(self.random.randint(1, 3))]
+        count = self.random.randint(1, 3)
+        bounds = [self.random.choice(BOUNDS if i else self.first_bounds) for i in range(count)]
         self.odd_names = self.random.random() < 0.25
         names = [f"n{i}" for i in range(len(bounds))]
         if self.odd_names:
@@ -70,7 +74,7 @@ class Maker:
         self.values: list[Value] = []
         self.domains: dict[str, Domain] = {}
         self.exact: set[str] = set()
-        self.specials = self.random.random() < 0.08
+        self.specials = self.random.random() < SPECIALS
 
     # ---- choices -------------------------------------------------------------------------------
 
@@ -125,6 +129,9 @@ class Maker:
         """A dim, or a constant."""
         if self.chance(0.6):
             return self.random.choice(self.dims)
+        return self.fixed_size()
+
+    def fixed_size(self) -> Size:
         return as_size(self.random.choice(CONSTANT_SIZES))
 
     def shape(self, low: int = 0, high: int = 4) -> Shape:

@@ -1,0 +1,256 @@
+"""Laws that compiled graphs keep, which need no oracle: what one call gives follows from others.
+
+    halves    the rows of two calls, joined, are those of one call for all
+    alone     a row by itself is the row in the batch
+    padding   rows that are added (of NaN, or of great numbers) and cut off again change nothing
+    threads   results of 1 thread are those of 2, with all launches parallel
+    crowd     a sequence of sizes from several threads, and again, gives what each gives alone
+    float64   the graph in float64 gives what it gives in float32, by the condition of the graph
+
+All but the last are about bits, with NaN equal to NaN. The first three are for dims that a graph
+treats row by row (rows.py). Products of few rows are summed in another order than those of many
+(docs/numerics.md): a graph with one keeps the laws of rows within what rounding may move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy
+
+import anydim as ad
+from anydim.base.dtypes import float32, float64, from_numpy
+from anydim.base.errors import DimError, UserError
+from anydim.graph.nodes import Constant, Graph
+from anydim.graph.reader import read_graph
+from anydim.graph.text import constants_of, print_graph
+from tests.fuzz.case import Arrays, Case
+from tests.fuzz.generate import random_case
+from tests.fuzz.judge import Expected, Failure, compiled, said
+from tests.fuzz.points import Sizes, affordable, shown
+from tests.fuzz.rows import RowMaker, Rows, by_rows, rows_of
+from tests.fuzz.runner import BEGIN, SECONDS, Outcome, run_each, stop_after
+from tests.fuzz.shrink import shrink
+
+COUNTS = (2, 3, 4, 5, 7, 8, 9, 13, 16, 17, 33)  # rows of a call
+POINTS = 2  # sizes at which the laws of rows are asked
+WORK = 60_000  # elements of all statements of a call
+CROWD = 3  # threads that call at once
+ADDED = 5  # rows
+PRODUCTS = ("contraction", "convolution", "winograd", "attention")  # whose order rows decide
+
+
+def row_case(seed: int) -> Case:
+    """The case of a seed, whose first dim is one of rows for most."""
+    case = random_case(seed, RowMaker)
+    first = case.graph.box.dims[0]
+    numbers = numpy.random.default_rng(seed)
+    fitting = [count for count in COUNTS if count in first]
+    points = [affordable(case.graph, WORK, point) for point in case.points]
+    for number, count in enumerate(numbers.permutation(fitting)[:POINTS]):
+        if first.name in points[number]:
+            points[number][first.name] = int(count)
+    return replace(case, points=tuple(points), specials=case.specials or seed % 4 == 0)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A case with its model and what that gave alone."""
+
+    case: Case
+    model: ad.Model
+
+    @cached_property
+    def calls(self) -> list[tuple[Sizes, Arrays, Arrays]]:
+        """(sizes, inputs, results) of the points that the model takes."""
+        made = []
+        for sizes in self.case.points:
+            inputs = self.case.inputs(sizes)
+            try:
+                if inputs is not None:
+                    made.append((sizes, inputs, self.model(**inputs)))
+            except DimError:
+                continue
+        return made
+
+    @cached_property
+    def in_bits(self) -> bool:
+        """Whether the order of every sum is the same for any number of rows."""
+        sites = self.model.story.program.sites
+        return not any(site.schedule.startswith(PRODUCTS) for site in sites)
+
+    def differing(self, rows: Rows, inputs: Arrays, came: Arrays, results: Arrays) -> str:
+        """What is wrong with rows, which are a part of the results for some inputs."""
+        came = {name: array for name, array in came.items() if name in rows.axes}
+        results = {name: results[name] for name in came}
+        reason = differing(came, results)
+        if not reason or self.in_bits:
+            return reason
+        expected = Expected.of(self.case.graph, inputs)
+        return replace(expected, values=results).only(came).difference(came)
+
+    @cached_property
+    def rows(self) -> list[tuple[Rows, Sizes, Arrays, Arrays]]:
+        """(rows, sizes, inputs, results) of the first calls for which a dim is one of rows."""
+        found = []
+        for dim in shown(self.case.graph):
+            rows = rows_of(self.case, dim)
+            for sizes, inputs, results in self.calls if rows else ():
+                if rows and sizes[dim.name] > 1:
+                    if by_rows(self.case.graph, rows, inputs, sizes[dim.name]):
+                        found.append((rows, sizes, inputs, results))
+                    if len(found) == POINTS:
+                        return found
+        return found
+
+
+Found = Iterator[tuple[str, Mapping[str, int]]]  # what differs, and where
+
+
+def halves(subject: Subject) -> Found:
+    for rows, sizes, inputs, results in subject.rows:
+        count = sizes[rows.dim.name]
+        for end in sorted({count // 2, 1, count - 1} - {0, count}):
+            parts = [rows.part(inputs, 0, end), rows.part(inputs, end, count)]
+            if end in rows.dim and count - end in rows.dim:
+                joined = rows.joined(*(subject.model(**part) for part in parts))
+                yield subject.differing(rows, inputs, joined, results), sizes
+
+
+def alone(subject: Subject) -> Found:
+    for rows, sizes, inputs, results in subject.rows:
+        count = sizes[rows.dim.name] if 1 in rows.dim else 0
+        for row in sorted({0, count // 2, count - 1}) if count else ():
+            part = rows.part(inputs, row, row + 1)
+            expected = rows.part(results, row, row + 1)
+            yield subject.differing(rows, part, subject.model(**part), expected), sizes
+
+
+def padding(subject: Subject) -> Found:
+    for rows, sizes, inputs, results in subject.rows:
+        count = sizes[rows.dim.name]
+        if count + ADDED not in rows.dim:
+            continue
+        for filler in (numpy.nan, 3e38, 0):
+            wide = {name: _padded(rows, name, array, filler) for name, array in inputs.items()}
+            came = rows.part(subject.model(**wide), 0, count)
+            yield subject.differing(rows, inputs, came, results), sizes
+
+
+def _padded(rows: Rows, name: str, array: numpy.ndarray, filler: float) -> numpy.ndarray:
+    """An input with more rows: of `filler` where it has floats, else of its first row."""
+    axis = rows.axes.get(name)
+    if axis is None:
+        return array
+    first = numpy.take(array, [0] * ADDED, axis)
+    if from_numpy(array.dtype).is_float:
+        with numpy.errstate(over="ignore"):
+            first = numpy.full_like(first, filler)
+    return numpy.concatenate([array, first], axis)
+
+
+def threads(subject: Subject) -> Found:
+    case = subject.case
+    other = compiled(replace(case, threads=1 if case.threads > 1 else 2, eager=case.threads == 1))
+    for sizes, inputs, results in subject.calls:
+        yield differing(other(**inputs), results), sizes
+
+
+def crowd(subject: Subject) -> Found:
+    calls = [*subject.calls, *subject.calls[::-1]] * 2
+    with ThreadPoolExecutor(CROWD) as pool:
+        came = list(pool.map(lambda call: subject.model(**call[1]), calls))
+    for (sizes, _, results), found in zip(calls, came):
+        yield differing(found, results), sizes
+
+
+def wide(subject: Subject) -> Found:
+    graph = subject.case.graph
+    if subject.case.specials or all(kind.dtype != float32 for kind in graph.types.values()):
+        return
+    try:
+        doubled = widened(graph)
+        model = ad.compile(doubled)
+    except UserError:
+        return
+    for sizes, inputs, results in subject.calls[:POINTS]:
+        more = {name: a.astype(doubled.types[name].dtype.numpy) for name, a in inputs.items()}
+        expected = Expected.of(graph, inputs)
+        yield replace(expected, values=model(**more)).difference(results), sizes
+
+
+def widened(graph: Graph) -> Graph:
+    """The graph with float64 in place of float32."""
+    constants = {
+        name: Constant(c.array.astype(numpy.float64)) if c.array.dtype == numpy.float32 else c
+        for name, c in constants_of(graph).items()
+    }
+    return read_graph(print_graph(graph).replace(str(float32), str(float64)), constants)
+
+
+LAWS: dict[str, Callable[[Subject], Found]] = {
+    "halves": halves, "alone": alone, "padding": padding, "threads": threads, "crowd": crowd,
+    "float64": wide,
+}  # fmt: skip
+
+
+def judge(case: Case) -> Failure | None:
+    """The first law that the model of a case breaks."""
+    try:
+        subject = Subject(case, compiled(case))
+    except Exception as error:
+        return Failure("compile", said(error))
+    for name, law in LAWS.items():
+        try:
+            broken = next(((reason, sizes) for reason, sizes in law(subject) if reason), None)
+        except Exception as error:
+            return Failure(name, said(error))
+        if broken:
+            return Failure(name, *broken)
+    return None
+
+
+def differing(came: Mapping[str, numpy.ndarray], expected: Mapping[str, numpy.ndarray]) -> str:
+    """The first bits that differ; '' for none. NaN is NaN."""
+    for name, array in came.items():
+        other = expected[name]
+        if array.shape != other.shape:
+            return f"'{name}' is {array.shape}, expected {other.shape}"
+        wrong = array != other
+        if from_numpy(array.dtype).is_float:
+            wrong = (wrong & ~(numpy.isnan(array) & numpy.isnan(other))) | (
+                numpy.signbit(array) != numpy.signbit(other)
+            ) & (array == 0)
+        if wrong.any():
+            at = tuple(int(i) for i in numpy.argwhere(wrong)[0])
+            return (
+                f"'{name}': {int(wrong.sum())} of {wrong.size} elements differ, at {at} "
+                f"{array[at]!r}, expected {other[at]!r}"
+            )
+    return ""
+
+
+# ---- many --------------------------------------------------------------------------------------
+
+
+def run(seeds: range, small: bool = True) -> Iterator[Outcome]:
+    """The outcomes of the cases of these seeds, in order."""
+    return run_each(seeds, small, _one, _crashed)
+
+
+def _one(seed: int, small: bool) -> Iterator[Outcome]:
+    yield Outcome(seed, BEGIN)
+    stop_after(SECONDS)
+    case = row_case(seed)
+    found = judge(case)
+    if found and small:
+        stop_after(SECONDS * 10)
+        case, found = shrink(case, found, judge)
+    yield Outcome(seed, str(found) if found else "", case.text() if found else "")
+
+
+def _crashed(seed: int, end: str, small: bool) -> Outcome:
+    return Outcome(seed, f"crash: {end}", row_case(seed).text())

@@ -1,0 +1,48 @@
+"""Promises: rows, threads, sizes and precision change no result beyond what is written down.
+
+`python -m tests.fuzz --laws` and `--cuts` run more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy
+import pytest
+
+from tests.fuzz import cuts, metamorphic
+from tests.fuzz.coverage import special
+from tests.fuzz.metamorphic import row_case
+from tests.fuzz.test_fuzz import failures
+
+QUICK = 5
+MANY, MANY_CUTS = 300, 700  # a hundred of each model
+
+
+def test_laws_of_a_few_graphs() -> None:
+    found = failures(range(QUICK), metamorphic.run)
+    assert not found, found
+
+
+def test_values_at_the_edges_are_drawn() -> None:
+    case = next(case for case in map(row_case, range(0, 100, 4)) if case.points[0])
+    drawn = numpy.concatenate(
+        [
+            array.astype(numpy.float32).ravel()
+            for seed in range(200)
+            for array in (replace(case, seed=seed).inputs(case.points[0]) or {}).values()
+        ]
+    )
+    assert special(drawn) >= {"-0", "subnormal", "beside", "largest", "inf", "nan"}
+
+
+@pytest.mark.slow
+def test_laws_of_many_graphs() -> None:
+    found = failures(range(10_000, 10_000 + MANY), metamorphic.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_parts_of_real_models() -> None:
+    found = failures(range(MANY_CUTS), cuts.run)
+    assert not found, found
