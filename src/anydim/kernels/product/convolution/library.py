@@ -2,7 +2,8 @@
 
     c[i, j] = start + sum over k of a[k, i] * b[k, j]     i < rows, j < columns
 
-`tile` picks the micro-kernel for some rows and columns. A is packed: `tile.rows` elements for every
+`tile` picks the micro-kernel for some rows and columns, `whole` for
+all rows of a tile. A is packed: `tile.rows` elements for every
 k, one k behind the other. Rows of B and C may have any stride. Sums start from a bias per row
 (`start` 1) or go on from C (`start` 0). At the end (`finish` is a sum of flags) an element of
 another tensor that lies like C is added, and results are kept above `low` and below `high`.
@@ -11,7 +12,9 @@ Nothing is read or written behind the last column.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache, partial
+from itertools import chain
 
 from anydim.base.dtypes import DType
 from anydim.kernels import ir
@@ -30,6 +33,7 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.values import number, operate, splat
+from anydim.sizes import Size
 
 TILE_SCALARS = ("k", "b_row", "c_row", "bias_step", "rows", "columns", "start", "finish")
 ADDS, FLOORS, CAPS = 1, 2, 4  # flags of `finish`
@@ -42,34 +46,67 @@ def prefix_of(tile: Tile, dtype: DType) -> str:
     return f"windows_{dtype}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
 
 
+def called(tile: Tile, dtype: DType, rows: Size) -> tuple[str, tuple[ir.Library, ...]]:
+    """What a kernel of so many rows calls for each tile, and the libraries that takes.
+
+    Rows that are whole tiles, whatever sizes come, take a small part of all micro-kernels.
+    """
+    prefix, (whole, few) = prefix_of(tile, dtype), convolution_libraries(tile, dtype)
+    if rows.constant is not None and rows.constant % tile.rows == 0:
+        return f"{prefix}_whole", (whole,)
+    return f"{prefix}_tile", (whole, few)
+
+
 @lru_cache(maxsize=16)
-def convolution_library(tile: Tile, dtype: DType) -> ir.Library:
-    """The library for the largest register tile of a machine and an element type."""
+def convolution_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ir.Library]:
+    """The libraries for the largest register tile of a machine and an element type.
+
+    One has tiles of all rows, the other one those of fewer, and `tile`.
+    """
     prefix = prefix_of(tile, dtype)
-    return ir.Library(prefix, partial(_functions, tile, dtype, prefix), identity=prefix)
+    few = f"{prefix}_few"
+    return (
+        ir.Library(prefix, partial(_whole, tile, dtype, prefix), identity=prefix),
+        ir.Library(few, partial(_few, tile, dtype, prefix), identity=few),
+    )
 
 
-def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
-    sizes = [
-        (rows, vectors)
-        for rows in range(1, tile.rows + 1)
-        for vectors in range(1, tile.vectors + 1)
-    ]
-    kernels = [
+def _whole(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
+    return (
+        *_micro_kernels(tile, dtype, prefix, tile.rows),
+        *(
+            ir.Function(
+                f"{prefix}_narrow_{columns}",
+                parameters(dtype),
+                _Narrow(tile, columns, dtype).body(),
+            )
+            for columns in narrow_columns(tile)
+        ),
+        _of_all_rows(tile, dtype, prefix),
+    )
+
+
+def _few(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
+    rows = range(1, tile.rows)
+    kernels = (_micro_kernels(tile, dtype, prefix, count) for count in rows)
+    return (*chain.from_iterable(kernels), _tile(tile, dtype, prefix))
+
+
+def _micro_kernels(tile: Tile, dtype: DType, prefix: str, rows: int) -> list[ir.Function]:
+    """A micro-kernel for each number of vectors."""
+    return [
         ir.Function(
             f"{prefix}_{rows}x{vectors}",
             parameters(dtype),
             _Micro(tile, rows, vectors, dtype).body(),
         )
-        for rows, vectors in sizes
+        for vectors in range(1, tile.vectors + 1)
     ]
-    kernels += [
-        ir.Function(
-            f"{prefix}_narrow_{columns}", parameters(dtype), _Narrow(tile, columns, dtype).body()
-        )
-        for columns in narrow_columns(tile)
-    ]
-    return (*kernels, _tile(tile, dtype, prefix, sizes))
+
+
+def _narrow(tile: Tile, dtype: DType, prefix: str, columns: int) -> ir.Function:
+    body = _Narrow(tile, columns, dtype).body()
+    return ir.Function(f"{prefix}_narrow_{columns}", parameters(dtype), body)
 
 
 def narrow_columns(tile: Tile) -> range:
@@ -91,35 +128,50 @@ def parameters(dtype: DType) -> tuple[ir.Pointer | ir.Scalar, ...]:
     )
 
 
-def _tile(tile: Tile, dtype: DType, prefix: str, sizes: list[tuple[int, int]]) -> ir.Function:
-    """The micro-kernel for `rows` x `columns`, at most a full tile."""
-    given = parameters(dtype)
-    arguments = tuple(
-        ir.Address(p.name, constant(0)) if isinstance(p, ir.Pointer) else ir.Var(p.type, p.name)
-        for p in given
+def _of_all_rows(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
+    """The micro-kernel for all rows of a tile and some columns."""
+    vectors = quotient_up(variable("columns"), tile.lanes)
+    wide = ir.Switch(
+        vectors, _cases(dtype, {n: f"{tile.rows}x{n}" for n in range(1, tile.vectors + 1)}, prefix)
     )
+    narrow = _cases(dtype, {n: f"narrow_{n}" for n in narrow_columns(tile)}, prefix)
+    body: ir.Step = wide
+    if narrow:
+        few = compare("less_equal", variable("columns"), len(narrow))
+        body = ir.If(few, (ir.Switch(variable("columns"), narrow),), (wide,))
+    return ir.Function(f"{prefix}_whole", parameters(dtype), (body,), public=True)
+
+
+def _tile(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
+    """The micro-kernel for `rows` x `columns`, at most a full tile."""
     vectors = quotient_up(variable("columns"), tile.lanes)
     key = plus(times(variable("rows"), tile.vectors + 1), vectors)
-    cases = tuple(
-        (rows * (tile.vectors + 1) + count, (ir.Call(f"{prefix}_{rows}x{count}", arguments),))
-        for rows, count in sizes
+    names = {
+        rows * (tile.vectors + 1) + count: f"{rows}x{count}"
+        for rows in range(1, tile.rows)
+        for count in range(1, tile.vectors + 1)
+    }
+    some = ir.Switch(key, _cases(dtype, names, prefix))
+    all_rows = compare("equal", variable("rows"), tile.rows)
+    whole = ir.Call(f"{prefix}_whole", _passed_on(dtype))
+    body = ir.If(all_rows, (whole,), (some,))
+    return ir.Function(f"{prefix}_tile", parameters(dtype), (body,), public=True)
+
+
+def _cases(
+    dtype: DType, names: Mapping[int, str], prefix: str
+) -> tuple[tuple[int, tuple[ir.Step, ...]], ...]:
+    """For each number the call of a micro-kernel."""
+    arguments = _passed_on(dtype)
+    return tuple((n, (ir.Call(f"{prefix}_{name}", arguments),)) for n, name in names.items())
+
+
+def _passed_on(dtype: DType) -> tuple[ir.Value, ...]:
+    """The parameters as arguments."""
+    return tuple(
+        ir.Address(p.name, constant(0)) if isinstance(p, ir.Pointer) else ir.Var(p.type, p.name)
+        for p in parameters(dtype)
     )
-    wide = (ir.Switch(key, cases),)
-    narrow = tuple(
-        (columns, (ir.Call(f"{prefix}_narrow_{columns}", arguments),))
-        for columns in narrow_columns(tile)
-    )
-    if not narrow:
-        return ir.Function(f"{prefix}_tile", given, wide, public=True)
-    whole = ir.Op(
-        ir.FLAG, "and",
-        (
-            compare("equal", variable("rows"), tile.rows),
-            compare("less_equal", variable("columns"), len(narrow)),
-        ),
-    )  # fmt: skip
-    choice = ir.If(whole, (ir.Switch(variable("columns"), narrow),), wide)
-    return ir.Function(f"{prefix}_tile", given, (choice,), public=True)
 
 
 class _Micro:

@@ -21,7 +21,7 @@ from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
-from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, prefix_of
+from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, called
 from anydim.kernels.product.convolution.packing import PACK_SCALARS, WindowPack, weights_function
 from anydim.kernels.product.convolution.places import LayerSizes
 from anydim.kernels.product.convolution.schedule import Convolution
@@ -90,7 +90,7 @@ class ConvolutionWriter:
         self.group, self.form, self.schedule, self.machine = group, form, schedule, machine
         self.ending = ending
         self.tile: Tile = schedule.tile
-        self.prefix = prefix_of(self.tile, form.dtype)
+        self.micro_kernel, self.libraries = called(self.tile, form.dtype, form.rows)
         self.cut = cut_of(form, schedule)
         self.sizes = LayerSizes()
         self.target = next(
@@ -197,31 +197,45 @@ class ConvolutionWriter:
         )
 
     def _unit(self) -> list[ir.Step]:
-        value, form, cut = self.sizes.value, self.form, self.cut
+        value, role = self.sizes.value, self.sizes.role
+        form, cut = self.form, self.cut
         steps = split_index(
-            "unit", ("column_block", value(cut.column_blocks)),
-            ("row_block", value(cut.row_blocks)),
+            "unit", ("column_block", role("column_blocks", cut.column_blocks)),
+            ("row_block", role("row_blocks", cut.row_blocks)),
             *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
         )  # fmt: skip
-        row0 = times(variable("row_block"), value(cut.rows))
-        column0 = times(variable("column_block"), value(cut.columns))
-        columns = least(plus(variable("column0"), value(cut.columns)), value(form.columns))
+        row0 = times(variable("row_block"), role("block_rows", cut.rows))
+        column0 = times(variable("column_block"), role("block_columns", cut.columns))
+        end = plus(variable("column0"), role("block_columns", cut.columns))
+        rows = minus(role("all_rows", form.rows), variable("row0"))
         x = self._sum(form.x_start, form.loops, lambda walk: walk.x)
         y = self._sum(as_size(0), form.loops, lambda walk: walk.y)
         return [
             *steps,
             ir.Let("row0", row0),
-            ir.Let("rows", least(minus(value(form.rows), variable("row0")), value(cut.rows))),
+            ir.Let("rows", least(rows, role("block_rows", cut.rows))),
             ir.Let("column0", column0),
-            ir.Let("columns", columns),
+            ir.Let("columns", least(end, value(form.columns))),
             ir.Let("x_unit", x),
             ir.Let("y_unit", y),
             ir.Let("w_unit", self._weights_start()),
             loop(
-                "channel0", 0, greatest(value(form.channels.extent), 1), value(cut.channels),
+                "channel0", 0, greatest(self._channels, 1), self._chunk_channels,
                 *self._chunk(),
             ),
         ]  # fmt: skip
+
+    @property
+    def _channels(self) -> ir.Value:
+        return self.sizes.role("all_channels", self.form.channels.extent)
+
+    @property
+    def _chunk_channels(self) -> ir.Value:
+        return self.sizes.role("chunk", self.cut.channels)
+
+    @property
+    def _k(self) -> ir.Value:
+        return self.sizes.role("all_k", self.form.k)
 
     def _sum(
         self, start: Size, loops: tuple[OuterLoop, ...], stride: Callable[[OuterLoop], Size]
@@ -237,7 +251,7 @@ class ConvolutionWriter:
             return plus(first, times(variable("row0"), value(form.row_w)))
         group = align_up(form.rows, self.tile.rows) * form.k
         inner = as_size(1)
-        terms = [times(variable("row0"), value(form.k))]
+        terms = [times(variable("row0"), self._k)]
         for walk in reversed(form.loops):
             if walk.w != 0:
                 terms.append(times(variable(walk.name), value(inner * group)))
@@ -247,11 +261,9 @@ class ConvolutionWriter:
     def _chunk(self) -> list[ir.Step]:
         """All panels and tiles for a chunk of channels."""
         value, form = self.sizes.value, self.form
-        channels = least(
-            minus(value(form.channels.extent), variable("channel0")), value(self.cut.channels)
-        )
-        end = plus(variable("channel0"), value(self.cut.channels))
-        last = compare("greater_equal", end, value(form.channels.extent))
+        channels = least(minus(self._channels, variable("channel0")), self._chunk_channels)
+        end = plus(variable("channel0"), self._chunk_channels)
+        last = compare("greater_equal", end, self._channels)
         first = either(compare("equal", variable("channel0"), 0), constant(1), constant(0))
         x = plus(variable("x_unit"), times(variable("channel0"), value(form.channels.x)))
         return [
@@ -323,7 +335,7 @@ class ConvolutionWriter:
             limited = either(ir.Var(ir.FLAG, "last"), constant(limits), constant(0))
             scalars["finish"] = plus(scalars["finish"], limited)
         call = ir.Call(
-            f"{self.prefix}_tile",
+            self.micro_kernel,
             (
                 self._a(), self._b(), ir.Address(y, variable("y_at")), bias, more,
                 *(scalars[name] for name in TILE_SCALARS),
@@ -345,9 +357,7 @@ class ConvolutionWriter:
         value, form = self.sizes.value, self.form
         if self.schedule.packed:
             k0 = times(variable("channel0"), value(form.window * self.tile.rows))
-            return ir.Address(
-                "w", plus(variable("w_unit"), times(variable("row"), value(form.k)), k0)
-            )
+            return ir.Address("w", plus(variable("w_unit"), times(variable("row"), self._k), k0))
         at = times(times(variable("row"), variable("k")), form.dtype.bytes)
         return ir.Address("scratch", plus(at, value(self.panel_bytes)))
 

@@ -101,7 +101,28 @@ def merged_places(places: Sequence[WindowAxis], bounds: Sequence[Bound]) -> tupl
 
 
 class LayerSizes(SizeParameters):
-    """The sizes of a kernel that layers share: only small constants are part of its text."""
+    """The sizes of a kernel that layers share: only small constants are part of its text.
+
+    A size with a `role` is a parameter whatever it is, and of its own: layers share the kernel
+    although it is small in one of them, or happens to be another size too.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._roles: dict[str, Size] = {}
+
+    def role(self, name: str, size: Size) -> ir.Value:
+        """The parameter of that name."""
+        self._roles[name] = size
+        return ir.Var(ir.INDEX, name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*super().names, *self._roles)
+
+    @property
+    def sizes(self) -> tuple[Size, ...]:
+        return (*super().sizes, *self._roles.values())
 
     def value(self, size: Size | int) -> ir.Value:
         size = as_size(size)

@@ -23,7 +23,6 @@ from anydim.kernels.launch import (
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.convolution.ending import ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
-from anydim.kernels.product.convolution.library import convolution_library
 from anydim.kernels.product.convolution.loops import ConvolutionWriter
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.micro import Tile, tile_of
@@ -74,8 +73,9 @@ def lower_convolution(
     ending = ending_of(form, group)
     writer = ConvolutionWriter(group, form, ending, schedule, machine)
     functions = writer.functions()
-    library = convolution_library(schedule.tile, form.dtype)
-    kernel = named_kernel("convolution", writer.operands, writer.sizes.names, functions, (library,))
+    kernel = named_kernel(
+        "convolution", writer.operands, writer.sizes.names, functions, writer.libraries
+    )
     packing = _panels(form, schedule.tile) if schedule.packed else None
     loops = product(walk.extent for walk in form.loops)
     return Launch(

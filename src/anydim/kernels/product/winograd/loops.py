@@ -14,7 +14,7 @@ from anydim.base.dtypes import uint8
 from anydim.kernels import ir
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
-from anydim.kernels.product.convolution.library import TILE_SCALARS, prefix_of
+from anydim.kernels.product.convolution.library import TILE_SCALARS, called
 from anydim.kernels.product.convolution.places import LayerSizes
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.winograd.schedule import Winograd
@@ -50,7 +50,7 @@ class WinogradWriter:
     def __init__(self, form: Windows, ending: Ending, schedule: Winograd) -> None:
         self.form, self.ending, self.schedule = form, ending, schedule
         self.tile: Tile = schedule.tile
-        self.prefix = prefix_of(self.tile, form.dtype)
+        self.micro_kernel, self.libraries = called(self.tile, form.dtype, form.rows)
         self.sizes = LayerSizes()
         down, along = windows_across(form)
         self.windows = down * along
@@ -112,7 +112,8 @@ class WinogradWriter:
     def _unit(self) -> list[ir.Step]:
         value, form = self.sizes.value, self.form
         steps = split_index(
-            "unit", ("row_block", value(self.row_blocks)), ("panel", value(self.panels)),
+            "unit", ("row_block", self.sizes.role("row_blocks", self.row_blocks)),
+            ("panel", value(self.panels)),
             *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
         )  # fmt: skip
         steps.append(ir.Let("shared", variable("rest0")))  # what shares windows of x
@@ -186,7 +187,7 @@ class WinogradWriter:
         sums = ir.Address("scratch", plus(value(self.spread_bytes), c))
         return [
             ir.Call(
-                f"{self.prefix}_tile",
+                self.micro_kernel,
                 (
                     ir.Address("w", a), ir.Address("scratch", b), sums, zeros, zeros,
                     *(scalars[name] for name in TILE_SCALARS), zero, zero,

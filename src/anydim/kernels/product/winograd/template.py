@@ -26,7 +26,6 @@ from anydim.kernels.launch import (
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.convolution.ending import Ending, ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
-from anydim.kernels.product.convolution.library import convolution_library
 from anydim.kernels.product.convolution.places import Bound
 from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.product.winograd.loops import WinogradWriter
@@ -61,9 +60,8 @@ def lower_winograd(
     form, ending = found
     writer = WinogradWriter(form, ending, schedule)
     functions = writer.functions()
-    library = convolution_library(schedule.tile, form.dtype)
     operands = tuple(Operand(role, form.dtype, role == "y") for _, role in writer.roles)
-    kernel = named_kernel("winograd", operands, writer.sizes.names, functions, (library,))
+    kernel = named_kernel("winograd", operands, writer.sizes.names, functions, writer.libraries)
     packing = _panels(form, schedule.tile)
     loops = product(walk.extent for walk in form.loops)
     return Launch(
