@@ -116,7 +116,7 @@ def inspect(path: str | os.PathLike[str], *, verify: bool = False) -> Contents |
     name = path_of("path", path)
     if is_saved(name) or name.endswith(".anydim"):
         return _contents(name, verify)
-    if verify:
+    if flag_of("verify", verify):
         raise OptionError(f"verify is for saved models, and {name} is none")
     try:
         outline = import_module("anydim.frontends.onnx.outline").outline

@@ -22,6 +22,7 @@ from anydim.frontends.custom import Operators
 from anydim.frontends.onnx.file.reading import Opened, open_model
 from anydim.frontends.onnx.file.strings import StringsInside, holds_strings
 from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.graphs.choices import chosen
 from anydim.frontends.onnx.graphs.functions import functions_of
 from anydim.frontends.onnx.graphs.inputs import Inputs
 from anydim.frontends.onnx.graphs.inside import Emission
@@ -50,15 +51,19 @@ def import_model(
     if holds_strings(opened.proto.graph):
         raise StringsInside(opened)
     try:
-        return _graph(opened, dims or {}, operators or {})
+        return chosen(
+            opened.name, lambda choice: _graph(opened, dims or {}, operators or {}, choice)
+        )
     except (UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{opened.name} is malformed: {type(error).__name__}") from None
 
 
-def _graph(opened: Opened, dims: Mapping[str, Dim], operators: Operators) -> Graph:
+def _graph(
+    opened: Opened, dims: Mapping[str, Dim], operators: Operators, choice: Mapping[str, bool]
+) -> Graph:
     proto = opened.proto.graph
     functions = functions_of(opened.proto, opened.opset, opened.name)
-    model = Model(opened.name, opened.folder, functions, operators, domains=opened.domains)
+    model = Model(opened.name, opened.folder, functions, operators, opened.domains, chosen=choice)
     emitter = Emitter(Box(), reserved=model.dims)
     names = Importing(model, emitter, opened.opset)
     names.check(proto)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.emitting import Emitter
@@ -16,6 +16,14 @@ from anydim.sizes import Size
 
 class Failed(Exception):
     """A graph inside a node could not be imported; its failures are noted already."""
+
+
+class Choice(Exception):
+    """What follows a node depends on which branch of it is taken, and sizes decide that."""
+
+    def __init__(self, label: str, problem: str) -> None:
+        super().__init__(problem)
+        self.label = label
 
 
 @dataclass(frozen=True)
@@ -35,6 +43,15 @@ class Inside:
         inner.check(proto)
         inner.held.update(held or {})
         return outputs_of(inner, proto, self.label)
+
+    @property
+    def chosen(self) -> bool | None:
+        """Whether a branch that is the only possible one is the first; None: nothing is chosen."""
+        return self.names.model.chosen.get(self.label)
+
+    def choose(self, problem: str) -> NoReturn:
+        """Import the model once with either branch of this node."""
+        raise Choice(self.label, problem)
 
     def mark(self) -> tuple[int, set[str]]:
         """What `reset` goes back to before a subgraph is imported once more."""

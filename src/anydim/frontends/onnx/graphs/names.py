@@ -43,6 +43,7 @@ class Model:
     bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by types of arguments
     expansions: dict[int, int] = field(default_factory=dict)  # nodes that functions stand for
     depth: int = 0
+    chosen: Mapping[str, bool] = field(default_factory=dict)  # of nodes, their possible branch
 
 
 class Names(ABC):

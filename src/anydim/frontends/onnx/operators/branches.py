@@ -9,6 +9,7 @@ import numpy
 from anydim.base.dtypes import boolean
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import Body, OnnxNode
+from anydim.frontends.onnx.operators.relations import opposite, relation_of
 from anydim.frontends.onnx.values.held import Broken, Held
 from anydim.frontends.onnx.values.kinds import elements_of, joined, kind_of, rebuilt, tensors_of
 from anydim.graph.regions import BRANCH, BranchRegion
@@ -16,14 +17,43 @@ from anydim.lang.tree import TensorType
 from anydim.sizes import Guard, Interval, Size, bounds, maximum, minimum
 
 
+class Unlike(Unsupported):
+    """Results of two branches that cannot be one value: of other ranks or element types."""
+
+
 def if_(call: OnnxNode) -> Sequence[Held]:
-    """A condition that is known chooses now; the other branch may be anything then."""
+    """A condition that is known chooses now; the other branch may be anything then.
+
+    Where branches are unlike and a relation between sizes chooses, the one with which the rest of
+    the model can be imported is what the model is, and the relation has to hold (`choices.py`).
+    """
     known = call.emitter.known.get(call.input(0))
     if known is not None and known.array.dtype != object and known.array.size == 1:
         branch = "then_branch" if bool(numpy.all(known.array)) else "else_branch"
         return call.scope.inline(call.attribute(branch))
+    if call.scope.chosen is not None:
+        return _only(call, call.scope.chosen)
     bodies = [call.scope.body(call.attribute(name)) for name in ("then_branch", "else_branch")]
-    return one_of(call, bodies, _condition(call))
+    try:
+        return one_of(call, bodies, _condition(call))
+    except Unlike as reason:
+        if relation_of(call.emitter, call.input(0)) is None:
+            raise
+        call.scope.choose(str(reason))
+
+
+def _only(call: OnnxNode, taken: bool) -> Sequence[Held]:
+    """The branch that is taken where a relation between sizes holds, or where it does not."""
+    relation = relation_of(call.emitter, call.input(0))
+    if relation is None:
+        raise Unsupported("a condition that is no relation between sizes any more")
+    left, sign, right = relation if taken else opposite(relation)
+    message = (
+        f"{call.source}: the model has no meaning after the branch that is taken elsewhere, whose "
+        "results have other axes"
+    )
+    call.emitter.guards.append(Guard(left, sign, right, message))
+    return call.scope.inline(call.attribute("then_branch" if taken else "else_branch"))
 
 
 def one_of(call: OnnxNode, bodies: Sequence[Body], condition: str | Guard) -> Sequence[Held]:
@@ -73,9 +103,9 @@ def _either(
 ) -> TensorType:
     """The type of a result of either branch; a size that may differ is a new dim."""
     if left.dtype != right.dtype:
-        raise Unsupported(f"its branches give {left.dtype} and {right.dtype}")
+        raise Unlike(f"its branches give {left.dtype} and {right.dtype}")
     if left.rank != right.rank:
-        raise Unsupported(
+        raise Unlike(
             f"its branches give results with {left.rank} and {right.rank} axes, and only a run "
             "can tell which one is taken"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy
 
@@ -59,6 +59,13 @@ class Scope(Protocol):
 
     def inline(self, proto: Any, held: Mapping[str, Held] | None = None) -> list[Held]:
         """The outputs of a subgraph whose nodes join this graph; its inputs are `held`."""
+
+    @property
+    def chosen(self) -> bool | None:
+        """Whether a branch that is the only possible one is the first; None: nothing is chosen."""
+
+    def choose(self, problem: str) -> NoReturn:
+        """Import the model once with either branch of this node."""
 
     def mark(self) -> Any:
         """What `reset` goes back to before a subgraph is imported once more."""
