@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy
 
@@ -199,8 +199,8 @@ class Growing:
             hint = suggestion(name, OPERATORS)
             raise AttributeError(f"there is no operator '{name}'" + (f"; {hint}" if hint else ""))
 
-        def call(*inputs: Operand, **attributes: Any) -> Any:
-            return self._apply(name, inputs, attributes)
+        def call(*inputs: Operand | Sequence[Operand], **attributes: Any) -> Any:
+            return self._apply(name, _spread(inputs), attributes)
 
         call.__name__ = name
         call.__doc__ = OPERATORS[name].doc
@@ -251,7 +251,10 @@ class Growing:
             elif isinstance(item, (numpy.ndarray, numpy.generic)):
                 values.append(self.constant(item))
             else:
-                raise GraphError(f"operator '{name}' cannot take {type(item).__name__}")
+                raise GraphError(
+                    f"operator '{name}' cannot take {type(item).__name__}",
+                    "it takes values of a Builder, arrays and, beside a value, numbers",
+                )
         return values
 
     def _one(self, value: Operand, dtype: DType) -> Value:
@@ -312,6 +315,14 @@ class Growing:
         while f"{stem}_{number}" in self._types:
             number += 1
         return f"{stem}_{number}"
+
+
+def _spread(inputs: Sequence[Operand | Sequence[Operand]]) -> Sequence[Operand]:
+    """The operands of a call; they may come as one list, as numpy.concatenate takes them."""
+    match inputs:
+        case [[*operands]] if any(isinstance(each, Value) for each in operands):
+            return operands
+    return cast("Sequence[Operand]", inputs)
 
 
 def _shape(name: str, shape: Any) -> tuple[Size, ...]:

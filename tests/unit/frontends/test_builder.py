@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy
+import pytest
 
 import anydim as ad
+from anydim.base.errors import GraphError
 from anydim.graph.evaluate import evaluate
 
 
@@ -20,3 +22,15 @@ def test_the_results_of_one_node_have_different_names() -> None:
     came = evaluate(g.graph(), {"x": array})
     numpy.testing.assert_array_equal(came["left"], array[:, :1])
     numpy.testing.assert_array_equal(came["right"], array[:, 1:])
+
+
+def test_operands_may_come_as_one_list() -> None:
+    made = []
+    for spread in (False, True):
+        g = ad.Builder("joined")
+        x, y = (g.input(name, ad.float32, (g.dim(f"n{name}"), 2)) for name in "xy")
+        g.output("z", g.concat(x, y, axis=0) if spread else g.concat([x, y], axis=0))
+        made.append(g.graph())
+    assert made[0] == made[1]
+    with pytest.raises(GraphError, match="cannot take list"):
+        g.relu([1.0, [x]])
