@@ -19,6 +19,8 @@ from anydim.kernels.template import Template
 from anydim.passes.clusters import Clusters
 from anydim.passes.flow import Line, inputs_of, is_product, unpack, with_nodes
 
+MOST_BETWEEN = 16  # statements from one product to the next, both counted
+
 
 @dataclass(frozen=True)
 class Fuse:
@@ -73,13 +75,15 @@ def _between(name: str, last: int, lines: Sequence[Line], clusters: Clusters) ->
             continue
         inside.add(writer)
         pending += inputs_of(lines[writer].statement)
-    if start is None or len(inside) > 16:
+    if start is None:
         return None
     reached = {start}
     for number in sorted(inside):
         sources = {clusters.writer.get(n) for n in inputs_of(lines[number].statement)}
         if sources & reached:
             reached.add(number)
+    if len(reached) > MOST_BETWEEN:
+        return None
     for number in reached - {last}:
         value = lines[number].target
         if clusters.seen_outside(value, reached):
