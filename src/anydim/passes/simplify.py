@@ -7,6 +7,8 @@ out to be constants are proven inside, or guarded where the sizes of a call deci
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from anydim.base.errors import InputError
@@ -51,33 +53,58 @@ class Simplify:
 
     def _fold(self, graph: Graph, lines: list[Line]) -> tuple[Graph, list[Line]]:
         constants = dict(graph.constants)
+        views: dict[str, Statement] = {}  # of constants, made when something else is made of them
         kept = []
         for line in lines:
             statement = line.statement
-            if self._foldable(statement, constants, graph):
-                group = group_of([statement], graph.types, [line.target])
-                arrays = {name: constants[name].array for name in inputs_of(statement)}
-                try:
-                    constants[line.target] = Constant(evaluate(group, arrays, {})[line.target])
-                    continue
-                except InputError:  # a constant index that is outside: an error of the call
-                    pass
+            if all(name in constants or name in views for name in inputs_of(statement)):
+                if self._foldable(statement, graph):
+                    folded = _folded(statement, views, constants, graph)
+                    if folded is not None:
+                        constants[line.target] = folded
+                        continue
+                elif is_view(statement, graph.types) and not _mentions_dims(statement):
+                    views[line.target] = statement
             kept.append(line)
         return graph.replace(constants=constants), kept
 
-    def _foldable(self, statement: Statement, constants: dict[str, Constant], graph: Graph) -> bool:
+    def _foldable(self, statement: Statement, graph: Graph) -> bool:
         if statement.target in graph.outputs or is_view(statement, graph.types):
             return False
-        if any(read.tensor not in constants for read in reads(statement.body)):
+        extents = [axis.extent.constant for axis in (*statement.axes, *statement.reduced)]
+        known = [extent for extent in extents if extent is not None]
+        if len(known) < len(extents) or _mentions_dims(statement):
             return False
-        if _mentions_dims(statement):
-            return False
-        count = 1
-        for axis in (*statement.axes, *statement.reduced):
-            if axis.extent.constant is None:
-                return False
-            count *= axis.extent.constant
-        return count <= self.fold_elements
+        return math.prod(known) <= self.fold_elements
+
+
+def _folded(
+    statement: Statement,
+    views: Mapping[str, Statement],
+    constants: Mapping[str, Constant],
+    graph: Graph,
+) -> Constant | None:
+    """The value of a statement that reads constants and views of constants.
+
+    None where it would be larger than they are (an expand is better an index), or an error.
+    """
+    needed: dict[str, Statement] = {}
+    pending = [*inputs_of(statement)]
+    while pending:
+        name = pending.pop()
+        if name in views:
+            needed[name] = views[name]
+            pending += inputs_of(views[name])
+    ordered = [view for name, view in views.items() if name in needed]
+    group = group_of([*ordered, statement], graph.types, [statement.target])
+    arrays = {tensor.name: constants[tensor.name].array for tensor in group.inputs}
+    count = math.prod(axis.extent.constant or 0 for axis in statement.axes)
+    if ordered and count > sum(array.size for array in arrays.values()):
+        return None
+    try:
+        return Constant(evaluate(group, arrays, {})[statement.target])
+    except InputError:  # a constant index that is outside: an error of the call
+        return None
 
 
 def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
