@@ -165,7 +165,14 @@ def _compose_all(statement: Statement, views: dict[str, Statement], graph: Graph
             return None
         if is_lookup(views[expr.tensor]) and _is_product(statement):
             return None
-        return compose(expr, views[expr.tensor], axes, graph)
+        composed = compose(expr, views[expr.tensor], axes, graph)
+        while composed is not None and composed.tensor in views:
+            # what its own view could not be composed with, this read may be
+            further = change(composed)
+            if not isinstance(further, Read):
+                break
+            composed = further
+        return composed
 
     return statement.with_body(rewrite(statement.body, change))
 
