@@ -28,7 +28,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.kernels.text import print_kernel
 from anydim.lang.surface.printer import print_statement
-from anydim.native.build import Assembled, Built, build, module_texts
+from anydim.native.build import Assembled, Built, begin, begin_host, build, module_texts
 from anydim.native.host import host_text
 from anydim.passes.accumulate import Accumulate
 from anydim.passes.assemble import Assemble, Store
@@ -211,10 +211,13 @@ def compile_source(
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stage("import", lambda: print_graph(graph), (graph,))
     code = target(settings.target if made_by is None else made_by)
-    lowered = _lowered(graph, code, options, threads, work)
-    if limit is not None:
-        limit.check(lowered.made.program)
-    built = work.timed("native", lambda: build(lowered.made, code))
+    with code.compiling(code.processor, 0) as beside:
+        begin_host(code, beside)
+        begun = partial(begin, target=code, work=beside)
+        lowered = _lowered(graph, code, options, threads, work, begun)
+        if limit is not None:
+            limit.check(lowered.made.program)
+        built = work.timed("native", lambda: build(lowered.made, code, beside))
     work.watch.done(work.seconds)
     report = work.report(lowered, built)
 
@@ -230,8 +233,11 @@ def compile_source(
     )  # fmt: skip
 
 
-def _lowered(graph: Graph, code: Target, options: Options, threads: int, work: _Work) -> Lowered:
-    """A graph through all passes, for a target."""
+def _lowered(
+    graph: Graph, code: Target, options: Options, threads: int, work: _Work,
+    begun: Callable[[Kernel], None] = lambda kernel: None,
+) -> Lowered:  # fmt: skip
+    """A graph through all passes, for a target; each kernel is `begun` when it is there."""
     cuts = work.timed("segment", lambda: Segment(Recur(code.machine).run).run(graph))
     work.stage("segment", partial(cut_text, cuts))
     parts = [part for cut in cuts for part in cut.parts]
@@ -241,7 +247,7 @@ def _lowered(graph: Graph, code: Target, options: Options, threads: int, work: _
         run = chosen.run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)
-    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, code, options))
+    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, code, options, begun))
     made = work.timed(
         "assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads, options)
     )
@@ -268,12 +274,13 @@ def _on_parts(
 
 
 def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], code: Target, options: Options
-) -> list[tuple[Scheduled | Alias, ...]]:
+    parts: Sequence[Part], graphs: Sequence[Graph], code: Target, options: Options,
+    begun: Callable[[Kernel], None],
+) -> list[tuple[Scheduled | Alias, ...]]:  # fmt: skip
     known = (code.machine, code.templates, options)
     opaque = Opaque(*known)
     made = [
-        (opaque if part.opaque else Schedule(*known, part.counter)).run(graph)
+        (opaque if part.opaque else Schedule(*known, part.counter, begun)).run(graph)
         for part, graph in zip(parts, graphs)
     ]
     unmet(options, [item for items in made for item in items])

@@ -91,7 +91,7 @@ def _members(
     code, made = version.target, version.made
     level = level_of(code.processor)
     prepared = prepare(made, code)
-    objects = code.compile(prepared.sources, code.processor, 0)
+    objects = code.compile(prepared.sources)
     arrays = tuple(_array(name, array, constants) for name, array in made.arrays.items())
     interface, program = prepared.interface, made.program
     record = Saved(level, program.signature, interface, program.threads, arrays, lists)

@@ -11,11 +11,12 @@ import numpy
 from anydim.base.errors import InternalError
 from anydim.kernels.ir import Kernel, Library
 from anydim.native.host import host_of
+from anydim.native.threads import threads_code
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable, Image
 from anydim.runtime.interface import Interface
 from anydim.runtime.running import executable
-from anydim.targets.target import Source, Target
+from anydim.targets.target import Compiling, Source, Target
 
 
 @dataclass(frozen=True)
@@ -44,20 +45,30 @@ class Built:
     cached: int
 
 
-def build(made: Assembled, target: Target, compile_threads: int = 0) -> Built:
-    """Compile and load a program; `compile_threads` 0 takes the setting.
+def build(made: Assembled, target: Target, work: Compiling) -> Built:
+    """Compile and load a program, whose kernels may be begun in `work`.
 
     Raises GraphError when the inputs do not tell every needed dim.
     """
     if target.load is None:
         raise InternalError(f"code of {target.name} for {target.processor.name} cannot run here")
     prepared, program = prepare(made, target), made.program
-    objects = target.compile(prepared.sources, target.processor, compile_threads)
+    objects = work.finish(prepared.sources)
     loaded = target.load(objects.code.values(), prepared.interface.symbols)
     image = Image(loaded.address, loaded)
     run = executable(program.signature, prepared.interface, image, made.arrays, program.threads)
     compiled = len(objects.compiled)
     return Built(run, compiled, len(objects.code) - compiled)
+
+
+def begin_host(target: Target, work: Compiling) -> None:
+    """Have compiled what the host of every program takes."""
+    work.begin(target.sources([threads_code()], target.processor))
+
+
+def begin(kernel: Kernel, target: Target, work: Compiling) -> None:
+    """Have a kernel compiled, with its libraries, while the rest of its program is made."""
+    work.begin(target.sources([kernel], target.processor))
 
 
 def prepare(made: Assembled, target: Target) -> Prepared:

@@ -11,11 +11,12 @@ After: every value is an input, a constant, an alias of another value, or writte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.graph.nodes import Graph, Node
+from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import parse_options
 from anydim.kernels.template import Template
@@ -87,12 +88,16 @@ class Alias:
 
 @dataclass(frozen=True)
 class Schedule:
-    """Choose a template and a schedule for every group; `counter` is that of the loop around."""
+    """Choose a template and a schedule for every group; `counter` is that of the loop around.
+
+    Each kernel is `begun` when it is there: whoever compiles need not wait for the others.
+    """
 
     machine: Machine
     templates: tuple[Template, ...]
     options: Options = PLAIN
     counter: str | None = None
+    begun: Callable[[Kernel], None] = lambda kernel: None
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
         known: dict[tuple[Group, frozenset[str], str], tuple[Launch, str, Recipe]] = {}
@@ -110,6 +115,7 @@ class Schedule:
             key = (group, constants, "" if wish is None else wish[1])
             if key not in known:
                 made = self._launch(group, graph.box, constants, node, wish, values)
+                self.begun(made[0].kernel)
                 recipe = template_recipe(made[0], group, graph.box, self.machine, constants)
                 known[key] = (*made, recipe)
             launch, template, recipe = known[key]

@@ -27,7 +27,7 @@ def build(kernel: Kernel, vector_bytes: int = 64, processor: Processor | None = 
     made = target(settings.target)
     processor = replace(processor or made.processor, vector_bytes=vector_bytes)
     assert made.load is not None
-    objects = made.compile(made.sources([kernel], processor), processor, 0)
+    objects = replace(made, processor=processor).compile(made.sources([kernel], processor))
     return made.load(objects.code.values(), [kernel.name])
 
 

@@ -62,13 +62,28 @@ class Objects:
     compiled: tuple[str, ...]
 
 
+class Compiling(Protocol):
+    """Modules on their way to objects; those that are begun are compiled beside other work."""
+
+    def begin(self, modules: Mapping[str, Source]) -> None: ...
+
+    def finish(self, modules: Mapping[str, Source]) -> Objects: ...
+
+    def __enter__(self) -> Compiling: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Target:
     """A way to make code, and the processor that it makes it for.
 
     `templates` are what kernels are made by, most special first. A kernel is launched by `launch`:
     'range' is a function on a part of 0:parallel, which threads share. `sources` gives the modules
-    of kernels, of the libraries they use and of others (host code), by name, each once. `compile`
+    of kernels, of the libraries they use and of others (host code), by name, each once. `compiling`
     makes objects of modules, on so many threads (0: as the settings say). `load` makes objects
     callable; None where this machine cannot run them.
     """
@@ -78,8 +93,13 @@ class Target:
     templates: tuple[Template, ...]
     launch: str
     sources: Callable[[Iterable[Kernel | Library], Processor], dict[str, Source]]
-    compile: Callable[[Mapping[str, Source], Processor, int], Objects]
+    compiling: Callable[[Processor, int], Compiling]
     load: Load | None
+
+    def compile(self, modules: Mapping[str, Source], threads: int = 0) -> Objects:
+        """Objects of modules, from the cache or made now."""
+        with self.compiling(self.processor, threads) as work:
+            return work.finish(modules)
 
     @property
     def machine(self) -> Machine:

@@ -8,10 +8,10 @@ from anydim.base.errors import OptionError
 from anydim.base.given import text_of
 from anydim.base.text import listed, suggestion
 from anydim.kernels.templates import TEMPLATES
-from anydim.targets.c.compiler import compile_files
+from anydim.targets.c.compiler import compiling as compiling_files
 from anydim.targets.c.loader import load as load_library
 from anydim.targets.c.render import sources as c_sources
-from anydim.targets.llvm.compiler import compile_modules
+from anydim.targets.llvm.compiler import compiling
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import sources
@@ -26,7 +26,7 @@ def _llvm(processor: Processor) -> Target:
         templates=TEMPLATES,
         launch="range",
         sources=sources,
-        compile=compile_modules,
+        compiling=compiling,
         load=load if processor.name == NATIVE else None,
     )
 
@@ -38,7 +38,7 @@ def _c(processor: Processor) -> Target:
         templates=TEMPLATES,
         launch="range",
         sources=c_sources,
-        compile=compile_files,
+        compiling=compiling_files,
         load=load_library if processor.name == NATIVE else None,
     )
 

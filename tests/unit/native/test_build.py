@@ -97,7 +97,8 @@ def doubler(threads: int) -> Assembled:
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["1-thread", "3-threads"])
 def run(request: pytest.FixtureRequest) -> Executable:
-    return build(doubler(request.param), target("llvm"), compile_threads=1).executable
+    code = target("llvm")
+    return build(doubler(request.param), code, code.compiling(code.processor, 1)).executable
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5, 499, 500])

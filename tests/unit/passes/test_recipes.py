@@ -123,7 +123,9 @@ def test_a_body_that_knows_its_sizes_has_the_interface_of_the_recipe() -> None:
         scratch=launch.scratch,
     )  # fmt: skip
     program = Program.of(replace(step.segment, sites=(other,)))
-    run = build(Assembled(program, {body.name: body}, {}), target("llvm")).executable
+    code = target("llvm")
+    work = code.compiling(code.processor, 1)
+    run = build(Assembled(program, {body.name: body}, {}), code, work).executable
     a, b = operands(3, 4, 5)
     assert (run({"A": a, "B": b})["C"] == generic(a, b)["C"]).all()
 

@@ -169,7 +169,7 @@ def unary(name: str, lanes: int, half: bool = False) -> ir.Kernel:
 def linked(kernels: Mapping[str, ir.Kernel], processor: Processor) -> bytes:
     made = target("llvm", processor.name)
     modules = made.sources(kernels.values(), processor)
-    return link(made.compile(modules, processor, 0).code.values(), list(kernels))
+    return link(made.compile(modules).code.values(), list(kernels))
 
 
 @pytest.mark.parametrize("name", every_name())

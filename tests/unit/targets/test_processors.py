@@ -45,7 +45,7 @@ def test_every_described_processor_gets_elf_objects(name: str) -> None:
     lanes = made.machine.lanes(float32)
     modules = made.sources([triad(lanes), dots(lanes)], made.processor)
     with settings.override(use_cache=False):
-        objects = made.compile(modules, made.processor, 1)
+        objects = made.compile(modules, 1)
     for code in objects.code.values():
         assert code[:5] == b"\x7fELF\x02"
         assert struct.unpack_from("<H", code, 18)[0] == ELF_MACHINES[made.processor.architecture]

@@ -32,7 +32,7 @@ def export(folder: str | os.PathLike[str], name: str, made: Assembled, code: Tar
         files = {f"code/{each}.c": _text(source).encode() for each, source in sources.items()}
         objects: list[str] = []
     else:
-        compiled = code.compile(sources, code.processor, 0).code
+        compiled = code.compile(sources).code
         files = {f"code/{each}.o": data for each, data in compiled.items()}
         objects = list(files)
     if interface.asked:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 
-from anydim.base import settings
-from anydim.base.cache import key_of, user_cache
+from anydim.base.cache import key_of
 from anydim.base.errors import InternalError
+from anydim.targets.compilation import Compilation
 from anydim.targets.llvm.library import OPTIONS, emit, version
 from anydim.targets.processor import Processor
 from anydim.targets.target import Objects, Source
@@ -23,20 +21,17 @@ def compile_modules(
 
     `threads` 0 takes `settings.compile_threads`. Raises InternalError for a text LLVM refuses.
     """
-    cache = user_cache()
-    keys = {name: _key(module, processor) for name, module in modules.items()}
-    objects: dict[str, bytes] = {}
-    if cache is not None:
-        found = {name: cache.get(key) for name, key in keys.items()}
-        objects = {name: data for name, data in found.items() if data is not None}
-    missing = tuple(name for name in modules if name not in objects)
-    for name, data in zip(missing, _compile_all([modules[n] for n in missing], processor, threads)):
-        objects[name] = data
-        if cache is not None:
-            cache.put(keys[name], data)
-    if missing and cache is not None:
-        cache.tidy()
-    return Objects({name: objects[name] for name in modules}, missing)
+    with compiling(processor, threads) as work:
+        return work.finish(modules)
+
+
+def compiling(processor: Processor, threads: int = 0) -> Compilation:
+    """The same for modules that are begun one by one."""
+    return Compilation(
+        lambda module: _compile(module.text(), processor),
+        lambda module: _key(module, processor),
+        threads,
+    )
 
 
 def assembly(text: str, processor: Processor) -> str:
@@ -49,16 +44,6 @@ def _key(module: Source, processor: Processor) -> str:
         ABI_VERSION, *OPTIONS, version(), processor.triple, processor.cpu, processor.features,
         module.identity,
     )  # fmt: skip
-
-
-def _compile_all(modules: list[Source], processor: Processor, threads: int) -> list[bytes]:
-    """Objects in order; the next text is written while threads compile those before it."""
-    workers = threads or settings.compile_threads or os.cpu_count() or 1
-    if len(modules) < 2 or workers == 1:
-        return [_compile(module.text(), processor) for module in modules]
-    with ThreadPoolExecutor(min(workers, len(modules))) as pool:
-        started = [pool.submit(_compile, module.text(), processor) for module in modules]
-        return [future.result() for future in started]
 
 
 def _compile(text: str, processor: Processor) -> bytes:

@@ -82,6 +82,13 @@ _FUNCTIONS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "VerifyModule": (c_bool, (c_void_p, _TEXT)),
 }  # fmt: skip
 
+# They keep the interpreter's lock: who gives it up may wait 5 ms for another thread to do so.
+_BRIEF = frozenset((
+    "ContextCreate", "CreateTargetMachine", "DisposeMemoryBuffer", "DisposeString",
+    "DisposeTargetMachine", "GetBufferSize", "GetBufferStart", "GetDefaultTargetTriple",
+    "GetTargetFromTriple",
+))  # fmt: skip
+
 
 def begin_loading() -> Callable[[], None]:
     """Map the library into memory on a thread of its own; the result waits for the end of it.
@@ -105,10 +112,11 @@ def llvm() -> Mapping[str, Any]:
 
 @cache
 def _functions() -> Mapping[str, Any]:
-    library = ctypes.CDLL(_path())
+    path = _path()
+    library, brief = ctypes.CDLL(path), ctypes.PyDLL(path)
     functions: dict[str, Any] = {}
     for name, (result, arguments) in _FUNCTIONS.items():
-        function = getattr(library, f"LLVMPY_{name}")
+        function = getattr(brief if name in _BRIEF else library, f"LLVMPY_{name}")
         function.restype, function.argtypes = result, arguments
         functions[name] = function
     functions["InitializeNativeTarget"]()

@@ -1,0 +1,86 @@
+"""Modules on their way to object code: begun one by one while others are still being made.
+
+A module that the cache has is taken from there; the others go to threads, which write their texts
+and compile them. Settings hold there as they did when a module was begun.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from types import TracebackType
+
+from anydim.base import settings
+from anydim.base.cache import user_cache
+from anydim.targets.target import Objects, Source
+
+
+class Compilation:
+    """Compiles with `compiled`, finds objects again by `key`; `threads` 0 is as the settings say.
+
+    With one thread nothing happens before `finish`. At the end of a `with` block no thread works.
+    """
+
+    def __init__(
+        self, compiled: Callable[[Source], bytes], key: Callable[[Source], str], threads: int = 0
+    ) -> None:
+        workers = threads or settings.compile_threads or os.cpu_count() or 1
+        self._compiled, self._key = compiled, key
+        self._cache = user_cache()
+        self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
+        self._found: dict[str, bytes] = {}  # by the identity of the source
+        self._begun: dict[str, Future[bytes]] = {}
+
+    def begin(self, modules: Mapping[str, Source]) -> None:
+        """Have these modules compiled, unless they are at hand or begun."""
+        for source in modules.values():
+            identity = source.identity
+            if self._pool is None or identity in self._begun or identity in self._found:
+                continue
+            if not self._is_kept(source):
+                run = copy_context().run
+                self._begun[identity] = self._pool.submit(run, self._made, source)
+
+    def finish(self, modules: Mapping[str, Source]) -> Objects:
+        """Objects of these modules, those that were not begun included."""
+        self.begin(modules)
+        code, compiled = {}, []
+        for name, source in modules.items():
+            identity = source.identity
+            if identity not in self._begun and identity not in self._found:
+                if not self._is_kept(source):
+                    self._begun[identity] = Future()
+                    self._begun[identity].set_result(self._made(source))
+            if identity in self._begun:
+                compiled.append(name)
+                code[name] = self._begun[identity].result()
+            else:
+                code[name] = self._found[identity]
+        if compiled and self._cache is not None:
+            self._cache.tidy()
+        return Objects(code, tuple(compiled))
+
+    def _is_kept(self, source: Source) -> bool:
+        """Whether the cache has the object, which is then at hand."""
+        data = None if self._cache is None else self._cache.get(self._key(source))
+        if data is not None:
+            self._found[source.identity] = data
+        return data is not None
+
+    def _made(self, source: Source) -> bytes:
+        data = self._compiled(source)
+        if self._cache is not None:
+            self._cache.put(self._key(source), data)
+        return data
+
+    def __enter__(self) -> Compilation:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
