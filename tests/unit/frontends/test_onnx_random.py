@@ -67,3 +67,12 @@ def test_dropout_decides_at_run_time(training):
     assert abs(kept.mean() - (0.75 if training else 1)) < 0.01
     expected = np.where(kept, x / np.float32(0.75), 0) if training else x
     np.testing.assert_allclose(y, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("opset", "dtype"), [(7, np.float32), (9, np.float32), (10, np.bool_)])
+def test_masks_of_old_dropouts_have_the_type_of_the_values(opset, dtype):
+    made = model([node("y, mask = Dropout(x)", ratio=0.5)], ["x f[3]"], ["y", "mask"], opset=opset)
+    x = np.float32([1, -2, 3])
+    y, mask = run(made, x=x)
+    np.testing.assert_array_equal(y, x)
+    assert mask.dtype == dtype and mask.all()

@@ -89,7 +89,10 @@ def dropout(call: OnnxNode) -> Sequence[Result]:
     if training and call.input(2) in call.emitter.known:
         training = bool(call.known(2).any())
     if not training:
-        mask = call.emit("fill", shape=call.shape(0), value=True, dtype=boolean)
+        kind = boolean if call.opset >= 10 else dtype
+        mask = call.emit(
+            "fill", shape=call.shape(0), value=True if kind == boolean else 1, dtype=kind
+        )
         return [value, mask] if len(call.outputs) > 1 else [value]
     ratio = call.input(1) if call.given(1) else call.number(0.5, dtype)
     if call.emitter.types[ratio].rank:
