@@ -152,7 +152,9 @@ class Cut:
 
     @property
     def made(self) -> list[str]:
-        return [name for node in self.nodes for name in node.output if name]
+        """What nodes make; the standard says not what a mask holds of which nothing is dropped."""
+        kept = {"Dropout": 1}
+        return [name for n in self.nodes for name in n.output[: kept.get(n.op_type)] if name]
 
     @property
     def last(self) -> list[str]:

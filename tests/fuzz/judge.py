@@ -42,6 +42,7 @@ SHAKES = 3
 SLACK = 24.0  # how much worse than shaken results a result may be
 LEAST_EXP = 1.9e-38  # exp of float32 is 0 below, and 0 * inf is not what little * inf is
 WINOGRAD = 3e-6  # of the largest result: what the algorithm's transforms lose in float32
+GREAT = 1e-9  # of the largest number: from there on parts of a sum may overflow
 BASE = {"bfloat16": 2.4e-2, "float16": 3e-3, "float32": 2e-5, "float64": 2e-13}
 
 
@@ -149,11 +150,15 @@ def said(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Expected:
-    """Results by name, the distance allowed to each element, and the types."""
+    """Results by name, the distance allowed to each element, and the types.
+
+    With `great`, what is not finite may stand anywhere, and anything where that is expected.
+    """
 
     types: Mapping[str, TensorType]
     values: Arrays
     allowed: Arrays
+    great: bool = False
 
     @staticmethod
     def of(graph: Graph, inputs: Arrays) -> Expected:
@@ -169,7 +174,7 @@ class Expected:
             if graph.types[name].dtype.is_float
         }
         types = {name: graph.types[name] for name in graph.outputs}
-        return Expected(types, exact, allowed)
+        return Expected(types, exact, allowed, _great(graph, inputs))
 
     def only(self, names: Collection[str]) -> Expected:
         """What is expected of some of the results."""
@@ -177,7 +182,7 @@ class Expected:
             {name: of[name] for name in names if name in of}
             for of in (self.types, self.values, self.allowed)
         )
-        return Expected(types, values, allowed)
+        return Expected(types, values, allowed, self.great)
 
     def difference(self, came: Mapping[str, numpy.ndarray]) -> str:
         """What is wrong with some results; '' for nothing."""
@@ -188,6 +193,8 @@ class Expected:
             if got.shape != value.shape or got.dtype != kind.dtype.numpy:
                 return f"'{name}' is {got.dtype}{got.shape}, expected {kind.dtype}{value.shape}"
             wrong = _differs(got, value, self.allowed.get(name))
+            if self.great and kind.dtype.is_float:
+                wrong &= numpy.isfinite(got) & (numpy.abs(value) < _edge(kind))
             if wrong.any():
                 at = tuple(int(i) for i in numpy.argwhere(wrong)[0])
                 return (
@@ -292,6 +299,24 @@ def _lost(exact: numpy.ndarray, operators: set[str]) -> numpy.ndarray:
     if "reduce_prod" in operators:
         lost[exact == 0] = numpy.inf
     return lost
+
+
+def _great(graph: Graph, inputs: Arrays) -> bool:
+    """Whether sums may pass through infinity: their order is free, and parts are near its edge."""
+    edges = [(array, GREAT * float(ml_dtypes.finfo(array.dtype).max)) for array in inputs.values()
+             if from_numpy(array.dtype).is_float]  # fmt: skip
+    with numpy.errstate(all="ignore"):
+        near = any(((abs(a) > edge) & numpy.isfinite(a)).any() for a, edge in edges)
+    return near and any(whole(node) or _adds(graph, node) for node in graph.nodes)
+
+
+def _adds(graph: Graph, node: Node) -> bool:
+    group = group_of(graph, node)
+    return bool(group.steps) or any(s.combine == "add" for s in group.statements)
+
+
+def _edge(kind: TensorType) -> float:
+    return GREAT * float(ml_dtypes.finfo(kind.dtype.numpy).max)
 
 
 def _same(left: numpy.ndarray, right: numpy.ndarray) -> numpy.ndarray:
