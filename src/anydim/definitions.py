@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from collections import namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -27,6 +27,7 @@ from anydim.base.dtypes import DTYPES
 from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import by_names, text_of, whole_within
+from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.compiler import Chosen
 from anydim.frontends.builder import Value

@@ -14,11 +14,11 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from anydim.base import settings
+from anydim.base.records import dataclass
 
 _MAGIC = b"anydim-object-2\n"
 _DIGEST = 32

@@ -6,7 +6,6 @@ there: what takes fewer than eight bits has a byte of its own, in its low bits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError, OptionError
+from anydim.base.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.given import text_of
+from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 
 

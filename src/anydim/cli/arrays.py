@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy
 
 from anydim.base.dtypes import converted, from_numpy
 from anydim.base.errors import InputError, OptionError
+from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion, table
 from anydim.program.differential import Ranges, draw
 from anydim.program.held import Held

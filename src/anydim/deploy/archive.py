@@ -9,9 +9,9 @@ import struct
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, BinaryIO
 
+from anydim.base.records import dataclass
 from anydim.deploy.container import ALIGNMENT, FORMAT, LOCAL, MANIFEST, OWN, OWN_ID
 
 _CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")

@@ -15,10 +15,10 @@ import hashlib
 import mmap
 import os
 import struct
-from dataclasses import dataclass
 from typing import Any
 
 from anydim.base.errors import ArtefactError
+from anydim.base.records import dataclass
 from anydim.deploy.records import parse_json
 
 FORMAT = 3  # to be raised with every change of what files hold

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from anydim.base.errors import OptionError
 from anydim.base.given import flag_of, path_of
+from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, table
 from anydim.deploy.container import FORMAT, Container, is_saved
 from anydim.deploy.load import levels_of

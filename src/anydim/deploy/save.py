@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.dtypes import from_numpy
 from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
 from anydim.deploy.archive import Member, write
 from anydim.deploy.records import print_record
 from anydim.deploy.saved import Saved, SavedArray, constant_member, member, stamp

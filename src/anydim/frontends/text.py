@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy
@@ -17,6 +17,7 @@ import numpy
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
+from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.frontends.custom import read_text
 from anydim.frontends.definition import Pattern, graph_of, keywords, pattern_of

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from anydim.base.records import dataclass
 from anydim.graph.regions import BranchRegion, LoopRegion, Sizes
 from anydim.lang import tree
 from anydim.lang.tree import Group, TensorType

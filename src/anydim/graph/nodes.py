@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy
 
 from anydim.base.dtypes import from_numpy
 from anydim.base.frozen import FrozenMapping, freeze, freeze_value
+from anydim.base.records import dataclass
 from anydim.graph.dims import Origins, origins, pruned
 from anydim.graph.regions import REGION, BranchRegion, CallRegion, LoopRegion, Region, Sizes
 from anydim.lang.tree import Group, TensorType

@@ -9,12 +9,13 @@ permutation, concat of n inputs), a function writes it. What is no comprehension
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
 from anydim.base.errors import GraphError, InternalError, LanguageError
 from anydim.base.frozen import FrozenMapping
+from anydim.base.records import dataclass
 from anydim.kernels.routines.record import Routine
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.stored import stored_definition

@@ -20,9 +20,9 @@ their shapes; `Graph.sequences` says which inputs and outputs a user sees as one
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from anydim.base.records import dataclass
 from anydim.sizes import Size
 from anydim.sizes.guard import Guard
 

@@ -8,7 +8,7 @@ lanes may be ordered differently). Scalar int64 values are Python ints, all othe
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn
 
 import numpy
@@ -23,6 +23,7 @@ from anydim.base.dtypes import (
     uint8,
 )
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.evaluator_functions import NARROW, OWN, PLAIN, REDUCTIONS, convert, wrap
 from anydim.kernels.space import Space

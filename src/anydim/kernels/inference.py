@@ -7,13 +7,13 @@ expression made of such literals only has type None until its surroundings say.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy
 
 from anydim.base.dtypes import DTYPES, DType, boolean, float32, float64, from_numpy, int64
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS, unsigned
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 from anydim.lang.tree.affine import Affine, reads, row_major_strides, to_expr

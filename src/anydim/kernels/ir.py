@@ -24,11 +24,12 @@ threads (`Atomic`, `Fence`, `Pause`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TypeAlias
 
 from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.records import dataclass
 
 
 @dataclass(frozen=True)

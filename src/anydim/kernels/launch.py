@@ -7,10 +7,11 @@ so one launch record serves every size.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.kernels.ir import Kernel, Operand
 from anydim.lang.tree import Group
 from anydim.sizes import Size, as_size, product

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.lang.tree import Group
 from anydim.sizes import Box

@@ -9,11 +9,11 @@ the source.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.base.dtypes import uint8
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel

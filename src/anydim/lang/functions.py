@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
 from anydim.base.dtypes import DTYPES, DType, bfloat16, converted, float32, uint8
+from anydim.base.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ flag that the caller asks for. A divisor that may be 0 sets the flag too; nothin
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, apply, constant
 from anydim.native.body import TRUE, Body, overflows

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.kernels.ir import Kernel, Library
 from anydim.native.host import host_of
 from anydim.native.threads import threads_code

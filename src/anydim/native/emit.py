@@ -8,9 +8,9 @@ table, so that what a launch runs is no matter of its code. The module calls `an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from anydim.base.cache import key_of
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, constant
 from anydim.kernels.write.values import add

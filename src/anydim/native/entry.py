@@ -7,8 +7,9 @@ every dim lies inside its bounds, so that it provably fits 64 bits where the bou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from anydim.base.records import dataclass
 from anydim.kernels.write.term import Term, constant, select
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.body import TRUE, ZERO, Body

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.kernels.ir import Library
 from anydim.kernels.text import print_library
 from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_code

@@ -8,9 +8,9 @@ held by whoever runs it. Results change hands.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from anydim.base.cache import key_of
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, constant, select
 from anydim.native import blocks

@@ -8,9 +8,10 @@ is made right where it belongs, if a segment of the body makes it; another one i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anydim.base.errors import GraphError
+from anydim.base.records import dataclass
 from anydim.kernels.write.term import Term, constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import GROW

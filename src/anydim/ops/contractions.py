@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from anydim.base.errors import GraphError
+from anydim.base.records import dataclass
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.lang.surface.syntax import RESERVED
 from anydim.ops.writing import (

@@ -11,9 +11,9 @@ Equations and the order of gates: ONNX, operators RNN, GRU and LSTM.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from anydim.base.errors import GraphError
+from anydim.base.records import dataclass
 from anydim.graph.operator import REQUIRED, Attributes, Types, Written
 from anydim.ops.writing import definition
 from anydim.sizes import Box

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anydim.base.dtypes import float16
+from anydim.base.records import dataclass
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
     aligned,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from anydim.base.errors import GraphError
+from anydim.base.records import dataclass
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.lang.tree import TensorType
 from anydim.ops.writing import (

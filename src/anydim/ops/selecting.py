@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import DType, float32
+from anydim.base.records import dataclass
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
     definition,

@@ -8,11 +8,11 @@ window. What lies outside of x is padding: a read with a default.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from anydim.base.dtypes import DType
 from anydim.base.errors import GraphError
+from anydim.base.records import dataclass
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
     declared,

@@ -9,9 +9,10 @@ After: no sum of products of two reads is of a 16-bit float.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anydim.base.dtypes import bfloat16, float16, float32
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.tree import (
     Apply,

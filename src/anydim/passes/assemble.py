@@ -8,12 +8,13 @@ record, in a store that all segments of a program share.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy
 
 from anydim.base.dtypes import from_numpy
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing

@@ -6,9 +6,10 @@ A template is asked once per group that is equal but for the names of its tensor
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template

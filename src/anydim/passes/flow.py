@@ -7,10 +7,10 @@ passes there think in single statements, so they unpack a graph into a `Flow` an
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.base.frozen import FrozenMapping
+from anydim.base.records import dataclass
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.lang.tree import Group, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.affine import reads

@@ -11,8 +11,8 @@ axes that are the same loop have the same name; values used only inside a group 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template

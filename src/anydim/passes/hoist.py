@@ -9,8 +9,9 @@ contraction's tiles read.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.micro import tile_of
 from anydim.lang.tree import (

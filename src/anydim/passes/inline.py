@@ -10,8 +10,9 @@ After: no reduction but a contraction reads a pointwise value that nobody else n
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.tree import Expr, Index, Read, Statement
 from anydim.lang.tree.affine import reads, rewrite

@@ -11,9 +11,10 @@ the sum might not fit an int32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anydim.base.dtypes import float32, int32
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.lang.tree import (

@@ -13,9 +13,10 @@ Everything else (loops inside of each other, writes in other patterns) is `Unsui
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from anydim.base.frozen import FrozenMapping
+from anydim.base.records import dataclass
 from anydim.graph import regions
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.launch import Machine

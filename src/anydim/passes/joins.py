@@ -10,8 +10,9 @@ What else reads z reads it out of `out`, where that is a result: then z takes no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.tree import Apply, Expr, Index, Literal, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, affine, reads, to_expr

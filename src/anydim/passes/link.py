@@ -6,8 +6,8 @@ After: every value that a step makes is released behind its last reader, unless 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import BranchRegion, CallRegion, LoopRegion, Sizes
 from anydim.passes.assemble import Store

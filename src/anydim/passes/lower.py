@@ -7,9 +7,10 @@ of the node it came from.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
+from anydim.base.records import dataclass
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType

@@ -9,11 +9,11 @@ with. That is right at every size by construction; sample sizes only say which o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy
 
+from anydim.base.records import dataclass
 from anydim.passes.order import Problem, best_order
 from anydim.passes.stack import Stack
 from anydim.sizes import Box, Covering, Guard, Sampled, Size, as_size, samples

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from anydim.base.errors import OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.given import shown
+from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.kernels.schedule import parse_options, print_schedule
 from anydim.passes.memory import PLANNERS, STACKED, Planner

@@ -12,10 +12,11 @@ it goes elsewhere, and the new order stays when it is no worse.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from random import Random
 
 import numpy
+
+from anydim.base.records import dataclass
 
 Order = tuple[int, ...]
 _SMALL = 1 << 14  # bytes: a waste below some of these is nobody's concern

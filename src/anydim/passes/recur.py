@@ -11,8 +11,8 @@ After: no ordered loop around a matrix product is left, but those that `iteratio
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import OPERATORS, Operator
 from anydim.kernels.launch import Machine

@@ -8,8 +8,7 @@ After: each output is made by a node, and no output is named twice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
 from anydim.runtime.signature import PASSED_THROUGH
 

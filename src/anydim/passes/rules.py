@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
 from anydim.base.dtypes import DTYPES, converted, int64
+from anydim.base.records import dataclass
 from anydim.lang.functions import INSIDE, compute
 from anydim.lang.tree import Apply, Cast, Expr, Literal, SizeTerm
 from anydim.lang.tree.affine import rewrite

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anydim.base.errors import InternalError, OptionError
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import Launch, Machine

@@ -12,8 +12,9 @@ those whose values and dims it needs; equal held graphs are one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from anydim.base.records import dataclass
 from anydim.graph.dims import symbols_of, uses
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import FUSED, Graph, Node

@@ -12,10 +12,10 @@ already, or at one term that covers several. All of that stays right at every si
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy
 
+from anydim.base.records import dataclass
 from anydim.passes.order import Order, Problem, heights
 from anydim.sizes import Covering, Sampled, Size, as_size, maximum
 

@@ -9,8 +9,9 @@ After: no value made by one statement and read by another has a dimension of con
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.tree import Expr, Index, Read, SizeTerm, Statement, TensorType
 from anydim.lang.tree.affine import Affine, reads, rewrite, row_major_strides, to_expr

@@ -11,8 +11,9 @@ After: no statement reads a view that could have been composed away.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranges import running
 from anydim.lang.tree import Apply, Expr, Index, Read, Statement, TensorType

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from anydim.base import settings
 from anydim.base.errors import InternalError, OptionError
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.graph.verify import verify
 

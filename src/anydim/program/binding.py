@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from anydim.base.errors import DimError, GraphError
+from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.runtime.checks import Check
 from anydim.runtime.signature import Signature, TensorSpec

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import cycle, islice, product
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy
 
 from anydim.base.errors import InputError, OptionError
 from anydim.base.given import shown, whole
+from anydim.base.records import dataclass
 from anydim.program.binding import told
 from anydim.program.plan import estimate
 from anydim.program.program import Program

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from anydim.base.amounts import bytes_of, told_bytes
 from anydim.base.errors import DimError, MemoryLimitError
+from anydim.base.records import dataclass
 from anydim.program.memory import Memory, memory
 from anydim.program.peak import peak
 from anydim.program.program import Program

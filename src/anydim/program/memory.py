@@ -8,12 +8,12 @@ results that belong to the caller and constants, which all calls share, are show
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from anydim.base.amounts import told_bytes
 from anydim.base.errors import DimError, MemoryLimitError
 from anydim.base.given import by_names, text_of, whole_within
+from anydim.base.records import dataclass
 from anydim.program.binding import check_names, check_sizes
 from anydim.program.program import Program
 from anydim.program.region_plan import needs, values_at

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.program.placed import arena
 from anydim.program.program import Program
 from anydim.program.region_plan import needs, values_at

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
+from anydim.base.records import dataclass
 from anydim.program.program import Program
 from anydim.program.region_plan import needs, values_at
 from anydim.program.segment import ALIGNMENT, Segment

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 
 from anydim.base.errors import DimError
+from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.program.binding import check_sizes, told
 from anydim.program.document import Document, document

@@ -5,10 +5,10 @@ Code and the contents of constants stand beside it, by the names that the record
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.program.recipe import Recipe
 from anydim.program.region import Region, SegmentStep
 from anydim.program.segment import Segment, Site

@@ -18,10 +18,10 @@ A record knows no more than its texts; `passes/recipes.py` writes them and makes
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from functools import cached_property
 
 from anydim.base.errors import ArtefactError
+from anydim.base.records import dataclass
 
 _MOST = 1 << 22  # characters of a recipe
 _WORDS = ("schedule", "machine", "constants", "launch", "operands")

@@ -8,9 +8,9 @@ way. What runs straight through between two steps of another kind is one segment
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from anydim.base.records import dataclass
 from anydim.program.segment import Segment
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Guard, Size

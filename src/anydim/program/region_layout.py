@@ -10,8 +10,9 @@ those in the segment's block.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from anydim.base.records import dataclass
 from anydim.program.program import Program
 from anydim.program.region import LoopStep, Region, SegmentStep, Stack
 from anydim.program.segment import Segment

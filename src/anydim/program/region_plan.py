@@ -8,9 +8,10 @@ other values in every iteration, under a name of its own.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
+from anydim.base.records import dataclass
 from anydim.program.binding import solve
 from anydim.program.program import Program
 from anydim.program.region import (

@@ -7,10 +7,11 @@ into code of the host; `text` prints it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 
 from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.runtime.positions import Position
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size, align_up, as_size

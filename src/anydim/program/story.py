@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
 from anydim.base.errors import MemoryLimitError
+from anydim.base.records import dataclass
 from anydim.program.explain import explain
 from anydim.program.limits import MemoryLimit
 from anydim.program.memory import Memory, memory

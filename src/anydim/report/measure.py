@@ -9,12 +9,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from statistics import median
 from time import perf_counter
 from typing import Any, TypeVar
 
 import numpy
+
+from anydim.base.records import dataclass
 
 Item = TypeVar("Item")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 
+from anydim.base.records import dataclass
 from anydim.program.placed import Arena, Placed
 from anydim.report.text import amount, sizes_text
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from anydim.base.errors import DimError, InputError
+from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
 from anydim.sizes import Guard, Size
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cache
+
+from anydim.base.records import dataclass
 
 _SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
 _ENOUGH = 1 << 14  # bytes of /proc/cpuinfo that hold the first processor; all of it takes long

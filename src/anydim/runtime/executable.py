@@ -6,12 +6,12 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy
 
 from anydim.base.errors import InputError, OutOfMemoryError, UserError
+from anydim.base.records import dataclass
 from anydim.runtime.arrays import check_names, plain, wrapper
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import Callers, Frame, shelf_of, trim_system

@@ -7,10 +7,11 @@ words that the failure names.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from anydim.base.errors import DimError, InputError, OutOfMemoryError, TimeLimitError, UserError
+from anydim.base.records import dataclass
 from anydim.runtime.checks import Check, failure
 from anydim.runtime.positions import Position, outside
 from anydim.runtime.signature import Signature

@@ -17,12 +17,12 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from typing import Generic, Protocol, TypeVar
 
 from anydim.base.errors import BusyError, OptionError
 from anydim.base.given import shown
+from anydim.base.records import dataclass
 from anydim.base.text import counted
 
 CALLS = 32

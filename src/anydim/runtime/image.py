@@ -15,12 +15,12 @@ import mmap
 import os
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy
 
 from anydim.base.errors import ArtefactError, InternalError
+from anydim.base.records import dataclass
 
 ARCHITECTURES = {"x86_64": 1, "aarch64": 2}
 PAGES = {"x86_64": 1 << 12, "aarch64": 1 << 16}  # the largest page of such machines

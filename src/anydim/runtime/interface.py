@@ -7,9 +7,9 @@ stands where in that of a straight program, `context.py` what begins that of reg
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from anydim.base.errors import ArtefactError
+from anydim.base.records import dataclass
 from anydim.runtime.failures import Failure
 from anydim.runtime.layout import POINTERS
 from anydim.runtime.signature import Signature

@@ -14,9 +14,9 @@ while calls are in progress; whatever they hold serves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
 
 ARENA_BYTES, PARALLEL, ARENA, POOL, CONSTANTS, CODE, POINTERS = range(7)

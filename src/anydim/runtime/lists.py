@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.dtypes import DType, from_numpy
 from anydim.base.errors import InputError
+from anydim.base.records import dataclass
 
 
 @dataclass(frozen=True)

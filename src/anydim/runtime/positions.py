@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from anydim.base.errors import InputError
+from anydim.base.records import dataclass
 from anydim.sizes import Size
 
 FINE = -(2**63)  # what stands in the word of a position that stayed inside

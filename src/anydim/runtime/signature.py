@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.sizes import Box, Guard, Size, product
 
 PASSED_THROUGH = " (passed through)"  # marks an output that copies an input or a constant

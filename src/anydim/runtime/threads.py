@@ -11,10 +11,10 @@ import os
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 from typing import Any
 
 from anydim.base.given import whole_within
+from anydim.base.records import dataclass
 
 SPINS = 1000  # pause instructions before a worker blocks: 15 to 60 us on processors of today
 _CLOSING_SECONDS = 1.0

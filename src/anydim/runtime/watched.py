@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from anydim.base.errors import DimError
+from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
 from anydim.sizes import Size
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import product as combinations
 from typing import Any, Protocol
 
 from anydim.base.errors import DimError, OptionError
 from anydim.base.given import shown, whole
+from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.sizes.enclosure import Enclosure
 from anydim.sizes.expression import Size

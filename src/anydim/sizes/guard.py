@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from anydim.base.records import dataclass
 from anydim.sizes.expression import Size
 
 

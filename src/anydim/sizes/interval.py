@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import reduce
 from math import inf
+
+from anydim.base.records import dataclass
 
 LARGEST = 2**63 - 1  # sizes are 64-bit numbers in native code
 Number = int | float  # an int, or plus or minus infinity

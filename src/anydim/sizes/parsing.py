@@ -10,10 +10,11 @@ primary := number | name | ('min' | 'max') '(' sum (',' sum)* ')' | '(' sum ')'
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NoReturn
 
 from anydim.base.errors import OptionError, UserError
+from anydim.base.records import dataclass
 from anydim.base.text import caret
 from anydim.sizes.expression import NAME, Size, as_constant, maximum, minimum
 

@@ -6,9 +6,9 @@ Objects come from a compiler that we called, so that what does not fit is our bu
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 
 ARCHITECTURES = {62: "x86_64", 183: "aarch64"}
 

@@ -7,9 +7,9 @@ has no address in it, no symbol from outside and no memory that is written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.runtime.image import head, head_bytes
 from anydim.targets.elf import Object, Section, Symbol, read_object
 from anydim.targets.relocations import RULES

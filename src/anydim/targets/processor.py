@@ -12,10 +12,11 @@ this table are ever handed to it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.kernels.launch import Machine
 

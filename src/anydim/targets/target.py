@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol
 
+from anydim.base.records import dataclass
 from anydim.kernels.ir import Kernel, Library
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
 
+from anydim.base.records import dataclass
 from anydim.deploy.export.naming import constants, symbol
 from anydim.deploy.export.texts import text_of
 from anydim.deploy.export.weights import Weights

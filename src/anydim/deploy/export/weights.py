@@ -14,9 +14,10 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy
+
+from anydim.base.records import dataclass
 
 MAGIC = b"anydim weights 1"
 HEAD = struct.Struct("<16sQQQ24s")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
 from anydim.base.errors import ModelError
+from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.frontends.onnx.file.dims import OPEN, Declared, DimNames
 from anydim.frontends.onnx.file.frame import Frame, Value, frame_of

@@ -10,9 +10,10 @@ or written into the reductions; batch axes may be none, one or several, in any o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anydim.base.dtypes import float32
+from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.lang.tree import (
     Apply,

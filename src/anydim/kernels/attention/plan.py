@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from anydim.base.dtypes import float32
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.form import AttentionForm
 from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product

@@ -11,9 +11,8 @@ is 0. Keys whose score lies 80 below the row's largest count as 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import float32, uint8
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.form import AttentionForm, attention_form
 from anydim.kernels.attention.loops import attention_steps

@@ -9,9 +9,9 @@ stand in ACCURACY of tests/unit/targets/test_elementary.py.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from anydim.base.dtypes import DType, float32, float64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.functions.circular import acos, asin, atan, cos, sin, tan
 from anydim.kernels.functions.error import erf

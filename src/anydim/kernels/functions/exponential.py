@@ -7,9 +7,9 @@ tanh is a rational fit as in Eigen.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from anydim.base.dtypes import float32, float64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.functions.writer import Lanes
 

@@ -19,10 +19,10 @@ A `Primitives` record says what a target has beyond that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 from anydim.base.dtypes import DTYPES, DType, boolean, float16, float32, float64
+from anydim.base.records import dataclass
 
 COMPARISONS = frozenset(
     ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import all_writes
 from anydim.lang.tree import Expr, Literal, Loop, OrderedStep, Read, SizeTerm, Write
 from anydim.lang.tree.affine import affine, reads, rewrite

@@ -8,11 +8,12 @@ moves out of a loop only where that loop is known to run and does not write the 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Any
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes, linear, linear_expr
 from anydim.kernels.write.elements import Context, Elements, LocalRead

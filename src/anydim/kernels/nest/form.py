@@ -8,10 +8,11 @@ zeros; every temporary has a size that is known before the kernel runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeAlias
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.lang.dependence.accesses import Instance, accesses, instances, steps_of
 from anydim.lang.dependence.chunks import Chunks, chunkings

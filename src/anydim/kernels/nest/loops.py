@@ -13,10 +13,10 @@ With blocks of 1 the loop over the range is outermost: for b: for t: h[b, t] = .
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import reduce
 
 from anydim.base.dtypes import boolean, int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.nest.carried import Carried, carried_by
 from anydim.kernels.nest.elements import NestContext, NestElements

@@ -8,10 +8,10 @@ each write that goes through neighbours in memory.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine

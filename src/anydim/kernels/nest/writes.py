@@ -8,9 +8,9 @@ along      for i: for k by lanes: total += ...; y[i]       the lanes share one s
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine

@@ -8,8 +8,9 @@ rest is a small loop over the tile that was just finished, while it is in the fi
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of
 from anydim.lang.tree import (
     Apply,

@@ -23,9 +23,9 @@ compiles one function instead of five. Its scalars come in a block of int64, `GI
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.write.arithmetic import (

@@ -9,12 +9,12 @@ is left of the result is 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.dtypes import int64
 from anydim.base.errors import GraphError
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import axis_of, expect_inputs
 from anydim.kernels.routines.code import Buffer, Code

@@ -6,9 +6,8 @@ which every part moves its pairs to where all counts say they go (as in `radix.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import DType, int64, uint32
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.keys import key_type

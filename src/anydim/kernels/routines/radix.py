@@ -6,9 +6,8 @@ Least significant digit first, a byte at a time (D. Knuth, The Art of Computer P
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import DType, int64, uint32
+from anydim.base.records import dataclass
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.write.term import Like, Term, constant, iota, smaller
 from anydim.kernels.write.writer import Variable

@@ -8,11 +8,11 @@ and a count, and a `sizes` node after it makes a dim of the count.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard

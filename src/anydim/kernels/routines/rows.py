@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import DType, uint32
+from anydim.base.records import dataclass
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.radix import Pairs

@@ -8,11 +8,11 @@ another axis each lane has a column of its own. float16 and bfloat16 add up in f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.dtypes import DType, converted, float32, from_numpy, int32
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
 from anydim.kernels.routines.code import Buffer, Code

@@ -5,9 +5,8 @@ A slice is all elements with one index along the axis, in row-major order of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import int64, uint32
+from anydim.base.records import dataclass
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.marks import fill

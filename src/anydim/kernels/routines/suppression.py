@@ -9,12 +9,12 @@ operation as the ONNX standard's reference does. A box of no area, or with NaN, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.dtypes import DType, float32, float64, int64, uint32
 from anydim.base.errors import GraphError
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import expect_inputs

@@ -11,11 +11,11 @@ NaN is the largest, as in numpy's order; of equal elements the first is taken.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.dtypes import DType, int64, uint32
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered

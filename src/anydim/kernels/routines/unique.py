@@ -7,11 +7,11 @@ filled. Elements that compare equal are one: NaN and NaN, 0.0 and -0.0; the firs
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.dtypes import int64, uint32
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered

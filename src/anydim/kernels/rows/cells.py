@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import DType, bfloat16, boolean, float16, float32, uint8
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.passplan import Plan, needed

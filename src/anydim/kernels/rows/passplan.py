@@ -13,9 +13,9 @@ computed anew in every sweep that needs them, unless that costs more than keepin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 
+from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.rows.flatten import all_axes
 from anydim.lang.tree import Apply, Cast, Expr, Group, Read, Statement

@@ -6,8 +6,7 @@ rank is one long vector.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.rows.form import lanes_for, row_form, row_launch
 from anydim.kernels.schedule import print_schedule, register

@@ -8,8 +8,7 @@ same name in different statements are the same loop (fusion names them so).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.rows.cells import RowForm
 from anydim.kernels.rows.form import lane_score, lanes_for, row_form, row_launch

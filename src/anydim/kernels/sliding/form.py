@@ -9,9 +9,9 @@ windows; all others are the same for all lanes or left to `Elements`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from anydim.base.dtypes import DType, float32, float64, int32, int64
+from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.convolution.places import inside_always
 from anydim.kernels.product.epilogue import Output, epilogue_of

@@ -8,9 +8,10 @@ for every row of the result, a block of vectors at a time
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
+from anydim.base.records import dataclass
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.product.convolution.form import windows_of

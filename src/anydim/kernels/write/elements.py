@@ -20,10 +20,11 @@ never touches memory that is not the tensor's. Masked-off lanes touch no memory 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int64
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import (
     LOGICAL,

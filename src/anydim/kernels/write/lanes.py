@@ -10,10 +10,10 @@ its lanes out of these, where a gather would load element by element.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 
 from anydim.base.dtypes import boolean, int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes
 from anydim.kernels.write.values import add, number, operate, splat

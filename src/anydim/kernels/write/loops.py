@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from anydim.base.dtypes import int64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.values import add, operate, splat

@@ -30,11 +30,11 @@ too: then d is NaN, and so is what the products make of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.dtypes import DType, boolean, float32, float64, uint32, uint64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.write.values import number, operate
 from anydim.lang.tree import Apply, Expr, Literal

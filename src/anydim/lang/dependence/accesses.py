@@ -8,8 +8,8 @@ for t in 0:T {                      loop 0
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.lang.tree import (
     Apply,
     Axis,

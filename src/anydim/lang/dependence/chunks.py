@@ -10,8 +10,9 @@ position in the range; every tensor that is written has a dimension that tells t
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import Access, Instance, LinearForm, LoopAt, accesses
 from anydim.lang.dependence.starts import private
 from anydim.lang.tree import SizeTerm, TensorType

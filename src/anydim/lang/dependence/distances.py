@@ -7,8 +7,7 @@ dimension cannot tell counts as possible: an answer may be too careful, never to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import Access, Instance, LinearForm, LoopAt, bound_form
 from anydim.sizes import Box, Size, Truth, as_size, prove
 

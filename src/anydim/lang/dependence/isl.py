@@ -8,11 +8,12 @@ an empty set is a proof, one that is not empty is none.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
+from anydim.base.records import dataclass
 from anydim.lang.dependence.accesses import Access, Instance, LoopAt, unchecked
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.lang.tree.affine import rewrite

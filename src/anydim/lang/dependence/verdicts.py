@@ -15,9 +15,9 @@ Loops and writes have numbers, in the order of the text. What cannot be told cou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
+from anydim.base.records import dataclass
 from anydim.lang.dependence import isl
 from anydim.lang.dependence.accesses import (
     Access,

@@ -9,7 +9,6 @@ evaluated while the sizes are still symbols.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy
 
 from anydim.base.dtypes import DType, boolean, converted, float32, from_numpy
 from anydim.base.errors import DimError, InputError
+from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS, INSIDE, compute
 from anydim.lang.meaning.contract import factors, sum_of_products
 from anydim.lang.meaning.gather import read_values

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy
 
+from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.meaning.gather import outside_error
 from anydim.lang.tree import Branch, Expr, Loop, OrderedStep, Statement, TensorType, Write

@@ -6,11 +6,12 @@ The extents of ellipses follow in `broadcast.py`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError, UserError
+from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.lang.resolve.ranks import ellipses_of, ranks_of
 from anydim.lang.surface.syntax import (

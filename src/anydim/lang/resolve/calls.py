@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError
+from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.lang.resolve.scope import Scope, new_name
 from anydim.lang.resolve.walker import Walker

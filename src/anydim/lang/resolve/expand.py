@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import LanguageError, UserError
+from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.resolve.binding import Binding, fold_sizes, spread_axes

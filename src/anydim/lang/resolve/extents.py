@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from anydim.base.errors import LanguageError
+from anydim.base.records import dataclass
 from anydim.lang.resolve import ranges
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.expand import Expander

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anydim.base.errors import LanguageError
+from anydim.base.records import dataclass
 from anydim.lang.resolve import ranges
 from anydim.lang.resolve.extents import Work, read_places
 from anydim.lang.resolve.ranges import Constraint

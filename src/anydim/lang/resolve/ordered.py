@@ -7,9 +7,10 @@ the steps: loops, branches, whole statements and writes of parts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
+from anydim.base.records import dataclass
 from anydim.lang.resolve import placing
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.calls import Calls, Instantiate

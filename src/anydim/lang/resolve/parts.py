@@ -9,8 +9,9 @@ such product (a diagonal) counts as not written, which is safe.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from anydim.base.records import dataclass
 from anydim.lang.resolve.ranges import proved
 from anydim.lang.resolve.scope import exact_facts, with_facts
 from anydim.lang.tree import Apply, Branch, Expr, Loop, OrderedStep, SizeTerm, Statement, Write

@@ -8,10 +8,11 @@ bounds, intersecting what several reads say; then the next round knows more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from anydim.base.errors import DimError
+from anydim.base.records import dataclass
 from anydim.lang.tree import Apply, Cast, Expr, Index, Read
 from anydim.lang.tree.affine import Affine, affine
 from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, prove, simplify

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.lang.surface.syntax import Definition, Parameter, Spread
 

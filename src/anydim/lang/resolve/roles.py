@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.surface.syntax import (
     Assignment,

@@ -7,8 +7,9 @@ it with its bounds, and by what the conditions around say of sizes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from anydim.base.records import dataclass
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.tree import Apply, Expr, Literal, SizeTerm
 from anydim.sizes import Box, Dim, Size, Truth, as_size, bounds, prove

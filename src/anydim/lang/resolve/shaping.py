@@ -8,10 +8,11 @@ Sizes that are not known yet are symbols of their own; rounds over the text find
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
 
 from anydim.base.dtypes import float32
+from anydim.base.records import dataclass
 from anydim.lang.resolve import placing, ranges
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.calls import Calls

@@ -7,8 +7,9 @@ all that is known of statements (fusion, fast products) serves such programs too
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
+from anydim.base.records import dataclass
 from anydim.lang.resolve.ranges import proved
 from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Statement, Tensor, Write
 from anydim.lang.tree.affine import rewrite

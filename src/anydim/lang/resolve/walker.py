@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from anydim.base.dtypes import boolean
+from anydim.base.records import dataclass
 from anydim.lang.resolve.expand import Expander
 from anydim.lang.resolve.extents import Work
 from anydim.lang.resolve.inbounds import check_reads

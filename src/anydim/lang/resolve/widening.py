@@ -10,9 +10,10 @@ does not depend on what the definition is fused with.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from anydim.base.dtypes import DType, bfloat16, float16, float32
+from anydim.base.records import dataclass
 from anydim.lang.functions import REINTERPRETING
 from anydim.lang.tree import (
     Apply,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice, product
 from random import Random
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import AnydimError
+from anydim.base.records import dataclass
 from anydim.lang.meaning.evaluate import check_guards, filled, runner
 from anydim.lang.meaning.steps import StepRunner
 from anydim.lang.resolve.parts import bare

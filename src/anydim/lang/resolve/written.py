@@ -7,8 +7,8 @@ only what came before the loop counts, and for every later one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.lang.resolve import ranges
 from anydim.lang.resolve.parts import (
     Part,

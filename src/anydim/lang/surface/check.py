@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anydim.base.errors import LanguageError
+from anydim.base.records import dataclass
 from anydim.base.text import counted, listed, suggestion
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.hints import OVER_INDICES, shown_read

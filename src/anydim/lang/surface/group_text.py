@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import UserError
+from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS
 from anydim.lang.surface.parser import run_grammar
 from anydim.lang.surface.rules import COMBINES, builder

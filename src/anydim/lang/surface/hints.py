@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.lang.surface.syntax import ATTRIBUTE_KINDS, TYPE_NAMES
 
 _LOOK_BACK = 500  # characters before the place that a row may look at, without remarks

@@ -8,11 +8,12 @@ errors only and take no part in comparisons.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 from anydim.base.dtypes import DTYPES
 from anydim.base.errors import LanguageError
+from anydim.base.records import dataclass
 from anydim.base.text import caret, line_and_column
 
 TYPE_NAMES = {

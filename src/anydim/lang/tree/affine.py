@@ -7,10 +7,10 @@ its coefficients (strides) are size expressions, so it serves every size.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import is_
 
+from anydim.base.records import dataclass
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.sizes import Size, as_size, product
 

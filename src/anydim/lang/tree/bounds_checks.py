@@ -12,10 +12,10 @@ follows a && that failed, and a default that is not needed are not checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import lru_cache, reduce
 
 from anydim.base.dtypes import int64
+from anydim.base.records import dataclass
 from anydim.lang.functions import INSIDE
 from anydim.lang.tree import Apply, Cast, Expr, Literal, Read, SizeTerm, TensorType
 from anydim.lang.tree.affine import rewrite

@@ -6,9 +6,9 @@ Targets know nothing of them. Sources: the operators of ONNX of the same names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import log
 
+from anydim.base.records import dataclass
 from anydim.lang.tree import Apply, Expr, Literal
 
 

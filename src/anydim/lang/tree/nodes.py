@@ -13,10 +13,11 @@ to here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias
 
 from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.sizes import Size
 from anydim.sizes.guard import Guard
 

@@ -11,10 +11,10 @@ literal alone is int64, float32 or bool.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from anydim.base.dtypes import DTYPES, DType, boolean, float32, int16, int32, int64
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING, unsigned
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
 

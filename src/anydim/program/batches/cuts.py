@@ -9,10 +9,10 @@ tried, above that numbers `_GROWTH` apart: what lies between serves as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy
 
+from anydim.base.records import dataclass
 from anydim.program.batches.work import Columns
 
 _ALL = 16

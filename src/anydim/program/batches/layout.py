@@ -8,13 +8,14 @@ along the axes of padded dims they are filled up to the longest.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import blake2b
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import DimError, InputError, UserError
+from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.program.binding import Source
 from anydim.runtime.arrays import Wrap, plain, wrapper

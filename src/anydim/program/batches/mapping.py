@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from time import perf_counter
@@ -18,6 +17,7 @@ import numpy
 
 from anydim.base.amounts import told_bytes
 from anydim.base.errors import DimError, InputError, MemoryLimitError, OutOfMemoryError
+from anydim.base.records import dataclass
 from anydim.program.batches.bar import Advance, shown, silent
 from anydim.program.batches.cuts import Costs, cut
 from anydim.program.batches.layout import Item, Layout, alike, of_item

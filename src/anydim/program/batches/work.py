@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy
 
 from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.program.binding import told
 from anydim.program.memory import memory

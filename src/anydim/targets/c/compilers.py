@@ -8,11 +8,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.base import settings
 from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
 from anydim.targets.processor import Processor
 
 ZIG = "zig"  # the `ziglang` wheel, or a zig on the path

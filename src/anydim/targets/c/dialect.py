@@ -7,9 +7,9 @@ one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.kernels.functions.primitives import Primitives
 
 

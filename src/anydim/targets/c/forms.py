@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.targets.c.dialect import held
 

@@ -8,9 +8,9 @@ builtin (GCC and clang differ), and says it in plain C where it has not.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
+from anydim.base.records import dataclass
 from anydim.targets.c.forms import Form
 from anydim.targets.processor import Processor
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from anydim.base.records import dataclass
 from anydim.targets.c.dialect import Dialect
 from anydim.targets.c.forms import FLAG, Form
 from anydim.targets.processor import Processor

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from anydim.base.dtypes import DType
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.targets.c.dialect import held
 from anydim.targets.c.flows import is_data

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
+from anydim.base.records import dataclass
 from anydim.targets.processor import Processor
 
 Lines: TypeAlias = "list[str | Lines]"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.lang.functions import compute
 from anydim.targets.llvm.convert import convert

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from anydim.base.errors import ModelError, OptionError, UserError
+from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.frontends.onnx.file.tensors import MOST_AXES
 from anydim.sizes import Box, Dim, Size, Truth, as_size, parse, prove

@@ -7,9 +7,10 @@ Contents of weights are passed over.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from anydim.base.errors import ModelError
+from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.dims import Declared
 from anydim.frontends.onnx.file.wire import Irregular, Span, fields, varint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy
 
 from anydim.base.errors import InputError, ModelError, UserError
 from anydim.base.given import shown
+from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.wire import Span, without_weights
 
 OLDEST_OPSET = 1

@@ -8,7 +8,8 @@ walks the wire format (https://protobuf.dev/programming-guides/encoding) of Mode
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from anydim.base.records import dataclass
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in ModelProto, GraphProto, TensorProto
 _SMALLEST = 4096

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.errors import ModelError
+from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.frontends.onnx.graphs.names import Names

@@ -6,10 +6,10 @@ Queries are grouped by the head of keys that they share: q[b, h, g, i, d], k[b, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from anydim.base.dtypes import DType, boolean, float32, int64
+from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size, as_size, maximum, simplify

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn, Protocol
 
 import numpy
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.values.emitting import Emitter
 from anydim.frontends.onnx.values.found import Element, element, elements, sizes_of

@@ -9,10 +9,10 @@ such amount. Where it does neither, the axis has a dim of its own, which every i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from anydim.base.dtypes import boolean
+from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.operators.call import Body, OnnxNode
 from anydim.frontends.onnx.values.held import Held

@@ -8,12 +8,12 @@ is raised and the node computes at run time instead.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 
 from anydim.base.errors import AnydimError
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Node
 from anydim.graph.operator import operator
 from anydim.lang.meaning.evaluate import evaluate

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy
 
 from anydim.base.frozen import FrozenMapping, freeze_value
+from anydim.base.records import dataclass
 from anydim.frontends.onnx.values.contents import Undecided, known_results
 from anydim.frontends.onnx.values.held import Known
 from anydim.graph.nodes import Constant, Graph, Node

@@ -7,12 +7,12 @@ their values; any other sequence is two tensors, its elements one after another 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy
 
 from anydim.base.dtypes import DType, from_numpy, int64
+from anydim.base.records import dataclass
 from anydim.lang.tree import TensorType
 from anydim.sizes import Size, as_size
 

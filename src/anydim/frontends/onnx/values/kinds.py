@@ -7,12 +7,12 @@ have to have one form on both sides: a tensor, a list of as many tensors, a pack
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy
 
 from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, Unsupported
 from anydim.frontends.onnx.values.emitting import Emitter
 from anydim.frontends.onnx.values.held import Held, Items, Known, Maybe, Packed, plain

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import int64
+from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.values.found import Finds
 from anydim.frontends.onnx.values.held import Known, Packed

@@ -12,9 +12,10 @@ a time, t (the taps) what else is summed over.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from anydim.base.dtypes import DType, int32
+from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.contraction.form import merged
 from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, outside_reads
@@ -48,7 +49,7 @@ class Bytes:
     dtype: DType
     zero: Expr | None
     parts: tuple[Parts, Parts, Parts, Parts] | None = None
-    start: Size = as_size(0)  # noqa: RUF009
+    start: Size = as_size(0)
 
 
 @dataclass(frozen=True)

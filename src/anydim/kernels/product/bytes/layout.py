@@ -16,9 +16,8 @@ they are not, which moves their zero point too. With a' = a + shift the sums are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from anydim.base.dtypes import int32
+from anydim.base.records import dataclass
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm

@@ -11,9 +11,9 @@ The rows of a block stay in the second cache, the panel in the first or second.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from anydim.base.dtypes import int32, uint8
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine

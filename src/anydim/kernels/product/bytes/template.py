@@ -8,11 +8,11 @@ place while it runs. All sums are exact as int32.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 from anydim.base.dtypes import int32
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 from anydim.kernels.launch import (
     Argument,
     BytesPanels,

@@ -10,9 +10,9 @@ a transposed operand is just another pair of numbers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.epilogue import (

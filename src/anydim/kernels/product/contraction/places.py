@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.product.contraction.form import ContractionForm
 from anydim.kernels.product.epilogue import PRODUCT, Output

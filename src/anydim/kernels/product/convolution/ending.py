@@ -5,8 +5,7 @@ Other epilogues are computed by a loop over the finished sums (`product/finish.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anydim.base.records import dataclass
 from anydim.kernels.product.contraction.form import COLUMN, ROW
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.epilogue import PRODUCT

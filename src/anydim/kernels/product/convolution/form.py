@@ -11,10 +11,10 @@ A channel of x that depends on the group, `m // share * inner + c`, makes the gr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.product.contraction.form import COLUMN, ROW
 from anydim.kernels.product.convolution.places import (

@@ -14,9 +14,9 @@ and a chunk stay in the second one for all panels of a block.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from anydim.base.dtypes import uint8
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.convolution.ending import Ending

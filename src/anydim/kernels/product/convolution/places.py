@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.resolve.ranges import running

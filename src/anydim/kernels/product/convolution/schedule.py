@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from anydim.base.records import dataclass
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.schedule import register
 
