@@ -103,6 +103,9 @@ def test_attention_with_a_computed_mask_is_one_kernel(attentions):
     compiled, _ = attentions
     names = [launch.kernel for launch in compiled.plan(b=2, s=5).launches]
     assert sum(name.startswith("attention") for name in names) == 1
+    # queries and keys are scaled where they are made
+    assert sum(name.startswith("contraction") for name in names) == 4
+    assert len(names) - names.index(next(n for n in names if n.startswith("contraction"))) == 5
 
 
 @pytest.mark.parametrize("b, s", [(1, 1), (1, 2), (3, 7), (2, 16), (2, 33), (1, 600)])

@@ -17,7 +17,7 @@ from anydim.lang.tree import Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.flow import Line, fused_node, group_of, inputs_of
 from anydim.passes.spaces import loop_names, rename_axes
-from anydim.passes.views import is_view
+from anydim.passes.view_forms import is_view
 
 MOST_STATEMENTS = 48  # of one kernel: longer ones gain nothing, and take long to judge
 

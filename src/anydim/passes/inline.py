@@ -18,7 +18,7 @@ from anydim.lang.tree import Expr, Index, Read, Statement
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.lang.tree.bounds_checks import checks
 from anydim.passes.flow import Line, inputs_of, is_product, pack, unpack
-from anydim.passes.views import is_view
+from anydim.passes.view_forms import is_view
 from anydim.sizes import Truth, as_size, product, prove
 
 

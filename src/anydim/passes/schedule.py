@@ -37,7 +37,7 @@ from anydim.lang.tree.renaming import renamed as renamed_steps
 from anydim.lang.tree.stepping import expressions_of, with_expressions
 from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.recipes import template_recipe
-from anydim.passes.views import is_reshape
+from anydim.passes.view_forms import is_reshape
 from anydim.program.recipe import Recipe
 from anydim.sizes import Box, Size
 

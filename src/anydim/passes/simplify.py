@@ -24,7 +24,7 @@ from anydim.passes.flow import Line, group_of, inputs_of, live, pack, unpack
 from anydim.passes.options import EXACT, FAST
 from anydim.passes.rules import simplified
 from anydim.passes.spaces import rename_axes
-from anydim.passes.views import is_view
+from anydim.passes.view_forms import is_view
 from anydim.sizes import Guard, Size
 
 

@@ -16,10 +16,9 @@ from dataclasses import replace
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.lang.resolve.ranges import running
-from anydim.lang.tree import Apply, Expr, Index, Read, Statement, TensorType
+from anydim.lang.tree import Apply, Expr, Index, Read, Statement
 from anydim.lang.tree.affine import (
     Affine,
-    address,
     affine,
     normal_form,
     reads,
@@ -29,6 +28,8 @@ from anydim.lang.tree.affine import (
 )
 from anydim.lang.tree.bounds_checks import checks
 from anydim.passes.flow import Line, live, pack, unpack
+from anydim.passes.through_views import ThroughViews
+from anydim.passes.view_forms import is_lookup, is_reshape, is_view, permutation
 from anydim.sizes import Box, Size, Truth, as_size, prove
 
 
@@ -38,6 +39,9 @@ class Views:
 
     def run(self, graph: Graph) -> Graph:
         lines = _absorb_permutations(unpack(graph), graph)
+        moved = ThroughViews.of(lines, graph.types, graph.outputs)
+        lines = moved.run()
+        graph = graph.replace(types=moved.types)
         composed: list[Line] = []
         views: dict[str, Statement] = {}
         uses = _uses(lines, graph)
@@ -50,60 +54,10 @@ class Views:
         return pack(graph, live(composed, graph.outputs), graph.types)
 
 
-def is_view(statement: Statement, types: dict[str, TensorType]) -> bool:
-    """Whether a statement only says where its elements lie in another tensor."""
-    body = statement.body
-    if statement.combine or not isinstance(body, Read) or body.default is not None:
-        return False
-    return address(body, types[body.tensor].shape) is not None
-
-
-def is_lookup(statement: Statement) -> bool:
-    """Whether each element is one element of a table, at a position that data gives.
-
-    With a single reader it is cheaper to look up there than to write the rows and read them back,
-    but for a matrix product: it reads each row many times.
-    """
-    body = statement.body
-    return (
-        not statement.combine
-        and isinstance(body, Read)
-        and body.default is None
-        and any(reads(index) for index in body.indices)
-    )
-
-
 def _uses(lines: list[Line], graph: Graph) -> Counter[str]:
     uses = Counter(read.tensor for line in lines for read in reads(line.statement.body))
     uses.update(graph.outputs)
     return uses
-
-
-def is_reshape(statement: Statement, types: dict[str, TensorType]) -> bool:
-    """Whether a view keeps every element at its row-major offset, and all of them."""
-    if not is_view(statement, types):
-        return False
-    body = statement.body
-    assert isinstance(body, Read)
-    source = types[body.tensor].shape
-    own = Affine.of(
-        as_size(0),
-        {a.name: s for a, s in zip(statement.axes, row_major_strides(statement.shape))},
-    )
-    form = address(body, source)
-    assert form is not None
-    moving = {axis.name for axis in statement.axes if axis.extent.constant != 1}
-    left = {n: c for n, c in form.terms if n in moving}
-    right = {n: c for n, c in own.terms if n in moving}
-    same_count = _count(source) == _count(statement.shape)
-    return left == right and form.constant.constant == 0 and same_count
-
-
-def _count(shape: tuple[Size, ...]) -> Size:
-    total = as_size(1)
-    for size in shape:
-        total = total * size
-    return total
 
 
 # ---- permutations ------------------------------------------------------------------------------
@@ -116,7 +70,7 @@ def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
     result: list[Line | None] = list(lines)
     for position in range(len(lines)):
         current = result[position]
-        order = None if current is None else _permutation(current.statement)
+        order = None if current is None else permutation(current.statement)
         if current is None or order is None:
             continue
         body = current.statement.body
@@ -138,21 +92,6 @@ def _absorb_permutations(lines: list[Line], graph: Graph) -> list[Line]:
         place[target] = origin
         result[position] = None
     return [line for line in result if line is not None]
-
-
-def _permutation(statement: Statement) -> tuple[int, ...] | None:
-    """For y(axes) = x(those axes in another order): the axis of x behind each axis of y.
-
-    An axis of y may be shorter than that of x: then only the start of x is wanted.
-    """
-    body = statement.body
-    if statement.combine or not isinstance(body, Read) or body.flat or body.default is not None:
-        return None
-    names = [axis.name for axis in statement.axes]
-    indices = [index.name if isinstance(index, Index) else None for index in body.indices]
-    if not names or len(names) != len(indices) or set(names) != set(indices):
-        return None
-    return tuple(indices.index(name) for name in names)
 
 
 # ---- composition -------------------------------------------------------------------------------

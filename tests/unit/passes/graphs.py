@@ -72,6 +72,19 @@ def attention() -> Graph:
     return g.graph()
 
 
+def scaled_heads() -> Graph:
+    """Queries and keys are scaled behind views; one of them is a result besides."""
+    g = ad.Builder("scaled_heads")
+    batch, seq = g.dim("batch", 0, 8), g.dim("seq", 0, 40)
+    x = g.input("x", ad.float32, (batch, seq, 24))
+    q = heads(g, x, (0, 2, 1, 3), 1) * 0.5
+    k = g.exp(g.transpose(heads(g, x, (0, 2, 1, 3), 2), perm=(0, 1, 3, 2)) * 0.25)
+    v = g.relu(heads(g, x, (0, 2, 1, 3), 3))
+    g.output("y", g.matmul(g.matmul(q, k), v))
+    g.output("v", v)
+    return g.graph()
+
+
 def views() -> Graph:
     g = ad.Builder("views")
     n, m = g.dim("n", 0, 12), g.dim("m", 0, 12)
@@ -129,8 +142,8 @@ def gates() -> Graph:
 GRAPHS: dict[str, Callable[[], Graph]] = {
     make.__name__: make
     for make in (
-        pointwise_chain, dense_gelu, residual_norm, written_out_norm, attention, views,
-        keepdims_outputs, two_consumers, column_mean, gates,
+        pointwise_chain, dense_gelu, residual_norm, written_out_norm, attention, scaled_heads,
+        views, keepdims_outputs, two_consumers, column_mean, gates,
     )
 }  # fmt: skip
 

@@ -1,0 +1,74 @@
+"""Views: statements that only say where their elements lie, and the kinds of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anydim.lang.tree import Index, Read, Statement, TensorType
+from anydim.lang.tree.affine import Affine, address, reads, row_major_strides
+from anydim.sizes import Size, as_size
+
+
+def is_view(statement: Statement, types: Mapping[str, TensorType]) -> bool:
+    """Whether a statement only says where its elements lie in another tensor."""
+    body = statement.body
+    if statement.combine or not isinstance(body, Read) or body.default is not None:
+        return False
+    return address(body, types[body.tensor].shape) is not None
+
+
+def is_lookup(statement: Statement) -> bool:
+    """Whether each element is one element of a table, at a position that data gives.
+
+    With a single reader it is cheaper to look up there than to write the rows and read them back,
+    but for a matrix product: it reads each row many times.
+    """
+    body = statement.body
+    return (
+        not statement.combine
+        and isinstance(body, Read)
+        and body.default is None
+        and any(reads(index) for index in body.indices)
+    )
+
+
+def is_reshape(statement: Statement, types: Mapping[str, TensorType]) -> bool:
+    """Whether a view keeps every element at its row-major offset, and all of them."""
+    if not is_view(statement, types):
+        return False
+    body = statement.body
+    assert isinstance(body, Read)
+    source = types[body.tensor].shape
+    own = Affine.of(
+        as_size(0),
+        {a.name: s for a, s in zip(statement.axes, row_major_strides(statement.shape))},
+    )
+    form = address(body, source)
+    assert form is not None
+    moving = {axis.name for axis in statement.axes if axis.extent.constant != 1}
+    left = {n: c for n, c in form.terms if n in moving}
+    right = {n: c for n, c in own.terms if n in moving}
+    same_count = _count(source) == _count(statement.shape)
+    return left == right and form.constant.constant == 0 and same_count
+
+
+def _count(shape: tuple[Size, ...]) -> Size:
+    total = as_size(1)
+    for size in shape:
+        total = total * size
+    return total
+
+
+def permutation(statement: Statement) -> tuple[int, ...] | None:
+    """For y(axes) = x(those axes in another order): the axis of x behind each axis of y.
+
+    An axis of y may be shorter than that of x: then only the start of x is wanted.
+    """
+    body = statement.body
+    if statement.combine or not isinstance(body, Read) or body.flat or body.default is not None:
+        return None
+    names = [axis.name for axis in statement.axes]
+    indices = [index.name if isinstance(index, Index) else None for index in body.indices]
+    if not names or len(names) != len(indices) or set(names) != set(indices):
+        return None
+    return tuple(indices.index(name) for name in names)
