@@ -174,15 +174,11 @@ class MainWriter:
         return steps
 
     def _chunk(self) -> ir.Value:
-        """Steps of k that all row tiles do before they go on; all of k for a single tile."""
+        """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
         k = self.sizes.value(self.form.k.extent)
-        if self.operands.target is None:
+        if self.operands.target is None or not self.schedule.long_k:
             return k
-        long = least(k, self.schedule.long_k) if self.schedule.long_k else k
-        short = least(k, self.schedule.chunk_k)
-        few = compare("less_equal", variable("tiles"), self.schedule.chunk_tiles)
-        single = compare("equal", variable("tiles"), 1)
-        return either(single, k, either(few, short, long))
+        return least(k, self.schedule.long_k)
 
     def _tiles(self) -> list[ir.Step]:
         k = self.sizes.value(self.form.k.extent)

@@ -12,11 +12,10 @@ class Contraction:
     """How a contraction runs; see `loops.py` for the loops.
 
     A block of rows has `block_rows_bytes` of A, a block of columns at least a panel, else
-    `block_columns_bytes` of B; `block_k` steps of k run over a row tile before it moves on. Two to
-    `chunk_tiles` row tiles take turns every `chunk_k` steps instead, while that part of B is in
-    the first cache: there B comes from memory, and nothing else should wait for loads. Where sums
-    are so long that this does not fit the second cache, all row tiles take turns every `long_k`
-    steps, on several panels at once.
+    `block_columns_bytes` of B; `block_k` steps of k run over a row tile before it moves on. Where
+    sums are so long that a panel of B does not fit the second cache, all row tiles take turns every
+    `long_k` steps, on several panels at once. Neither depends on the number of rows: a row has the
+    same bits in every batch.
     A B that is not `packed` when it is loaded, or comes in panels, is packed as it is used.
     """
 
@@ -25,8 +24,6 @@ class Contraction:
     lanes: int
     unroll: int
     block_k: int
-    chunk_k: int
-    chunk_tiles: int
     long_k: int
     block_rows_bytes: int
     block_columns_bytes: int

@@ -35,6 +35,7 @@ from anydim.sizes import Box, align_up, as_size, ceil_div, maximum, minimum, pro
 _DTYPES = (float32, float64, int32, int64)
 _LONG_PANELS = 4  # columns of B that share what is read of A, where A cannot stay in a cache
 _LONG_TILES = 64
+_FEW_TILES = 3  # row tiles for which one panel of long columns at a time is enough
 
 
 def match_contraction(
@@ -51,8 +52,6 @@ def match_contraction(
         lanes=tile.lanes,
         unroll=tile.unroll,
         block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
-        chunk_k=machine.l1_bytes * 3 // (8 * tile.width * form.dtype.bytes) // 8 * 8,
-        chunk_tiles=3,
         long_k=_long_k(form, machine, tile),
         block_rows_bytes=machine.l2_bytes * 3 // 8,
         block_columns_bytes=machine.l2_bytes // 8,
@@ -119,7 +118,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
     tiles = ceil_div(form.m.extent, tile.rows)
     if schedule.long_k:
         kept = as_size(_LONG_TILES)
-        many = minimum(maximum(tiles - schedule.chunk_tiles, 0), 1)
+        many = minimum(maximum(tiles - _FEW_TILES, 0), 1)
         panels = 1 + (_LONG_PANELS - 1) * many
         most = form.k.extent * panels * (tile.width * form.dtype.bytes)
     else:
