@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
 _STANDARD = dataclasses.dataclass
@@ -30,6 +31,7 @@ else:
         writers = {"__repr__": _repr_text}
         if init:
             writers["__init__"] = _init_text
+            cls.__signature__ = _Signature(cls)
         if eq:
             writers["__eq__"] = _eq_text
             if "__hash__" not in own or (hashed is None and "__eq__" in own):
@@ -44,6 +46,35 @@ else:
 
 def _refuse(self: Any, name: str, *value: Any) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot change field {name!r}")
+
+
+class _Signature:
+    """What `help` and `inspect` say of the call of a record, before its first instance too."""
+
+    def __init__(self, owner: type) -> None:
+        self.owner = owner
+
+    def __get__(self, instance: object, cls: type) -> Any:
+        if cls is not self.owner:
+            raise AttributeError("__signature__")
+        parameters = [
+            Parameter(
+                field.name,
+                Parameter.KEYWORD_ONLY if field.kw_only else Parameter.POSITIONAL_OR_KEYWORD,
+                default=_default(field),
+                annotation=field.type,
+            )
+            for field in dataclasses.fields(cls)
+            if field.init
+        ]
+        return Signature(sorted(parameters, key=lambda each: each.kind))
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    if field.default is not dataclasses.MISSING:
+        return field.default
+    given = field.default_factory is dataclasses.MISSING
+    return Parameter.empty if given else field.default_factory
 
 
 def _at_first(cls: type, name: str, text: Callable[[type, dict[str, Any]], str]) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import pickle
 from dataclasses import field
 from functools import partial
@@ -75,3 +76,14 @@ def test_they_compare_hash_change_and_travel() -> None:
 @dataclass(frozen=True)
 class Sent:
     lanes: int
+
+
+def test_help_knows_how_they_are_called() -> None:
+    for ours, standard in zip(written(dataclass), written(dataclasses.dataclass)):
+        shown, expected = inspect.signature(ours), inspect.signature(standard)
+        assert [*shown.parameters] == [*expected.parameters]
+        for name, parameter in expected.parameters.items():
+            assert shown.parameters[name].kind == parameter.kind
+            assert (shown.parameters[name].default is inspect.Parameter.empty) == (
+                parameter.default is inspect.Parameter.empty
+            )
