@@ -422,7 +422,7 @@ def sizes_of(definition: Definition) -> set[str]:
 
 def known_sizes(fixed: Any) -> dict[str, int]:
     """Sizes that shall be numbers; raises OptionError for what is none."""
-    hint = "give sizes by name, such as {'N': 64}"
+    hint = "give sizes from 0 up by name, such as {'N': 64}"
     return {
         name: whole_within(f"fixed size '{name}'", value, 0, LARGEST, hint)
         for name, value in by_names("fixed", fixed).items()

@@ -268,6 +268,7 @@ CASES: dict[str, list[Case]] = {
         case("float32[n, 3]", before=(0, 4), after=(0, 7), mode="wrap", to=lambda x: np.pad(
             x, ((0, 0), (4, 7)), "wrap"))],
     # indices and sizes
+    "counted": [case("int64[n, m]", high=4, count=4, to=lambda x: x)],
     "gather": [case("float32[9, 2]", "int64[n, m]", low=-9, to=lambda x, i: taken(x, i, 0)),
                case("float32[n, 9]", "int32[]", axis=1, to=lambda x, i: taken(x, i, 1))],
     "gather_elements": [case("float32[9, n]", "int64[4, n]", low=-9, to=lambda x, i:

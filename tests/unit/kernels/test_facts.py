@@ -68,7 +68,10 @@ def test_shares_are_quotients(dtype: type, columns: int) -> None:
             wide = (x - most[:, None]).astype(float)
             logs = wide - np.log(np.exp(wide).sum(1))[:, None]
         for found in (shown.y, only, with_top.y):
-            np.testing.assert_array_equal(found, wanted, name)
+            if dtype is np.float16:  # the shown ones are rounded, the ones that are divided not
+                np.testing.assert_allclose(found, wanted, 1.5 * near / 32, 1e-7, err_msg=name)
+            else:
+                np.testing.assert_array_equal(found, wanted, name)
         np.testing.assert_array_equal(with_top.top, most, name)
         np.testing.assert_allclose(lib.logs(x), logs, rtol=near, atol=near, err_msg=name)
         lost = ~np.isfinite(most) | np.isnan(x).any(1)

@@ -55,7 +55,7 @@ class Call:
 @pytest.fixture(scope="module")
 def functions() -> Iterator[dict[str, Callable[..., int]]]:
     here = target("llvm")
-    code = here.compile(here.sources([blocks_code()], here.processor), here.processor, 1).code
+    code = here.compile(here.sources([blocks_code()], here.processor), 1).code
     assert here.load is not None
     with here.load(code.values(), NAMES) as loaded:  # type: ignore[attr-defined]
         yield {name: TYPES[name](loaded.address(name)) for name in NAMES}
