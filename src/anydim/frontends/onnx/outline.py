@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Mapping, Sequence
 from math import prod
@@ -13,6 +12,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.frontends.onnx.file.dims import OPEN, Declared, DimNames
 from anydim.frontends.onnx.file.frame import Frame, Value, frame_of
+from anydim.frontends.onnx.file.mapped import mapped
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.sizes import Box
 
@@ -89,15 +89,8 @@ def outline(source: str | os.PathLike[str] | bytes) -> Outline:
         return _outline("the model", "the model", memoryview(source).cast("B"))
     path = Path(source)
     try:
-        with path.open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:
-                raise ModelError(f"{path} is empty")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                data = memoryview(mapped)
-                try:
-                    return _outline(os.fspath(path), path.name, data)
-                finally:
-                    data.release()
+        with mapped(path) as data:
+            return _outline(os.fspath(path), path.name, data)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"{path}: cannot be read: {reason}") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import field
@@ -14,6 +13,7 @@ import numpy
 from anydim.base.errors import InputError, ModelError, UserError
 from anydim.base.given import shown
 from anydim.base.records import dataclass
+from anydim.frontends.onnx.file.mapped import mapped
 from anydim.frontends.onnx.file.wire import Span, without_weights
 
 OLDEST_OPSET = 1
@@ -63,15 +63,8 @@ def open_model(source: Any) -> Opened:
 
 def _open_file(path: Path) -> Opened:
     try:
-        with path.open("rb") as file:
-            if not os.fstat(file.fileno()).st_size:
-                raise ModelError(f"{path} is empty")
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-                data = memoryview(mapped)
-                try:
-                    return _opened(data, path.name, path.parent, lambda span: _part(path, span))
-                finally:
-                    data.release()
+        with mapped(path) as data:
+            return _opened(data, path.name, path.parent, lambda span: _part(path, span))
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ModelError(f"{path}: cannot be read: {reason}") from None

@@ -1,0 +1,25 @@
+"""The bytes of a file as they lie on disk, for as long as they are looked at."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from anydim.base.errors import ModelError
+
+
+@contextmanager
+def mapped(path: Path) -> Iterator[memoryview]:
+    """The bytes of a file; raises ModelError where there are none, OSError, ValueError."""
+    with path.open("rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise ModelError(f"{path} is empty")
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as memory:
+            data = memoryview(memory)
+            try:
+                yield data
+            finally:
+                data.release()
