@@ -267,7 +267,7 @@ def test_all_unsupported_nodes_are_listed_at_once():
     nodes = [
         node("a = Swish(x)"), node("b = Relu(a)"), node("c = Absent(x)"),
         node("d = Nonsense(x)"),
-        helper.make_node("Gelu", ["x"], ["e"], name="/theirs", domain="com.microsoft"),
+        helper.make_node("Gelus", ["x"], ["e"], name="/theirs", domain="com.microsoft"),
         node("f = Reshape(x, a)"), node("g = Relu(x)", alpha=1.0), node("h = Cast(x)", to=14),
         node("y = Upsample(c)"),
     ]  # fmt: skip
@@ -277,7 +277,7 @@ def test_all_unsupported_nodes_are_listed_at_once():
         "/a: Swish (opset 18): not an operator of this opset",
         "/c: Absent (opset 18): not an operator of this opset",
         "/d: Nonsense (opset 18): not an operator of this opset",
-        "/theirs: Gelu (opset 18): domain 'com.microsoft'",
+        "/theirs: Gelus (opset 18): no operator of domain 'com.microsoft'",
         "/g: Relu (opset 18): attribute 'alpha', which it does not have",
         "/h: Cast (opset 18): element type complex64",
         "/y: Upsample (opset 18): not an operator of this opset",

@@ -4,7 +4,8 @@ In come a model and bounds of its dims; out goes a graph. Folders import only fr
 
     file/        the file: protobuf, arrays, attributes
     values/      what names stand for
-    operators/   a row for each operator
+    operators/   a row for each operator of the standard
+    microsoft/   rows of operators that onnxruntime's tools write
     graphs/      graphs, functions, graphs inside nodes
 """
 

@@ -21,8 +21,9 @@ from anydim.frontends.onnx.graphs.functions import (
 )
 from anydim.frontends.onnx.graphs.inside import Failed, Inside
 from anydim.frontends.onnx.graphs.names import Names
+from anydim.frontends.onnx.microsoft import table as microsoft
 from anydim.frontends.onnx.operators.call import OnnxNode
-from anydim.frontends.onnx.operators.table import OPERATORS
+from anydim.frontends.onnx.operators.table import OPERATORS, Build
 from anydim.frontends.onnx.values.held import Broken, Held, Items, Known, Maybe, Packed, Result
 from anydim.frontends.onnx.values.kinds import proto_of
 from anydim.graph.nodes import Node
@@ -83,8 +84,7 @@ class Importing(Names):
             if self.whole(proto, inputs):
                 add_defined(self, definition, proto, label, inputs)
             return
-        schema = self.schema(proto)
-        row = OPERATORS.get(_row_name(proto))
+        row, schema = self.described(proto)
         if row is not None:
             call = self.call(proto, schema, label, inputs)
             if not self.whole(proto, inputs):
@@ -103,11 +103,21 @@ class Importing(Names):
             raise Unsupported("not supported")
         self.expand(Function.of(body[0], self.opset), body[1], proto, label, inputs, strict=True)
 
-    def schema(self, proto: Any) -> Any:
-        """What the standard says of the operator of a node; Unsupported where it is unknown."""
+    def described(self, proto: Any) -> tuple[Build | None, Any]:
+        """The function of the operator of a node, where there is one, and its schema."""
         domain = "" if proto.domain in STANDARD else proto.domain
+        found = microsoft.find(domain, proto.op_type)
+        if found is not None:
+            return found
+        return OPERATORS.get(_row_name(proto)), self.schema(proto, domain)
+
+    def schema(self, proto: Any, domain: str) -> Any:
+        """What the standard says of the operator of a node; Unsupported where it is unknown."""
+        if domain in microsoft.REFUSED:
+            raise Unsupported(f"domain '{domain}': {microsoft.REFUSED[domain]}")
         if not domain_known(domain):
-            raise Unsupported(f"domain '{domain}'")
+            known = "no operator of " if domain == microsoft.DOMAIN else ""
+            raise Unsupported(f"{known}domain '{domain}'")
         opset = self.model.domains.get(domain) if domain else self.opset
         if opset is None:
             raise Unsupported(f"domain '{domain}', of which the model imports no opset")

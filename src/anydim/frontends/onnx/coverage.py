@@ -1,6 +1,6 @@
 """The page docs/operators.md, made from the tables of operators.
 
-python -m anydim.frontends.onnx.operators.coverage docs/operators.md
+python -m anydim.frontends.onnx.coverage docs/operators.md
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DTYPES
 from anydim.frontends.onnx.file.reading import OLDEST_OPSET
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
+from anydim.frontends.onnx.microsoft.table import ROWS as MICROSOFT
+from anydim.frontends.onnx.microsoft.table import find
 from anydim.frontends.onnx.operators.table import OPERATORS as ROWS
 from anydim.graph.operator import OPERATORS
 from anydim.targets.targets import TARGETS
@@ -54,7 +56,7 @@ def page() -> str:
     lines = [
         "# Operators",
         "",
-        "Made by `python -m anydim.frontends.onnx.operators.coverage docs/operators.md` from the",
+        "Made by `python -m anydim.frontends.onnx.coverage docs/operators.md` from the",
         "tables that the importer uses; a test compares.",
         "",
         f"Opsets {OLDEST_OPSET} to the newest that the installed onnx knows are read. Every dim of",
@@ -67,6 +69,12 @@ def page() -> str:
     for domain in sorted({schema.domain for schema in schemas}):
         rows = [schema for schema in schemas if schema.domain == domain]
         lines += [f"## {domain or 'ai.onnx'}", "", *_table(rows), ""]
+    lines += [
+        "## What onnxruntime's tools write", "",
+        "Operators of onnxruntime that are not of the standard; its optimiser, quantiser and",
+        "transformer tools write them into files.", "",
+        *_microsoft_table(), "",
+    ]  # fmt: skip
     lines += [
         "## The library", "",
         "Operators that ONNX's are made of; a builder has each as a method.", "",
@@ -94,6 +102,16 @@ def _table(schemas: Iterable[Any]) -> Iterator[str]:
         types = _types(schema) if how else ""
         limit = LIMITS.get(schema.name, "" if how else "not supported")
         yield f"| {schema.name} | {_first(schema)} | {how} | {types} | {limit} |"
+
+
+def _microsoft_table() -> Iterator[str]:
+    yield "| operator | domain | types | limits |"
+    yield "|---|---|---|---|"
+    for domain, name in sorted(MICROSOFT):
+        found = find(domain, name)
+        types = _types(found[1]) if found else ""
+        limits = MICROSOFT[domain, name].limits
+        yield f"| {name} | {domain or 'ai.onnx'} | {types} | {limits} |"
 
 
 def _how(schema: Any) -> str:

@@ -1,0 +1,36 @@
+"""The table of operators of onnxruntime: a row for each, by domain and name.
+
+Each file of the folder has the rows of its family in `ROWS`, by their names in com.microsoft.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from anydim.frontends.onnx.microsoft import elements
+from anydim.frontends.onnx.microsoft.record import Row, schema_of
+from anydim.frontends.onnx.operators.table import Build
+
+DOMAIN = "com.microsoft"
+
+_FAMILIES: tuple[Mapping[str, Row], ...] = (elements.ROWS,)
+
+ROWS: dict[tuple[str, str], Row] = {
+    (DOMAIN, name): row for family in _FAMILIES for name, row in family.items()
+}
+"""(domain, operator type) -> what is known of it; '' are names that onnxruntime added there."""
+
+# Domains whose operators fit one machine, and what to do instead.
+REFUSED = {
+    "com.microsoft.nchwc": "its tensors have the layout of the machine on which onnxruntime"
+    " saved the file: save it at GraphOptimizationLevel.ORT_ENABLE_EXTENDED",
+}
+
+
+@lru_cache(maxsize=256)
+def find(domain: str, name: str) -> tuple[Build, Any] | None:
+    """The function and the schema of an operator; None where it is not of this table."""
+    record = ROWS.get((domain, name))
+    return None if record is None else (record.build, schema_of(record, domain, name))

@@ -1,0 +1,68 @@
+"""Each row of the table of onnxruntime's operators, at several sizes, beside onnxruntime."""
+
+from __future__ import annotations
+
+import pytest
+
+from anydim.base.errors import ModelError
+from anydim.frontends.onnx import import_model
+from anydim.frontends.onnx.microsoft.table import ROWS, find
+from anydim.graph.verify import verify
+
+pytest.importorskip("onnxruntime")
+from onnxruntime.capi import onnxruntime_pybind11_state as bindings
+
+from tests.unit.frontends.microsoft import element_cases
+from tests.unit.frontends.microsoft.beside import beside, node, written
+
+SIZES = [(0, 1), (1, 1), (3, 2), (8, 5)]
+CASES = {**element_cases.CASES}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_operator(name):
+    inputs, nodes, constants = CASES[name]
+    outputs = [output for each in nodes for output in each.output if output]
+    proto = written(nodes, inputs, outputs, **constants)
+    graph = verify(import_model(proto.SerializeToString()))
+    for n, m in SIZES:
+        beside(proto, {"n": n, "m": m}, graph)
+
+
+def test_every_operator_has_a_case():
+    used = {each.op_type for _, nodes, _ in CASES.values() for each in nodes}
+    assert {name for _, name in ROWS} == used
+
+
+def test_a_file_for_one_machine_is_refused_with_what_to_do():
+    reorder = node("y = ReorderInput(x)", "com.microsoft.nchwc")
+    proto = written([reorder], ["x f[n, 8, h, w]"], ["y"])
+    with pytest.raises(ModelError, match="ORT_ENABLE_EXTENDED"):
+        import_model(proto)
+
+
+# ---- what the rows say -------------------------------------------------------------------------
+
+SCHEMAS = {(s.domain, s.name): s for s in bindings.get_all_operator_schema()}
+
+
+@pytest.mark.parametrize("key", sorted(ROWS), ids=lambda key: key[1])
+def test_inputs_results_and_attributes_are_those_of_onnxruntime(key):
+    if key not in SCHEMAS:
+        pytest.skip("this onnxruntime does not have it")
+    theirs, (_, ours) = SCHEMAS[key], find(*key)
+    for side in ("inputs", "outputs"):
+        mine, right = getattr(ours, side), getattr(theirs, side)
+        assert [str(p.option).split(".")[-1] for p in mine] == [
+            str(p.option).split(".")[-1] for p in right[: len(mine)]
+        ]
+    assert set(ours.attributes) <= set(theirs.attributes)
+    for name, declared in ours.attributes.items():
+        right = theirs.attributes[name]
+        assert str(declared.type).split(".")[-1] == str(right.type).split(".")[-1], name
+        assert declared.required == right.required, name
+        default = declared.default_value
+        found = type(default).FromString(right._default_value)
+        default.name = found.name
+        default.ClearField("doc_string")
+        assert default == found, name
