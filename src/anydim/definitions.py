@@ -115,7 +115,9 @@ class Definitions(Mapping[str, "Function"]):
         return len(self._functions)
 
     def __getattr__(self, name: str) -> Function:
-        if name.startswith("_") or name not in self._functions:
+        if name == "_functions":  # of a copy in the making
+            raise AttributeError(name)
+        if name not in self._functions:
             hint = suggestion(name, self._functions)
             raise AttributeError(
                 f"there is no definition '{name}'; " + (hint or f"there is {listed(self)}")

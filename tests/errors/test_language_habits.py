@@ -49,8 +49,10 @@ STATEMENTS = [
     ("for t ¦= 0:N { y(t) = x(t) }", LOOP),
     ("y(i) = x(i) where i in 0.¦.N", "a range is written low:high"),
     ("y(i) = x(i) where i in N ¦}", "a range has two ends: where i in 0:N"),
-    ("y(i) = x(i) where i ¦> 0", "'where' gives ranges, i in low:high; a condition is chosen by: "
-     "condition ? a : b"),
+    ("y(i) = x(i) where i ¦> 0", "'where' gives ranges, i in low:high, and names, s = a(i); "
+     "a condition is chosen by: condition ? a : b"),
+    ("y(i) = x(i) where i =¦= 0", "'where' gives ranges, i in low:high, and names, s = a(i); "
+     "a condition is chosen by: condition ? a : b"),
     ("y(i) = x(i) for i in 0:N ¦}", "a loop stands before what it repeats: for t in 0:N { ... }; "
      "the range of an index is: where i in 0:N"),
     ("y(i) = x(i) if N > 0 ¦else 0", "a choice in an expression is: condition ? a : b"),

@@ -3,6 +3,7 @@ for, numbers for scalars, several results by name."""
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import numpy
@@ -241,3 +242,19 @@ def test_every_program_at_many_sizes(program: Program) -> None:
         shapes = shapes if len(expected) > 1 else (shapes,)
         assert list(shapes) == [result.shape for result in results]
     assert len(function._models) == 1
+
+
+def test_a_name_that_begins_with_an_underscore() -> None:
+    lib = ad.define("def _twice(float(N) x) -> (y) { y(i) = 2 * x(i) }")
+    assert lib._twice(numpy.ones(2, numpy.float32)).tolist() == [2, 2]
+    assert copy.copy(lib)["_twice"] is lib._twice
+    with pytest.raises(AttributeError, match="there is no definition '_once'"):
+        _ = lib._once
+
+
+def test_next_after_is_for_floats_that_are_computed() -> None:
+    lib = ad.define("def after(T(N) x, T(N) y) -> (z) { z(i) = nextafter(x(i), y(i)) }")
+    x, y = numpy.array([0, 1, -1, numpy.inf]), numpy.array([1.0, 0, -2, 0])
+    numpy.testing.assert_array_equal(lib.after(x, y), numpy.nextafter(x, y))
+    with pytest.raises(ad.LanguageError, match="'nextafter' takes float32 or float64, not float16"):
+        lib.after(x.astype(numpy.float16), y.astype(numpy.float16))

@@ -29,6 +29,7 @@ class ScalarFunction:
     operator: str = ""  # infix or prefix spelling, where there is one
     doc: str = ""
     internal: bool = False  # what a definition cannot write
+    narrow: bool = True  # rounding what float32 gives is right for narrower floats
 
 
 def unsigned(dtype: DType) -> DType:
@@ -78,6 +79,8 @@ _ROWS = (
     _row("min", 2, "same", numpy.minimum, "", "NaN when either argument is NaN"),
     _row("max", 2, "same", numpy.maximum, "", "NaN when either argument is NaN"),
     _row("pow", 2, "same", numpy.power),
+    ScalarFunction("nextafter", 2, "float", numpy.nextafter, narrow=False,
+                   doc="the number after a on the way to b"),
     _row("exp", 1, "float", numpy.exp),
     _row("log", 1, "float", numpy.log),
     _row("sqrt", 1, "float", numpy.sqrt),

@@ -145,6 +145,20 @@ def test_remainders_of_far_apart_floats_are_exact() -> None:
             assert_same(name, got, reference(name, left, right), left, right)
 
 
+@pytest.mark.parametrize("lanes", [1, 8])
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+def test_the_number_after_another(dtype: DType, lanes: int) -> None:
+    about = numpy.finfo(dtype.numpy)
+    ends = [about.max, -about.max, about.tiny, about.smallest_subnormal, -about.smallest_subnormal]
+    left, right = pairs(numpy.concatenate([floats(dtype), numpy.array(ends, dtype.numpy)]))
+    (got,) = apply(("nextafter",), dtype, left, right, lanes=lanes)
+    with numpy.errstate(over="ignore"):
+        want = numpy.nextafter(left, right)
+    assert_same("nextafter", got, want, left, right)
+    zero = want == 0
+    assert numpy.array_equal(numpy.signbit(got[zero]), numpy.signbit(want[zero]))
+
+
 def test_fast_extremes_agree_where_there_is_no_nan() -> None:
     values = floats(float32)
     left, right = pairs(values[values == values])

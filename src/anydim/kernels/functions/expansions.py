@@ -26,6 +26,7 @@ from anydim.kernels.functions.simple import (
     isinf,
     isnan,
     never,
+    next_after,
     rsqrt,
     sign,
 )
@@ -56,6 +57,7 @@ _FLOATING = (
     Expansion("isnan", isnan),
     Expansion("isinf", isinf),
     Expansion("copysign", copysign),
+    Expansion("nextafter", next_after),
     Expansion("fmod", remainder),
     Expansion("mod", modulo),
     Expansion("floordiv", floor_divide),

@@ -35,6 +35,19 @@ def integer_sign(v: Lanes, x: ir.Value) -> ir.Value:
     return v.select(v.apply("less", x, zero), v.constant(-1), up)
 
 
+def next_after(v: Lanes, x: ir.Value, y: ir.Value) -> ir.Value:
+    """The number after x on the way to y: as integers, neighbours of one sign differ by 1."""
+    i, zero = v.bits, v.constant(0.0)
+    away = v.flag("xor", v.apply("less", x, y), v.apply("less", x, zero))
+    step = i.select(away, i.constant(1), i.constant(-1))
+    beside = v.from_bits(i.add(v.to_bits(x), step))
+    least = v.copysign(v.from_bits(i.constant(1)), y)
+    moved = v.select(v.apply("equal", x, zero), least, beside)
+    numbers = v.flag("and", v.apply("equal", x, x), v.apply("equal", y, y))
+    reached = v.select(v.apply("equal", x, y), y, moved)
+    return v.select(numbers, reached, v.add(x, y))
+
+
 def rsqrt(v: Lanes, x: ir.Value) -> ir.Value:
     """1 / sqrt(x), each rounded."""
     return v.div(v.constant(1.0), v.sqrt(x))

@@ -25,7 +25,7 @@ from anydim.sizes import Size, as_size, product
 KEEP_ABOVE = 3.0  # the cost of a store and a later load, in cheap operations
 
 COSTS = {
-    **dict.fromkeys(("div", "sqrt", "rsqrt", "mod", "floordiv", "fmod", "log1p"), 4.0),
+    **dict.fromkeys(("div", "sqrt", "rsqrt", "mod", "floordiv", "fmod", "log1p", "nextafter"), 4.0),
     **dict.fromkeys(("exp", "log", "tanh", "sigmoid", "erf", "pow", "expm1"), 12.0),
     **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan"), 20.0),
     **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh"), 20.0),

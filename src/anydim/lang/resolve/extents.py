@@ -11,6 +11,7 @@ from anydim.lang.resolve import ranges
 from anydim.lang.resolve.binding import Binding
 from anydim.lang.resolve.expand import Expander
 from anydim.lang.resolve.ranges import Constraint, RangeProblem
+from anydim.lang.resolve.recurrence import Recurrence, recurrence
 from anydim.lang.resolve.scope import Scope
 from anydim.lang.surface.syntax import Assignment, CallTerm, Exists, Range
 from anydim.lang.tree import Apply, Axis, Expr, Index, Read, SizeTerm, TensorType
@@ -52,6 +53,17 @@ class Work:
     def error(self, position: int, problem: str, hint: str = "") -> LanguageError:
         """An error at a place in the text."""
         return self.binding.error(position, problem, hint)
+
+    @property
+    def recurrence(self) -> Recurrence | None:
+        """What it may be meant as where it reads what it writes."""
+        loops = self.scope.loops if self.scope is not None else ()
+        return recurrence(self.assignment, {loop.variable for loop in loops})
+
+    def recurrence_error(self, meant: Recurrence) -> LanguageError:
+        """The error for one that is written as a statement without order."""
+        advice = meant.advice(self.binding.definition)
+        return self.error(meant.read.position, meant.problem, advice)
 
     def type_error(self, problem: TypeProblem) -> LanguageError:
         """The error of an expression that has no type, at its place."""
@@ -169,8 +181,12 @@ def solve(work: Work) -> tuple[set[Constraint], RangeProblem | None]:
 def range_error(work: Work, problem: RangeProblem) -> LanguageError:
     """The error of an index that has no range, where it is first used.
 
-    A read at a place that is no integer says nothing of ranges: it is the error then.
+    A read at a place that is no integer says nothing of ranges: it is the error then. So is one of
+    what the statement writes.
     """
+    meant = work.recurrence
+    if meant is not None:
+        return work.recurrence_error(meant)
     try:
         typed(work.body, work.tensors)
     except TypeProblem as wrong:

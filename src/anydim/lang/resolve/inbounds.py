@@ -104,6 +104,9 @@ def _guard(
 
 
 def _leaves(work: Work, at: Position, span: tuple[Size, Size]) -> LanguageError:
+    meant = work.recurrence
+    if meant is not None:
+        return work.recurrence_error(meant)
     where = f"'{at.tensor}' is {at.verb} at {span[0]} to {span[1]} of dimension {at.axis}"
     found = escape(at.index, at.size, work.extents, work.binding.box)
     witness = f": with {found[0]} at {found[1]}" if found is not None and found[0] else ""

@@ -84,6 +84,10 @@ def _check_written(group: Group, maker: Maker, binding: Binding) -> None:
     found = first_unwritten(group.steps, types, given, results, box)
     if found is None:
         return
+    for _, source in maker.sources.values():
+        meant = source.recurrence if isinstance(source, Work) else None
+        if isinstance(source, Work) and meant is not None:
+            raise source.recurrence_error(meant)
     early = early_read(group, box)
     step, read, name = found.step, found.read, found.tensor
     if early is not None:

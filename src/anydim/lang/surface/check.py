@@ -203,6 +203,10 @@ def _check_assignment(statement: Assignment, names: _Names) -> None:
         problem = f"'{target}' has {counted(known or 0, 'dimension')}, and {rank} here"
         hint = f"write {names.read(target)}, or another tensor"
         raise names.error(statement.position, problem, hint)
+    for given in statement.given:
+        if not names.is_index(given.name):
+            hint = f"it is a {names.role(given.name)}: give the term another name"
+            raise names.error(given.position, f"'{given.name}' cannot be given a meaning", hint)
     left = _left_indices(statement, names)
     for clause in statement.where:
         _check_clause(clause, names)

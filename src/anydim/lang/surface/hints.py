@@ -84,8 +84,9 @@ MISTAKES: tuple[Mistake, ...] = (
     Mistake(r"\bin\s+[^{}:]*\.", r"\.", "a range is written low:high"),
     Mistake(r"\bwhere\b[^{}]*\bin\s+[^{}:]*", r".", "a range has two ends: where i in 0:N",
             "COLON"),
-    Mistake(r"\bwhere\b[^{}]*\w\s*", r"[<>=!]=?",
-            "'where' gives ranges, i in low:high; a condition is chosen by: condition ? a : b"),
+    Mistake(r"\bwhere\b[^{}]*\w\s*=?", r"[<>=!]=?",
+            "'where' gives ranges, i in low:high, and names, s = a(i); a condition is chosen by: "
+            "condition ? a : b"),
     Mistake(r"\bfor\b[^{}]*", r"\}",
             "a loop stands before what it repeats: for t in 0:N { ... }; "
             "the range of an index is: where i in 0:N"),

@@ -101,7 +101,7 @@ def _block(block: tuple[syntax.Item, ...], margin: str) -> list[str]:
         elif isinstance(item, syntax.Invoke):
             lines.append(f"{margin}{', '.join(item.targets)} = {print_term(item.call)}")
         else:
-            lines.append(margin + _assignment(item))
+            lines.append(margin + print_assignment(item))
     return lines
 
 
@@ -123,7 +123,8 @@ def _attribute(attribute: syntax.Attribute) -> str:
     return f"{text} = {default if isinstance(default, str) else number_text(default)}"
 
 
-def _assignment(statement: syntax.Assignment) -> str:
+def print_assignment(statement: syntax.Assignment) -> str:
+    """The text of a statement that assigns."""
     left = statement.target
     if statement.indices:
         left += f"({_terms(statement.indices)})"

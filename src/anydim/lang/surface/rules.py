@@ -7,7 +7,8 @@ with the text around it in `parser.py`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from anydim.base.text import suggestion
@@ -26,6 +27,7 @@ from anydim.lang.surface.syntax import (
     Dimension,
     Exists,
     Flat,
+    Given,
     Invoke,
     Item,
     LoopBlock,
@@ -38,14 +40,17 @@ from anydim.lang.surface.syntax import (
     Setting,
     Spread,
     Term,
+    changed,
     depth,
     parts,
+    walk,
 )
 
 if TYPE_CHECKING:
     from lark import Token
 
 DEEPEST = 100
+LARGEST = 4000  # terms of a statement, with what its `where` names
 DEEPEST_BLOCK = 32
 DEEPEST_LOOPS = 8  # proofs about sizes take more time with every loop around
 Block = TypeVar("Block", LoopBlock, BranchBlock)
@@ -131,18 +136,72 @@ def _constant(kind: Token, term: Term | None) -> int | float | bool | str | None
 
 def _assignment(
     _: Any, target: tuple[Token, tuple[Term, ...]], assign: Token, value: Term,
-    where: tuple[Range | Exists, ...] | None,
+    where: tuple[Range | Exists | Given, ...] | None,
 ) -> Assignment:  # fmt: skip
     name, indices = target
+    clauses, given = where or (), [clause for clause in where or () if isinstance(clause, Given)]
+    if given:
+        indices, value, clauses = _with_given(given, indices, value, clauses)
     initial = assign.endswith("!")
     combine = COMBINES[assign.rstrip("!").removesuffix("=")]
     if initial and not combine:
         raise Problem(_at(assign), "'=!' is not an assignment", "write '=' or '+=!'")
     ends: list[Term] = []
-    for clause in where or ():
+    ranges = tuple(clause for clause in clauses if not isinstance(clause, Given))
+    for clause in ranges:
         ends += (clause.low, clause.high) if isinstance(clause, Range) else clause.indices
     _shallow(value, *indices, *ends)
-    return Assignment(str(name), indices, combine, initial, value, where or (), _at(name))
+    names = tuple(Name(clause.name, clause.position) for clause in given)
+    return Assignment(str(name), indices, combine, initial, value, ranges, _at(name), names)
+
+
+def _with_given(
+    given: Sequence[Given], indices: tuple[Term, ...], value: Term,
+    clauses: Sequence[Range | Exists | Given],
+) -> tuple[tuple[Term, ...], Term, tuple[Range | Exists, ...]]:  # fmt: skip
+    """The parts of a statement with what its `where` names in place of the names."""
+    meant: dict[str, Term] = {}
+    used: set[str] = set()
+
+    def inside(term: Term) -> Term:
+        names = [t.name for t in walk(term) if isinstance(t, Name)]
+        used.update(names)
+        sizes = {name: len(walk(named)) for name, named in meant.items()}
+        if sum(sizes.get(name, 1) for name in names) > LARGEST:
+            raise Problem(term.position, "the expression is too large", "give parts of it names")
+        return changed(term, lambda t: meant.get(t.name, t) if isinstance(t, Name) else t)
+
+    for clause in given:
+        if clause.name in meant:
+            raise Problem(clause.position, f"'{clause.name}' has two meanings")
+        if clause.name in used:
+            problem = f"'{clause.name}' is used before it has this meaning"
+            raise Problem(clause.position, problem, "give names in the order of their use")
+        named = inside(clause.value)
+        _shallow(named)
+        meant[clause.name] = named
+    made = tuple(map(inside, indices)), inside(value)
+    ranges = tuple(_clause_with(clause, inside) for clause in clauses
+                   if not isinstance(clause, Given))  # fmt: skip
+    for clause in given:
+        if clause.name not in used:
+            problem = f"'{clause.name}' is in no other part of the statement"
+            raise Problem(clause.position, problem, f"take '{clause.name}' out of the 'where'")
+    return (*made, ranges)
+
+
+def _clause_with(clause: Range | Exists, inside: Callable[[Term], Term]) -> Range | Exists:
+    if isinstance(clause, Range):
+        return replace(clause, low=inside(clause.low), high=inside(clause.high))
+    return replace(clause, indices=tuple(map(inside, clause.indices)))
+
+
+def _given(_: Any, name: Token, assign: Token, value: Term) -> Given:
+    if assign != "=":
+        raise Problem(_at(assign), f"a name is given by '=', not '{assign}'")
+    if name in RESERVED:
+        raise Problem(_at(name), f"'{name}' is a word of the language, not a name")
+    return Given(str(name), value, _at(name))
 
 
 def _several(_: Any, *parts: Any) -> Invoke:
@@ -311,7 +370,7 @@ _RULES = {
     "parameter": _parameter, "attributes": _together, "attribute": _attribute,
     "assignment": _assignment, "several": _several, "loop": _loop, "branch": _branch,
     "block": _together, "settings": _together, "setting": _setting, "target": _target,
-    "where": _together, "range": _range,
+    "where": _together, "range": _range, "given": _given,
     "exists": _exists, "terms": _together, "select": _select, "operators": _operators,
     "prefix": _prefix, "guarded": _guarded, "call": _call, "flat": _flat, "number": _number,
     "name": _name, "spread": _spread, "dimension": _dimension, "count": _count,

@@ -7,8 +7,8 @@ errors only and take no part in comparisons.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import field
+from collections.abc import Callable, Iterator
+from dataclasses import field, replace
 from typing import TypeAlias
 
 from anydim.base.dtypes import DTYPES
@@ -170,8 +170,20 @@ class Exists:
 
 
 @dataclass(frozen=True)
+class Given:
+    """`where s = a(i)`: a name for a term in this statement."""
+
+    name: str
+    value: Term
+    position: int = _position()
+
+
+@dataclass(frozen=True)
 class Assignment:
-    """`target(indices) combine= value where ...`; `initial` says the operator had a `!`."""
+    """`target(indices) combine= value where ...`; `initial` says the operator had a `!`.
+
+    What `given` names stands in the other terms already, each with where it is said.
+    """
 
     target: str
     indices: tuple[Term, ...]
@@ -180,6 +192,7 @@ class Assignment:
     value: Term
     where: tuple[Range | Exists, ...] = ()
     position: int = _position()
+    given: tuple[Name, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -304,6 +317,23 @@ def walk(term: Term) -> list[Term]:
         found.append(term)
         waiting.extend(reversed(children(term)))
     return found
+
+
+def changed(term: Term, change: Callable[[Term], Term]) -> Term:
+    """A term with every term inside it changed, inner before outer."""
+    if isinstance(term, (CallTerm, Flat)):
+        default = None if term.default is None else changed(term.default, change)
+        if isinstance(term, Flat):
+            return change(replace(term, offset=changed(term.offset, change), default=default))
+        arguments = tuple(changed(inner, change) for inner in term.arguments)
+        settings = tuple(replace(s, value=changed(s.value, change)) for s in term.settings)
+        return change(replace(term, arguments=arguments, default=default, settings=settings))
+    if isinstance(term, Operation):
+        arguments = tuple(changed(inner, change) for inner in term.arguments)
+        return change(replace(term, arguments=arguments))
+    if isinstance(term, Convert):
+        return change(replace(term, argument=changed(term.argument, change)))
+    return change(term)
 
 
 def parts(item: Item) -> tuple[tuple[Item, ...], ...]:

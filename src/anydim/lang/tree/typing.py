@@ -232,6 +232,9 @@ def _refuse(function: str, dtype: DType) -> None:
     if FUNCTIONS[function].result == "float" and not dtype.is_float:
         problem = f"'{function}' takes floating point, not {dtype}"
         raise TypeProblem(problem, f"write {function}(float(...))")
+    if not FUNCTIONS[function].narrow and dtype.bits < 32:
+        problem = f"'{function}' takes float32 or float64, not {dtype}"
+        raise TypeProblem(problem, f"write {function}(float(...), float(...))")
     if function in ARITHMETIC and dtype == boolean:
         raise TypeProblem(f"'{function}' takes numbers, not bool", "write int32(...)")
     if function in BITS and dtype.is_float:
