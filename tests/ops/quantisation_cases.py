@@ -60,6 +60,13 @@ def repeated(x: Any, times: int, size: int) -> Any:
     return np.repeat(x, times, -1)[..., :size]
 
 
+def fields(x: Any, bits: int) -> Any:
+    """What lies in bytes, the low bits first."""
+    single = np.unpackbits(x.astype(np.uint8)[..., None], axis=-1, bitorder="little")
+    groups = single.reshape(*x.shape[:-1], 8 // bits * x.shape[-1], bits).astype(np.int64)
+    return (groups << np.arange(bits)).sum(-1)
+
+
 CASES: dict[str, list[Case]] = {
     "cast_saturated": [
         case("float32[n, 3]", to_type=float8_e4m3fn, to=lambda x: saturated(x)),
@@ -103,6 +110,11 @@ CASES: dict[str, list[Case]] = {
     "requantize": [
         case("int32[n, 3]", "float32[3]", "uint8[]", low=-300, high=300, to_type=uint8,
              to=lambda t, s, z: rounded(np.float32(t) * np.float32(s), z, 0, 255)),
+    ],
+    "unpack_bits": [
+        case("uint8[n, m]", high=256, bits=4, to=lambda x: fields(x, 4)),
+        case("uint8[m]", high=256, bits=2, to=lambda x: fields(x, 2)),
+        case("uint8[n, 2, 3]", high=256, bits=1, to=lambda x: fields(x, 1)),
     ],
     "matmul_integer": [
         case("uint8[n, 3]", "int8[3, m]", "uint8[]", "int8[]", high=100, to=products),

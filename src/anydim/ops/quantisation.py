@@ -165,6 +165,19 @@ def _scaled(
     return places, parameters, guards
 
 
+def unpack_bits(types: Types, attributes: Attributes, box: Box) -> Written:
+    """The fields of `bits` bits in bytes, the low ones first, as bytes along the last axis."""
+    expect_inputs("unpack_bits", types, 1, 1)
+    bits = attributes["bits"]
+    if bits not in (1, 2, 4) or not types[0].rank:
+        raise GraphError(f"operator 'unpack_bits': fields of {bits} bits in {types[0]}")
+    each, last = 8 // bits, types[0].shape[-1]
+    field = f"int(x(...i, k // {each})) >> {bits} * (k % {each})"
+    statement = f"y(...i, k) = byte(({field}) & {(1 << bits) - 1}) where k in 0:K"
+    text = definition("unpack_bits", ["T(...i, L) x"], [statement], declared({"K": each * last}))
+    return Written(text, {"K": each * last})
+
+
 def requantize(types: Types, attributes: Attributes, box: Box) -> Written:
     """Sums as small integers again: t * scale, rounded to even, plus zero, limited."""
     expect_inputs("requantize", types, 3, 3)

@@ -92,6 +92,7 @@ RECORDS = (
     _row("dequantize", "elementwise", quantisation.dequantize,
          {"to": None, "axis": 1, "block": 0}),
     _row("requantize", "elementwise", quantisation.requantize, {"to": uint8}),
+    _row("unpack_bits", "elementwise", quantisation.unpack_bits, {"bits": REQUIRED}),
     # windows
     _row("conv_integer", "window", quantisation.conv_integer, {**_WINDOW, "groups": 1}),
     _row("conv", "window", windows.convolution, {**_WINDOW, "groups": 1}),

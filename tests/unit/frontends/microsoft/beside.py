@@ -49,7 +49,7 @@ def node(text: str, domain: str = "com.microsoft", **attributes: Any) -> onnx.No
 
 
 def drawn(proto: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> dict[str, Any]:
-    """Inputs at these sizes: normal floats, integers and flags of any kind."""
+    """Inputs at these sizes: normal floats, bytes, small integers and flags."""
     random = np.random.default_rng((seed, *sizes.values()))
     feeds = {}
     for given in proto.graph.input:
@@ -57,7 +57,10 @@ def drawn(proto: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> di
         shape = [d.dim_value if d.HasField("dim_value") else sizes[d.dim_param]
                  for d in kind.shape.dim]  # fmt: skip
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
-        if dtype.kind == "f":
+        if dtype.itemsize == 1 and dtype.kind in "iu":
+            info = np.iinfo(dtype)
+            feeds[given.name] = random.integers(info.min, info.max + 1, shape).astype(dtype)
+        elif dtype.kind == "f":
             feeds[given.name] = random.standard_normal(shape).astype(dtype)
         elif dtype.kind == "b":
             feeds[given.name] = random.random(shape) < 0.6

@@ -96,4 +96,7 @@ def _attribute(name: str, given: Any) -> Any:
     return schema.Attribute(name, onnx.helper.make_attribute(name, given))
 
 
-_KINDS = {int: "INT", float: "FLOAT", str: "STRING", (int,): "INTS", (float,): "FLOATS"}
+_KINDS = {
+    int: "INT", float: "FLOAT", str: "STRING", (int,): "INTS", (float,): "FLOATS",
+    (str,): "STRINGS",
+}  # fmt: skip

@@ -9,13 +9,21 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
-from anydim.frontends.onnx.microsoft import elements
+from anydim.frontends.onnx.microsoft import (
+    blocks,
+    elements,
+    products,
+    quantised,
+    recurrent,
+)
 from anydim.frontends.onnx.microsoft.record import Row, schema_of
 from anydim.frontends.onnx.operators.table import Build
 
 DOMAIN = "com.microsoft"
 
-_FAMILIES: tuple[Mapping[str, Row], ...] = (elements.ROWS,)
+_FAMILIES: tuple[Mapping[str, Row], ...] = (
+    elements.ROWS, quantised.ROWS, products.ROWS, blocks.ROWS, recurrent.ROWS,
+)  # fmt: skip
 
 ROWS: dict[tuple[str, str], Row] = {
     (DOMAIN, name): row for family in _FAMILIES for name, row in family.items()

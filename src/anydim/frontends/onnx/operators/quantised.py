@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from anydim.base.dtypes import DType, float8_e8m0fnu, float32, uint8
@@ -77,6 +78,25 @@ def dequantize(call: OnnxNode) -> Result:
     )  # fmt: skip
 
 
+def dynamic_quantize(call: OnnxNode) -> Sequence[Result]:
+    return dynamic_bytes(call, call.input(0))
+
+
+def dynamic_bytes(call: OnnxNode, x: str) -> tuple[str, str, str]:
+    """x as uint8 with one scale and zero point for all of it, its scale and its zero point.
+
+    The range is that of x and 0; where it is empty the scale is 1.
+    """
+    zero = call.number(0.0, float32)
+    low = call.emit("minimum", call.emit("reduce_min", x, axes=None), zero)
+    high = call.emit("maximum", call.emit("reduce_max", x, axes=None), zero)
+    reach = call.emit("sub", high, low)
+    scale = call.emit("div", reach, call.number(255.0, float32))
+    scale = call.emit("where", call.emit("greater", reach, zero), scale, call.number(1.0, float32))
+    start = call.emit("quantize", call.emit("neg", low), scale, to=uint8)
+    return call.emit("quantize", x, scale, start, to=uint8), scale, start
+
+
 def _granular(call: OnnxNode, position: int) -> str:
     """A scale or zero point: a scalar, one per place along the axis, or one per block."""
     kind, rank = call.type(position), call.type(0).rank
@@ -86,11 +106,11 @@ def _granular(call: OnnxNode, position: int) -> str:
     if rank == 1:
         axis = 0
     if not -rank <= axis < rank:
-        return _per_place(call, position, None)
-    return _per_place(call, position, call.shape(0)[axis])
+        return per_place(call, position, None)
+    return per_place(call, position, call.shape(0)[axis])
 
 
-def _per_place(call: OnnxNode, position: int, extent: Size | None) -> str:
+def per_place(call: OnnxNode, position: int, extent: Size | None) -> str:
     """A vector with one number for each of `extent` places, or a scalar for a single number."""
     name, kind = call.input(position), call.type(position)
     if kind.rank != 1:
@@ -107,68 +127,73 @@ def _per_place(call: OnnxNode, position: int, extent: Size | None) -> str:
 
 
 def matmul_integer(call: OnnxNode) -> Result:
-    return _product(call, 0, 1, 2, 3)
+    return integer_product(call, 0, 1, 2, 3)
 
 
-def _product(call: OnnxNode, a: int, b: int, a_zero: int, b_zero: int) -> str:
+def integer_product(call: OnnxNode, a: int, b: int, a_zero: int, b_zero: int) -> str:
     """The integer product of two inputs less their zero points."""
     rows = call.shape(a)[-2] if call.type(a).rank > 1 else None
     columns = call.shape(b)[-1] if call.type(b).rank > 1 else None
-    zeros = (_zero(call, a, a_zero, rows), _zero(call, b, b_zero, columns))
+    zeros = (zero_of(call, a, a_zero, rows), zero_of(call, b, b_zero, columns))
     return call.emit("matmul_integer", call.input(a), call.input(b), *zeros)
 
 
-def _zero(call: OnnxNode, tensor: int, position: int, extent: Size | None) -> str:
+def zero_of(call: OnnxNode, tensor: int, position: int, extent: Size | None) -> str:
     if not call.given(position):
         return call.number(0, call.type(tensor).dtype)
-    return _per_place(call, position, extent)
+    return per_place(call, position, extent)
 
 
 def qlinear_matmul(call: OnnxNode) -> Result:
-    total = _product(call, 0, 3, 2, 5)
+    total = integer_product(call, 0, 3, 2, 5)
     rows = call.shape(0)[-2] if call.type(0).rank > 1 else None
     columns = call.shape(3)[-1] if call.type(3).rank > 1 else None
-    left, right = _per_place(call, 1, rows), _per_place(call, 4, columns)
+    left, right = per_place(call, 1, rows), per_place(call, 4, columns)
     if call.emitter.types[left].rank == 1 and columns is not None:
         left = call.emit("unsqueeze", left, axes=(1,))
-    scale = _product_scale(call, left, right, _per_place(call, 6, None))
-    zero = _per_place(call, 7, None)
+    scale = product_scale(call, left, right, per_place(call, 6, None))
+    zero = per_place(call, 7, None)
     return call.emit("requantize", total, scale, zero, to=call.type(7).dtype)
 
 
-def _product_scale(call: OnnxNode, left: str, right: str, result: str) -> str:
+def product_scale(call: OnnxNode, left: str, right: str, result: str) -> str:
     """left * right / result in float32: what turns sums into numbers of the result."""
-    parts = [_single(call, name) for name in (left, right, result)]
+    parts = [single(call, name) for name in (left, right, result)]
     return call.emit("div", call.emit("mul", *parts[:2]), parts[2])
 
 
-def _single(call: OnnxNode, name: str) -> str:
+def single(call: OnnxNode, name: str) -> str:
     dtype = call.emitter.types[name].dtype
     return name if dtype == float32 else call.emit("cast", name, to=float32)
 
 
 def conv_integer(call: OnnxNode) -> Result:
-    return _convolution(call, 0, 1, 2, 3)
+    return integer_convolution(call, call.input(0), 1, 2, 3)
 
 
-def _convolution(call: OnnxNode, x: int, w: int, x_zero: int, w_zero: int) -> str:
+def integer_convolution(call: OnnxNode, value: str, w: int, x_zero: int, w_zero: int) -> str:
+    """The convolution of a value, which is input 0 with channels first, less the zero points."""
     check_kernel(call, w)
-    zeros = (_zero(call, x, x_zero, None), _zero(call, w, w_zero, call.shape(w)[0]))
+    zeros = (zero_of(call, 0, x_zero, None), zero_of(call, w, w_zero, call.shape(w)[0]))
     attributes: dict[str, Any] = window_attributes(call)
     groups = call.attribute("group", 1)
-    inputs = (call.input(x), call.input(w), *zeros)
+    inputs = (value, call.input(w), *zeros)
     return call.emit("conv_integer", *inputs, groups=groups, **attributes)
 
 
 def qlinear_conv(call: OnnxNode) -> Result:
-    total = _convolution(call, 0, 3, 2, 5)
+    return requantized(call, integer_convolution(call, call.input(0), 3, 2, 5))
+
+
+def requantized(call: OnnxNode, total: str) -> str:
+    """The sums of a QLinearConv, with its bias, as numbers of its result."""
     spatial = tuple(range(1, call.type(0).rank - 1))
     if call.given(8):
         bias = call.emit("unsqueeze", call.input(8), axes=spatial)
         total = call.emit("add", total, bias)
-    right = _per_place(call, 4, call.shape(3)[0])
-    scale = _product_scale(call, _per_place(call, 1, None), right, _per_place(call, 6, None))
+    right = per_place(call, 4, call.shape(3)[0])
+    scale = product_scale(call, per_place(call, 1, None), right, per_place(call, 6, None))
     if call.emitter.types[scale].rank:
         scale = call.emit("unsqueeze", scale, axes=spatial)
-    zero = _per_place(call, 7, None)
+    zero = per_place(call, 7, None)
     return call.emit("requantize", total, scale, zero, to=call.type(7).dtype)

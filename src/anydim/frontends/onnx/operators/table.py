@@ -306,6 +306,7 @@ OPERATORS: dict[str, Build] = {
     "DepthToSpace": along.depth_to_space,
     "DequantizeLinear": quantised.dequantize,
     "Dropout": randoms.dropout,
+    "DynamicQuantizeLinear": quantised.dynamic_quantize,
     "Einsum": einsum,
     "Elu": same("elu", 1, alpha="alpha"),
     "Expand": shapes.expand,

@@ -1,0 +1,158 @@
+"""Weights of a few bits in blocks that have a scale each: MatMulNBits, GatherBlockQuantized.
+
+Fields of fewer than eight bits lie packed in bytes, the low ones first. A field q of a block
+stands for (q - zero) * scale.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import DType, float32, int64, uint8
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.microsoft.record import Row, required, row
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.sizes import Size, as_size, product
+
+BITS = (2, 4, 8)
+
+
+def matmul(call: OnnxNode) -> Result:
+    """Inputs A [..., K], B [N, blocks, bytes], scales, zero points, groups of k, bias."""
+    to = call.type(0).dtype
+    weights = _weights(call, call.attribute("K"), call.attribute("N"))
+    a = _as(call, call.input(0), float32)
+    made = call.emit("matmul", a, call.emit("transpose", weights, perm=(1, 0)))
+    if call.given(5):
+        made = call.emit("add", made, _as(call, call.input(5), float32))
+    return _as(call, made, to)
+
+
+def _weights(call: OnnxNode, k: int, n: int) -> str:
+    """The weights as float32 [N, K]."""
+    bits, block = call.attribute("bits"), call.attribute("block_size")
+    if bits not in BITS or block < 1 or block * bits % 8 or k < 1 or n < 1:
+        raise Unsupported(f"{n} x {k} weights of {bits} bits in blocks of {block}")
+    if call.attribute("weight_prepacked"):
+        raise Unsupported("weights that are packed for another machine")
+    blocks = -(-k // block)
+    fields = _shaped(call, 1, (n, blocks, block * bits // 8))
+    fields = _unpacked(call, fields, bits)
+    scale = _shaped(call, 2, (n, blocks))
+    zero = _zeros(call, n, blocks, bits)
+    if call.given(4):  # which block's scale each k has
+        group = call.emit("counted", call.emit("cast", call.input(4), to=int64), count=blocks)
+        fields = _first(call, call.emit("reshape", fields, shape=(n, blocks * block)), k)
+        scale, zero = (
+            value if call.kind(value).rank == 0
+            else call.emit("gather", value, _first(call, group, k), axis=1)
+            for value in (scale, zero)
+        )  # fmt: skip
+        return _scaled(call, fields, scale, zero)
+    scale, zero = (
+        value if call.kind(value).rank == 0 else call.emit("unsqueeze", value, axes=(2,))
+        for value in (scale, zero)
+    )
+    made = _scaled(call, fields, scale, zero)
+    return _first(call, call.emit("reshape", made, shape=(n, blocks * block)), k)
+
+
+def _scaled(call: OnnxNode, fields: str, scale: str, zero: str) -> str:
+    """(fields - zero) * scale in float32."""
+    parts = (_as(call, value, float32) for value in (fields, zero))
+    return call.emit("mul", call.emit("sub", *parts), _as(call, scale, float32))
+
+
+def _zeros(call: OnnxNode, n: int, blocks: int, bits: int) -> str:
+    """A zero point per block: given as floats, or packed like the weights; else the middle."""
+    if not call.given(3):
+        return call.number(float(1 << (bits - 1)), float32)
+    if call.type(3).dtype != uint8:
+        return _shaped(call, 3, (n, blocks))
+    packed = _shaped(call, 3, (n, -(-blocks * bits // 8)))
+    return _first(call, _unpacked(call, packed, bits), blocks)
+
+
+def _shaped(call: OnnxNode, position: int, shape: tuple[int, ...]) -> str:
+    """An input that has this shape, or as many elements in a row."""
+    own, wanted = call.shape(position), tuple(map(as_size, shape))
+    if own != wanted and product(own) != product(wanted):
+        raise Unsupported(f"input {position} is {call.type(position)}, expected {shape}")
+    value = call.input(position)
+    return value if own == wanted else call.emit("reshape", value, shape=wanted)
+
+
+def _unpacked(call: OnnxNode, value: str, bits: int) -> str:
+    return value if bits == 8 else call.emit("unpack_bits", value, bits=bits)
+
+
+def _first(call: OnnxNode, value: str, count: Size | int) -> str:
+    """The first elements of the last axis."""
+    have = call.kind(value).shape[-1]
+    if have == as_size(count):
+        return value
+    return call.emit("slice", value, starts=(0,), ends=(count,), axes=(-1,))
+
+
+def _as(call: OnnxNode, value: str, dtype: DType) -> str:
+    return value if call.kind(value).dtype == dtype else call.emit("cast", value, to=dtype)
+
+
+def gather(call: OnnxNode) -> Result:
+    """Rows of a table, their scales and zero points, and then the numbers they stand for.
+
+    An index outside of the table gives zeros.
+    """
+    data, rank = call.type(0), call.type(0).rank
+    at, along = call.attribute("gather_axis"), call.attribute("quantize_axis")
+    block, bits = call.attribute("block_size"), call.attribute("bits")
+    if not (-rank <= at < rank and -rank <= along < rank) or (at - along) % rank == 0:
+        raise Unsupported(f"gather_axis {at} and quantize_axis {along} of {data}")
+    if block < 1 or bits not in BITS or data.dtype.is_float:
+        raise Unsupported(f"{data} in blocks of {block}, {bits} bits")
+    at, along = at % rank, along % rank
+    packed = data.dtype == uint8 and bits < 8
+    if packed and at == rank - 1:
+        raise Unsupported(f"gather_axis {at}, along which bytes are packed")
+    inside, index = _inside(call, data.shape[at])
+    taken = call.emit("gather", call.input(0), index, axis=at)
+    scale = call.emit("gather", call.input(2), index, axis=at)
+    taken = _unpacked(call, taken, bits) if packed else taken
+    axis = along + call.type(1).rank - 1 if along > at else along
+    zero = _taken_zeros(call, index, at, packed, call.kind(scale).shape[-1])
+    wide = call.emit("dequantize", taken, scale, *zero, axis=axis, block=block)
+    shape = (1,) * at + call.shape(1) + (1,) * (rank - 1 - at)
+    inside = call.emit("reshape", inside, shape=shape)
+    return call.emit("where", inside, wide, call.number(0, call.type(2).dtype))
+
+
+def _inside(call: OnnxNode, extent: Size) -> tuple[str, str]:
+    """Whether indices lie in the axis, and indices that do."""
+    index = _as(call, call.input(1), int64)
+    count = call.emit("size_tensor", values=(extent,), dtype=int64, scalar=True)
+    low = call.emit("greater_equal", index, call.emit("neg", count))
+    inside = call.emit("logical_and", low, call.emit("less", index, count))
+    return inside, call.emit("where", inside, index, call.number(0, int64))
+
+
+def _taken_zeros(call: OnnxNode, index: str, at: int, packed: bool, last: Size) -> tuple[str, ...]:
+    """The zero points of the rows that are taken; those of bytes are in the middle."""
+    if call.given(3):
+        zero = call.emit("gather", call.input(3), index, axis=at)
+        if packed:
+            zero = _first(call, _unpacked(call, zero, call.attribute("bits")), last)
+        return (zero,)
+    if call.type(0).dtype != uint8:
+        return ()
+    return (call.number(1 << (call.attribute("bits") - 1), uint8),)
+
+
+ROWS: dict[str, Row] = {
+    "GatherBlockQuantized": row(
+        gather, "data indices scales zero_points? -> output",
+        types=("int4", "uint4", "uint8"), limits="data of integers",
+        bits=4, block_size=128, gather_axis=0, quantize_axis=1),
+    "MatMulNBits": row(
+        matmul, "A B scales zero_points? g_idx? bias? -> Y",
+        types=("float", "float16", "bfloat16"), limits="2, 4 and 8 bits",
+        K=required(int), N=required(int), bits=4, block_size=required(int), accuracy_level=0,
+        weight_prepacked=0),
+}  # fmt: skip

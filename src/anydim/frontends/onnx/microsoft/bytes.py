@@ -1,0 +1,55 @@
+"""Bytes and the numbers behind them: a byte q stands for (q - zero) * scale.
+
+In the rows that use this, scales and zero points are single numbers, inputs of their own behind
+the bytes: x, its scale, its zero point.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import DType, float32, int32
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.operators.call import OnnxNode
+from anydim.frontends.onnx.operators.quantised import per_place
+
+
+def single_number(call: OnnxNode, position: int) -> str:
+    """A scale or zero point that must be one number; a vector of one counts as one."""
+    kind = call.type(position)
+    if kind.rank > 1 or (kind.rank == 1 and kind.shape[0].constant != 1):
+        raise Unsupported(f"input {position} is {kind}, expected a single number")
+    return per_place(call, position, None)
+
+
+def zero_point(call: OnnxNode, position: int, dtype: DType) -> str:
+    """A zero point; 0 where none is given."""
+    return single_number(call, position) if call.given(position) else call.number(0, dtype)
+
+
+def real(call: OnnxNode, x: int, over: str | None = None) -> str:
+    """The numbers behind the bytes of input x, whose scale and zero point are the next two.
+
+    With `over`, a scale, they are counted in steps of it.
+    """
+    scale = single_number(call, x + 1)
+    if over is not None:
+        scale = call.emit("div", scale, over)
+    zero = zero_point(call, x + 2, call.type(x).dtype)
+    return call.emit("dequantize", call.input(x), scale, zero, to=float32)
+
+
+def steps(call: OnnxNode, x: int) -> str:
+    """The bytes of input x less their zero point, the input after its scale, as int32."""
+    zero = zero_point(call, x + 2, call.type(x).dtype)
+    wide = (call.emit("cast", value, to=int32) for value in (call.input(x), zero))
+    return call.emit("sub", *wide)
+
+
+def small(call: OnnxNode, value: str, scale: int, dtype: DType) -> str:
+    """Numbers as bytes of a type; the zero point is the input after their scale."""
+    zero = zero_point(call, scale + 1, dtype)
+    return call.emit("quantize", value, single_number(call, scale), zero, to=dtype)
+
+
+def rounded(call: OnnxNode, value: str, factor: str, zero: int, dtype: DType) -> str:
+    """Bytes of what is counted in steps once it is multiplied with a factor."""
+    return call.emit("requantize", value, factor, zero_point(call, zero, dtype), to=dtype)

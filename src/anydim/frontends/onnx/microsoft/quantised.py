@@ -1,0 +1,205 @@
+"""Element work, means and joins of quantised numbers: those of the QLinear family.
+
+A number is a byte, its scale and its zero point; see `bytes.py`.
+As onnxruntime has it: what is computed is that of the numbers themselves, in float32, or in int32
+where it is a sum; only the result is rounded, to even, and limited to its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anydim.base.dtypes import float32
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.microsoft.bytes import real, rounded, single_number, small, steps
+from anydim.frontends.onnx.microsoft.record import INTEGERS, Row, required, row
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.frontends.onnx.operators.quantised import (
+    dequantize,
+    integer_convolution,
+    quantize,
+    requantized,
+)
+from anydim.frontends.onnx.operators.windows import window_attributes
+from anydim.sizes import product
+
+# ---- layouts ------------------------------------------------------------------------------------
+
+
+def channels_first(call: OnnxNode, value: str) -> str:
+    """[batch, ..., channels] as [batch, channels, ...]."""
+    rank = call.kind(value).rank
+    return call.emit("transpose", value, perm=(0, rank - 1, *range(1, rank - 1)))
+
+
+def channels_last(call: OnnxNode, value: str) -> str:
+    """[batch, channels, ...] as [batch, ..., channels]."""
+    rank = call.kind(value).rank
+    return call.emit("transpose", value, perm=(0, *range(2, rank), 1))
+
+
+def moved(call: OnnxNode, value: str, made: Callable[[str], str]) -> str:
+    """What is made of a value with channels first, in the layout that the node says."""
+    if not call.attribute("channels_last"):
+        return made(value)
+    if call.kind(value).rank < 3:
+        raise Unsupported(f"channels_last for {call.kind(value)}")
+    return channels_last(call, made(channels_first(call, value)))
+
+
+# ---- rows --------------------------------------------------------------------------------------
+
+
+def add(call: OnnxNode) -> Result:
+    """Both are counted in steps of the result before they are added."""
+    scale = single_number(call, 6)
+    total = call.emit("add", real(call, 0, scale), real(call, 3, scale))
+    return rounded(call, total, call.number(1.0, float32), 7, call.type(0).dtype)
+
+
+def multiply(call: OnnxNode) -> Result:
+    both = call.emit("mul", steps(call, 0), steps(call, 3))
+    scale = call.emit("mul", single_number(call, 1), single_number(call, 4))
+    factor = call.emit("div", scale, single_number(call, 6))
+    return rounded(call, both, factor, 7, call.type(0).dtype)
+
+
+def of_one(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
+    """A function of single numbers; `renamed` leads from its attributes to those of the node."""
+
+    def build(call: OnnxNode) -> Result:
+        attributes = {own: call.attribute(theirs) for own, theirs in renamed.items()}
+        made = call.emit(name, real(call, 0), **attributes)
+        return small(call, made, 3, call.type(0).dtype)
+
+    return build
+
+
+def softmax(call: OnnxNode) -> Result:
+    """`opset` is that of the Softmax it was: before 13, all axes from `axis` on count as one."""
+    axis: Any = call.attribute("axis")
+    rank = call.type(0).rank
+    if not -rank <= axis < rank:
+        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    if call.attribute("opset") < 13:
+        axis = tuple(range(axis % rank, rank))
+    return small(call, call.emit("softmax", real(call, 0), axis=axis), 3, call.type(0).dtype)
+
+
+def choose(call: OnnxNode) -> Result:
+    """Inputs condition, X with scale and zero, Y likewise, scale and zero of the result."""
+    both = (small(call, real(call, x), 7, call.type(x).dtype) for x in (1, 4))
+    return call.emit("where", call.input(0), *both)
+
+
+def concat(call: OnnxNode) -> Result:
+    """Parts that have the scale and zero point of the result already are taken as they are."""
+    if len(call.inputs) < 5 or len(call.inputs) % 3 != 2:
+        raise Unsupported(f"{len(call.inputs)} inputs")
+    dtype = call.type(1).dtype
+    parts = []
+    for x in range(2, len(call.inputs), 3):
+        same = call.type(x).dtype == dtype and all(
+            call.input(x + own) == call.input(own - 1) or _equal(call, x + own, own - 1)
+            for own in (1, 2)
+        )
+        parts.append(call.input(x) if same else small(call, real(call, x), 0, dtype))
+    return call.emit("concat", *parts, axis=call.attribute("axis"))
+
+
+def _equal(call: OnnxNode, left: int, right: int) -> bool:
+    """Whether two inputs are known to be the same number."""
+    if not (call.tells(left) and call.tells(right)):
+        return False
+    return bool((call.known(left).ravel() == call.known(right).ravel()).all())
+
+
+def reduce_mean(call: OnnxNode) -> Result:
+    axes, keep = call.attribute("axes"), bool(call.attribute("keepdims"))
+    made = call.emit("reduce_mean", real(call, 0), axes=axes or None, keepdims=keep)
+    return small(call, made, 3, call.type(0).dtype)
+
+
+def average_pool(call: OnnxNode) -> Result:
+    def pooled(value: str) -> str:
+        return call.emit(
+            "average_pool", value, kernel=call.attribute("kernel_shape"),
+            ceil=bool(call.attribute("ceil_mode")),
+            count_padding=bool(call.attribute("count_include_pad")), **window_attributes(call),
+        )  # fmt: skip
+
+    return small(call, moved(call, real(call, 0), pooled), 3, call.type(0).dtype)
+
+
+def global_average_pool(call: OnnxNode) -> Result:
+    """The sum of the bytes, scaled by one number."""
+    rank = call.type(0).rank
+    if rank < 3:
+        raise Unsupported(f"x of type {call.type(0)}")
+    axes = tuple(range(1, rank - 1)) if call.attribute("channels_last") else tuple(range(2, rank))
+    total = call.emit("reduce_sum", steps(call, 0), axes=axes, keepdims=True)
+    count = product(call.shape(0)[axis] for axis in axes)
+    size = call.emit("size_tensor", values=(count,), dtype=float32, scalar=True)
+    over = call.emit("mul", single_number(call, 3), size)
+    factor = call.emit("div", single_number(call, 1), over)
+    return rounded(call, total, factor, 4, call.type(0).dtype)
+
+
+def max_pool(call: OnnxNode) -> Result:
+    """The largest bytes of windows, channels last."""
+    made = call.emit(
+        "max_pool", channels_first(call, call.input(0)), kernel=call.attribute("kernel_shape"),
+        ceil=bool(call.attribute("ceil_mode")), **window_attributes(call),
+    )  # fmt: skip
+    return channels_last(call, made)
+
+
+def convolution(call: OnnxNode) -> Result:
+    """The standard's QLinearConv; channels may come last, in the weights they never do."""
+
+    def convolved(value: str) -> str:
+        total = integer_convolution(call, value, 3, 2, 5)
+        return requantized(call, total)
+
+    return moved(call, call.input(0), convolved)
+
+
+_WINDOW: Mapping[str, Any] = {
+    "auto_pad": "NOTSET", "pads": (int,), "strides": (int,),
+}  # fmt: skip
+_POOL: Mapping[str, Any] = {**_WINDOW, "kernel_shape": required((int,)), "ceil_mode": 0}
+_TWO = "A A_scale A_zero_point? B B_scale B_zero_point? C_scale C_zero_point? -> C"
+_ONE = "X X_scale X_zero_point? Y_scale Y_zero_point? -> Y"
+WIDE = ("int8", "uint8", "int16", "uint16", "int32")
+
+
+ROWS: dict[str, Row] = {
+    "DequantizeLinear": row(dequantize, "x x_scale x_zero_point? -> y", types=WIDE, axis=int),
+    "NhwcMaxPool": row(max_pool, "x -> y", types=INTEGERS, dilations=(int,), **_POOL),
+    "QLinearAdd": row(add, _TWO, types=INTEGERS),
+    "QLinearAveragePool": row(
+        average_pool, _ONE, types=INTEGERS, channels_last=0, count_include_pad=0, **_POOL),
+    "QLinearConcat": row(concat, "Y_scale Y_zero_point inputs* -> Y", types=(), axis=required(int)),
+    "QLinearConv": row(
+        convolution,
+        "x x_scale x_zero_point w w_scale w_zero_point y_scale y_zero_point B? -> y",
+        types=INTEGERS, channels_last=0, group=1, kernel_shape=(int,), dilations=(int,),
+        **_WINDOW),
+    "QLinearGlobalAveragePool": row(
+        global_average_pool, "X x_scale x_zero_point y_scale y_zero_point -> Y",
+        types=INTEGERS, channels_last=0),
+    "QLinearLeakyRelu": row(of_one("leaky_relu", alpha="alpha"), _ONE, types=INTEGERS, alpha=0.01),
+    "QLinearMul": row(multiply, _TWO, types=INTEGERS),
+    "QLinearReduceMean": row(
+        reduce_mean, _ONE, types=INTEGERS, axes=required((int,)), keepdims=required(int)),
+    "QLinearSigmoid": row(of_one("sigmoid"), _ONE, types=INTEGERS),
+    "QLinearSoftmax": row(
+        softmax, "X X_scale x_zero_point? y_scale y_zero_point -> Y",
+        types=INTEGERS, axis=-1, opset=required(int)),
+    "QLinearWhere": row(
+        choose,
+        "condition X x_scale x_zero_point Y y_scale y_zero_point z_scale z_zero_point -> Z",
+        types=("bool",)),
+    "QuantizeLinear": row(quantize, "x y_scale y_zero_point? -> y", axis=int),
+}  # fmt: skip
