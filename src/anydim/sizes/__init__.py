@@ -4,17 +4,12 @@ In come names with bounds and arithmetic on them; out go expressions in a normal
 given sizes, and answers: proved, refuted or unknown over the whole box.
 """
 
+from anydim.sizes.atoms import Atom
 from anydim.sizes.box import Box, Dim
 from anydim.sizes.covering import Covering
-from anydim.sizes.expression import (
-    Atom,
-    Size,
-    align_up,
-    ceil_div,
-    maximum,
-    minimum,
-    product,
-)
+from anydim.sizes.derived import align_up, ceil_div, product
+from anydim.sizes.expression import Size
+from anydim.sizes.extremes import maximum, minimum
 from anydim.sizes.given import given_dims, given_sizes
 from anydim.sizes.guard import Guard, holds
 from anydim.sizes.interval import LARGEST, Interval

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from anydim.sizes.atoms import Atom, Monomial
 from anydim.sizes.box import Box
-from anydim.sizes.expression import Atom, Monomial, Size
+from anydim.sizes.expression import Size
 
 
 class Covering:

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from math import gcd, inf
 
-from anydim.sizes.expression import Atom, Size, inside_out
+from anydim.sizes.atoms import Atom, inside_out
+from anydim.sizes.expression import Size
 from anydim.sizes.interval import Interval, Number, greater, hull, interval, lesser
 from anydim.sizes.polynomial import polynomial_range, slope, term_by_term
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anydim.base.errors import InternalError
+from anydim.sizes.atoms import Atom
 from anydim.sizes.box import Box, Dim
-from anydim.sizes.expression import Atom, Size
+from anydim.sizes.expression import Size
 from anydim.sizes.guard import Guard, holds
 
 LARGEST = 1 << 62  # that a dim can be

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from anydim.sizes.atoms import Atom
 from anydim.sizes.box import Box
-from anydim.sizes.expression import Atom, Size, maximum, minimum
+from anydim.sizes.expression import Size
+from anydim.sizes.extremes import maximum, minimum
 from anydim.sizes.proofs import Truth, prove, simplify
 
 

@@ -16,7 +16,8 @@ from typing import NoReturn
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import caret
-from anydim.sizes.expression import NAME, Size, as_constant, maximum, minimum
+from anydim.sizes.expression import NAME, Size, as_constant
+from anydim.sizes.extremes import maximum, minimum
 
 _TOKEN = re.compile(rf"\s*(?:(\d+)|({NAME.pattern})|(\*\*|//|[-+*%(),]))")
 LONGEST_TEXT = 20_000

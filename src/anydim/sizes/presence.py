@@ -10,8 +10,11 @@ box where the operands are never negative:
 
 from __future__ import annotations
 
+from anydim.sizes.atoms import Atom, Monomial
 from anydim.sizes.box import Box
-from anydim.sizes.expression import Atom, Monomial, Size, maximum, minimum, product
+from anydim.sizes.derived import product
+from anydim.sizes.expression import Size
+from anydim.sizes.extremes import maximum, minimum
 
 _ONE = Size.constant_of(1)
 

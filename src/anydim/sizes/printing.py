@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anydim.sizes.expression import Size
+    from anydim.sizes.form import Form
 
 
-def size_text(size: Size) -> str:
+def size_text(size: Form) -> str:
     """Such as "4*batch*seq + 384", "(h + 1)//2", "512 - seq"."""
     terms = [(coefficient, powers) for coefficient, powers in size.terms()]
     if not terms:

@@ -8,8 +8,9 @@ from math import gcd
 from operator import eq, le, lt
 
 from anydim.base.errors import DimError, InternalError
+from anydim.sizes.atoms import Atom, inside_out
 from anydim.sizes.box import Box
-from anydim.sizes.expression import Atom, Size, apply, as_constant, inside_out
+from anydim.sizes.expression import Size, apply, as_constant
 from anydim.sizes.interval import Interval
 from anydim.sizes.presence import without_needless
 

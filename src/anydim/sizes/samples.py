@@ -12,8 +12,9 @@ from random import Random
 import numpy
 
 from anydim.base.errors import DimError
+from anydim.sizes.atoms import Atom, Monomial
 from anydim.sizes.box import Box
-from anydim.sizes.expression import Atom, Monomial, Size
+from anydim.sizes.expression import Size
 from anydim.sizes.guard import Guard, holds
 
 _OPEN_SPAN = 1024  # how far above its lower bound a dim without upper bound is put

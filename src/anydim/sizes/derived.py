@@ -1,0 +1,33 @@
+"""Sizes that are made of others: rounded up, products of many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anydim.sizes.atoms import Atom
+from anydim.sizes.expression import Size, as_constant
+from anydim.sizes.quotients import floor_divide
+
+
+def ceil_div(size: Size | int, by: Size | int) -> Size:
+    """size / by rounded up, for by > 0."""
+    size, by = as_constant(size), as_constant(by)
+    return floor_divide(size + by - 1, by)
+
+
+def align_up(size: Size | int, multiple: int) -> Size:
+    """The least multiple of `multiple` that is not below `size`."""
+    size = as_constant(size)
+    atom = size.atom
+    if isinstance(atom, Atom) and atom.function in ("min", "max"):
+        if all(align_up(part, multiple) == part for part in atom.arguments):
+            return size
+    return ceil_div(size, multiple) * multiple
+
+
+def product(sizes: Iterable[Size | int]) -> Size:
+    """All sizes multiplied; 1 for none."""
+    result = as_constant(1)
+    for size in sizes:
+        result = result * size
+    return result

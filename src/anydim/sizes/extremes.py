@@ -1,0 +1,61 @@
+"""The normal form of minima and maxima."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anydim.sizes.atoms import Atom
+from anydim.sizes.expression import NORMAL_FORMS, Size, as_constant, compound
+
+
+def minimum(*sizes: Size | int) -> Size:
+    """The least of one or more sizes."""
+    return _extreme("min", sizes)
+
+
+def maximum(*sizes: Size | int) -> Size:
+    """The greatest of one or more sizes."""
+    return _extreme("max", sizes)
+
+
+def _extreme(function: str, sizes: Iterable[Size | int]) -> Size:
+    """Flattened; of operands whose difference is constant, only the one that can win is kept."""
+    kept: list[Size] = []
+    for operand in sizes:
+        for part in _operands(function, as_constant(operand)):
+            for position, other in enumerate(kept):
+                ahead = (part - other).constant
+                if ahead is not None:
+                    if (ahead < 0) == (function == "min"):
+                        kept[position] = part
+                    break
+            else:
+                kept.append(part)
+    if len(kept) == 1:
+        return kept[0]
+    kept.sort(key=lambda size: (size.constant is not None, str(size)))
+    return compound(function, *kept)
+
+
+def _operands(function: str, size: Size) -> tuple[Size, ...]:
+    """What a size is the extreme of: max(a, b) of a and b, max(a, 0) - 2 of a - 2 and -2."""
+    atom = size.atom
+    if isinstance(atom, Atom) and atom.function == function:
+        return atom.arguments
+    constant = size.coefficients.get((), 0)
+    if len(size.coefficients) == 2 and constant:
+        atom = (size - constant).atom
+        if isinstance(atom, Atom) and atom.function == function and is_clip(atom):
+            return tuple(part + constant for part in atom.arguments)
+    return (size,)
+
+
+def is_clip(atom: Atom) -> bool:
+    """Whether it is the minimum or the maximum of one size and a number."""
+    if atom.function not in ("min", "max") or len(atom.arguments) != 2:
+        return False
+    return atom.arguments[1].constant is not None  # numbers come last
+
+
+NORMAL_FORMS["min"] = minimum
+NORMAL_FORMS["max"] = maximum

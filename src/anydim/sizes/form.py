@@ -1,0 +1,173 @@
+"""A size expression as it is: the terms of its normal form, its text, its values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from itertools import groupby
+from typing import TypeVar
+
+from anydim.base.errors import DimError
+from anydim.sizes.atoms import Atom, Monomial, inside_out
+from anydim.sizes.printing import size_text
+
+T = TypeVar("T")
+_DEEP = 16  # from here on what is nested is gone through from the inside, without recursion
+
+
+class Form:
+    """A sum of integer coefficients times products of atoms: all of a size that makes no other."""
+
+    __slots__ = ("_hash", "_ordered", "_symbols", "_terms", "_text")
+
+    def __init__(self, terms: dict[Monomial, int]) -> None:
+        """Takes ownership of `terms`: monomials as in `Monomial`, no zero coefficients."""
+        self._terms = terms
+        self._hash: int | None = None
+        self._text: str | None = None
+        self._symbols: frozenset[str] | None = None
+        self._ordered: tuple[tuple[Monomial, int], ...] | None = None
+
+    # ---- what it is made of ---------------------------------------------------------------------
+
+    @property
+    def constant(self) -> int | None:
+        """The value, when it is the same for all sizes; else None."""
+        terms = self._terms
+        if len(terms) > 1:
+            return None
+        return terms.get(()) if terms else 0
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names it depends on."""
+        if self._symbols is None:
+            names: set[str] = set()
+            for monomial in self._terms:
+                for atom in monomial:
+                    if isinstance(atom, Atom):
+                        names |= atom.symbols
+                    else:
+                        names.add(atom)
+            self._symbols = frozenset(names)
+        return self._symbols
+
+    @property
+    def depth(self) -> int:
+        """How many atoms stand inside each other in it."""
+        depth = 0
+        for monomial in self._terms:
+            for atom in monomial:
+                if isinstance(atom, Atom) and atom.depth > depth:
+                    depth = atom.depth
+        return depth
+
+    @property
+    def monomials(self) -> tuple[tuple[Monomial, int], ...]:
+        """(monomial, coefficient) pairs, highest degree first, then by name; the constant last."""
+        if self._ordered is None:
+            items = self._terms.items()
+            self._ordered = tuple(sorted(items, key=lambda item: (-len(item[0]), item[0])))
+        return self._ordered
+
+    @property
+    def coefficients(self) -> Mapping[Monomial, int]:
+        """Monomial -> coefficient, in no order; none of them is 0."""
+        return self._terms
+
+    def terms(self) -> Iterator[tuple[int, tuple[tuple[str, int], ...]]]:
+        """(coefficient, ((atom, power), ...)) of every term; an atom is a symbol or an `Atom`."""
+        for monomial, coefficient in self.monomials:
+            yield coefficient, tuple((a, len(list(same))) for a, same in groupby(monomial))
+
+    @property
+    def atom(self) -> str | None:
+        """The symbol or `Atom` that this size is, when it is just one."""
+        if len(self._terms) != 1:
+            return None
+        ((monomial, coefficient),) = self._terms.items()
+        return monomial[0] if coefficient == 1 and len(monomial) == 1 else None
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = size_text(self)
+        return self._text
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def evaluate(self, env: Mapping[str, int], known: dict[str, int] | None = None) -> int:
+        """The value where the symbols have the values of `env`.
+
+        `known` holds the values of atoms at `env` and gets those that are found. Raises DimError
+        for a symbol without a value and for a divisor of 0.
+        """
+        known = {} if known is None else known
+        for inner in inside_out(self, known):
+            known[inner] = _evaluate_atom(inner, env, known)
+        return self._value(env, known)
+
+    def _value(self, env: Mapping[str, int], known: Mapping[str, int]) -> int:
+        """The value where that of each `Atom` is known."""
+        total = 0
+        for monomial, value in self._terms.items():
+            for atom in monomial:
+                if isinstance(atom, Atom):
+                    value *= known[atom]
+                elif atom in env:
+                    value *= env[atom]
+                else:
+                    raise DimError(f"size {self}: '{atom}' has no value", "give every dim a size")
+            total += value
+        return total
+
+    def fold(
+        self,
+        constant: Callable[[int], T],
+        symbol: Callable[[str], T],
+        apply: Callable[[str, tuple[T, ...]], T],
+    ) -> T:
+        """Rebuild in another notation, bottom up and always in the same order.
+
+        `apply` gets 'add', 'mul', 'floordiv', 'mod', 'min' or 'max' and two operands. The result
+        for an atom that occurs several times is made once.
+        """
+        seen: dict[str, T] = {}
+
+        def of_atom(atom: str) -> T:
+            if atom not in seen:
+                if isinstance(atom, Atom):
+                    seen[atom] = chain(atom.function, [of_size(a) for a in atom.arguments])
+                else:
+                    seen[atom] = symbol(atom)
+            return seen[atom]
+
+        def chain(function: str, parts: list[T]) -> T:
+            result = parts[0]
+            for part in parts[1:]:
+                result = apply(function, (result, part))
+            return result
+
+        def of_size(size: Form) -> T:
+            sums: list[T] = []
+            for monomial, coefficient in size.monomials:
+                factors = [of_atom(atom) for atom in monomial]
+                if coefficient != 1 or not factors:
+                    factors.append(constant(coefficient))
+                sums.append(chain("mul", factors))
+            return chain("add", sums) if sums else constant(0)
+
+        if self.depth > _DEEP:
+            for inner in inside_out(self, seen):
+                of_atom(inner)
+        return of_size(self)
+
+
+def _evaluate_atom(atom: Atom, env: Mapping[str, int], known: Mapping[str, int]) -> int:
+    values = [argument._value(env, known) for argument in atom.arguments]
+    if atom.function == "min":
+        return min(values)
+    if atom.function == "max":
+        return max(values)
+    if values[1] == 0:
+        at = ", ".join(f"{n} = {env[n]}" for n in sorted(atom.arguments[1].symbols))
+        raise DimError(f"size {atom}: the divisor {atom.arguments[1]} is 0 at {at}")
+    return values[0] // values[1] if atom.function == "floordiv" else values[0] % values[1]
