@@ -1,14 +1,18 @@
 """How compile time grows with a model: python -m bench.compiling [--family NAME] [--largest N]
 
 Each family is a model that grows: chains, wide graphs, convolutions of free height and width, sizes
-that nest. Every compile runs in a process of its own, without a cache on disk; `growth` is the time
-against the row above, per doubling. `--stages` prints where the last row of a family spent it.
+that nest. Every compile runs in a process of its own, without a cache on disk. `seconds` are of the
+clock and `cpu` those of all cores, from when the model is given until the program is there; `MB` is
+the most memory that the process had. `growth` is `cpu` against the row above, per doubling.
+`--stages` prints where the last row of a family spent it. `--grow` doubles some families up to
+100,000 nodes, which takes long: add `--family NAME`.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -220,10 +224,14 @@ class Family:
     last: int
 
     def counts(self, largest: int) -> Iterator[int]:
-        count = self.first
-        while count <= min(self.last, largest):
-            yield count
-            count *= 2
+        yield from doubled(self.first, min(self.last, largest))
+
+
+def doubled(first: int, last: int) -> Iterator[int]:
+    """first, 2 * first, ... up to last."""
+    while first <= last:
+        yield first
+        first *= 2
 
 
 FAMILIES = {
@@ -236,16 +244,26 @@ FAMILIES = {
         (shapes, 1250, 20000),
     )
 }  # fmt: skip
+GROWN = {
+    "chain": (12_500, 100_000), "wide": (12_500, 100_000), "outputs": (12_500, 100_000),
+    "softmax": (12_500, 100_000), "convolutions": (12_500, 100_000), "pools": (125, 1_000),
+    "ceilings": (125, 1_000),
+}  # fmt: skip
 
 
 def here(name: str, count: int) -> dict[str, float]:
-    """Seconds of the stages of one compile in this process."""
+    """Seconds of the stages of one compile in this process, and what it took of the machine."""
     import anydim as ad
 
     model = FAMILIES[name].write(count)
-    start = time.perf_counter()
+    start, processor = time.perf_counter(), time.process_time()
     report = ad.compile(model, threads=2).report
-    return {"total": time.perf_counter() - start, **report.seconds}
+    return {
+        "total": time.perf_counter() - start,
+        "cpu": time.process_time() - processor,
+        "MB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        **report.seconds,
+    }
 
 
 def apart(name: str, count: int, limit: float) -> dict[str, float] | str:
@@ -270,21 +288,25 @@ def apart(name: str, count: int, limit: float) -> dict[str, float] | str:
 @click.option("--largest", default=100_000, show_default=True, help="No models above this size.")
 @click.option("--limit", default=120.0, show_default=True, help="Seconds that a compile may take.")
 @click.option("--stages", is_flag=True, help="The stages of the largest model of each family.")
+@click.option("--grow", is_flag=True, help="The largest models of the families that must grow.")
 @click.option("--here", "alone", nargs=2, type=str, default=None, hidden=True)
 def main(
-    names: tuple[str, ...], largest: int, limit: float, stages: bool, alone: tuple[str, str] | None
-) -> None:
+    names: tuple[str, ...], largest: int, limit: float, stages: bool, grow: bool,
+    alone: tuple[str, str] | None,
+) -> None:  # fmt: skip
     if alone is not None:
         print(json.dumps(here(alone[0], int(alone[1]))))
         return
     pinned(2)
     console = Console()
-    table = Table(title="seconds to compile from nothing, two cores")
-    for column in ("family", "nodes", "seconds", "growth", "costliest stages"):
+    table = Table(title="to compile from nothing, two cores")
+    for column in ("family", "nodes", "seconds", "cpu", "growth", "MB", "costliest stages"):
         table.add_column(column, justify="left" if column == "family" else "right")
-    for name in names or FAMILIES:
+    for name in names or (GROWN if grow else FAMILIES):
         rows: list[tuple[int, dict[str, float]]] = []
-        for count in FAMILIES[name].counts(largest):
+        first, last = GROWN.get(name, (0, -1))
+        counts = doubled(first, min(last, largest)) if grow else FAMILIES[name].counts(largest)
+        for count in counts:
             found = apart(name, count, limit)
             if isinstance(found, str):
                 table.add_row(name, str(count), found)
@@ -294,21 +316,23 @@ def main(
             console.print(name, count, _costliest(found, 99 if stages else 4), highlight=False)
         for number, (count, row) in enumerate(rows):
             table.add_row(
-                name, str(count), f"{row['total']:.2f}", _growth(rows, number), _costliest(row, 3)
-            )
+                name, str(count), f"{row['total']:.2f}", f"{row['cpu']:.2f}",
+                _growth(rows, number), f"{row['MB']:.0f}", _costliest(row, 3),
+            )  # fmt: skip
     console.print(table)
 
 
 def _growth(rows: list[tuple[int, dict[str, float]]], number: int) -> str:
-    """Times the time for twice the nodes."""
+    """Times the processor's time for twice the nodes."""
     if not number:
         return ""
     (few, before), (many, after) = list(pairwise(rows))[number - 1]
-    return f"{(after['total'] / before['total']) ** (1 / log2(many / few)):.2f}"
+    return f"{(after['cpu'] / before['cpu']) ** (1 / log2(many / few)):.2f}"
 
 
 def _costliest(row: dict[str, float], most: int) -> str:
-    parts = sorted(row.items(), key=lambda item: -item[1])[:most]
+    stages = ((name, seconds) for name, seconds in row.items() if name not in ("cpu", "MB"))
+    parts = sorted(stages, key=lambda item: -item[1])[:most]
     return " ".join(f"{name} {seconds:.2f}" for name, seconds in parts)
 
 
