@@ -39,8 +39,16 @@ def written(
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
+def typed(proto: onnx.ModelProto, graph: Graph) -> onnx.ModelProto:
+    """The model with the types of its results, which onnxruntime does not always find."""
+    for output in proto.graph.output:
+        kind = helper.np_dtype_to_tensor_dtype(graph.types[output.name].dtype.numpy)
+        output.type.tensor_type.elem_type = kind
+    return proto
+
+
 def node(text: str, domain: str = "com.microsoft", **attributes: Any) -> onnx.NodeProto:
-    """`y, z = SkipLayerNormalization(x, s, , b)`"""
+    """`y, , z = SkipLayerNormalization(x, s, , b)`"""
     left, right = text.split(" = ")
     operator, inputs = right.rstrip(")").split("(")
     names = [part.strip() for part in inputs.split(",")] if inputs.strip() else []

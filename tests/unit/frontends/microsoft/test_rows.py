@@ -6,32 +6,51 @@ import pytest
 
 from anydim.base.errors import ModelError
 from anydim.frontends.onnx import import_model
+from anydim.frontends.onnx.file.schema import value_of
 from anydim.frontends.onnx.microsoft.table import ROWS, find
 from anydim.graph.verify import verify
 
 pytest.importorskip("onnxruntime")
 from onnxruntime.capi import onnxruntime_pybind11_state as bindings
 
-from tests.unit.frontends.microsoft import element_cases, quantised_cases
-from tests.unit.frontends.microsoft.beside import beside, node, written
+from tests.unit.frontends.microsoft import (
+    attention_cases,
+    element_cases,
+    fused_cases,
+    norm_cases,
+    quantised_cases,
+)
+from tests.unit.frontends.microsoft.beside import beside, node, typed, written
 
 SIZES = [(0, 1), (1, 1), (3, 2), (8, 5)]
-CASES = {**element_cases.CASES}
+CASES = {**attention_cases.CASES, **element_cases.CASES, **norm_cases.CASES, **fused_cases.CASES}
+EQUAL = {**attention_cases.EQUAL, **fused_cases.EQUAL}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_operator(name):
     inputs, nodes, constants = CASES[name]
     outputs = [output for each in nodes for output in each.output if output]
-    proto = written(nodes, inputs, outputs, **constants)
+    proto = written(nodes, inputs, outputs, 11 if name.endswith("11") else 18, **constants)
     graph = verify(import_model(proto.SerializeToString()))
     for n, m in SIZES:
-        beside(proto, {"n": n, "m": m}, graph)
+        beside(typed(proto, graph), {"n": n, "m": m}, graph)
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_operators_without_a_kernel_there(name):
+    inputs, ours, theirs, constants = EQUAL[name]
+    outputs = [output for output in ours[-1].output if output]
+    own, standard = (written(nodes, inputs, outputs, **constants) for nodes in (ours, theirs))
+    graph = verify(import_model(own.SerializeToString()))
+    for n, m in SIZES:
+        beside(standard, {"n": n, "m": m}, graph)
 
 
 def test_every_operator_has_a_case():
-    cases = {**CASES, **quantised_cases.CASES}  # the latter in test_quantised.py
-    used = {each.op_type for _, nodes, _ in cases.values() for each in nodes}
+    cases = [*CASES.values(), *EQUAL.values()]
+    cases += quantised_cases.CASES.values()  # compared in test_quantised.py
+    used = {each.op_type for _, nodes, *_ in cases for each in nodes}
     assert {name for _, name in ROWS} == used
 
 
@@ -62,10 +81,9 @@ def test_inputs_results_and_attributes_are_those_of_onnxruntime(key):
         right = theirs.attributes[name]
         assert str(declared.type).split(".")[-1] == str(right.type).split(".")[-1], name
         assert declared.required == right.required, name
-        default = declared.default_value
-        found = type(default).FromString(right._default_value)
-        if not found.type and not default.type:
-            continue
-        default.name = found.name
-        default.ClearField("doc_string")
-        assert default == found, name
+        found = type(declared.default_value).FromString(right._default_value)
+        assert _default(declared.default_value) == _default(found), name
+
+
+def _default(attribute):
+    return value_of(attribute) if attribute.type else None

@@ -107,7 +107,7 @@ class Importing(Names):
         """The function of the operator of a node, where there is one, and its schema."""
         domain = "" if proto.domain in STANDARD else proto.domain
         found = microsoft.find(domain, proto.op_type)
-        if found is not None:
+        if found is not None and (domain or schema_of(proto.op_type, self.opset) is None):
             return found
         return OPERATORS.get(_row_name(proto)), self.schema(proto, domain)
 

@@ -10,8 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 from anydim.frontends.onnx.microsoft import (
+    attention,
     blocks,
     elements,
+    fused,
+    norms,
     products,
     quantised,
     recurrent,
@@ -22,13 +25,18 @@ from anydim.frontends.onnx.operators.table import Build
 DOMAIN = "com.microsoft"
 
 _FAMILIES: tuple[Mapping[str, Row], ...] = (
-    elements.ROWS, quantised.ROWS, products.ROWS, blocks.ROWS, recurrent.ROWS,
+    attention.ROWS, blocks.ROWS, elements.ROWS, fused.ROWS, norms.ROWS, products.ROWS,
+    quantised.ROWS, recurrent.ROWS,
 )  # fmt: skip
 
 ROWS: dict[tuple[str, str], Row] = {
-    (DOMAIN, name): row for family in _FAMILIES for name, row in family.items()
+    **{(DOMAIN, name): row for family in _FAMILIES for name, row in family.items()},
+    **{("", name): row for name, row in norms.STANDARD_ROWS.items()},
 }
-"""(domain, operator type) -> what is known of it; '' are names that onnxruntime added there."""
+"""(domain, operator type) -> what is known of it.
+
+Those of '' serve where the opset of the model has none of that name.
+"""
 
 # Domains whose operators fit one machine, and what to do instead.
 REFUSED = {

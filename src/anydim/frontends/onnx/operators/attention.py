@@ -6,7 +6,6 @@ Queries are grouped by the head of keys that they share: q[b, h, g, i, d], k[b, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from anydim.base.dtypes import DType, boolean, float32, int64
 from anydim.base.records import dataclass
@@ -18,7 +17,7 @@ _ABSENT = -1  # a window without a bound on that side
 
 
 @dataclass(frozen=True)
-class _Operands:
+class Operands:
     """Queries [batch, count, rows, depth], keys and values [batch, kept, columns, ...].
 
     `grouped` says that several heads of queries may share one of keys; the first `past` columns
@@ -58,30 +57,34 @@ def attention(call: OnnxNode) -> Sequence[Result]:
     """Inputs Q, K, V, a mask, past keys and values, and how many keys of each row count."""
     given = _operands(call)
     allowed, bias, always = _masks(call, (given.rows, given.columns), given.past, given.dtype)
-    raw = _scores(call, given)
-    capped = _capped(call, raw, given.dtype)
+    scale = scale_of(call, given.depth, given.dtype)
+    apart = given.grouped and not (call.given(3) or call.given(6))
+    raw = scores_of(call, given, scale, given.parts if apart else given.whole)
+    capped = capped_below(call, raw, call.attribute("softcap"))
     biased = capped if bias is None else call.emit("add", capped, bias)
     if allowed is not None:
         biased = call.emit("where", allowed, biased, call.number(float("-inf"), given.dtype))
     working = call.attribute("softmax_precision")
     work = given.dtype if working is None else element_type(working)
     shares = _softmax(call, biased, None if always else allowed, bias, given.dtype, work)
-    made = _weighed(call, shares, given)
+    made = weighed(call, shares, given, flat=call.type(0).rank == 3)
     if len(call.outputs) < 4:
         return [made, given.key, given.value]
     mode = call.attribute("qk_matmul_output_mode", 0)
     scores = (raw, capped, biased, shares)[mode]
-    return [made, given.key, given.value, _shaped(call, scores, given.whole)]
+    return [made, given.key, given.value, shaped(call, scores, given.whole)]
 
 
-def _operands(call: OnnxNode) -> _Operands:
+def _operands(call: OnnxNode) -> Operands:
     """Q, K and V with heads as axes, past keys and values before the new ones."""
     rank = call.type(0).rank
     if rank not in (3, 4) or any(call.type(n).rank != rank for n in (1, 2)):
         raise Unsupported(f"queries of type {call.type(0)}")
     heads, shared = call.attribute("q_num_heads"), call.attribute("kv_num_heads")
-    query = _heads(call, 0, heads) if rank == 3 else call.input(0)
-    key, value = (_heads(call, n, shared) if rank == 3 else call.input(n) for n in (1, 2))
+    query, key, value = (call.input(n) for n in range(3))
+    if rank == 3:
+        query = split_heads(call, query, heads)
+        key, value = (split_heads(call, own, shared) for own in (key, value))
     past = as_size(0)
     if call.given(4) and call.given(5):
         if any(call.type(n).rank != 4 for n in (4, 5)):
@@ -89,66 +92,65 @@ def _operands(call: OnnxNode) -> _Operands:
         past = call.shape(4)[2]
         key = call.emit("concat", call.input(4), key, axis=2)
         value = call.emit("concat", call.input(5), value, axis=2)
-    batch, count, rows, depth = _type(call, query).shape
-    kept, columns = _type(call, key).shape[1:3]
-    return _Operands(
-        query, key, value, past, _type(call, query).dtype, batch, count, rows, depth, kept,
+    return operands_of(call, query, key, value, past)
+
+
+def operands_of(call: OnnxNode, query: str, key: str, value: str, past: Size | int = 0) -> Operands:
+    """Operands of values whose heads are axes."""
+    batch, count, rows, depth = call.kind(query).shape
+    kept, columns = call.kind(key).shape[1:3]
+    return Operands(
+        query, key, value, as_size(past), call.kind(query).dtype, batch, count, rows, depth, kept,
         columns, grouped=not call.proved(count, "==", kept),
     )  # fmt: skip
 
 
-def _shaped(call: OnnxNode, made: str, shape: Sequence[Size]) -> str:
+def shaped(call: OnnxNode, made: str, shape: Sequence[Size]) -> str:
     """The value in a shape; it has it already where it has as many axes."""
-    same = len(shape) == _type(call, made).rank
+    same = len(shape) == call.kind(made).rank
     return made if same else call.emit("reshape", made, shape=tuple(shape))
 
 
-def _scores(call: OnnxNode, given: _Operands) -> str:
-    """Scaled products of queries and keys; by groups of heads where nothing has to fit them."""
+def scores_of(call: OnnxNode, given: Operands, scale: str, shape: Sequence[Size]) -> str:
+    """Scaled products of queries and keys in a shape: `whole`, or `parts` by groups of heads."""
     query, letters = given.query, given.letters
     if given.grouped:
-        query = _shaped(call, query, (*given.parts[:-1], given.depth))
+        query = shaped(call, query, (*given.parts[:-1], given.depth))
     raw = call.emit("einsum", query, given.key, equation=f"{letters}d,bhjd->{letters}j")
-    apart = given.grouped and not (call.given(3) or call.given(6))
-    scores = _shaped(call, raw, given.parts if apart else given.whole)
-    return call.emit("mul", scores, _scale(call, given.depth, given.dtype))
+    return call.emit("mul", shaped(call, raw, shape), scale)
 
 
-def _capped(call: OnnxNode, scores: str, dtype: DType) -> str:
+def capped_below(call: OnnxNode, scores: str, cap: float | None) -> str:
     """Scores that stay below the soft cap, where there is one."""
-    cap = call.attribute("softcap")
     if not cap:
         return scores
-    number = call.number(cap, dtype)
+    number = call.number(cap, call.kind(scores).dtype)
     return call.emit("mul", call.emit("tanh", call.emit("div", scores, number)), number)
 
 
-def _weighed(call: OnnxNode, shares: str, given: _Operands) -> str:
-    """The values weighed by their shares, in the layout of the queries."""
-    letters, width = given.letters, _type(call, given.value).shape[3]
-    weights = _shaped(call, shares, given.parts if given.grouped else given.whole)
+def weighed(call: OnnxNode, shares: str, given: Operands, flat: bool) -> str:
+    """The values weighed by their shares: [batch, count, rows, width], or with the heads last,
+    [batch, rows, count * width], where `flat`."""
+    letters, width = given.letters, call.kind(given.value).shape[3]
+    weights = shaped(call, shares, given.parts if given.grouped else given.whole)
     made = call.emit("einsum", weights, given.value, equation=f"{letters}j,bhjd->{letters}d")
-    if call.type(0).rank == 4:
-        return _shaped(call, made, (given.batch, given.count, given.rows, width))
+    if not flat:
+        return shaped(call, made, (given.batch, given.count, given.rows, width))
     perm = (0, 3, 1, 2, 4) if given.grouped else (0, 2, 1, 3)
     made = call.emit("transpose", made, perm=perm)
     return call.emit("reshape", made, shape=(given.batch, given.rows, given.count * width))
 
 
-def _type(call: OnnxNode, value: str) -> Any:
-    return call.emitter.types[value]
-
-
-def _heads(call: OnnxNode, position: int, count: int | None) -> str:
+def split_heads(call: OnnxNode, value: str, count: int | None) -> str:
     """[batch, rows, heads * depth] as [batch, heads, rows, depth]."""
     if not count:
         raise Unsupported("the number of heads is missing")
-    batch, rows, width = call.shape(position)
-    parts = call.emit("reshape", call.input(position), shape=(batch, rows, count, width // count))
+    batch, rows, width = call.kind(value).shape
+    parts = call.emit("reshape", value, shape=(batch, rows, count, width // count))
     return call.emit("transpose", parts, perm=(0, 2, 1, 3))
 
 
-def _scale(call: OnnxNode, depth: Size, dtype: DType) -> str:
+def scale_of(call: OnnxNode, depth: Size, dtype: DType) -> str:
     """What scores are multiplied with: one over the root of the depth unless it is given."""
     scale = call.attribute("scale")
     if scale is not None:
@@ -245,7 +247,7 @@ def rotary_embedding(call: OnnxNode) -> Result:
     flat = call.type(0).rank == 3
     x = call.input(0)
     if flat:
-        x = _split_heads(call)
+        x = split_heads(call, x, call.attribute("num_heads"))
     interleaved = bool(call.attribute("interleaved"))
     turned = call.attribute("rotary_embedding_dim") or None
     cos, sin = call.input(1), call.input(2)
@@ -256,12 +258,3 @@ def rotary_embedding(call: OnnxNode) -> Result:
         return made
     back = call.emit("transpose", made, perm=(0, 2, 1, 3))
     return call.emit("reshape", back, shape=call.shape(0))
-
-
-def _split_heads(call: OnnxNode) -> str:
-    heads = call.attribute("num_heads")
-    if not heads:
-        raise Unsupported("num_heads is missing")
-    batch, rows, width = call.shape(0)
-    parts = call.emit("reshape", call.input(0), shape=(batch, rows, heads, width // heads))
-    return call.emit("transpose", parts, perm=(0, 2, 1, 3))

@@ -1,0 +1,154 @@
+"""Attention, MultiHeadAttention: projections, heads and masks in one node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.microsoft.masks import masked, not_later, padding
+from anydim.frontends.onnx.microsoft.record import Row, required, row
+from anydim.frontends.onnx.operators.attention import (
+    operands_of,
+    scale_of,
+    scores_of,
+    split_heads,
+    weighed,
+)
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.sizes import Size, as_size
+
+_MASK = {"mask_filter_value": float, "scale": float, "unidirectional": 0}
+
+
+def refuse(call: OnnxNode, inputs: Sequence[int] = (), attributes: Sequence[str] = ()) -> None:
+    """Unsupported where one of these inputs or attributes is given."""
+    for position in inputs:
+        if call.given(position):
+            raise Unsupported(f"its input {position}")
+    for name in attributes:
+        if call.attribute(name):
+            raise Unsupported(f"{name} {call.attribute(name)}")
+
+
+def attention(call: OnnxNode) -> Sequence[Result]:
+    """One product makes queries, keys and values; the past holds keys and values."""
+    refuse(call, (6,), ("do_rotary", "past_present_share_buffer"))
+    made = call.emit("matmul", call.input(0), call.input(1))
+    if call.given(2):
+        made = call.emit("add", made, call.input(2))
+    parts = _parts(call, made, _widths(call))
+    query, key, value = (split_heads(call, part, call.attribute("num_heads")) for part in parts)
+    past: tuple[str, str] | None = None
+    if call.given(4):
+        past = _one_of_two(call, call.input(4), 0), _one_of_two(call, call.input(4), 1)
+    output, key, value, _ = attended(call, (query, key, value), past, mask=3, bias=5)
+    if not any(call.outputs[1:]):
+        return [output]
+    lifted = (call.emit("unsqueeze", part, axes=(0,)) for part in (key, value))
+    return [output, call.emit("concat", *lifted, axis=0)]
+
+
+def _widths(call: OnnxNode) -> tuple[Size, Size, Size]:
+    """How many columns of the product are queries, keys and values."""
+    given = call.attribute("qkv_hidden_sizes")
+    if given:
+        if len(given) != 3 or min(given) < 0:
+            raise Unsupported(f"qkv_hidden_sizes {given}")
+        query, key, value = map(as_size, given)
+        return query, key, value
+    width = call.shape(1)[-1] // 3
+    return width, width, width
+
+
+def _parts(call: OnnxNode, value: str, widths: Sequence[Size]) -> list[str]:
+    """What lies side by side along the last axis."""
+    return call.emit_many("split", len(widths), value, axis=-1, sizes=tuple(widths))
+
+
+def _one_of_two(call: OnnxNode, value: str, number: int, axis: int = 0) -> str:
+    """One place along an axis, which goes."""
+    part = call.emit("slice", value, axes=(axis,), starts=(number,), ends=(number + 1,))
+    return call.emit("squeeze", part, axes=(axis,))
+
+
+def attended(
+    call: OnnxNode, heads: tuple[str, str, str], past: tuple[str, str] | None, mask: int, bias: int
+) -> tuple[str, str, str, str]:
+    """(the weighed values, all keys, all values, the scores) of queries, keys and values whose
+    heads are axes; `mask` and `bias` are inputs of the node that may be missing."""
+    query, key, value = heads
+    before: Size | int = 0
+    if past is not None:
+        before = call.kind(past[0]).shape[2]
+        key, value = (call.emit("concat", old, new, axis=2) for old, new in zip(past, (key, value)))
+    given = operands_of(call, query, key, value, before)
+    scale = scale_of(call, given.depth, given.dtype)
+    added = [padding(call, mask, given), call.input(bias) if call.given(bias) else None]
+    allowed = not_later(call, given) if call.attribute("unidirectional") else None
+    scores = masked(call, scores_of(call, given, scale, given.whole), added, allowed)
+    shares = call.emit("softmax", scores, axis=-1)
+    return weighed(call, shares, given, flat=True), key, value, scores
+
+
+# ---- queries, keys and values apart ------------------------------------------------------------
+
+
+def multi_head_attention(call: OnnxNode) -> Sequence[Result]:
+    refuse(call, (8, 9))
+    heads = _given_heads(call)
+    past = (call.input(6), call.input(7)) if call.given(6) and call.given(7) else None
+    return attended(call, heads, past, mask=4, bias=5)
+
+
+def _given_heads(call: OnnxNode) -> tuple[str, str, str]:
+    """Queries, keys and values with heads as axes; packed ones [batch, rows, heads, 2 or 3, depth]
+    are taken apart."""
+    if call.type(0).rank == 5:
+        query, key, value = (_unpacked(call, 0, number) for number in range(3))
+        return query, key, value
+    biases = _biases(call)
+    query = _with_bias(call, 0, biases[0])
+    if call.given(1) and call.type(1).rank == 5:
+        key, value = (_unpacked(call, 1, number) for number in range(2))
+        return query, key, value
+    return query, _with_bias(call, 1, biases[1]), _with_bias(call, 2, biases[2])
+
+
+def _unpacked(call: OnnxNode, position: int, number: int) -> str:
+    if call.given(3):
+        raise Unsupported("a bias of packed inputs")
+    part = _one_of_two(call, call.input(position), number, axis=3)
+    return call.emit("transpose", part, perm=(0, 2, 1, 3))
+
+
+def _biases(call: OnnxNode) -> Sequence[str | None]:
+    if not call.given(3):
+        return (None, None, None)
+    width = call.shape(0)[-1]
+    return _parts(call, call.input(3), (width, width, call.shape(3)[0] - width - width))
+
+
+def _with_bias(call: OnnxNode, position: int, bias: str | None) -> str:
+    """An input with heads as axes; one that has them already is taken as it is."""
+    value = call.input(position)
+    if call.type(position).rank == 4:
+        return value
+    if bias is not None:
+        value = call.emit("add", value, bias)
+    return split_heads(call, value, call.attribute("num_heads"))
+
+
+ROWS: dict[str, Row] = {
+    "Attention": row(
+        attention,
+        "input weights bias? mask_index? past? attention_bias? past_sequence_length? -> "
+        "output present?",
+        num_heads=required(int), do_rotary=int, past_present_share_buffer=int,
+        qkv_hidden_sizes=(int,), rotary_embedding_dim=int, **_MASK,
+        limits="no shared buffers, no rotation"),
+    "MultiHeadAttention": row(
+        multi_head_attention,
+        "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? "
+        "past_sequence_length? cache_indirection? -> output present_key? present_value? qk?",
+        num_heads=required(int), **_MASK, limits="no shared buffers, no beams"),
+}  # fmt: skip

@@ -1,0 +1,131 @@
+"""Normalisations, with the sums before them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anydim.base.dtypes import DType, boolean, float32, int32, int64
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.microsoft.record import Row, row
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.frontends.onnx.operators.table import layer_norm
+
+
+def working(dtype: DType) -> DType:
+    """The type in which numbers of a type are normalised."""
+    return float32 if dtype.bits < 32 else dtype
+
+
+def as_type(call: OnnxNode, value: str, dtype: DType) -> str:
+    return value if call.kind(value).dtype == dtype else call.emit("cast", value, to=dtype)
+
+
+def root_mean_square(
+    call: OnnxNode, value: str, scale: str, axes: Sequence[int], to: DType
+) -> tuple[str, str]:
+    """x / root(mean of squares + epsilon) * scale as `to`; and one over the root."""
+    work = working(call.kind(value).dtype)
+    x = as_type(call, value, work)
+    square = call.emit("reduce_mean", call.emit("mul", x, x), axes=tuple(axes), keepdims=True)
+    moved = call.emit("add", square, call.number(call.attribute("epsilon"), work))
+    inverse = call.emit("reciprocal", call.emit("sqrt", moved))
+    scaled = as_type(call, call.emit("mul", x, inverse), to)
+    return call.emit("mul", scaled, as_type(call, scale, to)), inverse
+
+
+def simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:
+    """Over the axes from `axis` on."""
+    rank, axis = call.type(0).rank, call.attribute("axis")
+    if not -rank <= axis < rank:
+        raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
+    axes = range(axis % rank, rank)
+    return root_mean_square(call, call.input(0), call.input(1), axes, call.type(1).dtype)
+
+
+def _summed(call: OnnxNode, *positions: int) -> str:
+    """The first two inputs and those of `positions` that are given, added up in this order."""
+    total = call.emit("add", call.input(0), call.input(1))
+    for position in positions:
+        if call.given(position):
+            total = call.emit("add", total, call.input(position))
+    return total
+
+
+def _plain(call: OnnxNode) -> None:
+    """Unsupported where the statistics are asked for, which onnxruntime does not compute."""
+    if any(call.outputs[1:3]):
+        raise Unsupported("its results mean and inv_std_var")
+
+
+def skip_layer_norm(call: OnnxNode) -> Sequence[Result]:
+    """The sum of input, skip and bias, normalised; the sum is the last result."""
+    _plain(call)
+    total = _summed(call, 4)
+    scales = [call.input(2)] + ([call.input(3)] if call.given(3) else [])
+    made = call.emit("layer_norm", total, *scales, epsilon=call.attribute("epsilon"))
+    return [made, made, made, total]
+
+
+def skip_simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:
+    _plain(call)
+    total = _summed(call, 3)
+    made, _ = root_mean_square(call, total, call.input(2), (-1,), call.type(0).dtype)
+    return [made, made, made, total]
+
+
+def embed_layer_norm(call: OnnxNode) -> Sequence[Result]:
+    """Rows of tables by words, positions and segments, added and normalised.
+
+    Results are the normalised rows, how many places of the mask are 1, and the sums.
+    """
+    words = call.emit("gather", call.input(2), call.input(0), axis=0)
+    positions = call.input(8) if call.given(8) else _places(call)
+    places = call.emit("gather", call.input(3), positions, axis=0)
+    total = call.emit("add", words, places)
+    if call.given(1):
+        if not call.given(4):
+            raise Unsupported("segments without a table")
+        segments = call.emit("gather", call.input(4), call.input(1), axis=0)
+        total = call.emit("add", total, segments)
+    scales = (call.input(5), call.input(6))
+    made = call.emit("layer_norm", total, *scales, epsilon=call.attribute("epsilon"))
+    return [made, _counts(call), total]
+
+
+def _places(call: OnnxNode) -> str:
+    rows = call.shape(0)[-1]
+    return call.emit("range", start=0, step=1, count=rows, dtype=int64)
+
+
+def _counts(call: OnnxNode) -> str:
+    """How many places of each row of the mask are 1; none without a mask."""
+    if not call.given(7):
+        return call.emit("fill", shape=call.shape(0)[:1], value=0, dtype=int32)
+    ones = call.emit("equal", call.input(7), call.number(1, call.type(7).dtype))
+    assert call.kind(ones).dtype == boolean
+    return call.emit("reduce_sum", call.emit("cast", ones, to=int32), axes=(-1,), keepdims=False)
+
+
+ROWS: dict[str, Row] = {
+    "EmbedLayerNormalization": row(
+        embed_layer_norm,
+        "input_ids segment_ids? word_embedding position_embedding segment_embedding? gamma beta "
+        "mask? position_ids? -> output mask_index? embedding_sum?",
+        types=("int32",), epsilon=1e-12, mask_index_type=int),
+    "SkipLayerNormalization": row(
+        skip_layer_norm,
+        "input skip gamma beta? bias? -> output mean? inv_std_var? input_skip_bias_sum?",
+        epsilon=1e-12),
+    "SkipSimplifiedLayerNormalization": row(
+        skip_simplified_layer_norm,
+        "input skip gamma bias? -> output mean? inv_std_var? input_skip_bias_sum?",
+        epsilon=1e-12),
+}  # fmt: skip
+
+STANDARD_ROWS: dict[str, Row] = {
+    "LayerNormalization": row(
+        layer_norm, "X Scale B? -> Y Mean? InvStdDev?", axis=-1, epsilon=1e-5, stash_type=1),
+    "SimplifiedLayerNormalization": row(
+        simplified_layer_norm, "X scale -> Y inv_std_var?", axis=-1, epsilon=1e-5, stash_type=1),
+}  # fmt: skip
+"""Names that onnxruntime adds to the standard's own domain, in every opset."""
