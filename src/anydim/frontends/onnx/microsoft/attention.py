@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.microsoft.masks import masked, not_later, padding
@@ -17,7 +18,7 @@ from anydim.frontends.onnx.operators.attention import (
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size, as_size
 
-_MASK = {"mask_filter_value": float, "scale": float, "unidirectional": 0}
+_MASK: dict[str, Any] = {"mask_filter_value": float, "scale": float, "unidirectional": 0}
 
 
 def refuse(call: OnnxNode, inputs: Sequence[int] = (), attributes: Sequence[str] = ()) -> None:

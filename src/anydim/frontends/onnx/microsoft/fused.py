@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anydim.frontends.onnx.microsoft.activations import activated
 from anydim.frontends.onnx.microsoft.record import Row, required, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.table import gemm
 from anydim.frontends.onnx.operators.windows import convolution
 
-_TRANSPOSED = {"alpha": 1.0, "transA": 0, "transB": 0}
-_TRANSPOSED_BATCHES = {**_TRANSPOSED, "transBatchA": 0, "transBatchB": 0}
-_ACTIVATION = {"activation_alpha": float, "activation_beta": float, "activation_gamma": float}
-_WINDOW = {
+_TRANSPOSED: dict[str, Any] = {"alpha": 1.0, "transA": 0, "transB": 0}
+_TRANSPOSED_BATCHES: dict[str, Any] = {**_TRANSPOSED, "transBatchA": 0, "transBatchB": 0}
+_ACTIVATION: dict[str, Any] = {
+    "activation_alpha": float,
+    "activation_beta": float,
+    "activation_gamma": float,
+}
+_WINDOW: dict[str, Any] = {
     "auto_pad": "NOTSET", "kernel_shape": (int,), "dilations": (int,), "strides": (int,),
     "pads": (int,), "group": 1,
 }  # fmt: skip
-_FUSED_WINDOW = {**_WINDOW, "activation": str, "activation_params": (float,)}
+_FUSED_WINDOW: dict[str, Any] = {**_WINDOW, "activation": str, "activation_params": (float,)}
 
 
 def matmul(call: OnnxNode) -> str:
