@@ -40,6 +40,7 @@ from anydim.passes.integers import Integers
 from anydim.passes.joins import Joins
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
+from anydim.passes.numbers import Numbers
 from anydim.passes.opaque import Opaque, guarded
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.passes.recur import Recur
@@ -117,8 +118,12 @@ PASSES: tuple[Pass, ...] = (
         "no reduction reads a pointwise value that nobody else needs", lambda m, t, o: Inline(),
     ),
     Pass(
-        "fuse", "last on the graph: it needs the statements as they will run",
+        "fuse", "after all that changes statements: it needs the statements as they will run",
         "each node is a group that one kernel template takes", lambda m, t, o: Fuse(m, t),
+    ),
+    Pass(
+        "numbers", "after fuse: it compares what will be kernels",
+        "groups that differ in numbers alone are one kernel", lambda m, t, o: Numbers(),
     ),
 )  # fmt: skip
 # then, from graph to program:
@@ -215,7 +220,7 @@ def compile_source(
     with code.compiling(code.processor, 0) as beside:
         begin_host(code, beside)
         begun = partial(begin, target=code, work=beside)
-        lowered = _lowered(graph, code, options, threads, work, begun)
+        lowered = _lowered(graph, code, options, threads, work, begun, Store(beside.beside))
         if limit is not None:
             limit.check(lowered.made.program)
         built = work.timed("native", lambda: build(lowered.made, code, beside))
@@ -226,7 +231,8 @@ def compile_source(
         if (other.machine, other.templates) == (code.machine, code.templates):
             return lowered
         with collector_paused():
-            return _lowered(graph, other, options, threads, _Work(lambda *_: None))
+            quiet = _Work(lambda *_: None)
+            return _lowered(graph, other, options, threads, quiet, lambda kernel: None, Store())
 
     return Compiled(
         built.executable, lowered.made.program, _reference(graph), report,
@@ -236,7 +242,7 @@ def compile_source(
 
 def _lowered(
     graph: Graph, code: Target, options: Options, threads: int, work: _Work,
-    begun: Callable[[Kernel], None] = lambda kernel: None,
+    begun: Callable[[Kernel], None], store: Store,
 ) -> Lowered:  # fmt: skip
     """A graph through all passes, for a target; each kernel is `begun` when it is there."""
     cuts = work.timed("segment", lambda: Segment(Recur(code.machine).run).run(graph))
@@ -248,9 +254,11 @@ def _lowered(
         run = chosen.run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)
-    scheduled = work.timed("schedule", lambda: _scheduled(parts, fused, code, options, begun))
+    scheduled = work.timed(
+        "schedule", lambda: _scheduled(parts, fused, code, options, begun, store)
+    )
     made = work.timed(
-        "assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads, options)
+        "assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store)
     )
     work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
     work.stage("kernels", lambda: _kernels_text(made.kernels.values(), scheduled))
@@ -276,12 +284,14 @@ def _on_parts(
 
 def _scheduled(
     parts: Sequence[Part], graphs: Sequence[Graph], code: Target, options: Options,
-    begun: Callable[[Kernel], None],
+    begun: Callable[[Kernel], None], store: Store,
 ) -> list[tuple[Scheduled | Alias, ...]]:  # fmt: skip
     known = (code.machine, code.templates, options)
     opaque = Opaque(*known)
     made = [
-        (opaque if part.opaque else Schedule(*known, part.counter, begun)).run(graph)
+        (opaque if part.opaque else Schedule(*known, part.counter, begun, store.constant)).run(
+            graph
+        )
         for part, graph in zip(parts, graphs)
     ]
     unmet(options, [item for items in made for item in items])
@@ -299,9 +309,10 @@ def _assembled(
     scheduled: Sequence[tuple[Scheduled | Alias, ...]],
     threads: int,
     options: Options,
+    store: Store,
 ) -> Assembled:
     """The program; `graphs` are what passes made of the parts."""
-    store, linked = Store(), {}
+    linked = {}
     for part, graph, items in zip(parts, graphs, scheduled):
         outer = graph.replace(types={**graph.types, **_named_types(part.graph)})
         sources = tuple(node.source for node in part.graph.nodes)

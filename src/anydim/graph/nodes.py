@@ -29,17 +29,34 @@ FUSED = "fused"
 
 
 class Constant:
-    """A read-only array that the graph holds; equal only to itself, so hashing never reads it."""
+    """A read-only array that the graph holds; equal only to itself, so hashing never reads it.
 
-    def __init__(self, array: numpy.ndarray) -> None:
+    With a `scale`, which is broadcast, its elements are the array's times that. The product is made
+    whenever somebody asks for `array`: weights are large, and most are read once, to be packed.
+    """
+
+    def __init__(self, array: numpy.ndarray, scale: numpy.ndarray | None = None) -> None:
         view = numpy.asarray(array).view()
         view.flags.writeable = False
-        self.array = view
+        self._held, self._scale = view, scale
+
+    @property
+    def array(self) -> numpy.ndarray:
+        """The elements."""
+        if self._scale is None:
+            return self._held
+        return self._held * self._scale
+
+    @cached_property
+    def dtype(self) -> numpy.dtype:
+        """The type of the elements."""
+        parts = (self._held,) if self._scale is None else (self._held, self._scale)
+        return numpy.result_type(*parts)
 
     @cached_property
     def type(self) -> TensorType:
-        shape = tuple(as_size(size) for size in self.array.shape)
-        return TensorType(from_numpy(self.array.dtype), shape)
+        shape = tuple(as_size(size) for size in self._held.shape)
+        return TensorType(from_numpy(self.dtype), shape)
 
     @cached_property
     def digest(self) -> str:

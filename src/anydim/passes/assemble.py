@@ -7,7 +7,7 @@ record, in a store that all segments of a program share.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import field, replace
 
 import numpy
@@ -18,7 +18,7 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
-from anydim.kernels.product.packing import pack
+from anydim.kernels.product.packing import Work, packed
 from anydim.lang.tree import TensorType
 from anydim.passes.in_place import in_place
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
@@ -121,9 +121,13 @@ class Assemble:
 
 
 class Store:
-    """Kernels, recipes and constants of a program, each once; names are nobody else's."""
+    """Kernels, recipes and constants of a program, each once; names are nobody else's.
 
-    def __init__(self) -> None:
+    `later` is given the work that fills packed constants.
+    """
+
+    def __init__(self, later: Callable[[Work], None] = lambda work: work()) -> None:
+        self.later = later
         self.kernels: dict[str, Kernel] = {}
         self.arrays: dict[str, numpy.ndarray] = {}
         self.constants: dict[str, Held] = {}
@@ -147,9 +151,12 @@ class Store:
         if key not in self._names:
             kind = "" if packing is None else f"/panels{packing.width}"
             name = fresh(f"{value}{kind}", self.arrays)
-            array = numpy.require(constant.array, None, ("C", "A"))
-            if packing is not None:
-                array = pack(array, packing, self._pages)
+            if packing is None:
+                array = numpy.require(constant.array, None, ("C", "A"))
+            else:
+                given = lambda: constant.array  # noqa: E731
+                array, work = packed(given, constant.dtype, packing, self._pages)
+                self.later(work)
             self.arrays[name], self._names[key] = array, name
             self.constants[name] = Held(name, from_numpy(array.dtype), array.shape)
         return self._names[key]

@@ -110,7 +110,8 @@ class _Work:
         read, dimension = weights
         array = self.constants[read.tensor].array
         shape = [-1 if n == dimension else 1 for n in range(array.ndim)]
-        name = self._named(f"{statement.target} weights", array * scale.reshape(shape))
+        scaled = Constant(array, scale.reshape(shape))
+        name = self._named(f"{statement.target} weights", scaled)
         moved = replace(read, tensor=name)
         body = rewrite(producer.body, lambda expr: moved if expr == read else None)
         self._replace(source, replace(producer, body=body))
@@ -166,12 +167,12 @@ class _Work:
             return evaluate(group, arrays, {})[name]
 
     def _constant(self, statement: Statement, found: _Map, word: str, part: Expr) -> Read:
-        name = self._named(f"{statement.target} {word}", self._value(found, part))
+        value = Constant(self._value(found, part))
+        name = self._named(f"{statement.target} {word}", value)
         return Read(name, (Index(found.axis.name),))
 
-    def _named(self, name: str, array: numpy.ndarray) -> str:
+    def _named(self, name: str, constant: Constant) -> str:
         name = unused(name, self.types)
-        constant = Constant(array)
         self.constants[name] = constant
         self.types[name] = constant.type
         return name

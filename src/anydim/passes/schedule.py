@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
-from anydim.graph.nodes import Graph, Node
+from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.ir import Kernel
-from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.launch import Launch, Machine, Packing
 from anydim.kernels.schedule import parse_options
 from anydim.kernels.template import Template
 from anydim.kernels.wishes import first_match, wished
@@ -91,7 +91,8 @@ class Alias:
 class Schedule:
     """Choose a template and a schedule for every group; `counter` is that of the loop around.
 
-    Each kernel is `begun` when it is there: whoever compiles need not wait for the others.
+    Each kernel is `begun` when it is there, and each constant `packed`: whoever compiles and packs
+    need not wait for the others.
     """
 
     machine: Machine
@@ -99,6 +100,7 @@ class Schedule:
     options: Options = PLAIN
     counter: str | None = None
     begun: Callable[[Kernel], None] = lambda kernel: None
+    packed: Callable[[str, Constant, Packing], object] = lambda value, constant, packing: None
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
         known: dict[tuple[Group, frozenset[str], str], tuple[Launch, str, Recipe]] = {}
@@ -125,7 +127,14 @@ class Schedule:
             if group.steps:
                 launch = replace(launch, reason=_named(launch.reason, values))
             result.append(Scheduled(launch, values, template, node.source, group, recipe, found))
+            self._pack(launch, values, graph)
         return tuple(result)
+
+    def _pack(self, launch: Launch, values: Mapping[str, str], graph: Graph) -> None:
+        for argument in launch.arguments:
+            value = values.get(argument.tensor, "")
+            if argument.packing is not None and value in graph.constants:
+                self.packed(value, graph.constants[value], argument.packing)
 
     def _launch(
         self, group: Group, box: Box, constants: frozenset[str], node: Node,

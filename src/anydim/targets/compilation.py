@@ -32,6 +32,7 @@ class Compilation:
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None
         self._found: dict[str, bytes] = {}  # by the identity of the source
         self._begun: dict[str, Future[bytes]] = {}
+        self._beside: list[Future[None]] = []
 
     def begin(self, modules: Mapping[str, Source]) -> None:
         """Have these modules compiled, unless they are at hand or begun."""
@@ -43,8 +44,15 @@ class Compilation:
                 run = copy_context().run
                 self._begun[identity] = self._pool.submit(run, self._made, source)
 
+    def beside(self, work: Callable[[], None]) -> None:
+        """Have something done that holds no lock of the interpreter for long."""
+        if self._pool is None:
+            work()
+        else:
+            self._beside.append(self._pool.submit(copy_context().run, work))
+
     def finish(self, modules: Mapping[str, Source]) -> Objects:
-        """Objects of these modules, those that were not begun included."""
+        """Objects of these modules, those that were not begun included; all else is done."""
         self.begin(modules)
         code, compiled = {}, []
         for name, source in modules.items():
@@ -58,6 +66,8 @@ class Compilation:
                 code[name] = self._begun[identity].result()
             else:
                 code[name] = self._found[identity]
+        for work in self._beside:
+            work.result()
         if compiled and self._cache is not None:
             self._cache.tidy()
         return Objects(code, tuple(compiled))

@@ -63,9 +63,14 @@ class Objects:
 
 
 class Compiling(Protocol):
-    """Modules on their way to objects; those that are begun are compiled beside other work."""
+    """Modules on their way to objects; those that are begun are compiled beside other work.
+
+    So is done what `beside` is given; at the end of `finish` it is done.
+    """
 
     def begin(self, modules: Mapping[str, Source]) -> None: ...
+
+    def beside(self, work: Callable[[], None]) -> None: ...
 
     def finish(self, modules: Mapping[str, Source]) -> Objects: ...
 

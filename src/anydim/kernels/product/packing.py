@@ -1,7 +1,12 @@
-"""Packing of constant matrices into panels, at load time."""
+"""Packing of constant matrices into panels, at load time.
+
+The memory of a packed constant is there at once; what fills it is work of numpy alone, in few steps
+over whole arrays, which may be done later and beside other work.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy
@@ -18,36 +23,52 @@ def packed_shape(panels: Panels) -> tuple[int, int, int, int]:
     return groups, -(-n // panels.width), k, panels.width
 
 
+_AT_ONCE = 1 << 20  # products of a step
+Work = Callable[[], None]
+
+
 def pack(array: numpy.ndarray, packing: Packing, pages: Pages | None = None) -> numpy.ndarray:
     """A constant as a kernel takes it, 64-byte aligned, in memory of `pages`."""
-    pages = Pages() if pages is None else pages
+    result, fill = packed(lambda: array, array.dtype, packing, Pages() if pages is None else pages)
+    fill()
+    return result
+
+
+def packed(
+    given: Callable[[], numpy.ndarray], dtype: numpy.dtype, packing: Packing, pages: Pages
+) -> tuple[numpy.ndarray, Work]:
+    """Memory for what will be `given`, of `dtype`, and the work that asks for it and fills that."""
     if isinstance(packing, BytesPanels):
-        return _pack_bytes(array, packing, pages)
+        return _pack_bytes(given, packing, pages)
     if isinstance(packing, ProductPanels):
-        return _pack_products(array, packing, pages)
-    return _pack(array, packing, pages)
+        return _pack_products(given, dtype, packing, pages)
+    return _pack(given, dtype, packing, pages)
 
 
-def _pack_bytes(array: numpy.ndarray, panels: BytesPanels, pages: Pages) -> numpy.ndarray:
+def _pack_bytes(
+    given: Callable[[], numpy.ndarray], panels: BytesPanels, pages: Pages
+) -> tuple[numpy.ndarray, Work]:
     """[groups, panels, words + 1, width, 4]: words of four bytes along k, then their sums."""
     parts = (panels.batch, panels.own, panels.taps, panels.k)
     groups, own, taps, k = (prod(size for size, _ in part) for part in parts)
-    source = _strided(array, panels.offset, parts).reshape(groups, own, taps, k)
-    if panels.flipped:
-        source = source ^ numpy.uint8(128)
     count, words = -(-own // panels.width), -(-k // 4)
     shape = (groups, count, taps * words + 1, panels.width, 4)
     result = _aligned(shape, numpy.dtype(numpy.uint8), pages)
-    result[...] = 0
-    padded = numpy.zeros((groups, count * panels.width, taps, words * 4), numpy.uint8)
-    padded[:, :own, :, :k] = source
-    words_of = padded.reshape(groups, count, panels.width, taps * words, 4)
-    result[:, :, :-1] = words_of.transpose(0, 1, 3, 2, 4)
-    signed = padded if panels.unsigned else padded.view(numpy.int8)
-    sums = signed.sum((2, 3), dtype=numpy.int32).reshape(groups, count, panels.width, 1)
-    sums = (sums.astype(numpy.int64) * panels.factor).astype(numpy.int32)
-    result[:, :, -1] = numpy.ascontiguousarray(sums).view(numpy.uint8)
-    return result.reshape(groups, count, prod(shape[2:]))
+
+    def fill() -> None:
+        source = _strided(given(), panels.offset, parts).reshape(groups, own, taps, k)
+        if panels.flipped:
+            source = source ^ numpy.uint8(128)
+        padded = numpy.zeros((groups, count * panels.width, taps, words * 4), numpy.uint8)
+        padded[:, :own, :, :k] = source
+        words_of = padded.reshape(groups, count, panels.width, taps * words, 4)
+        result[:, :, :-1] = words_of.transpose(0, 1, 3, 2, 4)
+        signed = padded if panels.unsigned else padded.view(numpy.int8)
+        sums = signed.sum((2, 3), dtype=numpy.int32).reshape(groups, count, panels.width, 1)
+        sums = (sums.astype(numpy.int64) * panels.factor).astype(numpy.int32)
+        result[:, :, -1] = numpy.ascontiguousarray(sums).view(numpy.uint8)
+
+    return result.reshape(groups, count, prod(shape[2:])), fill
 
 
 def _strided(
@@ -63,47 +84,61 @@ def _strided(
     return as_strided(flat, shape, strides, writeable=False)
 
 
-def _pack(array: numpy.ndarray, panels: Panels, pages: Pages) -> numpy.ndarray:
+def _pack(
+    given: Callable[[], numpy.ndarray], dtype: numpy.dtype, panels: Panels, pages: Pages
+) -> tuple[numpy.ndarray, Work]:
     """The constant in panels: [groups, ceil(n / width), k, width], zero padded, 64-byte aligned."""
     groups, count, k, width = packed_shape(panels)
-    result = _aligned((groups, count, k, width), array.dtype, pages)
-    flat = numpy.ascontiguousarray(array).reshape(-1)[panels.offset :]
+    result = _aligned((groups, count, k, width), dtype, pages)
     parts = _parts(panels)
     shape = tuple(size for part in parts for size, _ in part)
-    strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
     n = prod(size for size, _ in parts[2])
-    if not result.size or not n:
-        return result
-    source = as_strided(flat, shape, strides, writeable=False).reshape(groups, k, n)
-    whole = n // width
-    if whole:
-        columns = source[:, :, : whole * width].reshape(groups, k, whole, width)
-        result[:, :whole] = columns.transpose(0, 2, 1, 3)
-    if n % width:
-        result[:, whole, :, : n % width] = source[:, :, whole * width :]
-        result[:, whole, :, n % width :] = 0
-    return result
+
+    def fill() -> None:
+        if not result.size or not n:
+            return
+        flat = numpy.ascontiguousarray(given()).reshape(-1)[panels.offset :]
+        strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
+        source = as_strided(flat, shape, strides, writeable=False).reshape(groups, k, n)
+        whole = n // width
+        if whole:
+            columns = source[:, :, : whole * width].reshape(groups, k, whole, width)
+            result[:, :whole] = columns.transpose(0, 2, 1, 3)
+        if n % width:
+            result[:, whole, :, : n % width] = source[:, :, whole * width :]
+            result[:, whole, :, n % width :] = 0
+
+    return result, fill
 
 
-def _pack_products(array: numpy.ndarray, panels: ProductPanels, pages: Pages) -> numpy.ndarray:
+def _pack_products(
+    given: Callable[[], numpy.ndarray], dtype: numpy.dtype, panels: ProductPanels, pages: Pages
+) -> tuple[numpy.ndarray, Work]:
     """[groups, pairs, ceil(n / width), k, width]: matrix x taps x matrix', computed in float64."""
-    flat = numpy.ascontiguousarray(array).reshape(-1)[panels.offset :]
     parts = (panels.batch, panels.n, panels.k, panels.taps)
     groups, n, k, taps = (prod(size for size, _ in part) for part in parts)
     shape = tuple(size for part in parts for size, _ in part)
-    strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
-    source = as_strided(flat, shape, strides, writeable=False).reshape(groups, n, k, taps)
     matrix = numpy.array(panels.matrix)
-    pairs, width = numpy.kron(matrix, matrix).T, panels.width
+    pairs, width = numpy.kron(matrix, matrix), panels.width
     count = -(-n // width)
-    result = _aligned((groups, pairs.shape[1], count, k, width), array.dtype, pages)
-    for group in range(groups):
-        for tile in range(count):
-            block = source[group, tile * width : (tile + 1) * width].astype(numpy.float64)
-            made = result[group, :, tile]
-            made[..., len(block) :] = 0
-            made[..., : len(block)] = (block @ pairs).transpose(2, 1, 0)
-    return result
+    result = _aligned((groups, len(pairs), count, k, width), dtype, pages)
+
+    def fill() -> None:
+        flat = numpy.ascontiguousarray(given()).reshape(-1)[panels.offset :]
+        strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
+        source = as_strided(flat, shape, strides, writeable=False).reshape(groups, n, k, taps)
+        step = max(1, _AT_ONCE // max(1, len(pairs) * k * width))
+        for group in range(groups):
+            for first in range(0, count, step):
+                columns = source[group, first * width : (first + step) * width]
+                tiles = -(-len(columns) // width)
+                block = numpy.zeros((tiles * width, k, taps))
+                block[: len(columns)] = columns
+                by_tap = block.reshape(tiles, width, k, taps).transpose(3, 0, 2, 1)
+                made = pairs @ by_tap.reshape(taps, tiles * k * width)
+                result[group, :, first : first + tiles] = made.reshape(-1, tiles, k, width)
+
+    return result, fill
 
 
 def _parts(panels: Panels) -> tuple[tuple[tuple[int, int], ...], ...]:

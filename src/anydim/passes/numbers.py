@@ -1,0 +1,205 @@
+"""Groups that differ in numbers alone read them, so that they are one kernel.
+
+Quantised networks and learned activations have numbers of their own in every layer: a scale, a zero
+point, a slope. As literals they would make every layer another kernel to write and to compile.
+
+    y(i) = x(i) * 0.47 + 0.5     z(i) = v(i) * 0.31 + 0.5
+    y(i) = x(i) * n(0) + 0.5     z(i) = v(i) * m(0) + 0.5
+
+Only numbers that are not the same in all groups of one form are read: those that a kernel may use
+(0.5 of a gelu, a limit) stay literals.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy
+
+from anydim.base.dtypes import DType, int64
+from anydim.base.records import dataclass
+from anydim.graph.nodes import Constant, Graph, Node
+from anydim.lang.tree import (
+    Apply,
+    Cast,
+    Expr,
+    Group,
+    Literal,
+    Read,
+    SizeTerm,
+    Statement,
+    Tensor,
+)
+from anydim.lang.tree.affine import reads
+from anydim.passes.flow import fused_node, unused, with_nodes
+
+# functions that no kernel treats otherwise where an argument is a literal
+_PLAIN = frozenset({"add", "sub", "mul", "div", "quotient"})
+_MOST = 64  # numbers of one group
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Let groups of one form read the numbers in which they differ."""
+
+    def run(self, graph: Graph) -> Graph:
+        forms: dict[Hashable, list[int]] = defaultdict(list)
+        found: dict[int, list[Literal]] = {}
+        for place, node in enumerate(graph.nodes):
+            numbers = list(_numbers(node.group))
+            if numbers and len(numbers) <= _MOST:
+                found[place] = numbers
+                forms[_form(node.group)].append(place)
+        made = _Made(graph)
+        for places in forms.values():
+            columns = list(zip(*(found[place] for place in places)))
+            unlike = [len(set(column)) > 1 for column in columns]
+            if any(unlike):
+                slots = _slots(columns, unlike)
+                for place in places:
+                    made.read(place, slots)
+        return made.graph()
+
+
+def _slots(columns: Sequence[tuple[Literal, ...]], unlike: Sequence[bool]) -> list[int | None]:
+    """Which number of its type each literal reads; None for those that stay.
+
+    Literals that are equal in every group are one number.
+    """
+    known: dict[tuple[Literal, ...], int] = {}
+    counts: dict[DType | None, int] = defaultdict(int)
+    slots: list[int | None] = []
+    for column, differs in zip(columns, unlike):
+        if differs and column not in known:
+            dtype = column[0].dtype
+            known[column] = counts[dtype]
+            counts[dtype] += 1
+        slots.append(known[column] if differs else None)
+    return slots
+
+
+class _Made:
+    """A graph while its groups change."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.before = graph
+        self.nodes = list(graph.nodes)
+        self.types = dict(graph.types)
+        self.constants = dict(graph.constants)
+
+    def graph(self) -> Graph:
+        changed = self.before.replace(types=self.types, constants=self.constants)
+        return with_nodes(changed, tuple(self.nodes), self.types)
+
+    def read(self, place: int, slots: Sequence[int | None]) -> None:
+        """Let a group read its numbers, each from a constant of its type."""
+        node = self.nodes[place]
+        names: dict[DType, str] = {}
+        values: dict[DType, dict[int, Literal]] = defaultdict(dict)
+        for literal, slot in zip(_numbers(node.group), slots):
+            if slot is not None and literal.dtype is not None:
+                values[literal.dtype][slot] = literal
+        for dtype, row in values.items():
+            numbers = [row[slot].value for slot in range(len(row))]
+            names[dtype] = self._constant(node, numpy.array(numbers, dtype.numpy))
+        following = iter(slots)
+
+        def change(literal: Literal) -> Expr:
+            slot = next(following)
+            if slot is None or literal.dtype is None:
+                return literal
+            return Read(names[literal.dtype], (Literal(slot, int64),))
+
+        statements = tuple(_with_numbers(each, change) for each in node.group.statements)
+        read = tuple(Tensor(name, self.types[name]) for name in names.values())
+        inputs = (*node.group.inputs, *read)
+        group = replace(node.group, inputs=inputs, statements=statements)
+        self.nodes[place] = fused_node(group, node.source)
+
+    def _constant(self, node: Node, array: numpy.ndarray) -> str:
+        name = unused(f"{node.outputs[0]}/numbers", self.types)
+        constant = Constant(array)
+        self.types[name], self.constants[name] = constant.type, constant
+        return name
+
+
+# ---- numbers and forms -------------------------------------------------------------------------
+
+
+def _numbers(group: Group) -> Iterator[Literal]:
+    """The literals that may be read, in order."""
+    for statement in group.statements:
+        if not statement.combine:
+            yield from _literals(statement.body)
+
+
+@lru_cache(maxsize=1 << 14)
+def _literals(expr: Expr) -> tuple[Literal, ...]:
+    if isinstance(expr, Cast):
+        return _literals(expr.argument)
+    if not isinstance(expr, Apply):
+        return ()
+    found: list[Literal] = []
+    for part in expr.arguments:
+        number = _number(expr, part)
+        found += _literals(part) if number is None else (number,)
+    return tuple(found)
+
+
+def _number(outer: Apply, part: Expr) -> Literal | None:
+    """A literal that could as well be read."""
+    plain = outer.function in _PLAIN
+    return part if plain and isinstance(part, Literal) and part.dtype is not None else None
+
+
+def _with_numbers(statement: Statement, change: Callable[[Literal], Expr]) -> Statement:
+    """The statement with other numbers, asked for in the order of `_numbers`."""
+
+    def changed(expr: Expr) -> Expr:
+        if isinstance(expr, Cast):
+            return Cast(expr.dtype, changed(expr.argument))
+        if not isinstance(expr, Apply):
+            return expr
+        parts = []
+        for part in expr.arguments:
+            number = _number(expr, part)
+            parts.append(changed(part) if number is None else change(number))
+        return Apply(expr.function, tuple(parts))
+
+    return statement if statement.combine else statement.with_body(changed(statement.body))
+
+
+def _form(group: Group) -> Hashable:
+    """What groups of one form have in common: everything but sizes, names and numbers."""
+    tensors = (*group.inputs, *group.outputs, *group.temporaries)
+    places = {tensor.name: place for place, tensor in enumerate(tensors)}
+    types = tuple((tensor.type.dtype, tensor.type.rank) for tensor in tensors)
+    statements = tuple(_statement_form(statement, places) for statement in group.statements)
+    return len(group.inputs), len(group.outputs), types, statements
+
+
+def _statement_form(statement: Statement, places: dict[str, int]) -> Hashable:
+    body = _blank(statement.body)
+    tensors = tuple(places[read.tensor] for read in reads(statement.body))
+    return statement.combine, len(statement.axes), places[statement.target], body, tensors
+
+
+@lru_cache(maxsize=1 << 14)
+def _blank(expr: Expr) -> Hashable:
+    """An expression without sizes, names of tensors, and numbers."""
+    if isinstance(expr, Read):
+        default = None if expr.default is None else _blank(expr.default)
+        return "read", expr.flat, default, tuple(map(_blank, expr.indices))
+    if isinstance(expr, Apply):
+        numbers = [_number(expr, part) for part in expr.arguments]
+        parts = [
+            _blank(part) if number is None else number.dtype
+            for part, number in zip(expr.arguments, numbers)
+        ]
+        return expr.function, *parts
+    if isinstance(expr, Cast):
+        return "cast", expr.dtype, _blank(expr.argument)
+    return "size" if isinstance(expr, SizeTerm) else expr
