@@ -13,7 +13,7 @@ import os
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -47,7 +47,7 @@ class DiskCache:
 
     def get(self, key: str) -> bytes | None:
         """What was put, or None when it is not there whole."""
-        path = self._path(key)
+        path = self.path(key)
         try:
             data = _contents(path, self.limit)
         except OSError:
@@ -63,7 +63,7 @@ class DiskCache:
 
     def put(self, key: str, payload: bytes) -> None:
         """Keep something, if the folder lets us."""
-        path = self._path(key)
+        path = self.path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
@@ -97,7 +97,8 @@ class DiskCache:
                     file.unlink()
                 total -= about.st_size
 
-    def _path(self, key: str) -> Path:
+    def path(self, key: str) -> Path:
+        """Where the file of a key is, or would be."""
         return self.folder / key[:2] / key[2:]
 
 
@@ -133,7 +134,7 @@ def code_version() -> str:
 
     Reading it all takes 5 ms, so the hash of files of these sizes and times is kept.
     """
-    files = sorted(_code_files())
+    files = sorted(_code_files(_ROOMS))
     kept = user_cache()
     if kept is None:
         return _hash_of(files)
@@ -145,13 +146,19 @@ def code_version() -> str:
     return data.decode()
 
 
-def _code_files() -> Iterator[tuple[str, int, int, int]]:
+def package_version() -> str:
+    """A hash of the sizes and times of all files of the package: what any change of it changes."""
+    files = sorted(_code_files(("",)))
+    return key_of(*(f"{path} {times}" for path, *times in files))
+
+
+def _code_files(rooms: Iterable[str]) -> Iterator[tuple[str, int, int, int]]:
     """Path, size and times of change of every file of these rooms."""
-    folders = [str(_PACKAGE / room) for room in _ROOMS if (_PACKAGE / room).is_dir()]
+    folders = [str(_PACKAGE / room) for room in rooms if (_PACKAGE / room).is_dir()]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:
-                if entry.name.endswith((".py", ".lark")):
+                if entry.name.endswith((".py", ".lark", ".tc")):
                     found = entry.stat()
                     yield entry.path, found.st_size, found.st_mtime_ns, found.st_ctime_ns
                 elif entry.is_dir() and entry.name != "__pycache__":

@@ -106,6 +106,10 @@ KNOBS = (
         "the first of `cc`, `gcc`, `clang` and `zig` there is",
     ),
     Knob("vector_bits", _count, lambda: 0, "Widest vectors to use; 0 is the widest of the CPU."),
+    Knob(
+        "ort_fallback", _text, str,
+        "What runs a model of `anydim.ort` that anydim refuses: `onnxruntime`, or nothing.", "none",
+    ),
     Knob("verify", _flag, lambda: False, "Whether graphs are verified after every pass."),
     Knob(
         "dump", _text, str,

@@ -92,6 +92,11 @@ class Held:
         return results
 
     @property
+    def lists(self) -> Mapping[str, Listed]:
+        """The inputs and outputs that a user sees as lists, each as the two values it is."""
+        return self._lists
+
+    @property
     def name(self) -> str:
         """What errors and reports call it."""
         return self.executable.signature.name

@@ -1,0 +1,96 @@
+"""onnxruntime's Python interface, over anydim.
+
+    import anydim.ort as onnxruntime
+
+    session = onnxruntime.InferenceSession("encoder.onnx")
+    session.run(None, {"input_ids": ids, "attention_mask": mask})
+
+In comes what programs give onnxruntime; out goes what they would get from it, and the same
+exceptions. `install()` makes `import onnxruntime` mean this package; `python -m anydim.ort
+program.py` runs a program so. docs/guides/onnxruntime.md says what is honoured and what is not.
+"""
+
+from anydim.ort.binding import IOBinding
+from anydim.ort.environment import (
+    VERSION as __version__,
+)
+from anydim.ort.environment import (
+    AdapterFormat,
+    LoraAdapter,
+    ModelCompiler,
+    OrtArenaCfg,
+    SparseTensor,
+    create_and_register_allocator,
+    disable_telemetry_events,
+    enable_telemetry_events,
+    get_build_info,
+    get_ep_devices,
+    get_version_string,
+    has_collective_ops,
+    preload_dlls,
+    print_debug_info,
+    register_execution_provider_library,
+    set_global_thread_pool_sizes,
+    set_seed,
+)
+from anydim.ort.install import install, uninstall
+from anydim.ort.metadata import ModelMetadata, NodeArg
+from anydim.ort.notices import set_default_logger_severity, set_default_logger_verbosity
+from anydim.ort.options import (
+    ExecutionMode,
+    ExecutionOrder,
+    GraphOptimizationLevel,
+    RunOptions,
+    SessionOptions,
+)
+from anydim.ort.providers import (
+    MemoryInfo as OrtMemoryInfo,
+)
+from anydim.ort.providers import (
+    get_all_providers,
+    get_available_providers,
+    get_device,
+)
+from anydim.ort.session import InferenceSession
+from anydim.ort.values import OrtDevice, OrtDeviceVendorId, OrtValue
+
+__all__ = [
+    "AdapterFormat",
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "LoraAdapter",
+    "ModelCompiler",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtArenaCfg",
+    "OrtDevice",
+    "OrtDeviceVendorId",
+    "OrtMemoryInfo",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "SparseTensor",
+    "__version__",
+    "create_and_register_allocator",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_device",
+    "get_ep_devices",
+    "get_version_string",
+    "has_collective_ops",
+    "install",
+    "preload_dlls",
+    "print_debug_info",
+    "register_execution_provider_library",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
+    "set_seed",
+    "uninstall",
+]

@@ -1,0 +1,168 @@
+"""IOBinding: inputs and outputs that are bound to memory once, for many runs."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any, Protocol
+
+import numpy
+
+from anydim.base.errors import UserError
+from anydim.ort.errors import ObjectRefused, ValueRefused
+from anydim.ort.metadata import NodeArg
+from anydim.ort.values import OrtValue, numpy_of, on_cpu
+
+Run = Callable[[Mapping[str, Any], Mapping[str, numpy.ndarray]], dict[str, Any]]
+
+
+class Session(Protocol):
+    """What is bound: an InferenceSession."""
+
+    @property
+    def input_names(self) -> list[str]:
+        """All inputs that a run may be given."""
+
+    def get_inputs(self) -> list[NodeArg]:
+        """What a run must be given."""
+
+    def get_outputs(self) -> list[NodeArg]:
+        """What a run gives."""
+
+
+class IOBinding:
+    """Inputs and outputs of a session by name. An output without memory gets new memory per run."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._inputs: dict[str, Any] = {}
+        self._wanted: dict[str, OrtValue | None] = {}
+        self._results: list[OrtValue] = []
+
+    @property
+    def _iobinding(self) -> IOBinding:
+        return self
+
+    # ---- inputs ----
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Any) -> None:
+        """Bind an array; it is read at every run. Raises RuntimeError for a name there is not."""
+        if not isinstance(arr_on_cpu, numpy.ndarray):
+            raise ObjectRefused(
+                "Unable to create OrtValue from the given python object",
+                f"input '{name}' takes a numpy array",
+            )
+        self._known(name)
+        self._inputs[name] = arr_on_cpu
+
+    def bind_input(
+        self, name: str, device_type: Any, device_id: int, element_type: Any,
+        shape: Sequence[int], buffer_ptr: int,
+    ) -> None:  # fmt: skip
+        """Bind memory at an address: elements of a type, [shape], which the caller keeps alive."""
+        self._known(name)
+        self._inputs[name] = _memory(device_type, element_type, shape, buffer_ptr)
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind an OrtValue."""
+        self._known(name)
+        self._inputs[name] = ortvalue
+
+    def _known(self, name: str) -> None:
+        if name not in self.session.input_names:
+            raise ObjectRefused(f"Failed to find NodeArg with name: {name} in the def list")
+
+    # ---- outputs ----
+
+    def bind_output(
+        self, name: str, device_type: Any = "cpu", device_id: int = 0, element_type: Any = None,
+        shape: Sequence[int] | None = None, buffer_ptr: int | None = None,
+    ) -> None:  # fmt: skip
+        """Ask for an output: in memory at an address, or without one in new memory."""
+        if buffer_ptr is None:
+            on_cpu(str(device_type))
+            self._wanted[name] = None
+            return
+        if element_type is None or shape is None:
+            raise ValueRefused(
+                "`element_type` and `shape` are to be provided if pre-allocated memory is provided"
+            )
+        self._wanted[name] = OrtValue(_memory(device_type, element_type, shape, buffer_ptr))
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Ask for an output in the memory of an OrtValue."""
+        self._wanted[name] = ortvalue
+
+    # ---- runs and results ----
+
+    def run(self, work: Run) -> None:
+        """Do the work on what is bound; RuntimeError for whatever it raises."""
+        if not self._wanted:
+            raise ObjectRefused("Error in execution: At least one output should be requested.")
+        known = [arg.name for arg in self.session.get_outputs()]
+        for name in self._wanted:
+            if name not in known:
+                raise ObjectRefused(f"Error in execution: Invalid output name: {name}")
+        absent = [arg.name for arg in self.session.get_inputs() if arg.name not in self._inputs]
+        if absent:
+            raise ObjectRefused(f"Error in execution: inputs {absent} are not bound")
+        into = {name: self._place(name, held) for name, held in self._wanted.items() if held}
+        try:
+            results = work(self._inputs, into)
+        except UserError as error:
+            raise ObjectRefused(f"Error in execution: {error.problem}", error.hint) from error
+        self._results = [
+            held if held is not None else OrtValue(results[name])
+            for name, held in self._wanted.items()
+        ]
+
+    def _place(self, name: str, held: OrtValue) -> numpy.ndarray:
+        array = held.numpy()
+        arg = next(arg for arg in self.session.get_outputs() if arg.name == name)
+        if held.data_type() != arg.type:
+            raise ObjectRefused(
+                f"Error in execution: Unexpected output data type. Actual: ({held.data_type()}) ,"
+                f" expected: ({arg.type})"
+            )
+        return array
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The results of the last run, in the order in which they were bound."""
+        return self._results
+
+    def get_outputs_as_ortvaluevector(self) -> list[OrtValue]:
+        """The same."""
+        return self._results
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The results of the last run as arrays of their own."""
+        return [
+            value.numpy().copy() if value.is_tensor() else value.held for value in self._results
+        ]
+
+    def synchronize_inputs(self) -> None:
+        """Nothing: inputs are there when they are bound."""
+
+    def synchronize_outputs(self) -> None:
+        """Nothing: a run ends when its results are there."""
+
+    def clear_binding_inputs(self) -> None:
+        """Forget the inputs."""
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        """Forget the outputs."""
+        self._wanted.clear()
+
+
+def _memory(device: Any, element_type: Any, shape: Sequence[int], address: int) -> numpy.ndarray:
+    """An array [shape] over memory that the caller answers for."""
+    on_cpu(str(device))
+    dtype = numpy_of(element_type)
+    sizes = tuple(map(int, shape))
+    if not address or any(size < 0 for size in sizes):
+        raise ObjectRefused(f"there is no array of shape {list(sizes)} at address {address}")
+    count = prod(sizes) * dtype.itemsize
+    held = (ctypes.c_uint8 * count).from_address(int(address))
+    return numpy.frombuffer(memoryview(held), numpy.uint8).view(dtype).reshape(sizes)

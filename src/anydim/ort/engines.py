@@ -1,0 +1,137 @@
+"""What runs a session's model: anydim, or the installed onnxruntime where it may stand in.
+
+An engine is a model of a variation: inputs by name in, outputs by name out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy
+
+from anydim.base.errors import UserError
+from anydim.model import StringModel
+from anydim.ort.errors import ObjectRefused, of_peer, of_run
+from anydim.ort.options import SessionOptions
+from anydim.ort.peer import peer_module
+from anydim.ort.values import OrtValue
+from anydim.program.held import Held
+from anydim.runtime.given import apart, fill
+
+
+class Engine(Protocol):
+    """A model that runs."""
+
+    def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
+        """The outputs by name; those in `into` are written there. Raises an OrtError."""
+
+    def shrink(self) -> None:
+        """Give the memory that is kept for the next run back to the system."""
+
+
+class Compiled:
+    """A model that anydim compiled or loaded."""
+
+    def __init__(self, model: Held) -> None:
+        self.model = model
+        self.on_strings = isinstance(model, StringModel)
+        self._direct = not self.on_strings and not model.lists
+
+    def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
+        """The outputs by name."""
+        try:
+            if into:
+                return self._into(given, into)
+            if self._direct:
+                return self.model.executable(given)
+            results = self.model(**given)
+        except UserError as error:
+            raise of_run(error) from error
+        return {name: _text(value) for name, value in results.items()}
+
+    def _into(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
+        """Results where the caller wants them: at once where nothing is read there."""
+        inputs = [value for value in given.values() if isinstance(value, numpy.ndarray)]
+        at_once = apart(into, inputs) if self._direct else {}
+        run = self.model.executable
+        results = run(given, at_once) if self._direct else dict(self.model(**given))
+        for name, array in into.items():
+            if results[name] is not array:
+                _same_shape(name, results[name], array)
+                fill(array, results[name])
+                results[name] = array
+        return results
+
+    def shrink(self) -> None:
+        """Give idle memory back."""
+        self.model.trim()
+
+
+def _same_shape(name: str, result: numpy.ndarray, array: numpy.ndarray) -> None:
+    if result.shape != array.shape:
+        raise ObjectRefused(
+            f"The output OrtValue provided for output '{name}' has shape {list(array.shape)} but"
+            f" the computed output shape for this run is {list(result.shape)}"
+        )
+
+
+def _text(value: Any) -> Any:
+    """A result of strings as onnxruntime gives it: Python strings."""
+    if isinstance(value, numpy.ndarray) and value.dtype.kind in "UT":
+        return value.astype(object)
+    return value
+
+
+class Peer:
+    """A model that the installed onnxruntime runs. Raises MissingError where there is none."""
+
+    def __init__(self, source: str | bytes, options: SessionOptions, providers: list[str]) -> None:
+        self._module = peer_module()
+        try:
+            self._session = self._module.InferenceSession(
+                source, self._options(options), providers=providers
+            )
+        except Exception as error:  # its exceptions have no common base
+            raise of_peer(error) from None
+        self._names = [output.name for output in self._session.get_outputs()]
+
+    def _options(self, options: SessionOptions) -> Any:
+        made = self._module.SessionOptions()
+        for name in SessionOptions.__annotations__:
+            value = getattr(options, name)
+            if hasattr(made, name) and name != "enable_profiling":
+                kind = type(getattr(made, name))
+                setattr(made, name, value if kind in (bool, int, str) else kind(int(value)))
+        for key, entry in options.entries.held.items():
+            made.add_session_config_entry(key, entry)
+        for name, size in options.sizes_by_name.items():
+            made.add_free_dimension_override_by_name(name, size)
+        for name, size in options.sizes_by_denotation.items():
+            made.add_free_dimension_override_by_denotation(name, size)
+        kept = [(name, self._value(value)) for name, value in options.initializers.items()]
+        for name, value in kept:
+            made.add_initializer(name, value)
+        self._kept = kept  # their memory is used as long as the session lives
+        for library in options.libraries:
+            made.register_custom_ops_library(library)
+        return made
+
+    def _value(self, value: OrtValue) -> Any:
+        return self._module.OrtValue.ortvalue_from_numpy(value.numpy())
+
+    def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
+        """The outputs by name."""
+        fed = {name: value for name, value in given.items() if value is not None}
+        try:
+            results = dict(zip(self._names, self._session.run(None, fed)))
+        except Exception as error:
+            raise of_peer(error) from None
+        for name, array in into.items():
+            _same_shape(name, results[name], array)
+            fill(array, results[name])
+            results[name] = array
+        return results
+
+    def shrink(self) -> None:
+        """onnxruntime keeps what it keeps."""

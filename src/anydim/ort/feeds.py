@@ -1,0 +1,202 @@
+"""What a program feeds a run: checked as onnxruntime does, made into what a model takes.
+
+Arrays of numpy, OrtValues, and lists of numbers, for sequences lists of arrays. Texts of errors are
+onnxruntime's where programs may look for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.given import shown
+from anydim.base.records import dataclass
+from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
+from anydim.ort.errors import InvalidArgument, ObjectRefused, ValueRefused
+from anydim.ort.file import PLAIN, Variation
+from anydim.ort.metadata import NodeArg
+from anydim.ort.values import STRING, OrtValue, element_of, numpy_of, type_name
+
+_MEND = "Please fix either the inputs/outputs or the model."
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An input, as a run checks it.
+
+    `element` is 0 for what is no tensor of numbers or strings. `fixed` are (axis, size), `named`
+    (axis, name); `rank` is None where the file says nothing of the shape.
+    """
+
+    name: str
+    type: str
+    element: int
+    rank: int | None
+    fixed: tuple[tuple[int, int], ...]
+    named: tuple[tuple[int, str], ...]
+    dtype: numpy.dtype | None
+
+    @property
+    def optional(self) -> bool:
+        """Whether a run may leave it out."""
+        return self.type.startswith("optional")
+
+
+def wanted(arg: NodeArg, element: int, has_shape: bool = True) -> Wanted:
+    """What an input has to be; `element` is that of a tensor, 0 for anything else."""
+    if element != STRING and element not in ELEMENT_TYPES:
+        return Wanted(arg.name, arg.type, 0, None, (), (), None)
+    axes = list(enumerate(arg.shape))
+    return Wanted(
+        arg.name, arg.type, element, len(axes) if has_shape else None,
+        tuple((axis, size) for axis, size in axes if isinstance(size, int) and size > 0),
+        tuple((axis, size) for axis, size in axes if isinstance(size, str)),
+        None if element == STRING else numpy_of(element),
+    )  # fmt: skip
+
+
+def wanted_of(arg: NodeArg, kind: Any) -> Wanted:
+    """The same of an input that a file declares with this TypeProto."""
+    tensor = kind.tensor_type
+    return wanted(arg, tensor.elem_type, tensor.HasField("shape"))
+
+
+class Feeds:
+    """The inputs of a session: which a run must have, and which it may."""
+
+    def __init__(self, inputs: Sequence[Wanted], overridable: Sequence[Wanted]) -> None:
+        self._inputs = inputs
+        self._needed = [each.name for each in inputs if not each.optional]
+        self._absent = [each.name for each in inputs if each.optional]
+        self._known = {each.name: each for each in (*inputs, *overridable)}
+        self._overridable = {each.name for each in overridable}
+        self._names = {name for each in inputs for _, name in each.named}
+        self._twice = sum(len(each.named) for each in inputs) > len(self._names)
+
+    def missing(self, given: Mapping[str, Any]) -> None:
+        """Raise ValueError for a feed without an input that has to be there."""
+        came = given.keys()
+        absent = [name for name in self._needed if name not in came]
+        if absent:
+            raise ValueRefused(
+                f"Required inputs ({absent}) are missing from input feed ({list(came)})."
+            )
+
+    def taken(self, given: Mapping[str, Any]) -> tuple[dict[str, Any], Variation]:
+        """The inputs as the model of a variation takes them; raises InvalidArgument."""
+        taken: dict[str, Any] = dict.fromkeys(self._absent)
+        for name, value in given.items():
+            want = self._known.get(name)
+            if want is None:
+                raise InvalidArgument(f"Invalid input name: {name}", self._hint())
+            taken[name] = fed(want, value)
+        return taken, self._variation(taken)
+
+    @property
+    def names(self) -> list[str]:
+        """All inputs that a run may be given."""
+        return list(self._known)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the model can be compiled before a run says what the ranks are."""
+        return all(each.rank is not None or not each.element for each in self._inputs)
+
+    def _hint(self) -> str:
+        return f"the inputs are {', '.join(self._known)}"
+
+    def _variation(self, taken: Mapping[str, Any]) -> Variation:
+        overridden = frozenset(self._overridable & taken.keys()) if self._overridable else None
+        ranks = tuple(
+            (each.name, taken[each.name].ndim) for each in self._inputs
+            if each.rank is None and each.element and each.name in taken
+        )  # fmt: skip
+        apart = self._twice and self._differ(taken)
+        if not (overridden or ranks or apart):
+            return PLAIN
+        return Variation(overridden or frozenset(), apart, ranks)
+
+    def _differ(self, taken: Mapping[str, Any]) -> bool:
+        """Whether axes of one name have unlike sizes."""
+        seen: dict[str, int] = {}
+        for each in self._inputs:
+            if each.named:
+                shape = taken[each.name].shape
+                for axis, name in each.named:
+                    if seen.setdefault(name, shape[axis]) != shape[axis]:
+                        return True
+        return False
+
+
+def fed(want: Wanted, value: Any) -> Any:
+    """One input: an array of the right type and rank, or the list or mapping that it is."""
+    if isinstance(value, OrtValue):
+        value = value.held
+    if not want.element:
+        return _unlike(want, value)
+    if not isinstance(value, numpy.ndarray):
+        value = _listed(want, value)
+    dtype = value.dtype
+    if dtype != want.dtype:
+        if element_of(value) != want.element:
+            raise InvalidArgument(
+                f"Unexpected input data type. Actual: (tensor({_type_of(value)})) ,"
+                f" expected: ({want.type})",
+                f"input '{want.name}': convert it with array.astype",
+            )
+        value = value.astype(want.dtype or object)
+    if want.rank is not None:
+        if value.ndim != want.rank:
+            raise InvalidArgument(
+                f"Invalid rank for input: {want.name} Got: {value.ndim} Expected: {want.rank}"
+                f" {_MEND}"
+            )
+        for axis, size in want.fixed:
+            if value.shape[axis] != size:
+                raise _sizes(want, value)
+    return value
+
+
+def _type_of(array: numpy.ndarray) -> str:
+    return type_name(element_of(array)) if element_of(array) else str(array.dtype)
+
+
+def _sizes(want: Wanted, value: numpy.ndarray) -> InvalidArgument:
+    lines = "".join(
+        f"\n index: {axis} Got: {value.shape[axis]} Expected: {size}"
+        for axis, size in want.fixed if value.shape[axis] != size
+    )  # fmt: skip
+    begin = f"Got invalid dimensions for input: {want.name} for the following indices"
+    return InvalidArgument(f"{begin}{lines}\n {_MEND}")
+
+
+def _listed(want: Wanted, value: Any) -> numpy.ndarray:
+    """A tensor from lists of numbers."""
+    if isinstance(value, list):
+        try:
+            return numpy.array(value, dtype=want.dtype or object)
+        except (TypeError, ValueError, OverflowError):
+            raise ObjectRefused(
+                "Could not create tensor from given input list", f"input '{want.name}'"
+            ) from None
+    if isinstance(value, (tuple, str)):
+        raise ObjectRefused(
+            f"Input must be a list of dictionaries or a single numpy array for input '{want.name}'."
+        )
+    raise ObjectRefused(
+        f"Unable to handle object of type {type(value)}",
+        f"input '{want.name}' is {shown(value)}, expected a numpy array of {want.type}",
+    )
+
+
+def _unlike(want: Wanted, value: Any) -> Any:
+    """A sequence, an optional or a mapping: the model checks what is in it."""
+    if want.type.startswith("seq(tensor") and not isinstance(value, list):
+        came = "a tensor" if isinstance(value, numpy.ndarray) else type(value).__name__
+        raise InvalidArgument(
+            f"input with name: '{want.name}' expected to be of type: {want.type} but received"
+            f" {came}"
+        )
+    return value

@@ -1,0 +1,118 @@
+"""What a session says of its model: names, types and shapes as onnxruntime writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import field
+from typing import Any
+
+from anydim.base.records import dataclass
+from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
+from anydim.ort.values import type_name
+from anydim.program.held import Held
+from anydim.runtime.signature import TensorSpec
+
+Axis = int | str | None
+_LATEST = 9223372036854775807  # onnxruntime's version of a model that tells none
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output: `type` such as 'tensor(float)'; `shape` of numbers, names and None.
+
+    The shape is empty for a scalar, and where the file says nothing of it.
+    """
+
+    name: str
+    type: str
+    shape: list[Axis]
+
+    def __repr__(self) -> str:
+        return f"NodeArg(name='{self.name}', type='{self.type}', shape={self.shape})"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """What the writer of a file said of it."""
+
+    custom_metadata_map: dict[str, str] = field(default_factory=dict)
+    description: str = ""
+    domain: str = ""
+    graph_description: str = ""
+    graph_name: str = ""
+    producer_name: str = ""
+    version: int = _LATEST
+
+
+def metadata_of(proto: Any) -> ModelMetadata:
+    """The metadata of a ModelProto."""
+    return ModelMetadata(
+        {entry.key: entry.value for entry in proto.metadata_props}, proto.doc_string, proto.domain,
+        proto.graph.doc_string, proto.graph.name, proto.producer_name,
+        proto.model_version if proto.HasField("model_version") else _LATEST,
+    )  # fmt: skip
+
+
+def arg_of(value: Any) -> NodeArg:
+    """An input or output of a file, by its ValueInfoProto."""
+    return NodeArg(value.name, _type(value.type), _shape(value.type))
+
+
+def _type(kind: Any) -> str:
+    which = kind.WhichOneof("value")
+    if which == "sequence_type":
+        return f"seq({_type(kind.sequence_type.elem_type)})"
+    if which == "optional_type":
+        return f"optional({_type(kind.optional_type.elem_type)})"
+    if which == "map_type":
+        return f"map({type_name(kind.map_type.key_type)},{_type(kind.map_type.value_type)})"
+    if which == "sparse_tensor_type":
+        return f"sparse_tensor({type_name(kind.sparse_tensor_type.elem_type)})"
+    return f"tensor({type_name(kind.tensor_type.elem_type)})" if which else ""
+
+
+def _shape(kind: Any) -> list[Axis]:
+    return [
+        axis.dim_value if axis.HasField("dim_value") and axis.dim_value >= 0
+        else axis.dim_param or None
+        for axis in kind.tensor_type.shape.dim
+    ]  # fmt: skip
+
+
+def args_of(model: Held, specs: Iterable[TensorSpec]) -> list[NodeArg]:
+    """The inputs or outputs of a compiled model; a list that takes two values is one."""
+    of = {parts.elements: name for name, parts in model.lists.items()}
+    hidden = {parts.shapes for parts in model.lists.values()}
+    args = []
+    for spec in specs:
+        if spec.key in of:
+            holder = "optional" if model.lists[of[spec.key]].optional else "seq"
+            args.append(NodeArg(of[spec.key], f"{holder}(tensor({_name(spec)}))", []))
+        elif spec.key not in hidden:
+            args.append(_arg_of_spec(spec))
+    return args
+
+
+def _name(spec: TensorSpec) -> str:
+    return type_name(element_of_spec(spec))
+
+
+def element_of_spec(spec: TensorSpec) -> int:
+    """The number of an element type in ONNX."""
+    return next(number for number, dtype in ELEMENT_TYPES.items() if dtype == spec.dtype)
+
+
+def _arg_of_spec(spec: TensorSpec) -> NodeArg:
+    shape: list[Axis] = []
+    for size in spec.shape:
+        name = str(size) if size.symbols == {str(size)} else None
+        shape.append(name if size.constant is None else size.constant)
+    return NodeArg(spec.key, f"tensor({_name(spec)})", shape)
+
+
+def completed(declared: Iterable[NodeArg], model: Held | None) -> list[NodeArg]:
+    """Outputs as the file has them; what it leaves out, as the compiled model has it."""
+    found = {} if model is None else {arg.name: arg for arg in args_of(model, model.outputs)}
+    return [found.get(arg.name, arg) if not arg.type or not arg.shape else arg for arg in declared]

@@ -1,0 +1,43 @@
+"""What a session says beside its results: a log, `anydim.ort`, with onnxruntime's severities.
+
+0 is verbose, 1 information, 2 warnings, 3 errors, 4 fatal. A session's `log_severity_level` decides
+what of it is said; -1 leaves that to `set_default_logger_severity`.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+from anydim.base.given import whole_within
+
+LOG = logging.getLogger("anydim.ort")
+LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+WARNING = 2
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """The least severity that is said, for sessions that have none of their own."""
+    LOG.setLevel(LEVELS[whole_within("severity", severity, 0, 4, "give 0 (verbose) to 4 (fatal)")])
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Accepted; there is one level of verbose text."""
+    whole_within("verbosity", verbosity, 0, 1 << 31, "give a number, 0 or more")
+
+
+def warn_once(text: str, severity: int) -> None:
+    """Log a warning the first time that this process has it to say, if `severity` lets it."""
+    if severity <= WARNING:
+        _warn(text)
+
+
+@cache
+def _warn(text: str) -> None:
+    LOG.warning(text)
+
+
+def tell(text: str, severity: int) -> None:
+    """Log information for a session that asks for it."""
+    if 0 <= severity <= 1:
+        LOG.warning(text) if LOG.getEffectiveLevel() > logging.INFO else LOG.info(text)

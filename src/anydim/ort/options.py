@@ -1,0 +1,249 @@
+"""SessionOptions and RunOptions: every attribute that onnxruntime's have, with its default.
+
+An attribute's default says its type. Assigning another type, or to a name that there is not, is an
+error as it is there. `unmet` lists what a program asked for and does not get.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from enum import IntEnum
+from typing import Any
+
+from anydim.base import settings
+from anydim.base.given import shown
+from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented
+from anydim.ort.values import OrtValue
+from anydim.runtime.threads import MOST
+
+PEER = "onnxruntime"
+FALLBACK_ENTRY = "anydim.fallback"
+
+
+class GraphOptimizationLevel(IntEnum):
+    """How much a graph is rewritten. anydim always does what it can."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(IntEnum):
+    """Whether independent nodes may run at once. anydim runs them in order, each on all threads."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(IntEnum):
+    """In which order nodes run. anydim chooses it."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+_READ: dict[type, Callable[[Any], Any]] = {bool: bool, int: int}
+
+
+class _Attributes:
+    """Attributes that a class declares with defaults, checked when they are assigned."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        kind = type(self)
+        if name not in kind.__annotations__:
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+        super().__setattr__(name, _read(kind.__name__, name, value, type(getattr(kind, name))))
+
+
+def _read(owner: str, name: str, value: Any, kind: type) -> Any:
+    if isinstance(value, kind):
+        return value
+    try:
+        return _READ[kind](value)
+    except (KeyError, TypeError, ValueError):
+        raise TypeRefused(
+            f"{owner}.{name}: {shown(value)} came, expected {kind.__name__}"
+        ) from None
+
+
+class _Entries:
+    """Configuration by texts: what is not known is kept, as onnxruntime does."""
+
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
+        self.held: dict[str, str] = {}
+
+    def add(self, key: str, value: str) -> None:
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeRefused(f"{self.owner}: a configuration entry is two texts")
+        self.held[key] = value
+
+    def get(self, key: str) -> str:
+        if key not in self.held:
+            raise ObjectRefused(f"{self.owner} does not have configuration with key: {key}")
+        return self.held[key]
+
+
+class SessionOptions(_Attributes):
+    """How a session is made. Threads, log levels, profiling and sizes of free dims are honoured."""
+
+    enable_cpu_mem_arena: bool = True
+    enable_mem_pattern: bool = True
+    enable_mem_reuse: bool = True
+    enable_profiling: bool = False
+    execution_mode: ExecutionMode = ExecutionMode.ORT_SEQUENTIAL
+    execution_order: ExecutionOrder = ExecutionOrder.DEFAULT
+    graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_ENABLE_ALL
+    inter_op_num_threads: int = 0
+    intra_op_num_threads: int = 0
+    log_severity_level: int = -1
+    log_verbosity_level: int = 0
+    logid: str = ""
+    optimized_model_filepath: str = ""
+    profile_file_prefix: str = "onnxruntime_profile_"
+    use_deterministic_compute: bool = False
+    use_per_session_threads: bool = True
+
+    def __init__(self) -> None:
+        self.__dict__.update(
+            entries=_Entries("SessionOptions"), sizes_by_name={}, sizes_by_denotation={},
+            initializers={}, libraries=[],
+        )  # fmt: skip
+
+    entries: _Entries
+    sizes_by_name: dict[str, int]
+    sizes_by_denotation: dict[str, int]
+    initializers: dict[str, OrtValue]
+    libraries: list[str]
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Keep an entry; `anydim.fallback` is the one that means something here."""
+        self.entries.add(key, value)
+
+    def get_session_config_entry(self, key: str) -> str:
+        """An entry that was added; RuntimeError for another."""
+        return self.entries.get(key)
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        """Give the dim of this name one size."""
+        self.sizes_by_name[str(name)] = int(size)
+
+    def add_free_dimension_override_by_denotation(self, denotation: str, size: int) -> None:
+        """Give the axes that the file marks so one size."""
+        self.sizes_by_denotation[str(denotation)] = int(size)
+
+    def add_initializer(self, name: str, value: OrtValue) -> None:
+        """Take this value in place of an initializer of the file."""
+        self.initializers[str(name)] = value
+
+    def add_external_initializers(self, names: Sequence[str], values: Sequence[OrtValue]) -> None:
+        """Take these values in place of initializers of the file."""
+        for name, value in zip(names, values):
+            self.add_initializer(name, value)
+
+    def register_custom_ops_library(self, path: str) -> None:
+        """Refused: such a library has kernels for onnxruntime. It is passed on to a fallback."""
+        if not self.fallback:
+            raise Unimplemented(
+                f"the library {os.fspath(path)} has kernels for onnxruntime, which anydim cannot"
+                " run",
+                "write the operators as definitions (anydim.compile's `operators`), or set the"
+                f" session configuration entry '{FALLBACK_ENTRY}' to '{PEER}' first",
+            )
+        self.libraries.append(os.fspath(path))
+
+    def add_provider(self, name: str, options: Any = None) -> None:
+        """Accepted: sessions run on the CPU."""
+
+    def has_providers(self) -> bool:
+        """Whether providers were added: they are not kept."""
+        return False
+
+    @property
+    def fallback(self) -> str:
+        """What runs a file that anydim refuses: 'onnxruntime', or nothing."""
+        return self.entries.held.get(FALLBACK_ENTRY, settings.ort_fallback)
+
+    @property
+    def threads(self) -> int:
+        """Threads that serve a run: as many as asked for, or as there are cores to run on."""
+        if self.intra_op_num_threads > 0:
+            return min(self.intra_op_num_threads, MOST)
+        return cores()
+
+    def copy(self) -> SessionOptions:
+        """The same options, which later changes of these leave alone."""
+        made = SessionOptions()
+        made.__dict__.update(
+            deepcopy(self.__dict__, {id(v): v for v in self.initializers.values()})
+        )
+        return made
+
+    def unmet(self) -> list[str]:
+        """What was asked for and is not done, in words."""
+        return [text for text, holds in _UNMET if holds(self)]
+
+
+_UNMET: tuple[tuple[str, Callable[[SessionOptions], bool]], ...] = (
+    (
+        "graph_optimization_level ORT_DISABLE_ALL: graphs are always optimised",
+        lambda o: o.graph_optimization_level == GraphOptimizationLevel.ORT_DISABLE_ALL,
+    ),
+    (
+        "execution_mode ORT_PARALLEL: nodes run in order, each on all threads",
+        lambda o: o.execution_mode == ExecutionMode.ORT_PARALLEL,
+    ),
+    (
+        "optimized_model_filepath: no optimised ONNX file is written; anydim.compile(...).save"
+        " writes what is made of a model",
+        lambda o: bool(o.optimized_model_filepath),
+    ),
+    (
+        "use_per_session_threads False: every session has threads of its own",
+        lambda o: not o.use_per_session_threads,
+    ),
+)
+
+
+class RunOptions(_Attributes):
+    """How one run is made."""
+
+    log_severity_level: int = -1
+    log_verbosity_level: int = 0
+    logid: str = ""
+    only_execute_path_to_fetches: bool = False
+    terminate: bool = False
+
+    def __init__(self) -> None:
+        self.__dict__["entries"] = _Entries("RunOptions")
+
+    entries: _Entries
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Keep an entry; `memory.enable_memory_arena_shrinkage` is honoured."""
+        self.entries.add(key, value)
+
+    def get_run_config_entry(self, key: str) -> str:
+        """An entry that was added; RuntimeError for another."""
+        return self.entries.get(key)
+
+    def add_active_adapter(self, adapter: Any) -> None:
+        """Refused: parameters cannot be exchanged between runs."""
+        raise Unimplemented("adapters of parameters are not supported")
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether memory that runs keep goes back to the system after this one."""
+        return bool(self.entries.held.get("memory.enable_memory_arena_shrinkage"))
+
+
+def cores() -> int:
+    """Cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1

@@ -1,0 +1,54 @@
+"""The installed onnxruntime, also where `import onnxruntime` means this package."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from functools import cache
+from types import ModuleType
+
+from anydim.base.errors import MissingError
+
+NAME = "onnxruntime"
+DISPLACED = "__displaced__"  # on our stand-in: the modules that it stands in for
+_LOCK = threading.Lock()
+
+
+def modules_of(name: str) -> dict[str, ModuleType]:
+    """A module and those below it that are imported."""
+    return {
+        key: module for key, module in sys.modules.items()
+        if key == name or key.startswith(f"{name}.")
+    }  # fmt: skip
+
+
+@cache
+def peer_module() -> ModuleType:
+    """onnxruntime itself; MissingError where it is not installed."""
+    with _LOCK:
+        ours = modules_of(NAME)
+        stand_in = ours.get(NAME)
+        displaced = getattr(stand_in, DISPLACED, None)
+        if displaced is None:
+            return _imported()
+        for key in ours:
+            del sys.modules[key]
+        sys.modules.update(displaced)
+        try:
+            found = _imported()
+            displaced.update(modules_of(NAME))
+        finally:
+            for key in modules_of(NAME):
+                del sys.modules[key]
+            sys.modules.update(ours)
+        return found
+
+
+def _imported() -> ModuleType:
+    try:
+        return importlib.import_module(NAME)
+    except ImportError as error:
+        raise MissingError(
+            f"the fallback to onnxruntime needs it installed: {error}", "pip install onnxruntime"
+        ) from None

@@ -1,0 +1,52 @@
+"""A session's profile: a file of Chrome trace events, named and laid out as onnxruntime's are."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+class Profile:
+    """Events of a session; times in microseconds from `start_ns` of `time.monotonic_ns`."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.start_ns = time.monotonic_ns()
+        self._events: list[dict[str, Any]] = []
+        self._open = True
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def event(self, category: str, name: str, **about: object) -> Iterator[None]:
+        """Time what is done inside."""
+        begin = time.monotonic_ns()
+        try:
+            yield
+        finally:
+            self.add(category, name, begin, time.monotonic_ns(), **about)
+
+    def add(self, category: str, name: str, begin_ns: int, end_ns: int, **about: object) -> None:
+        """An event with its begin and end, as `time.monotonic_ns` tells them."""
+        self._events.append({
+            "cat": category, "pid": os.getpid(), "tid": threading.get_native_id(),
+            "ts": (begin_ns - self.start_ns) // 1000, "dur": (end_ns - begin_ns) // 1000,
+            "ph": "X", "name": name, "args": {key: str(value) for key, value in about.items()},
+        })  # fmt: skip
+
+    def end(self) -> str:
+        """Write the file; its name, or nothing where that was done before."""
+        with self._lock:
+            if not self._open:
+                return ""
+            self._open = False
+        moment = time.time()
+        stamp = time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(moment))
+        path = f"{self.prefix}_{stamp}_{int(moment * 1000) % 1000:03}.json"
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(sorted(self._events, key=lambda event: event["ts"]), file, indent=1)
+        return path

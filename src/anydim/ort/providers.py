@@ -1,0 +1,75 @@
+"""Execution providers: the CPU is the one there is; others that are asked for are warned of."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anydim.base.given import shown
+from anydim.base.records import dataclass
+from anydim.ort.errors import ValueRefused
+from anydim.ort.values import OrtDevice
+
+CPU = "CPUExecutionProvider"
+_OTHERS = (
+    "NvTensorRTRTX", "Tensorrt", "CUDA", "MIGraphX", "OpenVINO", "Dnnl", "VitisAI", "QNN", "Nnapi",
+    "VSINPU", "Js", "CoreML", "ACL", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack", "CANN", "Azure",
+)  # fmt: skip
+
+
+def get_available_providers() -> list[str]:
+    """The providers that sessions can run on."""
+    return [CPU]
+
+
+def get_all_providers() -> list[str]:
+    """The names of all providers that onnxruntime knows, best first."""
+    return [*(f"{name}ExecutionProvider" for name in _OTHERS), CPU]
+
+
+def get_device() -> str:
+    """The kind of device that sessions run on."""
+    return "CPU"
+
+
+@dataclass(frozen=True)
+class MemoryInfo:
+    """Where a value lies: in the memory of the CPU."""
+
+    name: str = "Cpu"
+    device_id: int = 0
+
+    @property
+    def device(self) -> OrtDevice:
+        return OrtDevice(0)
+
+
+def normalised(providers: Any, options: Any) -> dict[str, dict[str, str]]:
+    """Providers by name with their options; those that there are not are warned of and left out.
+
+    Raises ValueError for lists that do not fit each other.
+    """
+    if providers is None:
+        return {}
+    if isinstance(providers, str):
+        providers = [providers]
+    if not isinstance(providers, Sequence):
+        raise ValueRefused("'providers' should be a sequence.")
+    if options is not None:
+        if not isinstance(options, Sequence) or len(options) != len(providers):
+            raise ValueRefused(
+                "'providers' and 'provider_options' should be the same length if both are given."
+            )
+        providers = list(zip(providers, options))
+    found: dict[str, dict[str, str]] = {}
+    for entry in providers:
+        name, given = entry if isinstance(entry, tuple) and len(entry) == 2 else (entry, {})
+        if name != CPU:
+            warnings.warn(
+                f"Specified provider {shown(name)} is not in available provider names. Available"
+                f" providers: '{CPU}'", UserWarning, stacklevel=4,
+            )  # fmt: skip
+        elif isinstance(given, Mapping):
+            found[name] = {str(key): str(value) for key, value in given.items()}
+    return found

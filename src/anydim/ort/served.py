@@ -1,0 +1,152 @@
+"""The model behind a session: what it takes and gives, and the engines that run its variations."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import ArtefactError, ModelError, UserError
+from anydim.deploy.container import is_saved
+from anydim.deploy.load import load
+from anydim.ort.engines import Compiled, Engine, Peer
+from anydim.ort.errors import Fail, InvalidArgument, InvalidProtobuf, OrtError
+from anydim.ort.feeds import Feeds, wanted, wanted_of
+from anydim.ort.file import PLAIN, Variation, opened, refused, varied
+from anydim.ort.kept import compiled
+from anydim.ort.metadata import (
+    ModelMetadata,
+    NodeArg,
+    arg_of,
+    args_of,
+    completed,
+    element_of_spec,
+    metadata_of,
+)
+from anydim.ort.notices import warn_once
+from anydim.ort.options import SessionOptions
+from anydim.ort.providers import CPU
+
+
+class Served:
+    """A model with its inputs, outputs and metadata. Several threads may run it at once."""
+
+    inputs: list[NodeArg]
+    outputs: list[NodeArg]
+    overridable: list[NodeArg]
+    metadata: ModelMetadata
+    feeds: Feeds
+
+    def __init__(self, source: str | bytes, options: SessionOptions) -> None:
+        self._source = source
+        self._options = options
+        self._engines: dict[Variation, Engine] = {}
+        self._lock = threading.RLock()
+        self._peer: Peer | None = None
+        if isinstance(source, str) and is_saved(source):
+            self._load(source)
+        else:
+            self._open()
+
+    def _open(self) -> None:
+        self._opened = opened(self._source, self._options)
+        graph = self._opened.proto.graph
+        held = {tensor.name for tensor in graph.initializer}
+        values = {value.name: value for value in graph.input}
+        args = {name: arg_of(value) for name, value in values.items()}
+        self.inputs = [arg for name, arg in args.items() if name not in held]
+        self.overridable = [arg for name, arg in args.items() if name in held]
+        self.metadata = metadata_of(self._opened.proto)
+        self.feeds = Feeds(
+            [wanted_of(arg, values[arg.name].type) for arg in self.inputs],
+            [wanted_of(arg, values[arg.name].type) for arg in self.overridable],
+        )
+        self.outputs = [arg_of(value) for value in graph.output]
+
+    def _load(self, path: str) -> None:
+        """A saved model: its code is there."""
+        try:
+            model = load(path)
+        except ArtefactError as error:
+            raise InvalidProtobuf(error.problem, error.hint) from error
+        self.inputs = args_of(model, model.inputs)
+        self.outputs = args_of(model, model.outputs)
+        self.overridable = []
+        self.metadata = ModelMetadata(graph_name=model.name, producer_name="anydim")
+        elements = {spec.name: element_of_spec(spec) for spec in model.inputs}
+        self.feeds = Feeds([wanted(arg, elements.get(arg.name, 0)) for arg in self.inputs], [])
+        self._engines[PLAIN] = Compiled(model)
+
+    def start(self) -> None:
+        """Compile as far as no run has to say what is missing; raises an OrtError."""
+        if self.feeds.complete:
+            engine = self.engine(PLAIN)
+            if isinstance(engine, Compiled) and not engine.on_strings:
+                self.outputs = completed(self.outputs, engine.model)
+
+    def run(
+        self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray], shrink: bool = False
+    ) -> dict[str, Any]:
+        """All results by name; those in `into` are written there. Raises an OrtError."""
+        taken, variation = self.feeds.taken(given)
+        engine = self.engine(variation)
+        try:
+            results = engine.run(taken, into)
+        except InvalidArgument as error:
+            if not self._options.fallback or engine is self._peer:
+                raise
+            results = self._instead(error, taken, into)
+        if shrink:
+            engine.shrink()
+        return results
+
+    # ---- engines -----------------------------------------------------------------------------
+
+    def engine(self, variation: Variation) -> Engine:
+        """The engine of a variation, made when it is first asked for."""
+        engine = self._engines.get(variation)
+        if engine is None:
+            with self._lock:
+                engine = self._engines.get(variation)
+                if engine is None:
+                    engine = self._engines[variation] = self._made(variation)
+        return engine
+
+    def _made(self, variation: Variation) -> Engine:
+        if variation.apart:
+            warn_once(
+                f"{self._opened.name}: dims of one name came with unlike sizes; the model is"
+                " compiled again with a dim for each axis", self._options.log_severity_level,
+            )  # fmt: skip
+        try:
+            if self._options.libraries:
+                raise ModelError("it needs a library of operators for onnxruntime")
+            model = varied(self._opened, variation)
+            return Compiled(compiled(model, self._options.threads))
+        except ModelError as error:
+            if self._options.fallback:
+                return self._fallen_back(f"anydim refuses it: {error}")
+            raise refused(self._opened, self._source, error) from error
+        except UserError as error:
+            raise Fail(error.problem, error.hint) from error
+
+    def _fallen_back(self, reason: str) -> Peer:
+        """The installed onnxruntime in our place, said aloud."""
+        with self._lock:
+            if self._peer is None:
+                self._peer = Peer(self._source, self._options, [CPU])
+                said = f"{self._opened.name} runs on onnxruntime: {reason}"
+                warnings.warn(said, RuntimeWarning, stacklevel=2)
+            return self._peer
+
+    def _instead(
+        self, error: OrtError, taken: Mapping[str, Any], into: Mapping[str, numpy.ndarray]
+    ) -> dict[str, Any]:
+        """A run that anydim refuses, by onnxruntime; our error where it refuses too."""
+        try:
+            return self._fallen_back(f"anydim refuses a call: {error.problem}").run(taken, into)
+        except OrtError:
+            raise error from None
