@@ -1,0 +1,110 @@
+"""What a process holds, sampled again and again, and whether that is flat.
+
+Memory is looked at after the collector has run and malloc has given back what it keeps free
+(`malloc_trim`): what stays is what something holds, and what lies between. Anonymous memory is the
+measure, as pages of files (libraries, mapped models) come and go as the system likes; the resident
+set has them, too. Medians of the first and of the last fifth of the samples after the warm-up are
+compared, as single samples move by where threads were when the sample was taken.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+from statistics import median
+
+WARM = 0.25  # of the time, at whose end caches are full and every size was seen
+PART = 5  # one of so many parts of what follows is compared with the last one
+MOST = 0.01  # that memory may grow by
+MEMORY = ("anonymous", "resident")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the process holds at a time: bytes, and numbers of things."""
+
+    seconds: float
+    rounds: int
+    calls: int
+    compiles: int
+    anonymous: int
+    resident: int
+    mappings: int
+    handles: int
+    threads: int
+    blocks: int  # that Python's own allocator has given out
+
+    @staticmethod
+    def now(seconds: float, rounds: int, calls: int, compiles: int) -> Sample:
+        gc.collect()
+        _trim()
+        status = dict(
+            line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines()
+        )
+        anonymous, resident = (int(status[n].split()[0]) * 1024 for n in ("RssAnon", "VmRSS"))
+        return Sample(
+            seconds, rounds, calls, compiles, anonymous, resident,
+            Path("/proc/self/maps").read_bytes().count(b"\n"),
+            len(os.listdir("/proc/self/fd")), threading.active_count() and int(status["Threads"]),
+            sys.getallocatedblocks(),
+        )  # fmt: skip
+
+
+def _trim() -> None:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not every C library has it
+    if trim is not None:
+        trim(0)
+
+
+NAMES = tuple(field.name for field in fields(Sample))
+
+
+def table(samples: Sequence[Sample]) -> str:
+    """The samples as comma-separated values."""
+    rows = [NAMES, *map(astuple, samples)]
+    return "".join(",".join(map(str, row)) + "\n" for row in rows)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How something changed: its median after the warm-up and at the end."""
+
+    name: str
+    before: float
+    after: float
+    most: float
+
+    @property
+    def growth(self) -> float:
+        return self.after / self.before - 1 if self.before else 0.0
+
+    @property
+    def flat(self) -> bool:
+        return self.growth <= self.most
+
+    def __str__(self) -> str:
+        said = "flat" if self.flat else "GROWS"
+        return f"{self.name:10} {self.before:14,.0f} -> {self.after:14,.0f}  {self.growth:+.2%}  {said}"
+
+
+def verdicts(samples: Sequence[Sample], warm: float = WARM, most: float = MOST) -> list[Verdict]:
+    """Memory within `most`; handles, threads and mappings no more than they were."""
+    end = samples[-1].seconds
+    later = [sample for sample in samples if sample.seconds >= warm * end]
+    count = max(1, len(later) // PART)
+    bounds = {**dict.fromkeys(MEMORY, most), "mappings": most, "blocks": most,
+              "handles": 0.0, "threads": 0.0}  # fmt: skip
+
+    def middle(name: str, part: Sequence[Sample]) -> float:
+        return float(median(getattr(sample, name) for sample in part))
+
+    return [
+        Verdict(name, middle(name, later[:count]), middle(name, later[-count:]), bound)
+        for name, bound in bounds.items()
+    ]
