@@ -104,8 +104,8 @@ class Soak:
 
     folder: Path
     names: tuple[str, ...] = tuple(SUBJECTS)
-    graphs: int = 60  # generated graphs, which come in turn
-    calls_of_round: int = 24
+    graphs: int = 20  # generated graphs, which come in turn
+    calls_of_round: int = 12
     callers: int = 3
     calls: int = 0
     compiles: int = 0
