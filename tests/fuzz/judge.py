@@ -155,15 +155,16 @@ def said(error: Exception) -> str:
 class Expected:
     """Results by name, the distance allowed to each element, and the types.
 
-    `least` is allowed whatever the graph; how far rounding may move results, `allowed`, takes four
-    more evaluations, so nobody asks before something is farther off. With `great`, what is not
-    finite may stand anywhere, and anything where that is expected.
+    `least` is allowed whatever the graph; how far rounding may move results is what `others` say,
+    those of float32 and of values a little off: four more evaluations, so nobody asks before
+    something is farther off than `least`. With `great`, what is not finite may stand anywhere, and
+    anything where that is expected.
     """
 
     types: Mapping[str, TensorType]
     values: Arrays
     least: Arrays
-    allowed: Callable[[], Arrays]
+    others: Callable[[], list[Arrays]]
     great: bool = False
 
     @staticmethod
@@ -178,18 +179,14 @@ class Expected:
         }
 
         @cache
-        def allowed() -> Arrays:
+        def others() -> list[Arrays]:
             with _ONE_SHAKES:
-                others = [evaluate(graph, inputs)]
                 drawn = map(numpy.random.default_rng, range(SHAKES))
-                others += [shaken(graph, inputs, numbers) for numbers in drawn]
-            return {
-                name: _moved(exact[name], [other[name] for other in others]) + bound
-                for name, bound in least.items()
-            }
+                moved = [shaken(graph, inputs, numbers) for numbers in drawn]
+                return [evaluate(graph, inputs), *moved]
 
         types = {name: graph.types[name] for name in graph.outputs}
-        return Expected(types, exact, least, allowed, _great(graph, inputs))
+        return Expected(types, exact, least, others, _great(graph, inputs))
 
     def only(self, names: Collection[str]) -> Expected:
         """What is expected of some of the results."""
@@ -198,19 +195,23 @@ class Expected:
         )
         return replace(self, types=types, values=values)
 
-    def difference(self, came: Mapping[str, numpy.ndarray]) -> str:
-        """What is wrong with some results; '' for nothing."""
+    def difference(
+        self, came: Mapping[str, numpy.ndarray], rounded: bool = False, beside: Arrays | None = None
+    ) -> str:
+        """What is wrong with some results; '' for nothing.
+
+        With `rounded`, whole numbers come of rounded ones: they may be those of `others`. What is
+        as near to the results `beside` of another engine is not wrong either.
+        """
         if set(came) != set(self.values):
             return f"the outputs are {sorted(came)}, expected {sorted(self.values)}"
         for name, value in self.values.items():
             kind, got = self.types[name], came[name]
             if got.shape != value.shape or got.dtype != kind.dtype.numpy:
                 return f"'{name}' is {got.dtype}{got.shape}, expected {kind.dtype}{value.shape}"
-            wrong = _differs(got, value, self.least.get(name))
-            if wrong.any() and name in self.least:
-                wrong = _differs(got, value, self.allowed()[name])
-            if self.great and kind.dtype.is_float:
-                wrong &= numpy.isfinite(got) & (numpy.abs(value) < _edge(kind))
+            wrong = self._wrong(name, got, rounded)
+            if wrong.any() and beside is not None and beside[name].shape == got.shape:
+                wrong &= _differs(got, beside[name], self.least.get(name))
             if wrong.any():
                 at = tuple(int(i) for i in numpy.argwhere(wrong)[0])
                 return (
@@ -218,6 +219,20 @@ class Expected:
                     f"{got[at]!r}, expected {value[at]!r}"
                 )
         return ""
+
+    def _wrong(self, name: str, got: numpy.ndarray, rounded: bool) -> numpy.ndarray:
+        """Which elements of a result are."""
+        kind, value, least = self.types[name], self.values[name], self.least.get(name)
+        wrong = _differs(got, value, least)
+        if wrong.any() and least is not None:
+            moved = _moved(value, [other[name] for other in self.others()])
+            wrong = _differs(got, value, least + moved)
+        if self.great and kind.dtype.is_float:
+            wrong &= numpy.isfinite(got) & (numpy.abs(value) < _edge(kind))
+        if wrong.any() and rounded:
+            for other in self.others():
+                wrong &= _differs(got, other[name], least)
+        return wrong
 
 
 def shaken(graph: Graph, inputs: Arrays, numbers: numpy.random.Generator) -> Arrays:
