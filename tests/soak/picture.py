@@ -44,7 +44,9 @@ def _panel(
     bottom = top + 16 + _HIGH - 16
 
     def place(sample: Sample, value: float) -> str:
-        return f"{_LEFT + wide * sample.seconds / end:.1f},{bottom - (_HIGH - 16) * value / most:.1f}"
+        return (
+            f"{_LEFT + wide * sample.seconds / end:.1f},{bottom - (_HIGH - 16) * value / most:.1f}"
+        )
 
     yield f'<text x="{_LEFT}" y="{top + 10}">{escaped(label)}</text>'
     shape = f'x="{_LEFT}" y="{top + 16}" height="{_HIGH - 16}"'

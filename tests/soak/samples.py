@@ -13,7 +13,6 @@ import ctypes
 import gc
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -51,7 +50,7 @@ class Sample:
         return Sample(
             seconds, rounds, calls, compiles, anonymous, resident,
             Path("/proc/self/maps").read_bytes().count(b"\n"),
-            len(os.listdir("/proc/self/fd")), threading.active_count() and int(status["Threads"]),
+            len(os.listdir("/proc/self/fd")), int(status["Threads"]),
             sys.getallocatedblocks(),
         )  # fmt: skip
 
@@ -89,8 +88,8 @@ class Verdict:
         return self.growth <= self.most
 
     def __str__(self) -> str:
-        said = "flat" if self.flat else "GROWS"
-        return f"{self.name:10} {self.before:14,.0f} -> {self.after:14,.0f}  {self.growth:+.2%}  {said}"
+        change = f"{self.before:14,.0f} -> {self.after:14,.0f} {self.growth:+8.2%}"
+        return f"{self.name:10} {change}  {'flat' if self.flat else 'GROWS'}"
 
 
 def verdicts(samples: Sequence[Sample], warm: float = WARM, most: float = MOST) -> list[Verdict]:

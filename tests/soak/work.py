@@ -1,4 +1,4 @@
-"""What a soak does: calls of models that stay, from several threads, beside models that come and go.
+"""What a soak does: models that stay are called from several threads, others come and go.
 
 Everything comes again and again: the same models, the same generated graphs, the same sizes. So a
 process that keeps nothing of what it has done looks alike whenever it has been through all of it,
@@ -7,6 +7,7 @@ and results have the bits that they had the first time.
 
 from __future__ import annotations
 
+import gc
 import random
 import weakref
 import zlib
@@ -100,7 +101,7 @@ class SoakError(AssertionError):
 
 @dataclass
 class Soak:
-    """The models that stay, what their calls gave first, and how far the work is."""
+    """The models that stay (`held`), the bits of `first` results, and how far the work is."""
 
     folder: Path
     names: tuple[str, ...] = tuple(SUBJECTS)
@@ -110,28 +111,33 @@ class Soak:
     calls: int = 0
     compiles: int = 0
     rounds: int = 0
-    _first: dict[tuple[str, str], int] = field(default_factory=dict)
-    _held: dict[str, ad.Model] = field(default_factory=dict)
+    first: dict[tuple[str, str], int] = field(default_factory=dict)
+    held: dict[str, ad.Model] = field(default_factory=dict)
 
     def begin(self) -> None:
         """Compile the models that stay, and call each at all of its sizes from all threads."""
         for name in self.names:
-            self._held[name] = SUBJECTS[name].compiled()
+            self.held[name] = SUBJECTS[name].compiled()
             self.compiles += 1
-            with ThreadPoolExecutor(self.callers) as crowd:
-                points = SUBJECTS[name].points() * self.callers
-                list(crowd.map(lambda point: self._call(name, self._held[name], point), points))
+            points = SUBJECTS[name].points() * self.callers
+            self._call_all([(name, point) for point in points])
 
     def round(self) -> None:
-        """Calls of what stays, beside one generated graph and one model that is saved and loaded."""
+        """Calls of what stays, beside a generated graph, and a model that is saved and loaded."""
         chance = random.Random(self.rounds)
         work = [self._drawn(chance) for _ in range(self.calls_of_round)]
-        with ThreadPoolExecutor(self.callers) as crowd:
-            done = crowd.map(lambda one: self._call(one[0], self._held[one[0]], one[1]), work)
-            self._generated(self.rounds)
-            list(done)
+        self._call_all(work, lambda: self._generated(self.rounds))
         self._saved(self.names[self.rounds % len(self.names)], chance)
         self.rounds += 1
+
+    def _call_all(
+        self, work: list[tuple[str, Sizes]], beside: Callable[[], None] = lambda: None
+    ) -> None:
+        """Calls from several threads, while this one does something else."""
+        with ThreadPoolExecutor(self.callers) as crowd:
+            done = crowd.map(lambda one: self._call(one[0], self.held[one[0]], one[1]), work)
+            beside()
+            list(done)
 
     def _drawn(self, chance: random.Random) -> tuple[str, Sizes]:
         name = chance.choice(self.names)
@@ -144,7 +150,7 @@ class Soak:
     def _compare(self, name: str, place: str, results: Mapping[str, Any]) -> None:
         self.calls += 1
         came = bits(results)
-        if self._first.setdefault((name, place), came) != came:
+        if self.first.setdefault((name, place), came) != came:
             raise SoakError(f"{name} at {place}: other bits than the first time")
 
     def _generated(self, number: int) -> None:
@@ -180,8 +186,6 @@ class Soak:
             raise SoakError(f"{name} takes inputs of seven axes")
 
     def _gone(self, released: weakref.ref[ad.Model]) -> None:
-        import gc
-
         if released() is not None:
             gc.collect()
         if released() is not None:
