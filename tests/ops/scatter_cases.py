@@ -51,7 +51,23 @@ def cache(axis: int, circular: bool):
     return reference
 
 
+def rows(count: int):
+    def reference(past, first, fresh):
+        y = np.zeros((*past.shape[:2], count, past.shape[3]), past.dtype)
+        y[:, :, : past.shape[2]] = past[:, :, :count]
+        for number, place in enumerate(first):
+            y[number, :, int(place) : int(place) + fresh.shape[2]] = fresh[number]
+        return y
+
+    return reference
+
+
 CASES = {
+    "cached_rows": [
+        case("float32[n, 2, 3, m]", "int64[n]", "float32[n, 2, 2, m]", count=9, high=8,
+             to=rows(9)),
+        case("float32[n, 2, m, 3]", "int64[n]", "float32[n, 2, 1, 3]", count=9, to=rows(9)),
+    ],
     "scatter_elements": [
         case("float32[9, n]", "int64[4, n]", "float32[4, n]", low=-9, to=elements(0)),
         case("int32[n, 9]", "int32[n, 5]", "int32[n, 5]", axis=1, reduction="add", low=-9,

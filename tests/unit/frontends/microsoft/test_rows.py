@@ -17,13 +17,17 @@ from tests.unit.frontends.microsoft import (
     attention_cases,
     element_cases,
     fused_cases,
+    grouped_cases,
     norm_cases,
     quantised_cases,
 )
 from tests.unit.frontends.microsoft.beside import beside, node, typed, written
 
 SIZES = [(0, 1), (1, 1), (3, 2), (8, 5)]
-CASES = {**attention_cases.CASES, **element_cases.CASES, **norm_cases.CASES, **fused_cases.CASES}
+CASES = {
+    **attention_cases.CASES, **element_cases.CASES, **fused_cases.CASES, **grouped_cases.CASES,
+    **norm_cases.CASES,
+}  # fmt: skip
 EQUAL = {**attention_cases.EQUAL, **fused_cases.EQUAL}
 
 
@@ -51,7 +55,7 @@ def test_every_operator_has_a_case():
     cases = [*CASES.values(), *EQUAL.values()]
     cases += quantised_cases.CASES.values()  # compared in test_quantised.py
     used = {each.op_type for _, nodes, *_ in cases for each in nodes}
-    assert {name for _, name in ROWS} == used
+    assert {name for _, name in ROWS} == used | {"GroupQueryAttention"}  # test_grouped.py
 
 
 def test_a_file_for_one_machine_is_refused_with_what_to_do():

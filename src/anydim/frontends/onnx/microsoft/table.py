@@ -14,6 +14,7 @@ from anydim.frontends.onnx.microsoft import (
     blocks,
     elements,
     fused,
+    grouped,
     norms,
     products,
     quantised,
@@ -25,7 +26,7 @@ from anydim.frontends.onnx.operators.table import Build
 DOMAIN = "com.microsoft"
 
 _FAMILIES: tuple[Mapping[str, Row], ...] = (
-    attention.ROWS, blocks.ROWS, elements.ROWS, fused.ROWS, norms.ROWS, products.ROWS,
+    attention.ROWS, blocks.ROWS, elements.ROWS, fused.ROWS, grouped.ROWS, norms.ROWS, products.ROWS,
     quantised.ROWS, recurrent.ROWS,
 )  # fmt: skip
 

@@ -1,0 +1,240 @@
+"""GroupQueryAttention and RotaryEmbedding: caches of keys and values, and angles by position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anydim.base.dtypes import int64
+from anydim.base.records import dataclass
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.microsoft.attention import refuse
+from anydim.frontends.onnx.microsoft.masks import masked, places
+from anydim.frontends.onnx.microsoft.record import Row, required, row
+from anydim.frontends.onnx.operators.attention import (
+    Operands,
+    capped_below,
+    operands_of,
+    scale_of,
+    scores_of,
+    split_heads,
+    weighed,
+)
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.sizes import Size, maximum, simplify
+
+_SMOOTH = 0.0  # the score of a key that is not there, with smooth_softmax
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Where the new rows of each sequence stand: `first` [batch] and `own` [batch, rows] places."""
+
+    first: str
+    own: str
+
+
+def group_query_attention(call: OnnxNode) -> Sequence[Result]:
+    """Queries share keys in groups; new keys and values go into a cache, each sequence at its own
+    place: `seqlens_k` + 1 counts what it has with the new rows, the whole prompt begins at 0."""
+    refuse(call, range(12, 16), ("sliding_window_cache", "qk_output", "kv_cache_bit_width"))
+    if any(call.attribute(f"{side}_quant_type") != "NONE" for side in "kv"):
+        raise Unsupported("a quantised cache")
+    query, key, value = _given(call)
+    new = _new_rows(call, call.kind(query).shape[2])
+    if call.attribute("do_rotary"):
+        query, key = (_turned(call, part, _positions(call, new)) for part in (query, key))
+    key, value = (_cached(call, part, 3 + n, new) for n, part in enumerate((key, value)))
+    return [_attended(call, query, key, value, new), key, value]
+
+
+def _attended(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> str:
+    """Heads that share keys are further rows of them: one product serves the group."""
+    batch, count, rows, depth = call.kind(query).shape
+    kept = call.attribute("kv_num_heads")
+    group = call.attribute("num_heads") // kept
+    if group > 1:
+        query = call.emit("reshape", query, shape=(batch, kept, group * rows, depth))
+    given = operands_of(call, query, key, value)
+    scores = scores_of(call, given, scale_of(call, given.depth, given.dtype), given.whole)
+    scores = capped_below(call, scores, call.attribute("softcap"))
+    bias = _bias(call, given, group) if call.given(10) else None
+    scores = masked(call, scores, (bias,), _allowed(call, given, new, group))
+    made = weighed(call, _shares(call, scores, given, group), given, flat=group == 1)
+    if group == 1:
+        return made
+    width = call.kind(made).shape[3]
+    made = call.emit("reshape", made, shape=(batch, kept, group, rows, width))
+    made = call.emit("transpose", made, perm=(0, 3, 1, 2, 4))
+    return call.emit("reshape", made, shape=(batch, rows, count * width))
+
+
+def _given(call: OnnxNode) -> tuple[str, str, str]:
+    """Queries, keys and values with heads as axes; packed ones lie side by side."""
+    heads, kept = call.attribute("num_heads"), call.attribute("kv_num_heads")
+    if min(heads, kept) < 1 or heads % kept:
+        raise Unsupported(f"{heads} heads of queries, {kept} of keys")
+    parts = [call.input(0)]
+    if call.given(1):
+        parts += [call.input(1), call.input(2)]
+    else:
+        depth = call.shape(0)[-1] // (heads + 2 * kept)
+        sizes = (heads * depth, kept * depth, kept * depth)
+        parts = call.emit_many("split", 3, call.input(0), axis=-1, sizes=sizes)
+    query, key, value = (
+        split_heads(call, part, count) for part, count in zip(parts, (heads, kept, kept))
+    )
+    return query, key, value
+
+
+def _new_rows(call: OnnxNode, rows: Size) -> _Rows:
+    """The new rows end where the sequence does; where all of it is new they begin at 0."""
+    lengths, total = (call.emit("cast", call.input(n), to=int64) for n in (5, 6))
+    if call.kind(total).rank:
+        total = call.emit("reshape", total, shape=())
+    count = call.emit("size_tensor", values=(rows,), dtype=int64, scalar=True)
+    ends = call.emit("add", lengths, call.number(1, int64))
+    if call.kind(ends).rank != 1:
+        ends = call.emit("reshape", ends, shape=(call.shape(0)[0],))
+    whole = call.emit("equal", total, count)
+    zero = call.number(0, int64)
+    first = call.emit("where", whole, zero, call.emit("sub", ends, count))
+    spread = call.emit("unsqueeze", first, axes=(1,))
+    return _Rows(first, call.emit("add", spread, places(call, rows)))
+
+
+def _positions(call: OnnxNode, new: _Rows) -> str:
+    return call.input(9) if call.given(9) else new.own
+
+
+def _turned(call: OnnxNode, value: str, positions: str) -> str:
+    """Pairs of elements turned by the angles of each row's position."""
+    tables = (call.input(7), call.input(8))
+    return turned(call, value, tables, positions, bool(call.attribute("rotary_interleaved")))
+
+
+def _cached(call: OnnxNode, new: str, position: int, rows: _Rows) -> str:
+    """The past with new rows in it: as long as the past, or as the longest sequence now is."""
+    if not call.given(position):
+        return new
+    (total,) = call.sizes(6, 1)
+    count = simplify(maximum(call.shape(position)[2], total), call.box)
+    first = call.counted(rows.first, count - call.kind(new).shape[2])
+    return call.emit("cached_rows", call.input(position), first, new, count=count)
+
+
+def _of_group(call: OnnxNode, value: str, group: int) -> str:
+    """[..., rows, n] for each head of a group, one after another: [..., group * rows, n]."""
+    if group == 1:
+        return value
+    *outer, rows, width = call.kind(value).shape
+    lifted = call.emit("unsqueeze", value, axes=(len(outer),))
+    spread = call.emit("expand", lifted, shape=(*outer, group, rows, width))
+    return call.emit("reshape", spread, shape=(*outer, group * rows, width))
+
+
+def _allowed(call: OnnxNode, given: Operands, new: _Rows, group: int) -> str:
+    """[batch, 1, rows, columns]: keys up to the row, or all of its sequence; none older than the
+    window has room for."""
+    columns = places(call, given.columns)
+    if call.attribute("causal"):
+        last = _of_group(call, call.emit("unsqueeze", new.own, axes=(1, 3)), group)
+    else:
+        rows = call.kind(new.own).shape[1]
+        own = call.emit("size_tensor", values=(rows - 1,), dtype=int64, scalar=True)
+        last = call.emit("unsqueeze", call.emit("add", new.first, own), axes=(1, 2, 3))
+    allowed = call.emit("less_equal", columns, last)
+    window = call.attribute("local_window_size")
+    if window < 0:
+        return allowed
+    oldest = call.emit("sub", last, call.number(window, int64))
+    return call.emit("logical_and", allowed, call.emit("greater", columns, oldest))
+
+
+def _bias(call: OnnxNode, given: Operands, group: int) -> str:
+    """The input attention_bias against the scores, for all keys of the cache; those that it
+    leaves out at the end are not allowed anyway."""
+    bias, shape = call.input(10), call.shape(10)
+    if len(shape) != 4:
+        raise Unsupported(f"an attention_bias of type {call.type(10)}")
+    missing = simplify(maximum(given.columns - shape[-1], 0), call.box)
+    if missing.constant != 0:
+        bias = call.emit("pad", bias, before=(0,) * 4, after=(0, 0, 0, missing))
+    if shape[1].constant == 1:
+        return _of_group(call, bias, group)
+    return call.emit("reshape", bias, shape=(shape[0], *given.whole[1:]))
+
+
+def _shares(call: OnnxNode, scores: str, given: Operands, group: int) -> str:
+    """Softmax; a sink is a further score of each head, whose share nobody gets."""
+    if call.given(11):
+        rows = given.rows.divide_exactly(group)
+        sink = call.emit("reshape", call.input(11), shape=(given.count, group, 1, 1))
+        sink = call.emit("expand", sink, shape=(given.count, group, rows, 1))
+        sink = call.emit("reshape", sink, shape=(given.count, given.rows, 1))
+    elif call.attribute("smooth_softmax") == 1:
+        sink = call.number(_SMOOTH, given.dtype)
+    else:
+        return call.emit("softmax", scores, axis=-1)
+    top = call.emit("reduce_max", scores, axes=(-1,), keepdims=True)
+    top = call.emit("maximum", top, sink)
+    powers = call.emit("exp", call.emit("sub", scores, top))
+    total = call.emit("reduce_sum", powers, axes=(-1,), keepdims=True)
+    total = call.emit("add", total, call.emit("exp", call.emit("sub", sink, top)))
+    return call.emit("div", powers, total)
+
+
+# ---- angles ------------------------------------------------------------------------------------
+
+
+def turned(
+    call: OnnxNode, value: str, tables: tuple[str, str], positions: str, interleaved: bool
+) -> str:
+    """[batch, head, row, depth] by the rows of the tables of cosines and sines at `positions`,
+    [batch, row]; as many elements as the tables have angles for."""
+    angles = [call.emit("gather", table, positions, axis=0) for table in tables]
+    width = call.kind(angles[0]).shape[-1] * 2
+    partial = width != call.kind(value).shape[-1]
+    return call.emit(
+        "rotary_embedding", value, *angles, interleaved=interleaved,
+        width=width if partial else None,
+    )  # fmt: skip
+
+
+def rotary_embedding(call: OnnxNode) -> Result:
+    """Positions are those of each row, or one number: that of the first row."""
+    refuse(call, (), ("is_packed_batching",))
+    flat = call.type(0).rank == 3
+    x = call.input(0)
+    if flat:
+        depth = call.shape(2)[-1] * 2
+        heads = call.attribute("num_heads") or (call.shape(0)[-1] // depth).constant
+        x = split_heads(call, x, heads)
+    positions = call.input(1)
+    batch, _, rows, _ = call.kind(x).shape
+    if call.type(1).rank == 1:
+        positions = call.emit("add", positions, places(call, rows))
+        positions = call.emit("expand", positions, shape=(batch, rows))
+    tables = (call.input(2), call.input(3))
+    made = turned(call, x, tables, positions, bool(call.attribute("interleaved")))
+    if not flat:
+        return made
+    back = call.emit("transpose", made, perm=(0, 2, 1, 3))
+    return call.emit("reshape", back, shape=call.shape(0))
+
+
+ROWS: dict[str, Row] = {
+    "GroupQueryAttention": row(
+        group_query_attention,
+        "query key? value? past_key? past_value? seqlens_k total_sequence_length cos_cache? "
+        "sin_cache? position_ids? attention_bias? head_sink? k_scale? v_scale? q_norm_weight? "
+        "k_norm_weight? -> output present_key? present_value? output_qk?",
+        num_heads=required(int), kv_num_heads=required(int), causal=1, do_rotary=int,
+        k_quant_type="NONE", v_quant_type="NONE", kv_cache_bit_width=int, local_window_size=-1,
+        qk_norm_epsilon=1e-6, qk_output=0, rotary_interleaved=int, scale=float,
+        sliding_window_cache=0, smooth_softmax=-1, softcap=float,
+        limits="no quantised and no sliding caches, no output_qk"),
+    "RotaryEmbedding": row(
+        rotary_embedding, "input position_ids cos_cache sin_cache -> output",
+        num_heads=int, rotary_embedding_dim=int, interleaved=int, is_packed_batching=int,
+        scale=float, limits="no packed batches"),
+}  # fmt: skip
