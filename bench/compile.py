@@ -35,7 +35,7 @@ READ = "import onnx\nstart = time.perf_counter()\nonnx.load(path)"
 COMPILE = """import onnx, anydim as ad
 dims = {"batch": ad.Dim(0, 64), "seq": ad.Dim(1, 512)}
 start = time.perf_counter()
-ad.compile(path, dims=dims)"""
+ad.compile(path, dims=dims, threads=1)"""
 FRAME = """import json, sys, time
 path = sys.argv[1]
 start = time.perf_counter()

@@ -97,7 +97,7 @@ def main(
     bounds = dims_by_name(dims) if model else MINILM
     with tempfile.TemporaryDirectory() as folder:
         saved = Path(folder, "saved.anydim")
-        made = ad.compile(source, bounds)
+        made = ad.compile(source, bounds, threads=1)
         made.save(saved)
         shapes = {
             spec.name: (spec.dtype.name, [size.evaluate(at) for size in spec.shape])

@@ -91,10 +91,10 @@ def feeds(model: ad.Model, sizes: Mapping[str, int]) -> dict[str, numpy.ndarray]
 def compare(case: Case, compilers: tuple[str, ...]) -> None:
     """Compile a case by LLVM and by each C compiler, and print a line for each of its sizes."""
     source = case.source()  # once: weights are drawn
-    models = [ad.compile(source)]
+    models = [ad.compile(source, threads=1)]
     for name in compilers:
         with settings.override(c_compiler=name):
-            models.append(ad.compile(source, target="c"))
+            models.append(ad.compile(source, target="c", threads=1))
     for sizes in case.sizes:
         given = feeds(models[0], sizes)
         results = [_arrays(model(**given)) for model in models]

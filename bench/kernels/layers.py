@@ -42,7 +42,7 @@ def beside_onnxruntime(
     source: onnx.ModelProto, dims: Mapping[str, ad.Dim], shape: Sequence[int], seconds: float
 ) -> Timings:
     """Times of 'anydim' and 'onnxruntime' at x of a shape; AssertionError where they disagree."""
-    model, theirs = ad.compile(source, dims=dict(dims)), peer(source, 1)
+    model, theirs = ad.compile(source, dims=dict(dims), threads=1), peer(source, 1)
     x = numpy.random.default_rng(1).standard_normal(tuple(shape), numpy.float32)
     calls: dict[str, Callable[[], Any]] = {
         "anydim": lambda: model(x=x)["y"],

@@ -96,7 +96,7 @@ def main() -> None:
         for name, shape in shapes.items()
     }
     written = ad.define(TEXT).lstm
-    operator = ad.compile(model(weights, True))
+    operator = ad.compile(model(weights, True), threads=1)
     packed, unpacked = peer(model(weights, True)), peer(model(weights, False))
     flat = [array[0] for array in weights.values()]
     print(f"{given.turns} turns; milliseconds, ratios to onnxruntime")

@@ -68,7 +68,7 @@ def _prepare(name: str, folder: str) -> ad.Model:
     """The model as an ONNX file, and as a saved one."""
     path = Path(folder, f"{name}.onnx")
     SUBJECTS[name].write(path)
-    model = ad.compile(path, dims=SUBJECTS[name].dims)
+    model = ad.compile(path, dims=SUBJECTS[name].dims, threads=1)
     model.save(path.with_suffix(".anydim"))
     return model
 

@@ -164,7 +164,7 @@ class Chosen:
 class Compiled:
     """What a compilation gives: native code, the program it came from, and its meaning.
 
-    `again` makes the program for another target.
+    `again` makes the program for another target, and another number of threads.
     """
 
     executable: Executable[Any]
@@ -173,7 +173,7 @@ class Compiled:
     report: CompileReport
     index_ranges: Callable[[], Ranges]
     lists: Mapping[str, Listed]
-    again: Callable[[Target], Lowered]
+    again: Callable[..., Lowered]
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Lowered:
 
 @collector_paused()
 def compile_source(
-    source: Any, dims: Mapping[str, Dim] | None, threads: int, progress: Progress,
+    source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None,
 ) -> Compiled:  # fmt: skip
@@ -227,12 +227,13 @@ def compile_source(
     work.watch.done(work.seconds)
     report = work.report(lowered, built)
 
-    def again(other: Target) -> Lowered:
-        if (other.machine, other.templates) == (code.machine, code.templates):
+    def again(other: Target, cores: int = threads) -> Lowered:
+        same = (code.machine, code.templates, threads)
+        if (other.machine, other.templates, cores) == same:
             return lowered
         with collector_paused():
             quiet = _Work(lambda *_: None)
-            return _lowered(graph, other, options, threads, quiet, lambda kernel: None, Store())
+            return _lowered(graph, other, options, cores, quiet, lambda kernel: None, Store())
 
     return Compiled(
         built.executable, lowered.made.program, _reference(graph), report,

@@ -59,14 +59,15 @@ def define(
     text: str,
     *,
     file: str = "<text>",
-    threads: int = 1,
+    threads: int | str = "auto",
     fixed: Mapping[str, int] | None = None,
     options: Any = None,
     precision: str | None = None,
 ) -> Definitions:
     """Functions from a text in the comprehension language (docs/language.md).
 
-    `fixed` makes sizes of that name numbers, where a function has them: code for that size alone.
+    `threads` cores serve a call, as `anydim.compile` says. `fixed` makes sizes of that name
+    numbers, where a function has them: code for that size alone.
     `options` are schedules that kernels shall have, a text or a mapping (`passes/options.py`); they
     go before those that lines `# option ...` of the text ask for. `precision` is "exact" or "fast"
     for all functions (docs/numerics.md). Raises LanguageError with line, column and caret for a
@@ -74,14 +75,14 @@ def define(
     """
     if not isinstance(text, str):
         raise OptionError(f"define takes a text, not {type(text).__name__}")
-    threads = known_threads(threads)
+    cores = known_threads(threads)
     numbers = known_sizes(fixed)
     found = stored_definitions(text, text_of("file", file))
     asked = given_options(options_of(text), found) | given_options(options, found)
     if precision is not None:
         wanted = known_precision(precision)
         asked = {name: replace(asked.get(name, PLAIN), precision=wanted) for name in found}
-    return Definitions(found, threads, numbers, asked)
+    return Definitions(found, cores, numbers, asked)
 
 
 class Definitions(Mapping[str, "Function"]):

@@ -47,7 +47,6 @@ from anydim.runtime.executable import Executable
 from anydim.runtime.frames import Callers
 from anydim.runtime.lists import Listed
 from anydim.sizes import LARGEST, Dim, Size, as_size, given_dims
-from anydim.targets.target import Target
 from anydim.targets.targets import target as made_by
 
 
@@ -62,7 +61,7 @@ class Model(Held):
         report: CompileReport | None = None,
         index_ranges: Callable[[], Ranges] = dict,
         lists: Mapping[str, Listed] | None = None,
-        again: Callable[[Target], Lowered] | None = None,
+        again: Callable[..., Lowered] | None = None,
     ) -> None:
         self.report = report or CompileReport()
         story = Story(program, self.report.notes)
@@ -120,7 +119,7 @@ class Model(Held):
             raise OptionError(f"{self.name} cannot be exported: it was made by hand")
         place = path_of("folder", folder)
         wanted = made_by(text_of("code", code), text_of("target", target))
-        export(place, text_of("name", name), self._again(wanted).made, wanted)
+        export(place, text_of("name", name), self._again(wanted, cores=1).made, wanted)
 
     def show(self, stage: str) -> str:
         """The text of a compile stage; raises OptionError for an unknown one."""
@@ -162,7 +161,7 @@ def compile(
     source: Any,
     dims: Mapping[str, Dim | int | tuple[int, int | None] | Mapping[int, Any]] | None = None,
     *,
-    threads: int = 1,
+    threads: int | str = "auto",
     progress: CompileProgress | None = None,
     options: Options = PLAIN,
     operators: Any = None,
@@ -180,7 +179,9 @@ def compile(
     `dims` gives bounds to the model's dims: a Dim, a pair (1, 512), or one size, 128; those left
     out run from 0 with no upper bound. Names are those of the file; a dim without one is given by
     its input and axis, `{"x": {2: (32, 736)}}` or `{"x.2": (32, 736)}`. `ad.inspect` lists them.
-    `threads` cores serve a call. `progress(stage, done, total)` is told what is being done.
+    `threads` cores serve a call; "auto" is as many as this process may use: those that it is pinned
+    to, within the quota of its container, or what OMP_NUM_THREADS says.
+    `progress(stage, done, total)` is told what is being done.
     `options` are schedules that kernels shall have, as `passes/options.py` says. `operators` says
     which definitions implement operators of an ONNX model: the path of a `.tc` file that names its
     domain (`# domain: my.ops`), a list of those, or a mapping such as `{"my.ops": "mine.tc"}`.

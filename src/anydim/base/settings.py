@@ -94,7 +94,7 @@ KNOBS = (
     ),
     Knob("cache_limit_mb", _count, lambda: 512, "Largest size of that folder, in MiB."),
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
-    Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0 is one for each core."),
+    Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0: as many as usable cores."),
     Knob(
         "most_nodes", _count, lambda: 100_000,
         "Most nodes that a function of a model, with those it calls, may stand for.",

@@ -11,6 +11,7 @@ import click
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
+from anydim.runtime.threads import AUTO
 from anydim.sizes import Dim, given_dims
 
 _DIM = re.compile(r"(?P<name>[^=]+)=(?P<low>\d+)(?P<dots>\.\.(?P<high>\d*))?")
@@ -107,9 +108,9 @@ class Asked:
     memory_limit: str | None = None
 
     @property
-    def threads(self) -> int:
+    def threads(self) -> int | str:
         """Cores that serve a call."""
-        return 1 if self.cores is None else self.cores
+        return AUTO if self.cores is None else self.cores
 
 
 class NamedType(click.ParamType):
@@ -158,7 +159,8 @@ def model_options(command: Command) -> Command:
     for decorate in (
         click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
         click.option(
-            "--threads", type=int, metavar="N", help="Cores that serve a call.  [default: 1]"
+            "--threads", type=int, metavar="N",
+            help="Cores that serve a call.  [default: those that the process may use]",
         ),
         click.option(
             "--precision", metavar="WORD",

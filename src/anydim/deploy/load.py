@@ -23,6 +23,7 @@ from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
 from anydim.deploy.saved import Saved, SavedArray, constant_member, member, stamp
 from anydim.program.held import Held
+from anydim.runtime.cores import available_cores
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.executable import Image
 from anydim.runtime.frames import Callers
@@ -65,7 +66,8 @@ class LoadedModel(Held):
             raise container.fail("its records speak of code that there is not")
         arrays = {each.name: _array(container, each, verify) for each in saved.arrays}
         image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
-        run = executable(saved.signature, saved.interface, image, arrays, saved.threads)
+        threads = min(saved.threads, available_cores())
+        run = executable(saved.signature, saved.interface, image, arrays, threads)
         super().__init__(run, lambda: _story(story_text), saved.lists)
 
     def __repr__(self) -> str:

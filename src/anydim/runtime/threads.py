@@ -15,16 +15,23 @@ from typing import Any
 
 from anydim.base.given import whole_within
 from anydim.base.records import dataclass
+from anydim.runtime.cores import usual_cores
 
 SPINS = 1000  # pause instructions before a worker blocks: 15 to 60 us on processors of today
 _CLOSING_SECONDS = 1.0
 _LOCK_BYTES = 256  # more than a mutex or a condition takes on any system
+AUTO = "auto"
 MOST = 1024  # threads that serve a call: more than any machine has use for
 
 
 def known_threads(threads: Any) -> int:
-    """How many threads serve a call; raises OptionError for a number that cannot be meant."""
-    hint = f"give the number of cores to use, 1 to {MOST}"
+    """How many threads serve a call; raises OptionError for a number that cannot be meant.
+
+    "auto" is as many as the process may use (`runtime/cores.py`).
+    """
+    if isinstance(threads, str) and threads == AUTO:
+        return min(usual_cores(), MOST)
+    hint = f'give the number of cores to use, 1 to {MOST}, or "{AUTO}"'
     return whole_within("threads", threads, 1, MOST, hint)
 
 

@@ -6,7 +6,6 @@ and compile them. Settings hold there as they did when a module was begun.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -14,6 +13,7 @@ from types import TracebackType
 
 from anydim.base import settings
 from anydim.base.cache import user_cache
+from anydim.runtime.cores import available_cores
 from anydim.targets.target import Objects, Source
 
 
@@ -26,7 +26,7 @@ class Compilation:
     def __init__(
         self, compiled: Callable[[Source], bytes], key: Callable[[Source], str], threads: int = 0
     ) -> None:
-        workers = threads or settings.compile_threads or os.cpu_count() or 1
+        workers = threads or settings.compile_threads or available_cores()
         self._compiled, self._key = compiled, key
         self._cache = user_cache()
         self._pool = ThreadPoolExecutor(workers) if workers > 1 else None

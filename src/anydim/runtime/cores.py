@@ -1,0 +1,63 @@
+"""How many cores this process may use: what it is pinned to, and what its container may take.
+
+Linux tells the cores by `sched_getaffinity`, and the quota of a container by control groups:
+version 2 as `cpu.max` ("200000 100000": 200 ms of every 100 ms, two cores), version 1 as
+`cpu.cfs_quota_us` and `cpu.cfs_period_us`. A group has no more than those around it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+ASKED = "OMP_NUM_THREADS"  # what numerical libraries agree on; of a list, the outermost level
+
+
+def usual_cores() -> int:
+    """The cores that serve a call where nobody says how many: as ASKED says, else all there are."""
+    first = os.environ.get(ASKED, "").split(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) > 0 else available_cores()
+
+
+def available_cores(root: Path = Path("/")) -> int:
+    """The cores that this process may use, at least 1; `root` is where the system's files begin."""
+    pinned = getattr(os, "sched_getaffinity", None)
+    cores = len(pinned(0)) if pinned is not None else os.cpu_count() or 1
+    return max(1, min([cores, *(int(quota) for quota in _quotas(root))]))
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """The cores of every quota around this process."""
+    groups = root / "sys/fs/cgroup"
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0":
+            for folder in _upwards(groups, path):
+                yield from _ratio(_text(folder / "cpu.max").split())
+        elif "cpu" in controllers.split(","):
+            for folder in _upwards(groups / "cpu", path):
+                names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+                yield from _ratio([_text(folder / name).strip() for name in names])
+
+
+def _upwards(top: Path, path: str) -> Iterator[Path]:
+    """The folder of a group and those around it; a container may see only the outermost one."""
+    parts = [part for part in path.split("/") if part not in ("", ".", "..")]
+    for count in range(len(parts), -1, -1):
+        yield top.joinpath(*parts[:count])
+
+
+def _ratio(words: list[str]) -> Iterator[float]:
+    """Quota through period; nothing where there is no quota ("max", -1)."""
+    if len(words) == 2 and words[0].isdecimal() and words[1].isdecimal() and int(words[1]):
+        yield int(words[0]) / int(words[1])
+
+
+def _text(path: Path) -> str:
+    """What a file of the system says; nothing where there is none."""
+    with suppress(OSError, UnicodeDecodeError):
+        return path.read_text()
+    return ""
