@@ -81,7 +81,8 @@ CASES = {
     ),
     "a guard": (
         {"ids": array(2, 6), "mask": array(2, 6), "pos": array(7)}, DimError,
-        "inputs of bert.onnx: seq % 7 != 6 does not hold at seq = 6\n"
+        "inputs of bert.onnx: seq % 7 != 6 does not hold at seq = 6; 'seq' must be another size, "
+        "such as 5 or 7\n"
         "  lengths 6, 13, 20, ... are not taken",
     ),
     "another dtype": (

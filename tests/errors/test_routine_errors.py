@@ -45,7 +45,9 @@ def test_a_condition_longer_than_its_axis():
     graph = graph_of("compress_fill", "float32[n]", "bool[k]", count=0, axis=0)
     model = ad.compile(graph)
     x, condition = np.zeros(3, np.float32), np.zeros(4, bool)
-    with pytest.raises(DimError, match=r"k <= n does not hold at k = 4, n = 3\n.*condition is not"):
+    needed = "'n' must be at least 4 at k = 4"
+    why = rf"k <= n does not hold at k = 4, n = 3; {needed}\n.*condition is not"
+    with pytest.raises(DimError, match=why):
         model(x0=x, x1=condition)
 
 

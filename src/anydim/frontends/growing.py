@@ -14,6 +14,7 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import shown, text_of
 from anydim.base.records import dataclass
 from anydim.base.text import suggestion
+from anydim.frontends.subscripts import subscripts
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS, operator
 from anydim.lang.tree import TensorType
@@ -108,6 +109,19 @@ class Value:
 
     def __abs__(self) -> Value:
         return self.builder._apply("abs", (self,), {})
+
+    def __getitem__(self, key: Any) -> Value:
+        """A view, as of arrays: integers, slices, sizes, None and `...`."""
+        made = self
+        for name, attributes in subscripts(self.name, self.shape, key, self.builder._need):
+            made = self.builder._apply(name, (made,), attributes)
+        return made
+
+    __iter__ = None  # Python would take elements without end
+    __contains__ = None
+
+    def __repr__(self) -> str:
+        return f"<value {self.name}: {self.type}>"
 
     def __bool__(self) -> bool:
         raise GraphError(f"value '{self.name}' has no truth value while the graph is built")
@@ -208,6 +222,11 @@ class Growing:
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *OPERATORS})
+
+    def _need(self, guard: Guard) -> None:
+        """Have a relation checked in every call."""
+        if guard not in self._guards:
+            self._guards.append(guard)
 
     # ---- nodes ----
 

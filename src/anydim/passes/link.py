@@ -26,7 +26,7 @@ from anydim.program.region import (
 )
 from anydim.program.segment import Segment
 from anydim.runtime.signature import Signature, TensorSpec
-from anydim.sizes import Guard
+from anydim.sizes import Guard, joined
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Link:
                 steps.append(_HELD[type(step.node.region)](step.node, step.regions))
                 continue
             linked = parts[id(step)]
-            guards += [guard for guard in linked.guards if guard not in guards]
+            guards = joined(guards, linked.guards)
             if linked.segment.signature.outputs:
                 steps.append(SegmentStep(linked.segment, _source(step)))
         signature = Signature(

@@ -17,7 +17,7 @@ from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import rewrite
 from anydim.lang.tree.bounds_checks import checked, numbered
 from anydim.passes.flow import Line, live, pack, unused
-from anydim.sizes.guard import Guard
+from anydim.sizes import Guard, joined
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Lower:
         lines: list[Line] = []
         for number, node in enumerate(graph.nodes):
             group = _group(node, graph)
-            guards += [guard for guard in group.guards if guard not in guards]
+            guards = joined(guards, group.guards, node.source.removeprefix(f"{graph.name}: "))
             for statement in _named(node, group, types):
                 body = numbered(statement.body, partial(_number, number))
                 body = rewrite(body, lambda expr: _literal(expr, literals))

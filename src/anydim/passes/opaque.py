@@ -20,13 +20,15 @@ from anydim.passes.flow import fused_node, unused
 from anydim.passes.options import PLAIN, Options
 from anydim.passes.recipes import routine_recipes
 from anydim.passes.schedule import Alias, Schedule, Scheduled
+from anydim.sizes import joined
 
 
 def guarded(graph: Graph) -> Graph:
     """A graph of one node with what must hold of sizes for that node."""
     (node,) = graph.nodes
     found = group_of(graph, node).guards
-    return graph.replace(guards=tuple(dict.fromkeys((*graph.guards, *found))))
+    source = node.source.removeprefix(f"{graph.name}: ")
+    return graph.replace(guards=tuple(joined(graph.guards, found, source)))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from anydim.lang.tree import Branch, Group, Loop, OrderedStep, Statement, Write
 from anydim.lang.tree.stepping import writes
 from anydim.passes.flow import is_product
 from anydim.passes.iterations import Unsuitable, expanded
+from anydim.sizes import joined
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Recur:
                 nodes.append(node)
                 continue
             nodes += made
-            guards += [guard for guard in group.guards if guard not in guards]
+            guards = joined(guards, group.guards, node.source.removeprefix(f"{graph.name}: "))
         return graph.replace(nodes=tuple(nodes), types=types, guards=tuple(guards))
 
 

@@ -25,7 +25,7 @@ from anydim.passes.options import EXACT, FAST
 from anydim.passes.rules import simplified
 from anydim.passes.spaces import rename_axes
 from anydim.passes.view_forms import is_view
-from anydim.sizes import Guard, Size
+from anydim.sizes import Guard, Size, joined
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Simplify:
             line = Line(line.statement.with_body(body), line.source)
             line, found = _decided(line, graph) if checked(body) else (line, [])
             lines.append(line)
-            guards += [guard for guard in found if guard not in guards]
+            guards = joined(guards, found)
         graph, lines = self._fold(graph.replace(guards=tuple(guards)), lines)
         lines = _merge_equal(lines, graph)
         return pack(graph, live(lines, graph.outputs), graph.types)

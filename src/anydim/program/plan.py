@@ -16,7 +16,7 @@ from anydim.program.program import Program
 from anydim.program.region_plan import Work, needs, values_at
 from anydim.program.segment import Site
 from anydim.runtime.signature import Signature
-from anydim.sizes import Size, holds
+from anydim.sizes import Size, holds, remedy
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,10 @@ def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
     for guard in signature.guards:
         if guard.symbols <= sizes.keys() and not holds(guard, sizes):
             left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
+            needed = remedy(guard, sizes, signature.box)
             raise DimError(
                 f"{signature.name}: {guard.left} {guard.relation} {guard.right} does not hold: "
-                f"{left} {guard.relation} {right}",
+                f"{left} {guard.relation} {right}" + (f"; {needed}" if needed else ""),
                 guard.message,
             )
 

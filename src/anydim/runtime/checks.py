@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from anydim.base.errors import DimError, InputError
 from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
-from anydim.sizes import Guard, Size
+from anydim.sizes import Guard, Size, remedy
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -120,9 +120,10 @@ def _guard(
     guard = check.guard
     assert guard is not None
     at = _at(guard.left - guard.right, dims) or "any size"
+    needed = remedy(guard, dims, signature.box)
     return DimError(
         f"{signature.noun}s of {signature.name}: {guard.left} {guard.relation} {guard.right} "
-        f"does not hold at {at}",
+        f"does not hold at {at}" + (f"; {needed}" if needed else ""),
         guard.message,
     )
 

@@ -11,12 +11,13 @@ from anydim.sizes.derived import align_up, ceil_div, product
 from anydim.sizes.expression import Size
 from anydim.sizes.extremes import maximum, minimum
 from anydim.sizes.given import given_dims, given_sizes
-from anydim.sizes.guard import Guard, holds
+from anydim.sizes.guard import Guard, holds, joined
 from anydim.sizes.interval import LARGEST, Interval
 from anydim.sizes.largest import largest_value
 from anydim.sizes.meeting import met
 from anydim.sizes.parsing import as_size, parse
 from anydim.sizes.proofs import Truth, bounds, prove, simplify
+from anydim.sizes.remedies import remedy
 from anydim.sizes.samples import Sampled, samples
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "given_dims",
     "given_sizes",
     "holds",
+    "joined",
     "largest_value",
     "maximum",
     "met",
@@ -44,6 +46,7 @@ __all__ = [
     "parse",
     "product",
     "prove",
+    "remedy",
     "samples",
     "simplify",
 ]

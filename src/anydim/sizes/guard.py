@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from anydim.base.records import dataclass
@@ -26,6 +26,15 @@ class Guard:
     def substitute(self, env: Mapping[str, Size | int]) -> Guard:
         """The same relation with symbols replaced."""
         return replace(self, left=self.left.substitute(env), right=self.right.substitute(env))
+
+
+def joined(guards: Iterable[Guard], more: Iterable[Guard], source: str = "") -> list[Guard]:
+    """The guards, then those of `more` whose relation is new; these tell the `source` they have."""
+    found = {(guard.left, guard.relation, guard.right): guard for guard in guards}
+    for guard in more:
+        told = replace(guard, message=f"{source}: {guard.message}") if source else guard
+        found.setdefault((guard.left, guard.relation, guard.right), told)
+    return list(found.values())
 
 
 def holds(guard: Guard, sizes: Mapping[str, int]) -> bool:

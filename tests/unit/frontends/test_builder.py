@@ -34,3 +34,59 @@ def test_operands_may_come_as_one_list() -> None:
     assert made[0] == made[1]
     with pytest.raises(GraphError, match="cannot take list"):
         g.relu([1.0, [x]])
+
+
+KEYS = [
+    numpy.s_[1:], numpy.s_[1:, ::2], numpy.s_[..., None], numpy.s_[-1], numpy.s_[0, ..., ::-1],
+    numpy.s_[None, 2, None, :, 1:-1, None], numpy.s_[:, -2], numpy.s_[::-2], numpy.s_[3:1],
+    numpy.s_[-3:, ...], numpy.s_[:, 1, 2], numpy.s_[numpy.int64(1)],
+]  # fmt: skip
+
+
+def test_values_are_cut_like_arrays() -> None:
+    graph = ad.Builder("cuts")
+    n = graph.dim("n", 0, 100)
+    x = graph.input("x", ad.float32, (n, 4, 6))
+    for number, key in enumerate(KEYS):
+        graph.output(f"y{number}", x[key])
+    graph.output("half", x[: n // 2])
+    graph.output("last", x[n - 1])
+    model = ad.compile(graph)
+    for size in (3, 4, 5, 17):
+        array = numpy.random.default_rng(size).standard_normal((size, 4, 6), numpy.float32)
+        results = model(array)
+        for number, key in enumerate(KEYS):
+            numpy.testing.assert_array_equal(results[f"y{number}"], array[key], str(key))
+        numpy.testing.assert_array_equal(results["half"], array[: size // 2])
+        numpy.testing.assert_array_equal(results["last"], array[-1])
+    with pytest.raises(
+        ad.DimError, match="'n' must be at least 3\n  element 2 along axis 0 of 'x'"
+    ):
+        model(numpy.zeros((2, 4, 6), numpy.float32))
+
+
+@pytest.mark.parametrize("key,problem", [
+    ((0, 9), "'x' has 4 elements along axis 1, and 9 is none"),
+    ((0, -5), "'x' has 4 elements along axis 1, and -5 is none"),
+    ((..., ...), "two `...`"),
+    ((0, 0, 0, 0), "'x' has 3 axes, and 4 subscripts came"),
+    (True, "'x' has no element True"),
+    ("a", "'x' has no element 'a'"),
+    (slice(None, None, 0), "the step of a slice is 0"),
+    ([0, 1], "'x' has no element"),
+], ids=str)  # fmt: skip
+def test_what_is_no_subscript(key: object, problem: str) -> None:
+    graph = ad.Builder("cuts")
+    x = graph.input("x", ad.float32, (graph.dim("n", 0, 100), 4, 6))
+    with pytest.raises(GraphError, match=problem):
+        _ = x[key]
+
+
+def test_a_value_prints_its_shape_and_is_no_sequence() -> None:
+    graph = ad.Builder("cuts")
+    x = graph.input("x", ad.float32, (graph.dim("n", 0, 100), 4))
+    assert repr(x) == "<value x: float32[n, 4]>"
+    with pytest.raises(TypeError):
+        list(x)
+    with pytest.raises(TypeError):
+        _ = 1.0 in x

@@ -190,7 +190,8 @@ def _confined(location: str, folder: Path | None, where: str) -> Path:
         path = (folder / location).resolve(strict=True)
         inside = path.is_relative_to(folder.resolve(strict=True)) and path.is_file()
     except (OSError, RuntimeError, ValueError):
-        raise ModelError(f"{where}: external data at {location!r} cannot be opened") from None
+        problem = f"{where}: external data at {location!r} cannot be opened"
+        raise ModelError(problem, "the file lies beside the model: copy both") from None
     if not inside:
         problem = "is not a file of the model's folder"
         raise ModelError(f"{where}: external data at {location!r} {problem}")

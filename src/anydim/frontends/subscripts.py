@@ -1,0 +1,97 @@
+"""`x[1:, ::2]`, `x[..., None]`, `x[-1]` of values of a graph: which operators make it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from anydim.base.errors import GraphError
+from anydim.base.given import shown
+from anydim.sizes import Guard, Size, as_size
+
+Applied = tuple[str, dict[str, Any]]  # an operator of one operand, and its attributes
+_HINT = "give integers, slices, sizes, None and `...`; by an array: g.gather(x, indices, axis=0)"
+
+
+def subscripts(
+    name: str, shape: Sequence[Size], key: Any, need: Callable[[Guard], None]
+) -> Iterator[Applied]:
+    """The operators that make `value[key]`, one after the other. Raises GraphError.
+
+    `need` is told what must hold for elements to be there.
+    """
+    keys = _whole(name, len(shape), key if isinstance(key, tuple) else (key,))
+    axes: list[int] = []
+    starts: list[Any] = []
+    ends: list[Any] = []
+    steps: list[Any] = []
+    dropped: list[int] = []
+    new: list[int] = []
+    axis = place = 0
+    for part in keys:
+        if part is None:
+            new.append(place)
+            place += 1
+            continue
+        cut = part if isinstance(part, slice) else _one(name, axis, shape[axis], part, need)
+        if cut is not part:
+            dropped.append(axis)
+        else:
+            place += 1
+        if cut != slice(None):
+            step = _number(name, cut.step, 1)
+            first = 0 if step > 0 else shape[axis] - 1
+            last = shape[axis] if step > 0 else -shape[axis] - 1
+            axes.append(axis)
+            starts.append(first if cut.start is None else _bound(name, cut.start))
+            ends.append(last if cut.stop is None else _bound(name, cut.stop))
+            steps.append(step)
+        axis += 1
+    if axes:
+        cuts = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
+        yield "slice", {key: tuple(values) for key, values in cuts.items()}
+    if dropped:
+        yield "squeeze", {"axes": tuple(dropped)}
+    if new:
+        yield "unsqueeze", {"axes": tuple(new)}
+
+
+def _whole(name: str, rank: int, keys: tuple[Any, ...]) -> list[Any]:
+    """A key for every axis, with whole slices for `...` and what is left out."""
+    ellipses = sum(part is Ellipsis for part in keys)
+    taken = sum(part is not None and part is not Ellipsis for part in keys)
+    if ellipses > 1:
+        raise GraphError(f"'{name}' has two `...` in its subscript", "one stands for all the rest")
+    if taken > rank:
+        raise GraphError(f"'{name}' has {rank} axes, and {taken} subscripts came")
+    at = next((n for n, part in enumerate(keys) if part is Ellipsis), len(keys))
+    return [*keys[:at], *[slice(None)] * (rank - taken), *keys[at + ellipses :]]
+
+
+def _one(name: str, axis: int, extent: Size, part: Any, need: Callable[[Guard], None]) -> slice:
+    """The slice of one element."""
+    place = _bound(name, part)
+    known, size = as_size(place).constant, extent.constant
+    if known is not None and size is not None and not -size <= known < size:
+        raise GraphError(f"'{name}' has {size} elements along axis {axis}, and {known} is none")
+    if known is not None and size is None:
+        least = as_size(known + 1 if known >= 0 else -known)
+        message = f"element {known} along axis {axis} of '{name}' is read"
+        need(Guard(least, "<=", extent, message))
+    return slice(place, extent if known == -1 else place + 1, 1)
+
+
+def _number(name: str, step: Any, usual: int) -> int:
+    given = usual if step is None else as_size(_bound(name, step)).constant
+    if not given:
+        raise GraphError(f"'{name}': the step of a slice is {shown(step)}", "give a number, not 0")
+    return given
+
+
+def _bound(name: str, value: Any) -> Any:
+    """An integer or a size."""
+    if isinstance(value, Size):
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise GraphError(f"'{name}' has no element {shown(value)}", _HINT)
+    return value.__index__()

@@ -1,0 +1,90 @@
+"""What a size has to be where a relation does not hold: `'h' must be a multiple of 32`.
+
+Found by trying the sizes around the one that came. A rule is said only where all sizes in a window
+keep to it; the sizes that are named as fitting do fit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from anydim.base.errors import AnydimError
+from anydim.base.records import dataclass
+from anydim.sizes.box import Box
+from anydim.sizes.guard import Guard, holds
+
+_AROUND = 256  # sizes tried on either side
+_SEEN = 4  # periods that a window has to hold before a rule is believed
+
+
+def remedy(guard: Guard, sizes: Mapping[str, int], box: Box) -> str:
+    """What one dim has to be, the others as they are; nothing where no size near by fits.
+
+    It is the dim that more sizes are right for.
+    """
+    best = max(_windows(guard, sizes, box), key=lambda window: len(window.fitting), default=None)
+    if best is None or not best.fitting:
+        return ""
+    others = sorted(guard.symbols - {best.name})
+    at = ", ".join(f"{other} = {sizes[other]}" for other in others if other in sizes)
+    return f"'{best.name}' must be {_rule(best)}" + (f" at {at}" if at else "")
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The sizes of a dim from `low` to `high` that fit; `came` is the one that does not."""
+
+    name: str
+    low: int
+    high: int
+    came: int
+    fitting: list[int]
+
+
+def _windows(guard: Guard, sizes: Mapping[str, int], box: Box) -> Iterator[_Window]:
+    for name in sorted(guard.symbols & set(box.names) & sizes.keys()):
+        dim, came = box.dim(name), sizes[name]
+        low = max(dim.lo, came - _AROUND)
+        high = came + _AROUND if dim.hi is None else min(dim.hi, came + _AROUND)
+        fitting = [value for value in range(low, high + 1) if _fits(guard, {**sizes, name: value})]
+        yield _Window(name, low, high, came, fitting)
+
+
+def _fits(guard: Guard, sizes: Mapping[str, int]) -> bool:
+    try:
+        return holds(guard, sizes)
+    except (AnydimError, ArithmeticError):  # a divisor is 0 there
+        return False
+
+
+def _rule(window: _Window) -> str:
+    """In words: what the sizes that fit have in common, and the nearest ones."""
+    fitting, low, high, came = window.fitting, window.low, window.high, window.came
+    if len(fitting) == 1:
+        return str(fitting[0])
+    if fitting == list(range(fitting[0], high + 1)):
+        return f"at least {fitting[0]}"
+    if fitting == list(range(low, fitting[-1] + 1)):
+        return f"at most {fitting[-1]}"
+    if fitting == [value for value in range(low, high + 1) if value != came]:
+        return f"other than {came}"
+    below = [value for value in fitting if value < came][-1:]
+    nearest = " or ".join(map(str, [*below, *[value for value in fitting if value > came][:1]]))
+    return f"{_period(window) or 'another size'}, such as {nearest}"
+
+
+def _period(window: _Window) -> str:
+    """'a multiple of 32', '1 or a multiple of 2', '1 more than a multiple of 4'; else nothing."""
+    regular = [value for value in window.fitting if value > 1]
+    steps = {right - left for left, right in pairwise(regular)}
+    step = math.gcd(*steps)
+    if step < 2 or steps != {step} or window.high - window.low < _SEEN * step:
+        return ""
+    rest = regular[0] % step
+    span = range(max(window.low, 2), window.high + 1)
+    if regular != [value for value in span if value % step == rest]:
+        return ""
+    alone = "1 or " if 1 in window.fitting and 1 % step != rest else ""
+    return f"{alone}{f'{rest} more than ' if rest else ''}a multiple of {step}"
