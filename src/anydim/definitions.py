@@ -47,8 +47,7 @@ from anydim.lang.surface.syntax import TYPE_NAMES, Definition, Parameter, Spread
 from anydim.model import Model, compile
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.runtime.arrays import Wrap, shared_array, wrapper
-from anydim.runtime.executable import wrong_shape
-from anydim.runtime.given import apart, fill, results_given
+from anydim.runtime.given import called_into
 from anydim.runtime.threads import known_threads
 from anydim.sizes import LARGEST
 
@@ -137,7 +136,6 @@ class _Case:
     executable: Any
     names: tuple[str, ...]
     kinds: tuple[tuple[numpy.dtype, int], ...]  # types and ranks of the arguments
-    direct: bool  # results can be written where the caller wants them
 
 
 class Function:
@@ -320,8 +318,7 @@ class Function:
         )  # fmt: skip
         names = tuple(spec.name for spec in model.inputs)
         kinds = tuple((array.dtype, array.ndim) for array in arrays)
-        direct = model.executable.direct
-        return _Case(model, model.executable, names, kinds, direct)
+        return _Case(model, model.executable, names, kinds)
 
     # ---- results -------------------------------------------------------------------------------
 
@@ -329,15 +326,7 @@ class Function:
         self, case: _Case, feeds: dict[str, numpy.ndarray], out: Any, wrap: Wrap | None
     ) -> Any:
         """The results in arrays of the caller; those that share memory with an input by a copy."""
-        name = self.definition.name
-        arrays, given = results_given(out, case.model.outputs, name)
-        direct = apart(arrays, list(feeds.values())) if case.direct else {}
-        results = case.executable(feeds, direct) if case.direct else case.executable(feeds)
-        for key, array in arrays.items():
-            if key not in direct:
-                if array.shape != results[key].shape:
-                    raise wrong_shape(name, key, array.shape, results[key].shape)
-                fill(array, results[key])
+        results, given = called_into(case.executable, feeds, out)
         fresh = {key: result for key, result in results.items() if key not in given}
         if wrap is not None:
             fresh = {key: wrap(result) for key, result in fresh.items()}

@@ -11,6 +11,7 @@ from anydim.base.amounts import bytes_of
 from anydim.base.errors import DimError, OptionError
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
+from anydim.runtime.given import called_into
 from anydim.runtime.lists import Listed, pack, unpack
 from anydim.runtime.signature import TensorSpec
 from anydim.runtime.stopping import known_timeout
@@ -58,12 +59,20 @@ class Held:
         numpy arrays, other DLPack arrays on the CPU, numbers or nested lists. Raises InputError
         or DimError, before anything runs, for inputs that do not fit; InputError for what data
         decides and does not fit: an index outside its axis, a size outside the bounds of its dim.
+
+        `out=` gives arrays for results: one, a sequence with one for each (None: a new one), or a
+        mapping by name. They are checked, filled and handed back. They may be inputs, or overlap
+        them: what is read is what was there before the call.
         """
+        out = named.pop("out") if "out" in named and "out" not in self._names() else None
         if values:
             named = by_name(self.name, self._names(), values, named)
         if self._lists:
-            return self._with_lists(named)
-        return self.executable(named)
+            return self._with_lists(named, out)
+        if out is None:
+            return self.executable(named)
+        results, given = called_into(self.executable, named, out)
+        return {**results, **given}
 
     def _names(self) -> list[str]:
         """The inputs as a caller sees them: a list is one."""
@@ -72,8 +81,11 @@ class Held:
         names = [spec.name for spec in self.inputs]
         return [of.get(name, name) for name in names if name not in hidden]
 
-    def _with_lists(self, named: Mapping[str, Any]) -> dict[str, Any]:
+    def _with_lists(self, named: Mapping[str, Any], out: Any) -> dict[str, Any]:
         """Run with lists of arrays, each as its two arrays."""
+        if out is not None:
+            problem = f"{self.name} has lists of arrays, and `out` is for single ones"
+            raise OptionError(problem, "leave `out` away: results are new arrays")
         specs = {spec.name: spec for spec in self.inputs}
         given = dict(named)
         for name, parts in self._lists.items():

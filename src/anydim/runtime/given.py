@@ -12,9 +12,45 @@ from anydim.base.errors import InputError
 from anydim.base.text import listed, suggestion
 from anydim.runtime.arrays import shared_array
 from anydim.runtime.exchange import is_read_only
+from anydim.runtime.executable import Executable, wrong_shape
 from anydim.runtime.signature import TensorSpec
 
 _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
+
+
+def called_into(
+    executable: Executable[Any], feeds: Mapping[str, Any], out: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The results of a call by name, and the arrays of `out` that some of them are in.
+
+    What is read is what was there before the call: where an array shares memory with an input, the
+    result is made elsewhere and copied. Raises InputError for arrays that do not fit, before
+    anything runs but where only the call tells shapes.
+    """
+    name = executable.signature.name
+    arrays, given = results_given(out, executable.signature.outputs, name)
+    direct: dict[str, numpy.ndarray] = {}
+    if executable.direct:
+        direct = apart(arrays, [_memory(key, value) for key, value in feeds.items()])
+    results = executable(feeds, direct) if direct else executable(feeds)
+    for key, array in arrays.items():
+        if key not in direct:
+            result = results[key]
+            if not isinstance(result, numpy.ndarray):
+                result = shared_array(result, f"{name}: result '{key}'")
+            if array.shape != result.shape:
+                raise wrong_shape(name, key, array.shape, result.shape)
+            fill(array, result)
+    return results, given
+
+
+def _memory(name: str, value: Any) -> numpy.ndarray:
+    """An input as an array that shows its memory; of numbers and lists, memory of nobody."""
+    if isinstance(value, numpy.ndarray):
+        return value
+    if hasattr(value, "__dlpack__"):
+        return shared_array(value, f"input '{name}'")
+    return numpy.empty(0)
 
 
 def results_given(
