@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,6 @@ from anydim.sizes import as_size
 from tests.ops.case import Case, case, sized
 
 N, M = as_size("n"), as_size("m")
-TABLE_TYPES = [str(dtype or "float32") for dtype in TABLES.values()]
 
 
 def ordered(x: Any, axis: int, descending: bool = False) -> tuple[Any, Any]:
@@ -43,6 +44,71 @@ def unique_columns(x: Any) -> tuple[Any, ...]:
     nothing = np.zeros(0, np.int64)
     count = np.array([values.shape[1]])
     return padded(values, x.shape[1]), nothing, nothing, nothing, count
+
+
+def tree_tables(used: int, slots: int, leaves: int, weights: int, kind: str = "float32") -> list:
+    """The types of tables of so many columns, slots, leaves and weights."""
+    sizes = (used, slots, slots, slots, slots, leaves + 1, weights, weights)
+    return [f"{dtype or kind}[{size}]" for dtype, size in zip(TABLES.values(), sizes)]
+
+
+def walked(x, used, features, splits, following, missing, first, targets, weights, *, trees, depth,
+           count, join=lambda a, b: a + b, width=None):  # fmt: skip
+    """Every row walks down every tree, whatever the tables hold: an index loses its upper bits."""
+    places = 1 << max(0, len(used) - 1).bit_length()
+    result = np.zeros((len(x), count))
+    for row, own in zip(x, result):
+        packed = np.zeros(places)
+        for place, column in enumerate(used):
+            packed[place] = row[column] if 0 <= column < len(row) else 0
+        found: dict[int, float] = {}
+        for node in range(trees):
+            for _ in range(depth):
+                second = packed[features[node] % places] > splits[node]
+                node = int(following[node] + second) % len(splits)
+            leaf = int(features[node])
+            if not 0 <= leaf < len(first) - 1:
+                continue
+            low, high = max(0, first[leaf]), min(len(weights), first[leaf + 1])
+            if width is not None:
+                low, high = leaf * width, leaf * width + width
+            for place in range(low, high if width is None or high <= len(weights) else low):
+                target, weight = int(targets[place]), weights[place]
+                if 0 <= target < count:
+                    found[target] = join(found[target], weight) if target in found else weight
+        for target, value in found.items():
+            own[target] = value
+    return result
+
+
+def placed(x, keys):
+    """Where each element is among keys as they come, by a search from the left."""
+    flat = [bisect_left(keys.tolist(), v) for v in x.reshape(-1).tolist()]
+    held = keys.tolist()
+    found = [p if p < len(held) and held[p] == v else len(held)
+             for p, v in zip(flat, x.reshape(-1).tolist())]  # fmt: skip
+    return np.array(found, np.int64).reshape(x.shape)
+
+
+def coupled(shares, count: int):
+    """Probabilities p that make the sum of (r_ji p_i - r_ij p_j)^2 small, by libsvm's rounds."""
+    shares = np.clip(shares, 1e-7, 1 - 1e-7)
+    r = np.zeros((count, count))
+    for share, (i, j) in zip(shares, combinations(range(count), 2)):
+        r[i, j], r[j, i] = share, 1 - share
+    q = np.diag((r**2).sum(0)) - r * r.T
+    p = np.full(count, 1 / count)
+    for _ in range(100):
+        if np.abs(q @ p - p @ q @ p).max() < 0.005 / count:
+            break
+        for i in range(count):
+            p[i] += (p @ q @ p - q[i] @ p) / q[i, i]
+            p /= p.sum()
+    return p
+
+
+def coupled_rows(x, count: int):
+    return np.array([coupled(row, count) for row in x]).reshape(len(x), count)
 
 
 def kept_boxes(center: bool) -> Any:
@@ -86,10 +152,23 @@ CASES: dict[str, list[Case]] = {
              to=lambda x, *tables: np.zeros((len(x), 3))),
     ],
     "tree_ensemble": [
-        case("float32[n, m]", *(f"{kind}[0]" for kind in TABLE_TYPES), count=2,
-             to=lambda x, *tables: np.zeros((len(x), 2))),
-        case("float32[n, 3]", *(f"{kind}[2]" for kind in TABLE_TYPES), count=2, join="max", low=0,
-             high=1, to=lambda x, *tables: np.full((len(x), 2), np.finfo("f").min)),
+        case("float32[n, m]", *tree_tables(2, 8, 5, 6), count=3, trees=3, depth=3, columns=0,
+             to=lambda *a: walked(*a, trees=3, depth=4, count=3)),
+        case("float64[n, 3]", *tree_tables(3, 4, 4, 9, "float64"), count=2, trees=4, depth=2,
+             columns=3, join="max", width=2, high=4,
+             to=lambda *a: walked(*a, trees=4, depth=2, count=2, join=max, width=2)),
+        case("float32[n, 1]", *tree_tables(0, 1, 2, 1), count=1, trees=1, depth=0, columns=0,
+             join="min", high=2,
+             to=lambda *a: walked(*a, trees=1, depth=0, count=1, join=min)),
+    ],
+    "find_keys": [
+        case("int64[n, m]", "int64[5]", to=lambda x, keys: placed(x, keys)),
+        case("float32[n]", "float32[0]", to=lambda x, keys: np.zeros(len(x))),
+        case("int32[n]", "int32[1]", high=2, to=lambda x, keys: (x != keys[0]).astype(int)),
+    ],
+    "pairwise_coupling": [
+        case("float64[n, 3]", count=3, to=lambda x: coupled_rows(x, 3)),
+        case("float64[n, 1]", count=2, to=lambda x: coupled_rows(x, 2)),
     ],
     "cum_prod": [
         case("float32[n, m]", axis=1, to=lambda x: x.cumprod(1)),

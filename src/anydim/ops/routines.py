@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from anydim.base.frozen import FrozenMapping
 from anydim.graph.operator import REQUIRED, Operator
+from anydim.kernels.routines.coupling import PAIRWISE_COUPLING
+from anydim.kernels.routines.lookup import FIND_KEYS
 from anydim.kernels.routines.marks import COMPRESS_FILL, NONZERO_FILL
 from anydim.kernels.routines.ngrams import NGRAM_COUNTS
 from anydim.kernels.routines.record import Routine
@@ -73,9 +75,22 @@ ROUTINES = (
         count=REQUIRED, shortest=1, longest=REQUIRED, skips=0,
     ),
     _row(
+        "find_keys", FIND_KEYS,
+        "The place of each element among keys in ascending order; as many as there are keys, where "
+        "it is none of them. NaN is a key like any other, and the largest.",
+    ),
+    _row(
+        "pairwise_coupling", PAIRWISE_COUPLING,
+        "Probabilities of `count` classes, from those that the first of two is meant, for all "
+        "pairs of classes; as libsvm computes them.",
+        count=REQUIRED,
+    ),
+    _row(
         "tree_ensemble", TREE_ENSEMBLE,
         "`count` results of each row: what the leaves hold that it comes to in decision trees, "
-        "which are tables; the weights of a result are joined by sum, min or max.",
-        count=REQUIRED, join="sum", mode=None,
+        "which are tables; the weights of a result are joined by sum, min or max. There are "
+        "`trees` of at most `depth` levels, which ask for `columns`; `width`: how many weights "
+        "each leaf has, where all have as many.",
+        count=REQUIRED, trees=REQUIRED, depth=REQUIRED, columns=REQUIRED, join="sum", width=None,
     ),
 )  # fmt: skip

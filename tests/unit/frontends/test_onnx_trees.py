@@ -92,10 +92,83 @@ def test_strange_trees_are_refused():
         ad.compile(model_of("TreeEnsembleRegressor", 1, 3, **given))
 
 
-def test_a_tree_that_goes_round_in_circles_ends():
+def test_trees_that_lead_nowhere_are_refused():
     given = grown(np.random.default_rng(1), 1, 1)
     inner = [n for n, mode in enumerate(given["nodes_modes"]) if mode != "LEAF"]
-    for n in inner:
-        given["nodes_truenodeids"][n] = given["nodes_falsenodeids"][n] = 0
-    model = ad.compile(model_of("TreeEnsembleRegressor", 1, 3, **given))
-    assert model(x=np.zeros((3, 4), np.float32))["y"].tolist() == [[0], [0], [0]]
+    changes = {
+        "circle": {"nodes_truenodeids": inner[0]},
+        "column below 0": {"nodes_featureids": -1},
+        "column 7 of 4": {"nodes_featureids": 7},
+        "not of one length": {"nodes_values": None},
+        "nodes of mode BRANCH_NO": {"nodes_modes": "BRANCH_NO"},
+    }
+    for text, change in changes.items():
+        strange = {name: list(values) for name, values in given.items()}
+        for name, value in change.items():
+            if value is None:
+                strange[name].pop()
+            else:
+                strange[name][inner[-1]] = value
+        with pytest.raises(ModelError, match=text):
+            ad.compile(model_of("TreeEnsembleRegressor", 1, 3, **strange))
+
+
+def test_free_columns_are_an_error_of_the_call_when_trees_ask_for_more():
+    given = grown(np.random.default_rng(2), 3, 1)
+    model = model_of("TreeEnsembleRegressor", 1, 3, **given)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "columns"
+    compiled = ad.compile(model)
+    x = rows(np.random.default_rng(3), 9)
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    np.testing.assert_allclose(compiled(x=x)["y"], session.run(None, {"x": x})[0], rtol=1e-6)
+    with pytest.raises(ad.DimError, match="columns that trees ask for"):
+        compiled(x=x[:, :3])
+
+
+SETS = [[2.0, -1.0, 0.0], [1.0], [-np.inf, 3.0], [np.inf], [-0.0, np.nextafter(np.float32(0), 1)],
+        []]  # fmt: skip
+
+
+def test_members_of_sets_and_every_other_comparison():
+    """A tree of one node for each way to compare; the answers are those of numpy's comparisons."""
+    ways = [(mode, split, ()) for mode in range(6)
+            for split in (0.0, -0.0, 1.5, -np.inf, np.inf, np.nan)]  # fmt: skip
+    ways += [(6, 0.0, members) for members in SETS]
+    x = np.array([-np.inf, -2, -1, -0.0, 0.0, 1e-45, 1, 1.5, 2, 3, np.inf, np.nan], "f")
+    for tracks in (0, 1):
+        got = ad.compile(ensemble(ways, tracks))(x=x[:, None])["y"]
+        for number, (mode, split, members) in enumerate(ways):
+            holds = [x <= split, x < split, x >= split, x > split, x == split, x != split,
+                     np.isin(x, np.array(members, "f"))][mode]  # fmt: skip
+            right = np.where(holds | (np.isnan(x) & bool(tracks)), 10.0, 20.0)
+            np.testing.assert_array_equal(got[:, number], right, f"{ways[number]} {tracks}")
+
+
+def ensemble(ways, tracks) -> onnx.ModelProto:
+    """TreeEnsemble of opset 5: tree k has one node, and gives result k 10 where it holds, else 20.
+
+    `ways` are (mode, split, members).
+    """
+    count = len(ways)
+    members = [v for mode, _, own in ways if mode == 6 for v in (*map(float, own), np.nan)]
+
+    def tensor(name, kind, values):
+        return helper.make_tensor(name, kind, [len(values)], values)
+
+    node = helper.make_node(
+        "TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", n_targets=count, aggregate_function=1,
+        post_transform=0, tree_roots=range(count), nodes_featureids=[0] * count,
+        nodes_trueleafs=[1] * count, nodes_falseleafs=[1] * count,
+        nodes_truenodeids=range(0, 2 * count, 2), nodes_falsenodeids=range(1, 2 * count, 2),
+        nodes_missing_value_tracks_true=[tracks] * count,
+        leaf_targetids=[k // 2 for k in range(2 * count)],
+        nodes_modes=tensor("modes", TensorProto.UINT8, [mode for mode, _, _ in ways]),
+        nodes_splits=tensor("splits", TensorProto.FLOAT, [split for _, split, _ in ways]),
+        leaf_weights=tensor("weights", TensorProto.FLOAT, [10.0, 20.0] * count),
+        membership_values=tensor("members", TensorProto.FLOAT, members),
+    )  # fmt: skip
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", count])
+    opsets = [helper.make_opsetid("ai.onnx.ml", 5), helper.make_opsetid("", 17)]
+    graph = helper.make_graph([node], "ways", [x], [y])
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)

@@ -1,41 +1,56 @@
 """Ensembles of decision trees: every row walks down every tree, leaves add up in its results.
 
-Nodes are tables. Node k compares element `features[k]` of the row with `splits[k]` as `modes[k]`
-says and goes on to `yes[k]` or `no[k]`; a number below 0 is a leaf, -1 the first. NaN goes to `yes`
-where `missing[k]`. Mode MEMBER asks for one of `members[member_first[k]:member_first[k + 1]]`.
-With the attribute `mode` all nodes have that one. A leaf holds the weights
-`leaf_first[l]:leaf_first[l + 1]`, each for the result in `targets`.
+Nodes are slots of tables, the roots first. At slot k a row goes on to `following[k]` where its
+element in column `used[features[k]]` is at most `splits[k]`, else to the slot after that one; NaN
+goes to `following[k]` where `missing[k]`. A slot that is followed by itself is a leaf: its split
+is infinite, NaN stays, and `features[k]` is its number. Leaf l holds the weights
+`leaf_first[l]:leaf_first[l + 1]`, each for the result in `targets`. Frontends write other
+comparisons in this form.
+
+Eight rows walk at once, so that their loads wait together, and no branch depends on where a row
+goes; rows that are left over walk down eight trees at once. The columns in use are packed before, a
+column of eight rows after the other; a tree's nodes stay in the cache while all rows of a tile walk
+down it. No index leaves the tables, whatever they hold: there are 2^n slots and room for 2^m
+columns, and an index loses the bits above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, float32, float64, int64, uint64
+from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64, uint64
 from anydim.base.errors import GraphError
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Buffer, Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
-from anydim.kernels.write.term import Term, apply, constant, larger, smaller
+from anydim.kernels.write.term import Term, apply, constant, iota, larger, select, smaller
+from anydim.kernels.write.writer import Variable
 from anydim.lang.tree import TensorType
-from anydim.sizes import Box, Size, as_size
+from anydim.sizes import Box, Guard, Size, Truth, as_size, prove
 
 NAME = "tree_ensemble"
-LE, LT, GE, GT, EQ, NE, MEMBER = range(7)
 VALUE = None  # of a table of the type of the rows
 TABLES: dict[str, DType | None] = {
-    "roots": int64, "features": int64, "modes": int64, "splits": VALUE, "yes": int64,
-    "no": int64, "missing": boolean, "member_first": int64, "members": VALUE,
+    "used": int64, "features": int32, "splits": VALUE, "following": int32, "missing": boolean,
     "leaf_first": int64, "targets": int64, "weights": VALUE,
 }  # fmt: skip
-JOINS = {"sum": ("add", numpy.add), "min": ("min", numpy.minimum), "max": ("max", numpy.maximum)}
+SLOTS = ("features", "splits", "following", "missing")
+JOINS = ("sum", "min", "max")
+
+_SHIFT = 3
+LANES = 1 << _SHIFT  # rows that walk at once
+_TILE = 16  # the most groups of rows that walk down a tree before the next tree
+_PACKED = 1 << 16  # bytes of packed columns that should do for a tile
+_LEVELS = 2  # between two looks at whether all have arrived
+_UNROLLED = 8  # weights of a leaf
+_SHORT = 1 << 13  # levels that one thread goes down sooner than it wakes another
 
 
 def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, ...]:
-    """Types: rows [n, features], then a vector for each of `TABLES`."""
+    """Types: rows [n, columns], then a vector for each of `TABLES`."""
     expect_inputs(NAME, types, 1 + len(TABLES), 1 + len(TABLES))
     x, *tables = types
     if x.rank != 2 or x.dtype not in (float32, float64):
@@ -44,15 +59,25 @@ def infer(types: Types, attributes: Attributes, box: Box) -> tuple[TensorType, .
         if kind.rank != 1 or kind.dtype != (wanted or x.dtype):
             expected = f"expected a vector of {wanted or x.dtype}"
             raise GraphError(f"operator '{NAME}': {name} is {kind}, {expected}")
+    held = dict(zip(TABLES, tables))
+    slots = {held[name].shape[0].constant for name in SLOTS}
+    count = slots.pop()
+    if slots or not count or count & (count - 1) or count < attributes["trees"]:
+        raise GraphError(f"operator '{NAME}': the slots are no power of two, or less than trees")
+    if held["used"].shape[0].constant is None:
+        raise GraphError(f"operator '{NAME}': the number of columns in use is a dim")
     if attributes["join"] not in JOINS:
         raise GraphError(f"operator '{NAME}': join {attributes['join']!r} of {', '.join(JOINS)}")
     return (TensorType(x.dtype, (x.shape[0], as_size(attributes["count"]))),)
 
 
-def _first(join: str, dtype: DType) -> float:
-    """What results start from."""
-    limits = numpy.finfo(dtype.numpy)
-    return {"sum": 0.0, "min": float(limits.max), "max": float(limits.min)}[join]
+def guards(types: Types, attributes: Attributes, box: Box) -> tuple[Guard, ...]:
+    """There are as many columns as the trees ask for."""
+    columns = types[0].shape[1]
+    if prove(columns, ">=", attributes["columns"], box) is Truth.PROVED:
+        return ()
+    wanted = as_size(attributes["columns"])
+    return (Guard(wanted, "<=", columns, f"{NAME}: the columns that trees ask for"),)
 
 
 # ---- meaning -----------------------------------------------------------------------------------
@@ -64,137 +89,236 @@ def evaluate(
     x, *given = arrays
     tables = dict(zip(TABLES, given))
     count = as_size(attributes["count"]).evaluate(sizes)
-    join = JOINS[attributes["join"]][1]
-    first = _first(attributes["join"], float64 if x.dtype == numpy.float64 else float32)
-    result = numpy.full((len(x), count), first, x.dtype)
-    if attributes["mode"] is not None:
-        tables["modes"] = numpy.full_like(tables["modes"], attributes["mode"])
-    for row, own in zip(x, result):
-        for root in tables["roots"].tolist():
-            leaf = -1 - _leaf(row, root, tables)
-            if not 0 <= leaf < len(tables["leaf_first"]) - 1:
-                continue
-            low, high = tables["leaf_first"][leaf : leaf + 2].tolist()
-            for place in range(max(low, 0), min(high, len(tables["weights"]))):
-                target = tables["targets"][place]
-                if 0 <= target < count:
-                    own[target] = join(own[target], tables["weights"][place])
-    return (result,)
+    packed = _packed(x, tables["used"])
+    result = numpy.full((len(x), count), numpy.nan, x.dtype)
+    for tree in range(attributes["trees"]):
+        leaves = _leaves(packed, tree, tables, attributes["depth"])
+        for row, leaf in enumerate(leaves.tolist()):
+            _join(result[row], leaf, tables, attributes)
+    return (numpy.where(numpy.isnan(result), x.dtype.type(0), result),)
 
 
-def _leaf(row: numpy.ndarray, node: int, tables: Mapping[str, numpy.ndarray]) -> int:
-    """Where a walk from a node ends: below 0, unless it goes round in circles."""
-    for _ in range(len(tables["modes"])):
-        if not 0 <= node < len(tables["modes"]):
-            break
-        feature = tables["features"][node]
-        value = row[feature] if 0 <= feature < len(row) else row.dtype.type(0)
-        holds = _holds(value, node, tables) or (numpy.isnan(value) and tables["missing"][node])
-        node = int(tables["yes" if holds else "no"][node])
-    return node
+def _packed(x: numpy.ndarray, used: numpy.ndarray) -> numpy.ndarray:
+    """The columns that are asked for, 0 for those that are not there; 2^m of them."""
+    inside = (used >= 0) & (used < x.shape[1])
+    packed = numpy.zeros((len(x), _power(len(used))), x.dtype)
+    packed[:, : len(used)][:, inside] = x[:, used[inside]]
+    return packed
 
 
-def _holds(value: numpy.floating, node: int, tables: Mapping[str, numpy.ndarray]) -> bool:
-    split, mode = tables["splits"][node], tables["modes"][node]
-    low, high = tables["member_first"][node : node + 2].tolist()
-    relations = [
-        value <= split, value < split, value >= split, value > split, value == split,
-        value != split, value in tables["members"][max(low, 0) : max(high, 0)],
-    ]  # fmt: skip
-    return bool(relations[mode]) if 0 <= mode < len(relations) else False
+def _leaves(
+    packed: numpy.ndarray, tree: int, tables: Mapping[str, numpy.ndarray], depth: int
+) -> numpy.ndarray:
+    """The leaf that each row comes to."""
+    rows, slots = numpy.arange(len(packed)), len(tables["splits"])
+    node = numpy.full(len(packed), tree)
+    for _ in range(-(-depth // _LEVELS) * _LEVELS):
+        value = packed[rows, tables["features"][node] & (packed.shape[1] - 1)]
+        second = value > tables["splits"][node]
+        second |= numpy.isnan(value) & ~tables["missing"][node].astype(bool)
+        node = (tables["following"][node] + second) & (slots - 1)
+    leaves: numpy.ndarray = tables["features"][node]
+    return leaves
+
+
+def _join(
+    own: numpy.ndarray, leaf: int, tables: Mapping[str, numpy.ndarray], attributes: Attributes
+) -> None:
+    """What a leaf holds joins the results of a row, which are NaN before."""
+    first, weights, width = tables["leaf_first"], tables["weights"], attributes["width"]
+    if not 0 <= leaf < len(first) - 1:
+        return
+    low, high = max(int(first[leaf]), 0), min(int(first[leaf + 1]), len(weights))
+    if width is not None:
+        low, high = leaf * width, leaf * width + width
+        high = high if high <= len(weights) else low
+    join = {"sum": numpy.add, "min": numpy.fmin, "max": numpy.fmax}[attributes["join"]]
+    for place in range(low, high):
+        target = tables["targets"][place]
+        if 0 <= target < len(own):
+            nothing = attributes["join"] == "sum" and numpy.isnan(own[target])
+            own[target] = join(own.dtype.type(0 if nothing else own[target]), weights[place])
+
+
+def _power(count: int) -> int:
+    """The least power of two that is not smaller."""
+    return 1 << max(0, count - 1).bit_length()
 
 
 # ---- native code -------------------------------------------------------------------------------
 
 
 def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
-    code, dtype = Code(NAME, machine, box), types[0].dtype
-    x, y = code.input("x0", dtype), code.output("y0", dtype)
-    rows, features = types[0].shape
-    count, join = as_size(attributes["count"]), attributes["join"]
-    trees = _Trees(code, types, features, attributes["mode"])
-    with code.range(code.start, code.stop) as row:
-        own = x.part(code.let(row * code.size(features)))
-        result = y.part(code.let(row * code.size(count)))
-        with code.range(0, code.size(count)) as i:
-            result[i] = _first(join, dtype)
-        with code.range(0, trees.length["roots"]) as tree:
-            leaf = trees.walk(own, trees.tables["roots"][tree])
-            trees.add(leaf, result, code.size(count), JOINS[join][0])
-    work = rows * types[1].shape[0]
-    return Steps((code.launch(rows, work, reason="rows walk down all trees"),))
+    code = Code(NAME, machine, box)
+    trees = _Trees(code, types, attributes)
+    with code.range(code.start, code.stop, trees.tile) as first:
+        last = code.let(smaller(code.stop, first + trees.tile))
+        whole = code.let(larger(first, smaller(last, trees.rows // LANES)))
+        trees.begin(first, last)
+        strange = trees.pack(first, last)
+        for missing in (False, True):
+            with code.when(strange if missing else ~strange):
+                trees.together(first, whole, missing)
+                trees.one_by_one(first, whole, last, missing)
+        trees.end(first, last)
+    rows = types[0].shape[0]
+    steps = attributes["trees"] * max(1, attributes["depth"])
+    groups = (rows + (LANES - 1)) // LANES
+    grain = max(1, _SHORT // (LANES * max(1, steps)))
+    return Steps((code.launch(groups, rows * steps, grain, "rows walk down all trees"),))
 
 
 class _Trees:
-    """The tables, whatever they hold: no index leaves them, no walk is endless."""
+    """The tables and what is packed for a tile of rows."""
 
-    def __init__(self, code: Code, types: Types, features: Size, mode: int | None) -> None:
-        self.code = code
-        self.mode = mode
-        self.features = code.size(features)
+    def __init__(self, code: Code, types: Types, attributes: Attributes) -> None:
+        self.code, self.join = code, attributes["join"]
+        self.dtype = types[0].dtype
+        self.trees, self.depth = attributes["trees"], attributes["depth"]
+        self.width = attributes["width"]
+        self.x, self.y = code.input("x0", self.dtype), code.output("y0", self.dtype)
+        self.rows, self.columns = (code.size(size) for size in types[0].shape)
+        self.count = code.size(as_size(attributes["count"]))
         self.tables = {
             name: code.input(f"x{number}", kind.dtype)
             for number, (name, kind) in enumerate(zip(TABLES, types[1:]), 1)
         }
-        self.length = {name: code.size(k.shape[0]) for name, k in zip(TABLES, types[1:])}
-        nodes = self.length["features"]
-        for name in ("modes", "splits", "yes", "no", "missing"):
-            nodes = smaller(nodes, self.length[name])
-        nodes = smaller(nodes, self.length["member_first"] - 1)
-        self.nodes = code.let(larger(nodes, constant(0)))
+        self.length = {name: k.shape[0] for name, k in zip(TABLES, types[1:])}
+        self.used = _constant(self.length["used"])
+        self.slots = _constant(self.length["features"])
+        self.places = _power(self.used)
+        fitting = _PACKED // (LANES * self.places * self.dtype.bytes)
+        self.tile = max(1, min(_TILE, fitting))
+        self.packed = code.scratch(self.dtype, self.tile * LANES * self.places)
 
-    def walk(self, row: Buffer, root: Term) -> Term:
-        """The leaf that a row comes to, as a node below 0."""
+    def begin(self, first: Term, last: Term) -> None:
+        """Results before any tree: 0, or NaN where nothing has come yet."""
+        start = constant(0.0 if self.join == "sum" else float("nan"), self.dtype)
+        self._results(first, last, lambda i: start)
+
+    def end(self, first: Term, last: Term) -> None:
+        """Results that no leaf has a weight for are 0."""
+        if self.join != "sum":
+            zero = constant(0.0, self.dtype)
+            self._results(first, last, lambda i: select(apply("isnan", self.y[i]), zero, self.y[i]))
+
+    def _results(self, first: Term, last: Term, value: Callable[[Term], Term]) -> None:
         code = self.code
-        node, steps = code.variable(root), code.variable(self.nodes)
-        with code.loop(lambda: _inside(node(), self.nodes) & (steps() > 0)):
-            k = node()
-            feature = self.tables["features"][k]
-            value = row.load(feature, where=_inside(feature, self.features))
-            missing = self.tables["missing"][k] & apply("isnan", value)
-            holds = self._holds(k, value) | missing
-            with code.when(holds):  # a branch: the processor goes on before it knows
-                node.set(self.tables["yes"][k])
-            with code.otherwise():
-                node.set(self.tables["no"][k])
-            steps.set(steps() - 1)
-        return node()
+        stop = code.let(smaller(last * LANES, self.rows) * self.count)
+        with code.range(code.let(first * LANES * self.count), stop) as i:
+            self.y[i] = value(i)
 
-    def _holds(self, k: Term, value: Term) -> Term:
-        code, split = self.code, self.tables["splits"][k]
-        relations = {
-            LE: value <= split, LT: value < split, GE: value >= split, GT: value > split,
-            EQ: value.equals(split), NE: value.differs(split),
-        }  # fmt: skip
-        if self.mode in relations:
-            return relations[self.mode]
-        mode = self.tables["modes"][k] if self.mode is None else constant(self.mode)
-        found = code.variable(False)
-        for number, holds in relations.items():
-            with code.when(mode.equals(number)):
-                found.set(holds)
-        with code.when(mode.equals(MEMBER)):
-            low, high = self._bounds("member_first", k, self.length["members"])
-            with code.range(low, high) as i:
-                found.set(found() | value.equals(self.tables["members"][i]))
-        return found()
-
-    def _bounds(self, name: str, k: Term, most: Term) -> tuple[Term, Term]:
-        """Elements k and k + 1 of a table, kept inside 0 ... most."""
-        low = larger(self.tables[name][k], constant(0))
-        return self.code.let(low), self.code.let(smaller(self.tables[name][k + 1], most))
-
-    def add(self, node: Term, result: Buffer, count: Term, join: str) -> None:
-        """What a leaf holds joins the results."""
+    def pack(self, first: Term, last: Term) -> Term:
+        """Pack the columns in use; whether there is a NaN among them."""
         code = self.code
-        leaf = code.let(constant(-1) - node)
-        most = code.let(smaller(self.length["targets"], self.length["weights"]))
-        with code.when((leaf >= 0) & (leaf < self.length["leaf_first"] - 1)):
-            low, high = self._bounds("leaf_first", leaf, most)
-            with code.range(low, high) as i:
-                target = self.tables["targets"][i]
-                with code.when((target >= 0) & (target < count)):
-                    result[target] = apply(join, result[target], self.tables["weights"][i])
+        strange = code.variable(constant(False, boolean, LANES))
+        with code.range(first, last) as group:
+            rows = smaller(iota(LANES) + code.let(group * LANES), self.rows - 1)
+            starts = code.let(rows * self.columns)
+            own = self.packed.part(code.let((group - first) * (LANES * self.places)))
+            with code.range(0, self.used) as place:
+                column = self.tables["used"][place]
+                inside = _inside(column, self.columns)
+                values = self.x.gather(starts + column, where=inside.spread(LANES))
+                own.store(place * LANES, values)
+                strange.set(strange() | apply("isnan", values))
+            with code.range(self.used, self.places) as place:  # what no table asks for
+                own.store(place * LANES, constant(0.0, self.dtype, LANES))
+        return code.let(strange().any)
+
+    def together(self, first: Term, last: Term, missing: bool) -> None:
+        """Whole groups of rows walk down one tree after the other."""
+        code = self.code
+        with code.range(0, self.trees) as tree, code.range(first, last) as group:
+            own = self.packed.part(code.let((group - first) * (LANES * self.places)))
+            nodes = [code.variable(tree) for _ in range(LANES)]
+            self._walk([own.part(lane) for lane in range(LANES)], nodes, missing)
+            row = code.let(group * LANES)
+            for lane, node in enumerate(nodes):
+                self._add(node(), self.y.part(code.let((row + lane) * self.count)))
+
+    def one_by_one(self, first: Term, low: Term, high: Term, missing: bool) -> None:
+        """The rows of groups that are not whole walk down eight trees at once."""
+        code = self.code
+        stop = code.let(smaller(high * LANES, self.rows))
+        with code.range(code.let(low * LANES), stop) as row:
+            group = code.let((row >> _SHIFT) - first)
+            lane = code.let(row & (LANES - 1))
+            own = self.packed.part(code.let(group * (LANES * self.places) + lane))
+            result = self.y.part(code.let(row * self.count))
+            with code.range(0, self.trees, LANES) as tree:
+                starts = [smaller(tree + n, self.trees - 1) for n in range(LANES)]
+                nodes = [code.variable(start) for start in starts]
+                self._walk([own] * LANES, nodes, missing)
+                for number, node in enumerate(nodes):
+                    with code.when(tree + number < self.trees):
+                        self._add(node(), result)
+
+    def _walk(self, own: Sequence[Buffer], nodes: Sequence[Variable], missing: bool) -> None:
+        """Eight walks to the leaves where they end; `own` is packed, the row of each."""
+        code = self.code
+        left = code.variable(self.depth)
+        with code.loop(lambda: left() > 0):
+            for _ in range(_LEVELS):
+                before = [node() for node in nodes]
+                for columns, node in zip(own, nodes):
+                    self._step(columns, node, missing)
+            moved = constant(0)
+            for node, place in zip(nodes, before):
+                moved = moved | (node() ^ place)
+            left.set(select(moved.equals(0), 0, left() - _LEVELS))
+
+    def _step(self, own: Buffer, node: Variable, missing: bool) -> None:
+        """One row goes down one level; at a leaf it stays."""
+        k = node()
+        place = self.tables["features"][k].as_(int64) & (self.places - 1)
+        value = own[place * LANES]
+        second = value > self.tables["splits"][k]
+        if missing:
+            second = second | (apply("isnan", value) & ~self.tables["missing"][k])
+        following = self.tables["following"][k].as_(int64)
+        node.set((following + second.as_(int64)) & (self.slots - 1))
+
+    def _add(self, node: Term, result: Buffer) -> None:
+        """What a leaf holds joins the results of a row."""
+        code = self.code
+        leaf = code.let(self.tables["features"][node].as_(int64))
+        leaves = code.size(self.length["leaf_first"]) - 1
+        if self.width is None:
+            first, most = self.tables["leaf_first"], self._weights()
+            with code.when(_inside(leaf, leaves)):
+                low, high = apply("max", first[leaf], constant(0)), smaller(first[leaf + 1], most)
+                with code.range(code.let(low), code.let(high)) as i:
+                    self._one(i, result)
+            return
+        start = code.let(leaf * self.width)
+        with code.when(_inside(leaf, leaves) & (start + self.width <= self._weights())):
+            if self.width <= _UNROLLED:
+                for number in range(self.width):
+                    self._one(start + number, result)
+            else:
+                with code.range(0, self.width) as i:
+                    self._one(start + i, result)
+
+    def _weights(self) -> Term:
+        """How many weights there are."""
+        sizes = (self.code.size(self.length[name]) for name in ("targets", "weights"))
+        return smaller(*sizes)
+
+    def _one(self, place: Term, result: Buffer) -> None:
+        weight, target = self.tables["weights"][place], self.tables["targets"][place]
+        with self.code.when(_inside(target, self.count)):
+            before = result[target]
+            if self.join == "sum":
+                result[target] = before + weight
+                return
+            better = weight < before if self.join == "min" else weight > before
+            result[target] = select(better | apply("isnan", before), weight, before)
+
+
+def _constant(size: Size) -> int:
+    assert size.constant is not None
+    return size.constant
 
 
 def _inside(index: Term, length: Term) -> Term:
@@ -202,4 +326,4 @@ def _inside(index: Term, length: Term) -> Term:
     return index.bits(uint64) < length.bits(uint64)
 
 
-TREE_ENSEMBLE = Routine(infer, evaluate, lower)
+TREE_ENSEMBLE = Routine(infer, evaluate, lower, guards)

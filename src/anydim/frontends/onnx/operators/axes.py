@@ -140,19 +140,3 @@ def eye_like(call: OnnxNode) -> Result:
     dtype = call.type(0).dtype if wanted is None else element_type(wanted)
     rows, columns = call.shape(0)
     return call.emit("eye", rows=rows, columns=columns, k=call.attribute("k", 0), dtype=dtype)
-
-
-def features(call: OnnxNode) -> Result:
-    """ArrayFeatureExtractor: elements of the last axis; a vector counts as one row."""
-    count = product(call.shape(1))
-    x = call.input(0)
-    if call.type(0).rank == 1:
-        x = call.emit("unsqueeze", x, axes=(0,))
-    return call.emit("gather", x, call.emit("reshape", call.input(1), shape=(count,)), axis=-1)
-
-
-def binarizer(call: OnnxNode) -> Result:
-    """1 above the threshold, 0 elsewhere."""
-    dtype = call.type(0).dtype
-    above = call.emit("greater", call.input(0), call.number(call.attribute("threshold"), dtype))
-    return call.emit("cast", above, to=dtype)

@@ -22,7 +22,6 @@ from anydim.frontends.onnx.operators import (
     sequences,
     shapes,
     training,
-    trees,
     windows,
 )
 from anydim.frontends.onnx.operators import axes as along
@@ -33,6 +32,7 @@ from anydim.frontends.onnx.operators import resize as resizing
 from anydim.frontends.onnx.operators import signal as signals
 from anydim.frontends.onnx.operators.branches import if_
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.frontends.onnx.operators.learned import columns, keys, linear, trees, vectors
 from anydim.frontends.onnx.operators.recurrent import recurrent
 from anydim.frontends.onnx.operators.scatter import scatter, tensor_scatter
 from anydim.frontends.onnx.values.held import Known
@@ -404,10 +404,21 @@ OPERATORS: dict[str, Build] = {
     "Unsqueeze": shapes.unsqueeze,
     "Upsample": resizing.resize,
     "Where": same("where", 3),
+    "ai.onnx.ml.ArrayFeatureExtractor": columns.features,
+    "ai.onnx.ml.Binarizer": columns.binarizer,
+    "ai.onnx.ml.FeatureVectorizer": columns.side_by_side,
+    "ai.onnx.ml.Imputer": columns.imputer,
+    "ai.onnx.ml.LabelEncoder": keys.label_encoder,
+    "ai.onnx.ml.LinearClassifier": linear.linear_classifier,
+    "ai.onnx.ml.LinearRegressor": linear.linear_regressor,
+    "ai.onnx.ml.Normalizer": columns.normalizer,
+    "ai.onnx.ml.OneHotEncoder": keys.one_hot,
+    "ai.onnx.ml.SVMClassifier": vectors.svm_classifier,
+    "ai.onnx.ml.SVMRegressor": vectors.svm_regressor,
+    "ai.onnx.ml.Scaler": columns.scaler,
     "ai.onnx.ml.TreeEnsemble": trees.tree_ensemble,
+    "ai.onnx.ml.TreeEnsembleClassifier": trees.tree_classifier,
     "ai.onnx.ml.TreeEnsembleRegressor": trees.tree_regressor,
-    "ai.onnx.ml.ArrayFeatureExtractor": along.features,
-    "ai.onnx.ml.Binarizer": along.binarizer,
     "ai.onnx.preview.training.Adagrad": training.optimiser(
         "adagrad", 3, decay="decay_factor", epsilon="epsilon", norm="norm_coefficient"),
     "ai.onnx.preview.training.Adam": training.optimiser(
