@@ -35,6 +35,7 @@ COMMANDS = {
     "plan": "anydim.cli.commands",
     "memory": "anydim.cli.memory",
     "explain": "anydim.cli.commands",
+    "profile": "anydim.cli.profiling",
     "inspect": "anydim.cli.inspecting",
     "export": "anydim.cli.exporting",
     "bench": "anydim.cli.bench",

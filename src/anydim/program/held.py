@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.program.limits import MemoryLimit
     from anydim.program.memory import Memory
     from anydim.program.plan import Plan
+    from anydim.program.profile.limits import Limits
+    from anydim.program.profile.profile import Profile
     from anydim.program.program import Program
     from anydim.program.story import Story
 
@@ -245,6 +247,36 @@ class Held:
         """What it remembers of its times."""
         mapping = import_module("anydim.program.batches.mapping")
         return mapping.Mapper(self.executable, self.program)
+
+    def profile(
+        self, inputs: Any = None, *, repeat: int = 20, seed: int = 0,
+        integers: Ranges | None = None, **sizes: int,
+    ) -> Profile:  # fmt: skip
+        """Where the time of a call goes, launch by launch: medians of `repeat` calls.
+
+        `inputs` are those of a call, by name or in order; without them random ones are drawn at
+        `sizes` (integers as `check` says). Printed, it has the costliest launches with their share
+        of the machine's limits; `costliest()`, `json()` and `save_trace(path)` have the rest.
+        Other calls of the model go on as ever. Raises what `plan` and calls raise.
+
+            print(model.profile(batch=8, seq=77))
+            model.profile(inputs).save_trace("trace.json")      # for ui.perfetto.dev
+        """
+        if self._lists:
+            problem = f"{self.name} takes lists of arrays, and `profile` single ones"
+            raise OptionError(problem, "profile what makes and takes no sequences")
+        taking = import_module("anydim.program.profile.taking")
+        ranges = {**self.index_ranges, **(integers or {})}
+        found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, ranges, self._limits)
+        return found
+
+    def _limits(self, threads: int, reached: float) -> Limits | None:
+        """What the machine can do at most; None where it is not known.
+
+        `reached` are operations a second that some launch did.
+        """
+        known: Limits | None = import_module("anydim.program.profile.limits").kept(threads)
+        return known
 
     @property
     def index_ranges(self) -> Ranges:

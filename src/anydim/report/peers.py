@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy
 
@@ -12,8 +13,11 @@ Arrays = Mapping[str, numpy.ndarray]
 Engine = Callable[[Arrays], Arrays]
 
 
-def onnxruntime_engine(path: str, threads: int) -> Engine:
-    """onnxruntime's CPU provider on `threads` cores."""
+def onnxruntime_session(path: str, threads: int, profile: str = "") -> Any:
+    """A session of onnxruntime's CPU provider on `threads` cores; `profile` begins a file's path.
+
+    Raises OptionError where it is not installed, ModelError for what it cannot load.
+    """
     try:
         import onnxruntime
     except ImportError:
@@ -22,19 +26,31 @@ def onnxruntime_engine(path: str, threads: int) -> Engine:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    if profile:
+        options.enable_profiling, options.profile_file_prefix = True, profile
     try:
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its exceptions have no common base
         raise ModelError(f"onnxruntime cannot load {path}: {_first_line(error)}") from None
+
+
+def onnxruntime_engine(path: str, threads: int) -> Engine:
+    """onnxruntime's CPU provider on `threads` cores."""
+    session = onnxruntime_session(path, threads)
     names = [output.name for output in session.get_outputs()]
 
     def run(inputs: Arrays) -> Arrays:
-        try:
-            return dict(zip(names, session.run(names, dict(inputs))))
-        except Exception as error:
-            raise ModelError(f"onnxruntime fails: {_first_line(error)}") from None
+        return dict(zip(names, ran(session, names, inputs)))
 
     return run
+
+
+def ran(session: Any, names: Sequence[str] | None, inputs: Arrays) -> Any:
+    """Results of a session; its failures as ModelError."""
+    try:
+        return session.run(names, dict(inputs))
+    except Exception as error:
+        raise ModelError(f"onnxruntime fails: {_first_line(error)}") from None
 
 
 def _first_line(error: Exception) -> str:

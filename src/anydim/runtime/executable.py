@@ -112,6 +112,18 @@ class Executable(ABC, Generic[Own]):
             self._frames.give(frame)
         return self._wrapped(outputs, given) if foreign else outputs
 
+    def twin(self) -> Executable[Own]:
+        """Another one of the same code and constants, with a table of code and memory of its own.
+
+        Limits and set sizes are those of now.
+        """
+        made = type(self)(
+            self.signature, self.interface, self._image, self._constants, self.threads
+        )
+        made.most_bytes, made.refusal, made.timeout = self.most_bytes, self.refusal, self.timeout
+        made.watched = self.watched
+        return made
+
     @abstractmethod
     def _frame(self) -> Own:
         """The memory of a call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from anydim.base.errors import InternalError
 from anydim.cli import compiling, main
 from anydim.cli.app import COMMANDS
 from anydim.cli.developing import STAGES
+from anydim.program.profile.limits import Limits
 from anydim.report import peers
 from tests.unit.cli import tiny
 
@@ -222,3 +224,40 @@ def test_help_of_every_command_has_an_example_that_fits(call) -> None:
         text = call(f"{name}--help").stdout
         assert "Example" in text and f"anydim {name}" in text
         assert max(map(len, text.split("\n"))) <= 88
+
+
+# ---- profile -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anydim.model.kept", lambda threads: Limits(threads, 1e18, 1e18))
+
+
+def test_profile_at_sizes_and_on_files(call, folder: Path, measured: None) -> None:
+    text = call("profile tiny.onnx --at n=7 --repeat 3 --trace trace.json").stdout
+    assert "tiny at n = 7, 1 thread" in text and "the median of 3" in text and "of limit" in text
+    assert json.loads((folder / "trace.json").read_text())["traceEvents"]
+    document = json.loads(call("profile tiny.onnx --input in.npz --repeat 1 --json").stdout)
+    assert document["sizes"] == {"n": 7} and document["launches"]
+
+
+def test_profile_beside_onnxruntime(call, measured: None) -> None:
+    pytest.importorskip("onnxruntime")
+    text = call("profile tiny.onnx --at n=7 --repeat 2 --compare onnxruntime").stdout
+    assert "its operators" in text and "ratio" in text
+    line = "profile tiny.onnx --at n=7 --repeat 2 --compare onnxruntime --json"
+    rows = json.loads(call(line).stdout)["onnxruntime"]
+    assert {node["operator"] for row in rows for node in row["nodes"]} >= {"Gather"}
+
+
+@pytest.mark.parametrize("line,problem", [
+    ("profile tiny.onnx", "give --at"),
+    ("profile tiny.onnx --at n=1 --input in.npz", "give --at"),
+    ("profile tiny.onnx --at n=1 --repeat 0", "repeat"),
+    ("profile tiny.onnx --at m=1", "has no dim 'm'"),
+    ("profile tiny.onnx --at n=1 --compare other", "compare"),
+    ("profile tiny.tc:f --at n=1 --compare onnxruntime", "it cannot run tiny.tc:f"),
+])  # fmt: skip
+def test_profiles_that_cannot_be(call, measured: None, line: str, problem: str) -> None:
+    assert problem in call(line, 2).stderr

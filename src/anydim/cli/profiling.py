@@ -1,0 +1,95 @@
+"""`anydim profile`: where the time of a call goes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from anydim.base.errors import OptionError
+from anydim.cli import arrays
+from anydim.cli.opening import opened
+from anydim.cli.options import (
+    Asked,
+    Named,
+    at_option,
+    input_option,
+    integers_option,
+    level_option,
+    model_options,
+)
+from anydim.deploy.container import is_saved
+from anydim.report.compared import Compared, compared, comparison, node_times
+from anydim.report.console import Console
+
+
+@click.command(short_help="Where the time of a call goes, launch by launch.")
+@model_options
+@level_option
+@at_option(False, False, "The sizes; inputs are random.")
+@input_option("Inputs from files instead: an .npz file, or NAME=FILE.npy.")
+@integers_option
+@click.option("--seed", default=0, show_default=True, help="Seed for random inputs.")
+@click.option(
+    "--repeat", type=click.IntRange(1), default=20, show_default=True, metavar="N",
+    help="How many calls.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="A JSON document with every launch.")
+@click.option(
+    "--compare", type=click.Choice(["onnxruntime"]),
+    help="Its times for the same nodes, too; it must be installed.",
+)  # fmt: skip
+@click.option("--onnx", metavar="FILE", help="What to compare with where MODEL is a saved one.")
+@click.option(
+    "--trace", metavar="FILE.json",
+    help="Write the last call as a trace, which ui.perfetto.dev opens.",
+)  # fmt: skip
+def profile(
+    asked: Asked, at: dict[str, int] | None, inputs: Sequence[str], integers: Named, seed: int,
+    repeat: int, as_json: bool, compare: str | None, onnx: str | None, trace: str | None,
+) -> None:  # fmt: skip
+    """Time every launch of MODEL over repeated calls, the costliest ones first.
+
+    Beside the times stand the operations and bytes that plans count, and how near that is to the
+    limits of this machine, which are measured once.
+
+    \b
+    Examples:
+      anydim profile encoder.onnx --dim seq=1..512 --at batch=8,seq=77
+      anydim profile encoder.onnx --at batch=1,seq=22 --compare onnxruntime --threads 1
+      anydim profile encoder.onnx --input ids.npz --trace trace.json
+      anydim profile encoder.anydim --at batch=1,seq=22 --json
+    """
+    if bool(inputs) == (at is not None):
+        raise OptionError("give --at NAME=SIZE,... or --input FILE.npz", "one of both")
+    source = onnx or asked.model
+    if compare and onnx is None and (is_saved(asked.model) or ".tc" in Path(asked.model).name):
+        raise OptionError(
+            f"--compare {compare}: it cannot run {Path(asked.model).name}",
+            "give it the model: --onnx encoder.onnx",
+        )
+    found = arrays.read(inputs)
+    console = Console(asked.quiet)
+    made = opened(console, asked, found)
+    feeds = arrays.drawn(made, at, seed, dict(integers)) if at is not None else None
+    feeds = arrays.named(made, found) if feeds is None else feeds
+    with console.task(f"profiling {made.name}"):
+        report = made.profile(feeds, repeat=repeat)
+    beside: list[Compared] = []
+    if compare:
+        with console.task(f"profiling {Path(source).name} with {compare}"):
+            beside = compared(report, node_times(source, report.threads, feeds, repeat))
+    if as_json:
+        document = report.document()
+        if compare:
+            document[compare] = [each.document() for each in beside]
+        click.echo(json.dumps(document))
+    else:
+        console.result(str(report))
+    if compare and not as_json:
+        console.result("\n" + comparison(report, beside))
+    if trace:
+        report.save_trace(trace)
+        console.note(f"wrote {trace}: open it at ui.perfetto.dev")

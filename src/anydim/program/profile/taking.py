@@ -1,0 +1,134 @@
+"""Calls with a clock and without, in turn; their medians beside the plan."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import InputError, OptionError
+from anydim.base.given import whole_within
+from anydim.program.differential import Ranges, draw
+from anydim.program.held import Held
+from anydim.program.plan import LaunchPlan, Plan
+from anydim.program.profile.limits import Limits
+from anydim.program.profile.profile import Profile, Timed
+from anydim.program.program import Program
+from anydim.program.region_plan import needs
+from anydim.runtime.arrays import by_name
+from anydim.runtime.clocked import Clock, Clocked
+from anydim.sizes import LARGEST, Size
+
+Place = tuple[int, int]
+Limited = Callable[..., Limits | None]
+
+
+def profiled(
+    model: Held, inputs: Any, sizes: Mapping[str, int], repeat: int, seed: int, ranges: Ranges,
+    limits: Limited,
+) -> Profile:  # fmt: skip
+    """The profile of `repeat` calls on these inputs, or on random ones at these sizes."""
+    whole_within("repeat", repeat, 1, LARGEST, "give how many calls, 1 or more")
+    program, call = model.program, model.executable
+    if inputs is None:
+        fixed = {dim.name: dim.lo for dim in model.dims.dims if dim.lo == dim.hi}
+        sizes = {**fixed, **sizes}
+        planned = model.plan(**sizes)
+        feeds: Mapping[str, Any] = _drawn(program, sizes, seed, ranges)
+    else:
+        feeds = _named(model, inputs, sizes)
+        planned = model.plan(**_sizes_in(program, feeds))
+    clock = Clock(call)
+    call(feeds)
+    clock.call(feeds)  # threads, pages, caches
+    plain: list[float] = []
+    clocked: list[Clocked] = []
+    for _ in range(repeat):
+        begin = perf_counter()
+        call(feeds)
+        plain.append(perf_counter() - begin)
+        clocked.append(clock.call(feeds))
+    launches = tuple(_timed(program, planned, clocked))
+    reached = max((each.flops / each.seconds for each in launches if each.seconds), default=0.0)
+    return Profile(
+        program.signature.name, dict(planned.sizes), call.threads, repeat, median(plain),
+        launches, limits(call.threads, reached), clocked[-1],
+    )  # fmt: skip
+
+
+def _named(model: Held, inputs: Any, sizes: Mapping[str, int]) -> Mapping[str, Any]:
+    if sizes:
+        raise OptionError("profile takes inputs or sizes, not both", "inputs bring their sizes")
+    if isinstance(inputs, Mapping):
+        return inputs
+    names = [spec.name for spec in model.inputs]
+    values = inputs if isinstance(inputs, (tuple, list)) and len(names) > 1 else (inputs,)
+    named = by_name(model.name, names, tuple(values), {})
+    missing = [name for name in names if name not in named]
+    if missing:
+        raise InputError(f"{model.name} needs input '{missing[0]}'")
+    return named
+
+
+def _drawn(
+    program: Program, sizes: Mapping[str, int], seed: int, ranges: Ranges
+) -> dict[str, numpy.ndarray]:
+    chance = numpy.random.default_rng(seed)
+    return {
+        spec.name: draw(spec, sizes, chance, ranges.get(spec.name, (0, 1)))
+        for spec in program.signature.inputs
+    }
+
+
+def _sizes_in(program: Program, feeds: Mapping[str, Any]) -> dict[str, int]:
+    """The sizes of dims that are the size of an axis of these inputs."""
+    sizes: dict[str, int] = {}
+    for spec in program.signature.inputs:
+        for size, actual in zip(spec.shape, numpy.shape(feeds.get(spec.name, ()))):
+            if size in map(Size.symbol, size.symbols):
+                sizes[str(size)] = actual
+    return sizes
+
+
+def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Timed]:
+    """Each launch of the program with the medians of its times and runs."""
+    spent: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    for call in clocked:
+        runs: dict[Place, int] = defaultdict(int)
+        times: dict[Place, int] = defaultdict(int)
+        for launch in call.launches:
+            runs[launch.table, launch.site] += 1
+            times[launch.table, launch.site] += launch.nanoseconds
+        for place, count in runs.items():
+            spent[place].append((count, times[place]))
+    work = _work(program, planned)
+    for table, segment in enumerate(program.segments):
+        for number, site in enumerate(segment.sites):
+            found, plans = spent.get((table, number), [(0, 0)]), work[table, number]
+            count = round(median(count for count, _ in found))
+            often = sum(1 if each.times is None else each.times for each in plans)
+            part = count / max(1, often)  # what branches leave out, and data decides
+            yield Timed(
+                (table, number), site.kernel, site.schedule,
+                site.source.partition(": ")[2] or site.source, count,
+                median(time for _, time in found) * 1e-9,
+                round(part * sum(each.flops for each in plans)),
+                round(part * sum(each.moved for each in plans)),
+            )  # fmt: skip
+
+
+def _work(program: Program, planned: Plan) -> dict[Place, list[LaunchPlan]]:
+    """The lines of a plan by the launch that they are of."""
+    places = {
+        id(site): (table, number)
+        for table, segment in enumerate(program.segments)
+        for number, site in enumerate(segment.sites)
+    }
+    found: dict[Place, list[LaunchPlan]] = defaultdict(list)
+    for work, launch in zip(needs(program).work, planned.launches):
+        found[places[id(work.site)]].append(launch)
+    return found

@@ -1,0 +1,175 @@
+"""Promise: a profile has every launch with its time and work, and calls are as they were."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.base import settings
+from anydim.program.profile import limits
+from anydim.program.profile.limits import Limits
+from anydim.targets.fastest import fastest
+
+
+@pytest.fixture(autouse=True)
+def known_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured in a test that does not ask for it."""
+    monkeypatch.setattr("anydim.model.kept", lambda threads: Limits(threads, 1e18, 1e18))
+
+
+def encoder(threads: int = 1) -> ad.Model:
+    graph = ad.Builder("encoder")
+    x = graph.input("x", ad.float32, (graph.dim("n", 0, 4096), 32))
+    hidden = graph.matmul(x, graph.constant(numpy.ones((32, 64), numpy.float32)))
+    graph.output("y", graph.softmax(graph.softmax(hidden, axis=-1), axis=0))
+    return ad.compile(graph, threads=threads)
+
+
+def looping() -> ad.Model:
+    """A loop of n iterations with a matrix product in each, and a branch that is not taken."""
+    graph = ad.Builder("looping")
+    n = graph.dim("n", 0, 9)
+    x = graph.input("x", ad.float32, (n, 16))
+    up = graph.input("up", ad.boolean, ())
+    square = graph.constant(numpy.eye(16, dtype=numpy.float32))
+    end = graph.loop(lambda b, t, state: b.matmul(state, square), x, trips=n)
+    made = graph.branch(up, lambda b: b.exp(end), lambda b: b.softmax(end, axis=-1))
+    graph.output("y", made)
+    return ad.compile(graph)
+
+
+def test_all_launches_of_a_call() -> None:
+    model = encoder()
+    profile = model.profile(n=100, repeat=3)
+    assert [launch.kernel for launch in profile.launches] == [
+        site.kernel for site in model.program.sites
+    ]
+    assert all(launch.runs == 1 and launch.seconds > 0 for launch in profile.launches)
+    planned = model.plan(n=100)
+    assert sum(launch.flops for launch in profile.launches) == planned.flops
+    assert sum(launch.moved for launch in profile.launches) == sum(
+        launch.moved for launch in planned.launches
+    )
+    assert (profile.calls, profile.sizes, profile.name) == (3, {"n": 100}, "encoder")
+    spent = [launch.seconds for launch in profile.costliest()]
+    assert spent == sorted(spent, reverse=True) and len(profile.costliest(2)) == 2
+
+
+@pytest.mark.parametrize("size", [0, 1, 7])
+def test_at_every_size(size: int) -> None:
+    profile = encoder().profile(n=size, repeat=2)
+    text = str(profile)
+    assert f"encoder at n = {size}, 1 thread" in text
+    assert all(launch.runs == 1 or size == 0 for launch in profile.launches)
+
+
+def test_on_inputs_by_name_and_in_order() -> None:
+    model, x = encoder(), numpy.ones((5, 32), numpy.float32)
+    for inputs in ({"x": x}, x):
+        assert model.profile(inputs, repeat=1).sizes == {"n": 5}
+
+
+def test_threads_do_parts_of_one_launch() -> None:
+    profile = encoder(threads=2).profile(n=4096, repeat=2)
+    parts = [len(launch.parts) for launch in profile.last.launches]
+    assert len(parts) == len(profile.launches) and max(parts) == 2
+    assert {event["tid"] for event in profile.trace()["traceEvents"]} <= {0, 1}
+
+
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_loops_and_branches_count_what_ran(size: int) -> None:
+    model = looping()
+    inputs = {"x": numpy.ones((size, 16), numpy.float32), "up": numpy.array(True)}
+    profile = model.profile(inputs, repeat=2)
+    runs = {launch.source.split(": ")[-1]: launch.runs for launch in profile.launches}
+    assert runs["matmul"] == size * bool(size)
+    assert runs["softmax"] == 0
+    assert all(launch.runs or not launch.flops for launch in profile.launches)
+
+
+def test_loaded_models(tmp_path: Path) -> None:
+    encoder().save(tmp_path / "encoder.anydim")
+    profile = ad.load(tmp_path / "encoder.anydim").profile(n=9, repeat=1)
+    assert all(launch.runs == 1 for launch in profile.launches)
+    assert {launch.source for launch in profile.launches} >= {"matmul"}
+
+
+def test_calls_go_on_as_ever() -> None:
+    model, x = encoder(), numpy.ones((64, 32), numpy.float32)
+    before = {word: table.tolist() for word, table in model.executable.entries.items()}
+    expected, wrong = model(x)["y"].copy(), []
+
+    def calls() -> None:
+        for _ in range(200):
+            if not numpy.array_equal(model(x)["y"], expected):
+                wrong.append(1)
+
+    thread = threading.Thread(target=calls)
+    thread.start()
+    model.profile(n=64, repeat=20)
+    thread.join()
+    assert not wrong
+    assert {w: table.tolist() for w, table in model.executable.entries.items()} == before
+
+
+def test_as_a_document_and_a_trace(tmp_path: Path) -> None:
+    profile = encoder().profile(n=33, repeat=2)
+    document = json.loads(profile.json())
+    assert document["sizes"] == {"n": 33} and document["calls"] == 2
+    assert len(document["launches"]) == len(profile.launches)
+    assert document["launches"][0]["of_limit"] > 0
+    profile.save_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    spans = [event for event in events if event["ph"] == "X"]
+    (call,) = [event for event in spans if event["cat"] == "call"]
+    for span in spans:
+        assert span["ts"] >= 0 and span["dur"] >= 0
+        assert span["ts"] + span["dur"] <= call["dur"] + 1e-6
+    assert [span["args"]["kernel"] for span in spans if span is not call] == [
+        launch.kernel for launch in profile.launches
+    ]
+    with pytest.raises(ad.OptionError, match="cannot be written"):
+        profile.save_trace(tmp_path / "missing" / "trace.json")
+
+
+def test_wrong_arguments() -> None:
+    model, x = encoder(), numpy.ones((5, 32), numpy.float32)
+    with pytest.raises(ad.OptionError, match="inputs or sizes"):
+        model.profile(x, n=5)
+    with pytest.raises(ad.OptionError, match="repeat is 0"):
+        model.profile(x, repeat=0)
+    with pytest.raises(ad.DimError, match="n"):
+        model.profile(n=5000)
+    with pytest.raises(ad.DimError):
+        model.profile()
+    with pytest.raises(ad.InputError):
+        model.profile({"y": x})
+    with pytest.raises(ad.InputError):
+        model.profile(numpy.ones((5, 31), numpy.float32))
+
+
+def test_limits_are_kept_and_measured_again_when_they_are_passed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = [Limits(1, 10.0, 5.0), Limits(1, 8.0, 9.0), Limits(1, 1e18, 7.0)]
+    monkeypatch.setattr("anydim.model.kept", limits.kept)
+    monkeypatch.setattr("anydim.model.fastest", lambda threads: found.pop(0))
+    model = encoder()
+    with settings.override(cache_dir=tmp_path, use_cache=True):
+        assert limits.kept(1) is None
+        assert model._limits(1, 9.0) == Limits(1, 10.0, 5.0) == limits.kept(1)
+        assert model._limits(1, 9.0) == Limits(1, 10.0, 5.0)
+        assert model._limits(1, 11.0) == Limits(1, 10.0, 9.0) == limits.kept(1)
+        assert model.profile(n=5, repeat=1).limits == Limits(1, 1e18, 9.0)
+        assert limits.kept(2) is None
+
+
+@pytest.mark.slow
+def test_what_the_machine_can_do() -> None:
+    found = fastest(1)
+    assert found.flops > 1e8 and found.bytes > 1e7 and found.threads == 1
