@@ -20,9 +20,10 @@ from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import STATUS_TENSOR, Packing
 from anydim.kernels.product.packing import Work, packed
 from anydim.lang.tree import TensorType
+from anydim.passes.alike import Found
 from anydim.passes.in_place import in_place
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
-from anydim.passes.schedule import Alias, Found, Scheduled
+from anydim.passes.schedule import Alias, Scheduled
 from anydim.program.program import Constant as Held
 from anydim.program.recipe import Recipe
 from anydim.program.segment import ALIGNMENT, Buffer, Segment, Site

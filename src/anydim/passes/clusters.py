@@ -13,11 +13,14 @@ from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
+from anydim.kernels.wishes import first_match
 from anydim.lang.tree import Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import reads, rewrite
+from anydim.passes.alike import canonical, in_own_sizes
 from anydim.passes.flow import Line, fused_node, group_of, inputs_of
 from anydim.passes.spaces import loop_names, rename_axes
 from anydim.passes.view_forms import is_view
+from anydim.sizes import Box
 
 MOST_STATEMENTS = 48  # of one kernel: longer ones gain nothing, and take long to judge
 
@@ -37,6 +40,7 @@ class Clusters:
     constants: frozenset[str] = frozenset()
     forms: Forms = field(default_factory=lambda: Forms())
     decisions: dict[Key, Template | None] = field(default_factory=dict)
+    alike: dict[tuple[Group, Box, frozenset[str]], Template | None] = field(default_factory=dict)
     chosen: dict[int, tuple[Template, int]] = field(default_factory=dict)  # with so many members
     loops: dict[Key, tuple[dict[str, str], ...]] = field(default_factory=dict)
 
@@ -69,11 +73,18 @@ class Clusters:
 
     def _decide(self, numbers: Iterable[int]) -> Template | None:
         group = self.group(numbers)
-        for template in self.templates:
-            found = template.match(group, self.graph.box, self.machine, self.constants)
-            if found is not None:
-                return template
-        return None
+        own = in_own_sizes(group, self.graph.box)
+        if own.names is None:
+            return self._first(group, self.graph.box, self.constants)
+        alike, values, _ = canonical(own.group)
+        constants = frozenset(n for n, value in values.items() if value in self.constants)
+        if (alike, own.box, constants) not in self.alike:
+            self.alike[alike, own.box, constants] = self._first(alike, own.box, constants)
+        return self.alike[alike, own.box, constants]
+
+    def _first(self, group: Group, box: Box, constants: frozenset[str]) -> Template | None:
+        found = first_match(self.templates, group, box, self.machine, constants)
+        return None if found is None else found[0]
 
     def _key(self, numbers: Sequence[int]) -> Key:
         """What a template sees of these statements, but for the names of tensors."""

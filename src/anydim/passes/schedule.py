@@ -1,8 +1,8 @@
 """Groups -> launches: the first template that takes a group turns it into a kernel.
 
-Groups that differ only in the names of their tensors share one kernel: tensors are renamed in
-order of appearance before a template sees them, and its answer is kept per renamed group; checked
-indices are numbered likewise.
+Groups that differ only in names share one kernel: tensors, checked indices and sizes that follow
+from each other alike are renamed (`alike.py`) before a template sees them, and its answer is kept
+per renamed group.
 A group that only renames bytes (a reshape of a value nobody else needs in place) launches nothing.
 
 After: every value is an input, a constant, an alias of another value, or written by a launch.
@@ -23,39 +23,15 @@ from anydim.kernels.schedule import parse_options
 from anydim.kernels.template import Template
 from anydim.kernels.wishes import first_match, wished
 from anydim.lang.surface.printer import print_statement
-from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor
-from anydim.lang.tree.affine import rewrite
-from anydim.lang.tree.bounds_checks import (
-    checks,
-    counted_from_end,
-    index_tensor,
-    number_of,
-    numbered,
-    size_of,
-)
-from anydim.lang.tree.renaming import renamed as renamed_steps
-from anydim.lang.tree.stepping import expressions_of, with_expressions
+from anydim.lang.tree import Group, Read
+from anydim.passes.alike import Found, canonical, in_own_sizes
 from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.recipes import template_recipe
 from anydim.passes.view_forms import is_reshape
 from anydim.program.recipe import Recipe
-from anydim.sizes import Box, Size
+from anydim.sizes import Box
 
 _CANONICAL = re.compile(r"\bt\d+\b")
-
-
-@dataclass(frozen=True)
-class Found:
-    """A check of a launch: the number of the node it came from, and of what it is a position.
-
-    `indices` is the graph value that holds the indices; empty when they are computed.
-    """
-
-    node: int
-    tensor: str
-    size: Size
-    from_end: bool
-    indices: str
 
 
 @dataclass(frozen=True)
@@ -103,7 +79,7 @@ class Schedule:
     packed: Callable[[str, Constant, Packing], object] = lambda value, constant, packing: None
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
-        known: dict[tuple[Group, frozenset[str], str], tuple[Launch, str, Recipe]] = {}
+        known: dict[tuple[Group, Box, frozenset[str], str], tuple[Launch, str, Recipe]] = {}
         taken: set[str] = {*graph.inputs, *graph.constants, *graph.outputs}
         result: list[Scheduled | Alias] = []
         for node in graph.nodes:
@@ -113,15 +89,17 @@ class Schedule:
                 result.append(alias)
                 continue
             group, values, found = canonical(node.group)
+            own = in_own_sizes(group, graph.box)
             constants = frozenset(n for n, value in values.items() if value in graph.constants)
             wish = self.options.wish(node.outputs)
-            key = (group, constants, "" if wish is None else wish[1])
+            key = (own.group, own.box, constants, "" if wish is None else wish[1])
             if key not in known:
-                made = self._launch(group, graph.box, constants, node, wish, values)
+                made = self._launch(own.group, own.box, constants, node, wish, values)
                 self.begun(made[0].kernel)
-                recipe = template_recipe(made[0], group, graph.box, self.machine, constants)
+                recipe = template_recipe(made[0], own.group, own.box, self.machine, constants)
                 known[key] = (*made, recipe)
             launch, template, recipe = known[key]
+            launch = own.back(launch)
             if self.counter is not None:
                 launch = launch.in_loop(self.counter)
             if group.steps:
@@ -191,50 +169,3 @@ def _alias(node: Node, graph: Graph, taken: set[str]) -> Alias | None:
     body = statements[0].body
     assert isinstance(body, Read)
     return None if body.tensor in taken else Alias(statements[0].target, body.tensor)
-
-
-def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
-    """The group with tensors named t0, t1, ... and checks 0, 1, ..., and what is behind each."""
-    tensors = (*group.inputs, *group.outputs, *group.temporaries)
-    names = {tensor.name: f"t{place}" for place, tensor in enumerate(tensors)}
-    numbers: dict[Apply, int] = {}
-
-    def change(expr: Expr) -> Expr | None:
-        if isinstance(expr, Read):
-            return replace(expr, tensor=names[expr.tensor])
-        return None
-
-    def statement(old: Statement) -> Statement:
-        body = numbered(rewrite(old.body, change), number)
-        return replace(old, target=names[old.target], body=body)
-
-    def number(check: Apply) -> int:
-        return numbers.setdefault(check, len(numbers))
-
-    def renamed(old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        return tuple(Tensor(names[tensor.name], tensor.type) for tensor in old)
-
-    result = Group(
-        inputs=renamed(group.inputs),
-        outputs=renamed(group.outputs),
-        statements=tuple(statement(s) for s in group.statements),
-        temporaries=renamed(group.temporaries),
-        steps=with_expressions(renamed_steps(group.steps, names), lambda e: numbered(e, number)),
-    )
-    values = {new: old for old, new in names.items()}
-    nodes = [number_of(check) for check in numbers]
-    return result, values, _found(result, values, nodes) if numbers else ()
-
-
-def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Found, ...]:
-    """The checks of a canonical group by number."""
-    found: dict[int, Found] = {}
-    expressions = [("", statement.body) for statement in group.statements]
-    for target, expr in (*expressions, *expressions_of(group.steps)):
-        for tensor, check in checks(expr, target):
-            place = number_of(check)
-            from_end = counted_from_end(check) is not None
-            indices = values.get(index_tensor(check), "")
-            known = Found(nodes[place], values.get(tensor, ""), size_of(check), from_end, indices)
-            found.setdefault(place, known)
-    return tuple(found[place] for place in range(len(nodes)))

@@ -15,6 +15,7 @@ from anydim.sizes.guard import Guard, holds, joined
 from anydim.sizes.interval import LARGEST, Interval
 from anydim.sizes.largest import largest_value
 from anydim.sizes.meeting import met
+from anydim.sizes.own import OwnSizes, own_sizes
 from anydim.sizes.parsing import as_size, parse
 from anydim.sizes.proofs import Truth, bounds, prove, simplify
 from anydim.sizes.remedies import remedy
@@ -28,6 +29,7 @@ __all__ = [
     "Dim",
     "Guard",
     "Interval",
+    "OwnSizes",
     "Sampled",
     "Size",
     "Truth",
@@ -43,6 +45,7 @@ __all__ = [
     "maximum",
     "met",
     "minimum",
+    "own_sizes",
     "parse",
     "product",
     "prove",

@@ -1,16 +1,23 @@
 """One size above others by its coefficients: a test that needs no proof.
 
 A polynomial in atoms that are never negative is not above another one whose coefficients are all
-at least as large. Most sizes of tensors are such polynomials.
+at least as large. Most sizes of tensors are such polynomials. Where coefficients of one monomial
+lack what those of another have too much of, that is enough if the other's atoms are never below:
+
+    x // c <= y // d    where    d*x <= c*(y + 1) - 1    for c, d > 0
+
+So what a stack of poolings leaves of an image is not above what it began with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from anydim.sizes.atoms import Atom, Monomial
+from anydim.sizes.atoms import Atom, Monomial, inside_out
 from anydim.sizes.box import Box
 from anydim.sizes.expression import Size
+
+_DEEPEST = 24  # comparisons of quotients inside each other
 
 
 class Covering:
@@ -20,21 +27,74 @@ class Covering:
         self._box = box
         self._known: dict[str, bool] = {}
         self._above: dict[str, Size | None] = {}
+        self._ordered: dict[tuple[str, str], bool] = {}
+        self._depth = 0
 
     def covers(self, upper: Size, lower: Size) -> bool:
         """Whether lower <= upper everywhere in the box; False where coefficients do not tell."""
         above, below = upper.coefficients, lower.coefficients
-        for monomial, coefficient in below.items():
-            more = above.get(monomial, 0) - coefficient
-            if more and (more < 0 or not self._never_negative(monomial)):
+        spare: dict[Monomial, int] = {}
+        lacking: dict[Monomial, int] = {}
+        for monomial in dict.fromkeys((*below, *above)):
+            more = above.get(monomial, 0) - below.get(monomial, 0)
+            if more and not self._never_negative(monomial):
                 return False
-        return all(
-            monomial in below or (coefficient > 0 and self._never_negative(monomial))
-            for monomial, coefficient in above.items()
-        )
+            if more > 0:
+                spare[monomial] = more
+            elif more < 0:
+                lacking[monomial] = -more
+        return all(self._made_up(monomial, need, spare) for monomial, need in lacking.items())
+
+    def _made_up(self, monomial: Monomial, need: int, spare: dict[Monomial, int]) -> bool:
+        """Whether other monomials, which it takes from `spare`, are never below one."""
+        for other, left in spare.items():
+            if left and len(other) == len(monomial) and self._product_above(other, monomial):
+                taken = min(left, need)
+                spare[other], need = left - taken, need - taken
+                if not need:
+                    return True
+        return False
+
+    def _product_above(self, upper: Monomial, lower: Monomial) -> bool:
+        """Whether each atom of a product has one in the other that is never below it."""
+        free, left = list(upper), []
+        for atom in lower:
+            if atom in free:
+                free.remove(atom)
+            else:
+                left.append(atom)
+        for atom in left:
+            found = next((other for other in free if self._atom_above(other, atom)), None)
+            if found is None:
+                return False
+            free.remove(found)
+        return True
+
+    def _atom_above(self, upper: str, lower: str) -> bool:
+        key = upper, lower
+        if key not in self._ordered:
+            if self._depth >= _DEEPEST:
+                return False
+            self._depth += 1
+            self._ordered[key] = self._compared(upper, lower)
+            self._depth -= 1
+        return self._ordered[key]
+
+    def _compared(self, upper: str, lower: str) -> bool:
+        if not isinstance(lower, Atom):
+            return False
+        whole = Size({(upper,): 1})
+        if lower.function == "max":
+            return all(self.covers(whole, part) for part in lower.arguments)
+        if lower.function == "min":
+            return any(self.covers(whole, part) for part in lower.arguments)
+        (above, over), (below, under) = _quotient(upper), _quotient(lower)
+        return bool(over and under) and self.covers(under * (above + 1) - 1, over * below)
 
     def joined(self, left: Size, right: Size) -> Size | None:
         """The least size by coefficients that covers both; None where they tell of none."""
+        if self.covers(left, right):
+            return left
         first, second = left.coefficients, right.coefficients
         merged = {}
         for monomial in dict.fromkeys((*first, *second)):
@@ -74,10 +134,33 @@ class Covering:
     def _never_negative(self, monomial: Monomial) -> bool:
         for atom in monomial:
             if atom not in self._known:
-                self._known[atom] = self._box.enclosure.of_atom(atom).low >= 0
+                for inner in inside_out(Size({(atom,): 1}), self._known):
+                    self._known[inner] = self._starts_at_zero(inner)
+                if not isinstance(atom, Atom):
+                    self._known[atom] = self._box.enclosure.of_atom(atom).low >= 0
             if not self._known[atom]:
                 return False
         return True
+
+    def _starts_at_zero(self, atom: Atom) -> bool:
+        """Whether a compound atom is never negative; what is inside it is known."""
+        if atom.function in ("min", "max"):
+            enough = all if atom.function == "min" else any
+            if enough(self.not_negative(part) for part in atom.arguments):
+                return True
+        elif (atom.arguments[1].constant or 0) > 0:
+            if atom.function == "mod" or self.not_negative(atom.arguments[0]):
+                return True
+        return self._box.enclosure.of_atom(atom).low >= 0
+
+
+def _quotient(atom: str) -> tuple[Size, int]:
+    """Dividend and divisor of a quotient; divisor 0 where it is no constant above 0."""
+    if not isinstance(atom, Atom):
+        return Size({(atom,): 1}), 1
+    if atom.function != "floordiv":
+        return Size({(atom,): 1}), 1
+    return atom.arguments[0], max(0, atom.arguments[1].constant or 0)
 
 
 def _above_quotient(quotient: str, never_negative: Callable[[Monomial], bool]) -> Size | None:

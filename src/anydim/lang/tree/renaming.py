@@ -1,8 +1,8 @@
-"""Steps with other names for their tensors and loop variables."""
+"""Steps with other names for their tensors and loop variables, groups with other sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -10,11 +10,14 @@ from anydim.lang.tree import (
     Axis,
     Branch,
     Expr,
+    Group,
     Loop,
     OrderedStep,
     Read,
     SizeTerm,
     Statement,
+    Tensor,
+    TensorType,
     Write,
 )
 from anydim.lang.tree.affine import rewrite
@@ -65,3 +68,49 @@ def renamed(
         return Loop(name, start, stop, step.step, tuple(map(one, step.body)))
 
     return tuple(map(one, steps))
+
+
+def sizes_in(group: Group) -> Iterator[Size]:
+    """The sizes that a group without steps speaks of: of its tensors first, then of its loops."""
+    for tensor in (*group.inputs, *group.outputs, *group.temporaries):
+        yield from tensor.type.shape
+    for statement in group.statements:
+        for axis in (*statement.axes, *statement.reduced):
+            yield axis.extent
+        yield from _size_terms(statement.body)
+
+
+def _size_terms(expr: Expr) -> list[Size]:
+    found: list[Size] = []
+
+    def look(part: Expr) -> None:
+        if isinstance(part, SizeTerm):
+            found.append(part.size)
+
+    rewrite(expr, look)
+    return found
+
+
+def resized(group: Group, change: Callable[[Size], Size]) -> Group:
+    """A group without steps and guards with every size replaced."""
+
+    def tensors(old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(
+            Tensor(t.name, TensorType(t.type.dtype, tuple(map(change, t.type.shape)))) for t in old
+        )
+
+    def term(expr: Expr) -> Expr | None:
+        return SizeTerm(change(expr.size)) if isinstance(expr, SizeTerm) else None
+
+    def axes(old: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(axis.name, change(axis.extent)) for axis in old)
+
+    return Group(
+        tensors(group.inputs),
+        tensors(group.outputs),
+        tuple(
+            Statement(s.target, axes(s.axes), rewrite(s.body, term), s.combine, axes(s.reduced))
+            for s in group.statements
+        ),
+        tensors(group.temporaries),
+    )

@@ -1,0 +1,124 @@
+"""Groups that are the same but for names: of tensors, of checks, of sizes.
+
+What a template makes of one of them serves all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from anydim.base.records import dataclass
+from anydim.kernels.launch import Launch
+from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor
+from anydim.lang.tree.affine import rewrite
+from anydim.lang.tree.bounds_checks import (
+    checks,
+    counted_from_end,
+    index_tensor,
+    number_of,
+    numbered,
+    size_of,
+)
+from anydim.lang.tree.renaming import renamed as renamed_steps
+from anydim.lang.tree.renaming import resized, sizes_in
+from anydim.lang.tree.stepping import expressions_of, with_expressions
+from anydim.sizes import Atom, Box, OwnSizes, Size, own_sizes
+
+
+@dataclass(frozen=True)
+class Found:
+    """A check of a launch: the number of the node it came from, and of what it is a position.
+
+    `indices` is the graph value that holds the indices; empty when they are computed.
+    """
+
+    node: int
+    tensor: str
+    size: Size
+    from_end: bool
+    indices: str
+
+
+def canonical(group: Group) -> tuple[Group, dict[str, str], tuple[Found, ...]]:
+    """The group with tensors named t0, t1, ... and checks 0, 1, ..., and what is behind each."""
+    tensors = (*group.inputs, *group.outputs, *group.temporaries)
+    names = {tensor.name: f"t{place}" for place, tensor in enumerate(tensors)}
+    numbers: dict[Apply, int] = {}
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Read):
+            return replace(expr, tensor=names[expr.tensor])
+        return None
+
+    def statement(old: Statement) -> Statement:
+        body = numbered(rewrite(old.body, change), number)
+        return replace(old, target=names[old.target], body=body)
+
+    def number(check: Apply) -> int:
+        return numbers.setdefault(check, len(numbers))
+
+    def renamed(old: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return tuple(Tensor(names[tensor.name], tensor.type) for tensor in old)
+
+    result = Group(
+        inputs=renamed(group.inputs),
+        outputs=renamed(group.outputs),
+        statements=tuple(statement(s) for s in group.statements),
+        temporaries=renamed(group.temporaries),
+        steps=with_expressions(renamed_steps(group.steps, names), lambda e: numbered(e, number)),
+    )
+    values = {new: old for old, new in names.items()}
+    nodes = [number_of(check) for check in numbers]
+    return result, values, _found(result, values, nodes) if numbers else ()
+
+
+def _found(group: Group, values: dict[str, str], nodes: list[int]) -> tuple[Found, ...]:
+    """The checks of a canonical group by number."""
+    found: dict[int, Found] = {}
+    expressions = [("", statement.body) for statement in group.statements]
+    for target, expr in (*expressions, *expressions_of(group.steps)):
+        for tensor, check in checks(expr, target):
+            place = number_of(check)
+            from_end = counted_from_end(check) is not None
+            indices = values.get(index_tensor(check), "")
+            known = Found(nodes[place], values.get(tensor, ""), size_of(check), from_end, indices)
+            found.setdefault(place, known)
+    return tuple(found[place] for place in range(len(nodes)))
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """A group in sizes of its own, and the box of those; `names` says what they stand for.
+
+    Without names the sizes are those of the model.
+    """
+
+    group: Group
+    box: Box
+    names: OwnSizes | None = None
+
+    def back(self, launch: Launch) -> Launch:
+        """The launch of the group as it was."""
+        if self.names is None:
+            return launch
+        back = self.names.back
+        return replace(
+            launch, sizes=tuple(map(back, launch.sizes)), parallel=back(launch.parallel),
+            scratch=back(launch.scratch), flops=back(launch.flops), moved=back(launch.moved),
+        )  # fmt: skip
+
+
+def in_own_sizes(group: Group, box: Box) -> Own:
+    """The group with sizes said in terms of each other; as it is where dims say them best."""
+    tensors = (*group.inputs, *group.outputs, *group.temporaries)
+    compound = any(
+        isinstance(atom, Atom)
+        for tensor in tensors
+        for size in tensor.type.shape
+        for monomial in size.coefficients
+        for atom in monomial
+    )
+    names = own_sizes(sizes_in(group), box) if compound and not group.steps else None
+    if names is None or group.guards:
+        return Own(group, box)
+    return Own(resized(group, names.own), names.box, names)
