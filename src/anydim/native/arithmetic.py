@@ -34,16 +34,19 @@ class Arithmetic:
     """Writes sizes into `body`; `symbols` holds the value of each known dim.
 
     `overflow` is a flag: whether something so far did not fit or divided by 0; None: surely not.
+    `atoms` are the values of quotients, minima and others that are written already.
     """
 
     body: Body
     symbols: Mapping[str, Ranged]
     overflow: Term | None = None
+    atoms: dict[str, Ranged] = field(default_factory=dict)
     _known: dict[tuple[str, ir.Value, ir.Value], Ranged] = field(default_factory=dict)
 
     def size(self, size: Size) -> Term:
         """The value of a size."""
-        return size.fold(self._constant, self.symbols.__getitem__, self._apply).value
+        symbol = self.symbols.__getitem__
+        return size.fold(self._constant, symbol, self._apply, self.atoms).value
 
     def holds(self, left: Term, relation: str, right: Term) -> Term:
         """A flag: `left relation right`."""

@@ -124,13 +124,15 @@ class Form:
         constant: Callable[[int], T],
         symbol: Callable[[str], T],
         apply: Callable[[str, tuple[T, ...]], T],
+        known: dict[str, T] | None = None,
     ) -> T:
         """Rebuild in another notation, bottom up and always in the same order.
 
         `apply` gets 'add', 'mul', 'floordiv', 'mod', 'min' or 'max' and two operands. The result
-        for an atom that occurs several times is made once.
+        for an atom that occurs several times is made once; `known` holds those that there are, and
+        gets those that are made.
         """
-        seen: dict[str, T] = {}
+        seen = {} if known is None else known
 
         def of_atom(atom: str) -> T:
             if atom not in seen:

@@ -72,7 +72,7 @@ def own_sizes(sizes: Iterable[Size], box: Box) -> OwnSizes | None:
 
 def _dim(name: str, size: Size, box: Box) -> Dim | None:
     """A dim with the bounds of a size; None for one that may be negative."""
-    range = box.interval(size)
+    range = box.enclosure.roughly(size)
     return None if range.lo is None or range.lo < 0 else Dim(name, range.lo, range.hi)
 
 

@@ -63,7 +63,12 @@ def _answer(difference: Size, relation: str, box: Box) -> Truth:
 def _against_zero(size: Size, relation: str, box: Box) -> Truth:
     if _open(size, relation, box):
         return Truth.UNKNOWN
-    where = box.interval(size)
+    truth = _where(size, relation, box.enclosure.roughly(size))
+    return _where(size, relation, box.interval(size)) if truth is Truth.UNKNOWN else truth
+
+
+def _where(size: Size, relation: str, where: Interval) -> Truth:
+    """Whether a relation to 0 holds for a size that lies in an interval."""
     if relation == "==":
         if where.value == 0:
             return Truth.PROVED
