@@ -12,8 +12,11 @@ import pytest
 
 import anydim as ad
 from anydim.frontends.source import read
+from anydim.native.emit import emit
+from anydim.passes.assemble import Assemble
 from anydim.passes.fuse import Fuse
 from anydim.passes.lower import Lower
+from anydim.passes.schedule import Schedule, Scheduled
 from anydim.passes.simplify import Simplify
 from anydim.sizes import Box, Dim, Size, bounds, simplify
 from anydim.targets.targets import target
@@ -135,3 +138,60 @@ def test_functions_that_call_each_other_twice_have_a_limit() -> None:
     model = onnx.helper.make_model(graph, opset_imports=opsets, functions=functions)
     with pytest.raises(ad.ModelError, match=r"'top': function 'f39' .* above the limit 100000"):
         ad.compile(model)
+
+
+def halved(data: numpy.ndarray, times: int) -> numpy.ndarray:
+    """Pools of windows of 3 x 3 at every second place, so often."""
+    for _ in range(times):
+        rows, columns = (-(-size // 2) for size in data.shape[2:])
+        wide = numpy.full((*data.shape[:2], 2 * rows + 3, 2 * columns + 3), -numpy.inf, "float32")
+        wide[:, :, 1 : 1 + data.shape[2], 1 : 1 + data.shape[3]] = data
+        windows = numpy.lib.stride_tricks.sliding_window_view(wide, (3, 3), axis=(2, 3))
+        data = windows[:, :, : 2 * rows : 2, : 2 * columns : 2].max(axis=(4, 5))
+    return data
+
+
+def test_a_template_is_asked_once_about_poolings_inside_each_other() -> None:
+    code = target("llvm")
+
+    def asked(count: int) -> int:
+        questions = 0
+
+        def match(*arguments: Any) -> Any:
+            nonlocal questions
+            questions += 1
+            return code.templates[0].match(*arguments)
+
+        templates = (replace(code.templates[0], match=match), *code.templates[1:])
+        graph = Simplify().run(Lower().run(read(pools(count), None, None)))
+        fused = Fuse(code.machine, templates).run(graph)
+        items = Schedule(code.machine, templates).run(fused)
+        launches = [item.launch for item in items if isinstance(item, Scheduled)]
+        assert len(launches) == count
+        assert len({launch.kernel.name for launch in launches}) == 1
+        return questions
+
+    assert asked(60) == asked(20)
+
+
+def test_the_memory_of_poolings_inside_each_other_is_a_short_formula() -> None:
+    """What is left of an image is never above what it was, whatever it was."""
+    model = ad.compile(pools(120))
+    assert len(str(model.memory.bytes)) < 300
+    data = numpy.random.default_rng(1).standard_normal((2, 2, 37, 301), numpy.float32)
+    for image in (data, data[:, :, :1], data[:, :, :, :0], data[:1, :, :9, :8]):
+        (found,) = model(image).values()
+        numpy.testing.assert_array_equal(found, halved(image, 120))
+
+
+def test_no_function_of_host_code_grows_with_the_program() -> None:
+    def longest(count: int) -> int:
+        graph = read(pools(count), None, None)
+        code = target("llvm")
+        fused = Fuse(code.machine, code.templates).run(Simplify().run(Lower().run(graph)))
+        items = Schedule(code.machine, code.templates).run(fused)
+        host = emit(Assemble(2).run(fused, items))
+        functions = host.code.functions
+        return max(len(function.body) for function in functions)
+
+    assert longest(180) <= longest(110) + 10

@@ -52,6 +52,10 @@ class Arithmetic:
         """A flag: `left relation right`."""
         return self.body.let(apply(_RELATIONS[relation], left, right))
 
+    def must(self, flag: Term) -> None:
+        """Something else that has to hold for sizes to be what they should be."""
+        self._fail_if(~flag)
+
     @property
     def fits(self) -> Term:
         """A flag: whether all sizes so far are what they should be."""

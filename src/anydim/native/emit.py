@@ -15,13 +15,14 @@ from anydim.kernels import ir
 from anydim.kernels.write.term import Term, constant
 from anydim.kernels.write.values import add
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
-from anydim.native.body import FALSE, ZERO, Body, as_word, parameter
+from anydim.native.body import Body, parameter
 from anydim.native.entry import Entry, Questions, verdict
 from anydim.native.threads import LAUNCH, WAKE
+from anydim.native.written import written
 from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
 from anydim.runtime.checks import Check
-from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL, POOL, Layout
+from anydim.runtime.layout import ARENA, CODE, CONSTANTS, POOL, Layout
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size
 
@@ -50,7 +51,7 @@ def emit(program: Segment) -> Host:
     questions = Questions.of(program.signature, needed, frozenset(waiting))
 
     def made() -> tuple[ir.Function, ...]:
-        return _bind(program, questions, layout, waiting), *_run(program, layout, RUN)
+        return *_bind(program, questions, layout, waiting), *_run(program, layout, RUN)
 
     code, names = ir.Library("host", made, key_of(repr(program))), program.signature.box.names
     words = tuple((name, layout.first_dim + names.index(name)) for name in waiting)
@@ -65,7 +66,7 @@ def emit_segment(program: Segment, prefix: str) -> ir.Library:
 
     def made() -> tuple[ir.Function, ...]:
         layout, (bind, run) = _layout(program), part_names(prefix)
-        return _bind_given(program, layout, bind), *_run(program, layout, run)
+        return *_bind_given(program, layout, bind), *_run(program, layout, run)
 
     return ir.Library(prefix, made, key_of(repr(program)))
 
@@ -84,7 +85,7 @@ def part_names(prefix: str) -> tuple[str, str]:
 
 def _bind(
     program: Segment, questions: Questions, layout: Layout, waiting: Sequence[str]
-) -> ir.Function:
+) -> Iterator[ir.Function]:
     signature, body = program.signature, Body()
     given = {
         name: Ranged(body.load(_BLOCK, layout.first_dim + number), signature.box.dim(name).range)
@@ -104,13 +105,13 @@ def _bind(
         body.give(code)
     arithmetic = entry.within(others)
     holding = entry.between(arithmetic)
-    _results(program, layout, arithmetic)
+    yield from written(program, layout, arithmetic)
     holding.append(arithmetic.fits)
     body.give(verdict(body, holding, 1 + len(questions.first)))
-    return _straight(body, BIND)
+    yield _straight(body, BIND)
 
 
-def _bind_given(program: Segment, layout: Layout, name: str) -> ir.Function:
+def _bind_given(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
     """Sizes from dims that the caller has written and checked; 1 when one does not fit 64 bits."""
     body = Body()
     dims = {
@@ -119,9 +120,9 @@ def _bind_given(program: Segment, layout: Layout, name: str) -> ir.Function:
         if dim.name in needed_dims(program)
     }
     arithmetic = Arithmetic(body, dims)
-    _results(program, layout, arithmetic)
+    yield from written(program, layout, arithmetic)
     body.give(verdict(body, [arithmetic.fits], 1))
-    return _straight(body, name)
+    yield _straight(body, name)
 
 
 def _straight(body: Body, name: str) -> ir.Function:
@@ -140,24 +141,6 @@ def needed_dims(program: Segment) -> frozenset[str]:
     """The dims that what the program does depends on, beside what it checks."""
     sizes = [*program.slots, *(z for spec in program.signature.outputs for z in spec.shape)]
     return frozenset().union(*(size.symbols for size in sizes))
-
-
-def _results(program: Segment, layout: Layout, arithmetic: Arithmetic) -> None:
-    """Write output shapes, slots, arena bytes, and whether any launch can use several threads."""
-    body = arithmetic.body
-    for number, spec in enumerate(program.signature.outputs):
-        for axis, size in enumerate(spec.shape):
-            word = layout.output_axis(number, axis)
-            body.store(_BLOCK, word, arithmetic.size(size))
-    for number, size in enumerate(program.slots):
-        body.store(_BLOCK, layout.first_slot + number, arithmetic.size(size))
-    body.store(_BLOCK, ARENA_BYTES, arithmetic.size(program.total_bytes))
-    several = FALSE
-    wide = {(step.parallel, max(1, step.grain)) for step in program.sites}
-    for parallel, grain in sorted(wide, key=str) if program.threads > 1 else ():
-        enough = arithmetic.size(parallel) >= 2 * grain
-        several = body.let(enough if several is FALSE else several | enough)
-    body.store(_BLOCK, PARALLEL, ZERO if several is FALSE else as_word(several))
 
 
 # ---- run ---------------------------------------------------------------------------------------

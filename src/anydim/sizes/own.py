@@ -107,7 +107,9 @@ def _quotient(atom: Atom) -> tuple[Size, int]:
     """Dividend and divisor of what is clipped or not; divisor 0 where that is no constant."""
     clipped = is_clip(atom) and atom.function == "max"
     size = atom.arguments[0] if clipped else Size({(atom,): 1})
-    inner = size.atom
+    whole = size.coefficients.get((), 0)
+    inner = (size - whole).atom
     if not isinstance(inner, Atom) or inner.function != "floordiv":
         return size, 1
-    return inner.arguments[0], max(0, inner.arguments[1].constant or 0)
+    by = max(0, inner.arguments[1].constant or 0)
+    return inner.arguments[0] + whole * by, by

@@ -55,3 +55,20 @@ def test_what_is_told_holds_everywhere(left: Size, right: Size, box: Box) -> Non
             assert value is None or other is None or value <= other
         if value is not None and covering.not_negative(left):
             assert value >= 0
+
+
+def test_quotients_of_quotients_are_covered() -> None:
+    assert covers("n*((m + 1)//2)", "n*((m + 3)//4)")
+    assert covers("64*((n*((m + 1)//2) + 7)//8)", "64*((n*((m + 3)//4) + 7)//8)")
+    assert covers("n", "(n + 1)//2")
+    assert covers("2*(n//3)", "n//3 + n//6")
+    assert not covers("(m + 3)//4", "(m + 1)//2")
+    assert not covers("n//2", "m//2")
+    assert not covers("n//2", "(n + 1)//2")
+    assert not covers("n//3", "n//6 + n//9")
+
+
+def test_minima_are_covered_by_what_they_are_of() -> None:
+    assert covers("n//2", "min(n//2, m)")
+    assert covers("n//2", "max(n//4, n//6)")
+    assert not covers("n//2", "max(n//4, m)")

@@ -1,0 +1,124 @@
+"""The sizes that launches need, as host code: written into the words of a call's block.
+
+Many of them go into functions of their own, some each: a compiler's time for one function grows
+faster than the function. The sizes that others are made of come first; those read them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from anydim.kernels import ir
+from anydim.kernels.write.term import constant
+from anydim.native.arithmetic import Arithmetic, Ranged
+from anydim.native.body import FALSE, ONE, ZERO, Body, as_word, parameter
+from anydim.program.segment import Segment
+from anydim.runtime.layout import ARENA_BYTES, PARALLEL, Layout
+from anydim.sizes import Atom, Interval, Size
+
+TOGETHER = 256  # sizes that the function writes which has checked the dims
+PER_FUNCTION = 64
+_BLOCK = parameter("block")
+
+
+def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterator[ir.Function]:
+    """Write output shapes, slots, arena bytes, and whether any launch can use several threads.
+
+    The functions that have to stand before the one that this is written into.
+    """
+    body = arithmetic.body
+    for number, spec in enumerate(program.signature.outputs):
+        for axis, size in enumerate(spec.shape):
+            body.store(_BLOCK, layout.output_axis(number, axis), arithmetic.size(size))
+    words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
+    wide = {(step.parallel, max(1, step.grain)) for step in program.sites}
+    ranges = sorted(wide, key=str) if program.threads > 1 else []
+    if len(words) <= TOGETHER:
+        for size, word in words.items():
+            body.store(_BLOCK, word, arithmetic.size(size))
+        body.store(_BLOCK, ARENA_BYTES, arithmetic.size(program.total_bytes))
+        _several(ranges, arithmetic)
+        return
+    parts = _Parts(program, layout, words, arithmetic.symbols)
+    body.store(_BLOCK, PARALLEL, ZERO)
+    for function in parts.functions(ranges):
+        yield function
+        arithmetic.must(body.let(body.ask(function.name, _BLOCK).equals(1)))
+    total = program.total_bytes
+    fixed = total.constant
+    bytes = body.load(_BLOCK, words[total]) if fixed is None else constant(fixed)
+    body.store(_BLOCK, ARENA_BYTES, bytes)
+
+
+def _several(ranges: Sequence[tuple[Size, int]], arithmetic: Arithmetic) -> None:
+    """Write whether any of these parallel ranges is worth a second thread; 1 stays 1."""
+    body, several = arithmetic.body, FALSE
+    for parallel, grain in ranges:
+        enough = arithmetic.size(parallel) >= 2 * grain
+        several = body.let(enough if several is FALSE else several | enough)
+    body.store(_BLOCK, PARALLEL, ZERO if several is FALSE else as_word(several))
+
+
+class _Parts:
+    """The functions that write some sizes each; `dims` are where the symbols lie."""
+
+    def __init__(
+        self, program: Segment, layout: Layout, words: Mapping[Size, int],
+        dims: Mapping[str, Ranged],
+    ) -> None:  # fmt: skip
+        names = program.signature.box.names
+        self.words = words
+        self.symbols = {n: (layout.first_dim + names.index(n), dims[n].range) for n in dims}
+        self.atoms: dict[str, tuple[int, Interval]] = {}  # those that are written: word and range
+
+    def functions(self, ranges: Sequence[tuple[Size, int]]) -> Iterator[ir.Function]:
+        """1 where all sizes of a function fit, else 0."""
+        order = sorted(self.words, key=lambda size: (size.depth, size.atom is None))
+        for number, start in enumerate(range(0, len(order), PER_FUNCTION)):
+            yield self._sizes(f"sizes{number}", order[start : start + PER_FUNCTION])
+        for number, start in enumerate(range(0, len(ranges), PER_FUNCTION)):
+            yield self._ranges(f"several{number}", ranges[start : start + PER_FUNCTION])
+
+    def _sizes(self, name: str, sizes: Sequence[Size]) -> ir.Function:
+        arithmetic = self._knowing(sizes)
+        body = arithmetic.body
+        for size in sizes:
+            body.store(_BLOCK, self.words[size], arithmetic.size(size))
+        for size in sizes:
+            if isinstance(size.atom, Atom):
+                self.atoms[size.atom] = self.words[size], arithmetic.atoms[size.atom].range
+        body.give(as_word(arithmetic.fits))
+        return body.function(name, ("block",), quick=True)
+
+    def _ranges(self, name: str, ranges: Sequence[tuple[Size, int]]) -> ir.Function:
+        body, several = Body(), FALSE
+        for parallel, grain in ranges:
+            fixed = parallel.constant
+            length = body.load(_BLOCK, self.words[parallel]) if fixed is None else constant(fixed)
+            several = body.let((length >= 2 * grain) | several)
+        body.store(_BLOCK, PARALLEL, body.load(_BLOCK, PARALLEL) | as_word(several))
+        body.give(ONE)
+        return body.function(name, ("block",), quick=True)
+
+    def _knowing(self, sizes: Sequence[Size]) -> Arithmetic:
+        """Arithmetic in a new function, on the dims and written atoms that sizes are made of."""
+        body = Body()
+        symbols: dict[str, Ranged] = {}
+        atoms: dict[str, Ranged] = {}
+        pending = [atom for size in sizes for monomial in size.coefficients for atom in monomial]
+        seen: set[str] = set()
+        while pending:
+            atom = pending.pop()
+            if atom in seen:
+                continue
+            seen.add(atom)
+            if not isinstance(atom, Atom):
+                symbols[atom] = self._loaded(body, *self.symbols[atom])
+            elif atom in self.atoms:
+                atoms[atom] = self._loaded(body, *self.atoms[atom])
+            else:
+                pending += [a for part in atom.arguments for m in part.coefficients for a in m]
+        return Arithmetic(body, symbols, atoms=atoms)
+
+    def _loaded(self, body: Body, word: int, range: Interval) -> Ranged:
+        return Ranged(body.load(_BLOCK, word), range)
