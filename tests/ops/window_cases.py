@@ -202,6 +202,10 @@ CASES: dict[str, list[Case]] = {
         *pooled(lambda seen, axes: seen.max(axes), -np.inf),
         case("int32[n, 1, m]", kernel=(2,), pads=(1, 0), low=-9,
              to=lambda x: windows(x, (2,), pads=(1, 0), value=-(2**31)).max(-1)),
+        case("int8[n, 1, m]", kernel=(2,), pads=(2, 0), low=-128, high=128,
+             to=lambda x: windows(x, (2,), pads=(2, 0), value=-128).max(-1)),
+        case("uint8[n, 1, m]", kernel=(3,), pads=(1, 1), high=256,
+             to=lambda x: windows(x, (3,), pads=(1, 1), value=0).max(-1)),
     ],
     "average_pool": [*averaged(False), *averaged(True)],
     "lp_pool": [

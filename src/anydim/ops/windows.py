@@ -260,7 +260,13 @@ def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
     made, result, value, where, own = _pool("max_pool", types, attributes, box)
     lowest = _lowest(types[0].dtype)
     padded = _padded(value, made, lowest)
-    statements = [f"{target('y', result)} max=! {padded}{where}"]
+    if types[0].dtype.is_integer and types[0].dtype.bits <= 16:
+        statements = [  # as int32, which vectors are made of
+            f"{target('t', result)} max=! int({padded}){where}",
+            f"{target('y', result)} = cast<T>({read('t', result)})",
+        ]
+    else:
+        statements = [f"{target('y', result)} max=! {padded}{where}"]
     values = _values(made)
     if not attributes["indices"]:
         return Written(definition("max_pool", [own], statements, declared(values)), values)

@@ -3,9 +3,11 @@
 One that a reduction reads, element for element: a mean of squares then needs no squares in between.
 Products of two tensors stay as they are: a contraction takes its operands from memory. And one that
 pointwise statements read in parts, each element at most once: gates that are added up side by side
-need not be written before they are used.
+need not be written before they are used. And one that is made of constants and looked up: a table
+of bytes is not made floats as a whole for the rows that a call needs.
 
-After: no reduction but a contraction reads a pointwise value that nobody else needs.
+After: no reduction but a contraction reads a pointwise value that nobody else needs, and no table
+is computed in order to be looked up in.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ class Inline:
     """Replace a reduction's reads of such values by their bodies."""
 
     def run(self, graph: Graph) -> Graph:
-        return pack(graph, _in_parts(_inlined(unpack(graph), graph), graph), graph.types)
+        lines = _looked_up(unpack(graph), graph)
+        return pack(graph, _in_parts(_inlined(lines, graph), graph), graph.types)
 
 
 def _inlined(lines: list[Line], graph: Graph) -> list[Line]:
@@ -88,6 +91,42 @@ def _replaced(statement: Statement, producer: Statement) -> Statement:
         )
 
     return statement.with_body(rewrite(statement.body, replace_read))
+
+
+# ---- looked up ---------------------------------------------------------------------------------
+
+
+def _looked_up(lines: list[Line], graph: Graph) -> list[Line]:
+    """The lines without pointwise values of constants that are read where data says, and only so.
+
+    They were too large to be folded.
+    """
+    users = _users(lines)
+    gone: set[int] = set()
+    for number in reversed(range(len(lines))):
+        producer = lines[number].statement
+        if producer.combine or producer.target in graph.outputs or is_view(producer, graph.types):
+            continue
+        if not all(name in graph.constants for name in inputs_of(producer)):
+            continue
+        found = users.get(producer.target, set())
+        readers = [lines[user].statement for user in found]
+        if not readers or not all(_looks_up(reader, producer.target) for reader in readers):
+            continue
+        for user in found:
+            statement = _replaced(lines[user].statement, producer)
+            lines[user] = replace(lines[user], statement=statement)
+        gone.add(number)
+    return [line for number, line in enumerate(lines) if number not in gone]
+
+
+def _looks_up(reader: Statement, table: str) -> bool:
+    """Whether a pointwise statement reads a table at places that data says alone."""
+    found = [read for read in reads(reader.body) if read.tensor == table]
+    return not reader.combine and all(
+        read.default is None and not read.flat and any(reads(index) for index in read.indices)
+        for read in found
+    )
 
 
 # ---- read in parts -----------------------------------------------------------------------------

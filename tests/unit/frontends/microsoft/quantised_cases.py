@@ -55,6 +55,9 @@ CASES = {
                        {**UNSIGNED, "t": f32(1 / 256), "v": u8(0)}),
     "QLinearSoftmax": (U, [node("q = QLinearSoftmax(x, s, z, t, v)", opset=13, axis=1)],
                        {**UNSIGNED, "t": f32(1 / 256), "v": u8(0)}),
+    "QLinearSoftmax of 254 steps": (
+        U, [node("q = QLinearSoftmax(x, s, z, t, v)", opset=13, axis=1)],
+        {**UNSIGNED, "t": f32(0.0039369), "v": u8(0)}),
     "QLinearSoftmax flat": (S, [node("q = QLinearSoftmax(x, s, z, t, v)", opset=11, axis=1)],
                             {**SIGNED, "t": f32(1 / 256), "v": i8(-128)}),
     "QLinearConcat": (["x u[n, 3]", "y u[n, 2]"],

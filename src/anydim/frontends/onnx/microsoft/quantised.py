@@ -77,14 +77,19 @@ def of_one(name: str, **renamed: str) -> Callable[[OnnxNode], Result]:
 
 
 def softmax(call: OnnxNode) -> Result:
-    """`opset` is that of the Softmax it was: before 13, all axes from `axis` on count as one."""
+    """`opset` is that of the Softmax it was: before 13, all axes from `axis` on count as one.
+
+    As onnxruntime has it, a whole number of steps make up 1, whatever the scale says.
+    """
     axis: Any = call.attribute("axis")
     rank = call.type(0).rank
     if not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
     if call.attribute("opset") < 13:
         axis = tuple(range(axis % rank, rank))
-    return small(call, call.emit("softmax", real(call, 0), axis=axis), 3, call.type(0).dtype)
+    shares = call.emit("softmax", real(call, 0), axis=axis)
+    most = call.emit("floor", call.emit("reciprocal", single_number(call, 3)))
+    return rounded(call, shares, most, 4, call.type(0).dtype)
 
 
 def choose(call: OnnxNode) -> Result:

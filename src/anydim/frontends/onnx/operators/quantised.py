@@ -9,6 +9,7 @@ from anydim.base.dtypes import DType, float8_e8m0fnu, float32, uint8
 from anydim.frontends.onnx.file.tensors import Unsupported, element_type
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.windows import check_kernel, window_attributes
+from anydim.graph.nodes import Node
 from anydim.sizes import Size, Truth, prove
 
 
@@ -54,11 +55,57 @@ def quantize(call: OnnxNode) -> Result:
     precision = call.attribute("precision", 0)
     work = element_type(precision) if precision else _working(call)
     zero = _granular(call, 2) if given and not _saturates(to) else None
+    again = _bytes_again(call, to)
+    if again is not None:
+        return again
     inputs = [call.input(0), _granular(call, 1)] + ([zero] if zero else [])
     return call.emit(
         "quantize", *inputs, to=to, work=work, saturate=bool(call.attribute("saturate", 1)),
         axis=call.attribute("axis", 1), block=call.attribute("block_size", 0),
     )  # fmt: skip
+
+
+# What takes bytes as it takes the numbers behind them: it moves them, or takes the largest.
+_ORDERLY = frozenset((
+    "expand", "flatten", "max_pool", "reduce_max", "reduce_min", "reshape", "slice", "squeeze",
+    "transpose", "unsqueeze",
+))  # fmt: skip
+
+
+def _bytes_again(call: OnnxNode, to: DType) -> str | None:
+    """What is quantised, made of the bytes that it was, where scale and zero point are the same.
+
+    Files that quantise around every operator do so around those that move data.
+    """
+    path: list[Node] = []
+    maker = call.emitter.makers.get(call.input(0))
+    while maker is not None and maker.operator in _ORDERLY and len(maker.outputs) == 1:
+        path.append(maker)
+        maker = call.emitter.makers.get(maker.given[0])
+    if maker is None or maker.operator != "dequantize" or not to.is_integer:
+        return None
+    own = (call.input(1), *((call.input(2),) if call.given(2) else ()))
+    given = maker.given[1:]
+    if call.kind(maker.given[0]).dtype != to or len(own) != len(given) or not all(
+        call.kind(name).rank == 0 and _same_number(call, name, other)
+        for name, other in zip(own, given)
+    ):  # fmt: skip
+        return None
+    value = maker.given[0]
+    for node in reversed(path):
+        value = call.emit(node.operator, value, *node.given[1:], **node.attributes)
+    return value
+
+
+def _same_number(call: OnnxNode, left: str, right: str) -> bool:
+    """Whether two numbers are one value, or known to be equal."""
+    known = call.emitter.known
+    if left == right:
+        return True
+    if left not in known or right not in known:
+        return False
+    a, b = known[left].array, known[right].array
+    return a.shape == b.shape and bool((a == b).all())
 
 
 def _working(call: OnnxNode) -> DType:

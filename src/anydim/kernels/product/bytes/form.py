@@ -11,13 +11,14 @@ a time, t (the taps) what else is summed over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from anydim.base.dtypes import DType, int32
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.contraction.form import merged
+from anydim.kernels.product.convolution.places import split_groups
 from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, outside_reads
 from anydim.lang.tree import (
     Apply,
@@ -97,11 +98,34 @@ def bytes_form(group: Group, constants: frozenset[str]) -> BytesForm | None:
     first, second = factors
     if first is None or second is None or outputs is None:
         return None
+    statement, first, second, outputs = _with_groups(statement, first, second, outputs)
     for a, b in ((first, second), (second, first)):
         found = _Reading(group, statement, a, b, constants).form(outputs)
         if found is not None:
             return found
     return None
+
+
+def _with_groups(
+    statement: Statement, first: Bytes, second: Bytes, outputs: tuple[Output, ...]
+) -> tuple[Statement, Bytes, Bytes, tuple[Output, ...]]:
+    """The groups of a convolution, `m // share` in one of its reads, as an axis of their own."""
+    strides = row_major_strides(statement.shape)
+    for factor in (first, second):
+        found = split_groups(statement.axes, strides, factor.read)
+        if found is None or len(found[0]) == len(statement.axes):
+            continue
+        axes, _, change = found
+
+        def changed(factor: Bytes, change: Callable[[Expr], Expr] = change) -> Bytes:
+            read = change(factor.read)
+            assert isinstance(read, Read)
+            return replace(factor, read=read, zero=factor.zero and change(factor.zero))
+
+        moved = tuple(Output(o.tensor, change(o.value)) for o in outputs)
+        statement = replace(statement, axes=axes, body=change(statement.body))
+        return statement, changed(first), changed(second), moved
+    return statement, first, second, outputs
 
 
 def _factor(expr: Expr, group: Group, reduced: frozenset[str]) -> Bytes | None:
@@ -174,7 +198,18 @@ class _Reading:
         axes = self._sorted()
         if axes is None or not self._fitting_zeros(axes.rows, axes.columns):
             return None
+        if axes.batch and not axes.rows and self._slides(axes):
+            return None
         return self._over(self._merged(axes, outputs), outputs)
+
+    def _slides(self, axes: _Axes) -> bool:
+        """Whether every sum is over a window alone, as in a depthwise convolution.
+
+        There is one row for each packed column then; windows along rows are better off.
+        """
+        columns = {axis.name for axis in axes.columns}
+        windows = [i for i in self.b.read.indices if free_axes(i) & columns]
+        return all(any(x.name in free_axes(index) for index in windows) for x in axes.sums)
 
     def _sorted(self) -> _Axes | None:
         """The axes by which factors they move; None where they are not those of a product."""
