@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from anydim.base import settings
 from anydim.base.errors import InputError, OptionError
 from anydim.base.given import (
     by_names,
@@ -47,9 +49,13 @@ from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.frames import Callers
 from anydim.runtime.lists import Listed
-from anydim.sizes import LARGEST, Dim, Size, as_size, given_dims
+from anydim.sizes import LARGEST, Dim, Size, as_size, given_dims, given_sizes
 from anydim.targets.fastest import fastest
 from anydim.targets.targets import target as made_by
+from anydim.variants.strategies import GENERIC, Buckets, Strategy, strategy_of
+
+if TYPE_CHECKING:  # a model with one body a site needs none of it
+    from anydim.variants.serving import Serving, Variant
 
 
 class Model(Held):
@@ -64,6 +70,7 @@ class Model(Held):
         index_ranges: Callable[[], Ranges] = dict,
         lists: Mapping[str, Listed] | None = None,
         again: Callable[..., Lowered] | None = None,
+        target: str = "llvm",
     ) -> None:
         self.report = report or CompileReport()
         story = Story(program, self.report.notes)
@@ -71,6 +78,43 @@ class Model(Held):
         self._index_ranges = index_ranges
         self._reference = reference
         self._again = again
+        self._target = target
+        self._serving: Serving | None = None
+
+    # ---- variants ------------------------------------------------------------------------------
+
+    def serve_by(self, strategy: Strategy | str) -> None:
+        """From now on bodies are made and chosen as a strategy says (docs/strategies.md)."""
+        known = strategy_of(strategy)
+        if isinstance(known, Buckets):
+            unknown = next((name for name in known.sizes if name not in self.dims.names), None)
+            if unknown is not None:
+                hint = suggestion(unknown, self.dims.names) or f"there is {self.dims}"
+                raise OptionError(f"{self.name}: buckets name dim '{unknown}'", hint)
+        if self._serving is not None:
+            self._serving.close()
+            self._serving = None
+        if known == GENERIC:
+            return
+        made = import_module("anydim.variants.serving").Serving
+        self._serving = made(self.program, self.executable, made_by(self._target), known)
+        if isinstance(known, Buckets):
+            for sizes in known.combinations():
+                self.prepare(**sizes)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What says which bodies there are, and when they are made."""
+        return GENERIC if self._serving is None else self._serving.strategy
+
+    def variants(self) -> tuple[Variant, ...]:
+        """The bodies beside the generic ones, with their hits and what they take."""
+        return () if self._serving is None else self._serving.variants()
+
+    def prepare(self, **sizes: int) -> int:
+        """Make now what the strategy would make for a size; how many bodies are new."""
+        given = given_sizes(self.name, sizes)
+        return 0 if self._serving is None else self._serving.prepare(given)
 
     def save(
         self,
@@ -182,6 +226,7 @@ def compile(
     wait: float | None = None,
     memory_limit: MemoryLimit | int | str | None = None,
     on_overflow: str = "error",
+    strategy: Strategy | str = GENERIC,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -207,10 +252,12 @@ def compile(
     A size above its bound is a DimError; with `on_overflow="grow"` it runs, arenas grow, and a
     warning says so once: the code is made without upper bounds then, and bounds of dims are what
     is expected. A Builder's dims have none of their own then; `dims` gives what is expected.
+    `strategy` says which code serves which size, and when it is made (docs/strategies.md):
+    "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])".
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
     MemoryLimitError for a model that needs more memory than it may.
     """
-    callers = Callers(arenas, wait)
+    callers, known = Callers(arenas, wait), strategy_of(strategy)
     bounds, expected = expected_bounds(source, given_dims(dims), on_overflow)
     function_of("progress", progress)
     if not isinstance(options, Options):
@@ -235,11 +282,12 @@ def compile(
     made.executable.admit(callers)
     model = Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,
-        made.again,
+        made.again, target or settings.target,
     )  # fmt: skip
     model.executable.watched.expect(expected)
     if limit is not None:
         model.limit_memory(limit)
+    model.serve_by(known)
     return model
 
 

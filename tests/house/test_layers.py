@@ -11,7 +11,8 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2] / "src" / "anydim"
 LAYERS = (
     "base", "sizes", "runtime", "program", "lang", "kernels", "targets", "native", "graph", "ops",
-    "frontends", "passes", "deploy", "compiler", "model", "backend", "definitions", "ort", "report",
+    "frontends", "passes", "variants", "deploy", "compiler", "model", "backend", "definitions",
+    "ort", "report",
     "__init__", "cli", "__main__",
 )  # fmt: skip
 RUNTIME_MAY_USE = {"base", "sizes", "runtime"}

@@ -96,6 +96,14 @@ KNOBS = (
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
     Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0: as many as usable cores."),
     Knob(
+        "compile_workers", _count, lambda: 1,
+        "Most processes that make code for sizes that come often, or wait for it.",
+    ),
+    Knob(
+        "forbid_compile", _flag, lambda: False,
+        "Whether a call that would have code made for its sizes is an error.",
+    ),
+    Knob(
         "most_nodes", _count, lambda: 100_000,
         "Most nodes that a function of a model, with those it calls, may stand for.",
     ),

@@ -17,6 +17,7 @@ from anydim.frontends.text import TextSource, definition_of, text_source
 from anydim.model import Model, compile
 from anydim.report.console import Console
 from anydim.report.text import duration
+from anydim.variants.strategies import GENERIC
 
 
 def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Model:
@@ -35,6 +36,7 @@ def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Mod
             precision=asked.precision,
             target=asked.code,
             memory_limit=asked.memory_limit,
+            strategy=asked.strategy or GENERIC,
             progress=lambda stage, done, total: advance(done, total, stage),
         )
     box = f" for {model.dims}" if model.dims.dims else ""

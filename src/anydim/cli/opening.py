@@ -35,7 +35,7 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
     for option, given in (
         ("--dim", asked.dims), ("--threads", asked.cores), ("--type", asked.types),
         ("--attribute", asked.attributes), ("--precision", asked.precision),
-        ("--code", asked.code),
+        ("--code", asked.code), ("--strategy", asked.strategy),
     ):  # fmt: skip
         if given:
             raise OptionError(

@@ -106,6 +106,7 @@ class Asked:
     level: str | None = None
     code: str | None = None
     memory_limit: str | None = None
+    strategy: str | None = None
 
     @property
     def threads(self) -> int | str:
@@ -148,11 +149,11 @@ def model_options(command: Command) -> Command:
         *rest: Any, model: str, dims: Sequence[NamedDim], threads: int | None, quiet: bool,
         attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]],
         precision: str | None, code: str | None, memory_limit: str | None,
-        level: str | None = None, **options: Any,
+        strategy: str | None, level: str | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         asked = Asked(
             model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
-            precision, level, code, memory_limit,
+            precision, level, code, memory_limit, strategy,
         )  # fmt: skip
         return command(*rest, asked=asked, **options)
 
@@ -170,6 +171,11 @@ def model_options(command: Command) -> Command:
         click.option(
             "--code", metavar="TARGET",
             help="What makes code: llvm, or c by way of a C compiler. Without it, the setting.",
+        ),
+        click.option(
+            "--strategy", metavar="NAME",
+            help="Which code serves which size, and when it is made: generic (the default), "
+            "exact, adaptive, 'buckets(seq=[16, 32])'.",
         ),
         click.option(
             "--memory-limit", metavar="BYTES",

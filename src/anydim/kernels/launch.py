@@ -150,8 +150,13 @@ class Launch:
         What the last iteration read last is still in a cache: of weights as large as the cache,
         read again and again in one order, nothing would be left when it is wanted.
         """
-        if self.order is None:
+        iteration = Size.symbol(counter)
+        return self.ordered(iteration - 2 * (iteration // 2))
+
+    def ordered(self, backwards: Size | int) -> Launch:
+        """The launch walking from the end where `backwards` is 1, if it can."""
+        place = self.order
+        if place is None:
             return self
-        iteration, place = Size.symbol(counter), self.order
-        odd = iteration - 2 * (iteration // 2)
-        return replace(self, sizes=(*self.sizes[:place], odd, *self.sizes[place + 1 :]))
+        sizes = (*self.sizes[:place], as_size(backwards), *self.sizes[place + 1 :])
+        return replace(self, sizes=sizes)

@@ -81,6 +81,19 @@ RULES: dict[str, dict[str, Rule]] = {
     },
 }  # fmt: skip
 
+# values that a search tries one by one; others follow from the machine, or hardly matter
+TRIED: dict[str, dict[str, tuple[int, ...]]] = {
+    "pointwise": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
+    "rows": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
+    "nest": {"lanes": (4, 8, 16), "unroll": (1, 2, 4)},
+    "sliding": {"lanes": (4, 8, 16), "vectors": (1, 2, 3, 4)},
+    "transposition": {"lanes": (4, 8, 16)},
+    "contraction": {"rows": (2, 3, 4, 6, 8, 10, 12), "unroll": (1, 2, 4)},
+    "convolution": {"rows": (2, 4, 6, 8, 10, 12), "unroll": (1, 2, 4), "block_tiles": (4, 16, 64)},
+    "winograd": {"rows": (4, 6, 8, 10, 12), "block_tiles": (8, 16, 32, 64)},
+    "bytes": {"rows": (2, 4, 6, 8)},
+}
+
 
 def wished(
     text: str,

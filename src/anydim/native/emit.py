@@ -21,6 +21,7 @@ from anydim.native.threads import LAUNCH, WAKE
 from anydim.native.written import written
 from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
+from anydim.runtime import choices
 from anydim.runtime.checks import Check
 from anydim.runtime.layout import ARENA, CODE, CONSTANTS, POOL, Layout
 from anydim.runtime.positions import FINE
@@ -170,7 +171,7 @@ def _chunk(
 ) -> ir.Function:
     body = Body()
     words = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Chunk(program, layout, body, body.array(max(words, 1)))
+    chunk = _Chunk(program, layout, body, body.array(words + choices.MORE))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     return body.function(f"part{number}", ("block",), result=False, quick=True)

@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, smaller
 from anydim.native.body import Body, as_word, parameter
+from anydim.native.choosing import CHOOSE, choosing_code
+from anydim.runtime import choices
 
 LAUNCH, WORKER, WAKE, STOP = "anydim_launch", "anydim_worker", "anydim_wake", "anydim_stop"
 
@@ -30,6 +32,7 @@ _MUTEX, _OF_WORKERS, _OF_CALLER = range(35, 38)  # the mutex, and conditions
 # words of a job: the last one is the bytes from one thread's scratch to the next
 _KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE = range(_JOB, _JOB + 6)
 
+_LAUNCHED = ("pool", "kernel", "arguments", "parallel", "grain", "scratch", "stride")
 _POOL, _THREAD = parameter("pool"), parameter("thread")
 
 
@@ -47,6 +50,8 @@ def _functions() -> Iterator[ir.Function]:
     yield _wake()
     yield _stop()
     yield _join()
+    yield from choosing_code()
+    yield _launch_chosen()
     yield _launch()
     yield _sleep()
     yield _wait_for_work()
@@ -147,11 +152,35 @@ def _stop() -> ir.Function:
     return body.function(STOP, ("pool",), public=True, result=False)
 
 
-def _launch() -> ir.Function:
-    """Run a kernel over 0:parallel, on the caller alone or with the workers of the pool."""
-    names = ("pool", "kernel", "arguments", "parallel", "grain", "scratch", "stride")
-    _, kernel, arguments, parallel, grain, scratch, stride = map(parameter, names)
+def _launch_chosen() -> ir.Function:
+    """Launch the body that a table has for these sizes, else, or for lack of scratch, the other."""
+    _, kernel, arguments, parallel, grain, scratch, stride = map(parameter, _LAUNCHED)
     body = Body()
+    table = body.let(kernel - choices.TAG)
+    count = body.load(table, choices.OPERANDS) + body.load(table, choices.SIZES)
+    body.store(arguments, count - 1, parallel)
+    row = body.ask(CHOOSE, table, arguments)
+    with body.when(row.differs(0)):
+        words = (choices.CODE, choices.PARALLEL, choices.GRAIN, choices.SCRATCH)
+        code, range, least, bytes = (body.load(row, word) for word in words)
+        with body.when(bytes <= stride):
+            body.call(LAUNCH, _POOL, code, arguments, range, least, scratch, bytes)
+            body.leave()
+    generic = body.load(table, choices.GENERIC)
+    body.call(LAUNCH, _POOL, generic, arguments, parallel, grain, scratch, stride)
+    return body.function("launch_chosen", _LAUNCHED, result=False)
+
+
+def _launch() -> ir.Function:
+    """Run a kernel over 0:parallel, on the caller alone or with the workers of the pool.
+
+    The address of a kernel may be that of a table of several, tagged (`runtime/choices.py`).
+    """
+    _, kernel, arguments, parallel, grain, scratch, stride = map(parameter, _LAUNCHED)
+    body = Body()
+    with body.when((kernel & choices.TAG).differs(0)):
+        body.call("launch_chosen", *map(parameter, _LAUNCHED))
+        body.leave()
     with body.when(parallel <= 0):
         body.leave()
     parts = body.variable(1)
@@ -170,7 +199,7 @@ def _launch() -> ir.Function:
     body.call("wake_sleepers", _POOL)
     body.call("work", _POOL, 0)
     body.call("join", _POOL, parts())
-    return body.function(LAUNCH, names, public=True, result=False)
+    return body.function(LAUNCH, _LAUNCHED, public=True, result=False)
 
 
 def _join() -> ir.Function:

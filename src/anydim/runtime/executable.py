@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Generic, TypeVar
@@ -14,13 +15,14 @@ from anydim.base.errors import InputError, OutOfMemoryError, UserError
 from anydim.base.records import dataclass
 from anydim.runtime.arrays import check_names, plain, wrapper
 from anydim.runtime.failures import Failure, Words, call_error
-from anydim.runtime.frames import Callers, Frame, shelf_of, trim_system
+from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
 from anydim.runtime.threads import Pool, PoolCode
 from anydim.runtime.watched import Watched
 
 WORD = 8  # bytes
+NEVER = 1 << 60  # calls
 UNLIMITED = (1 << 63) - 1
 _READY = 0x0101  # numpy's flags C_CONTIGUOUS and ALIGNED
 
@@ -77,11 +79,16 @@ class Executable(ABC, Generic[Own]):
         self.refusal: Callable[[Mapping[str, int]], Exception] | None = None
         self.timeout: float | None = None  # seconds that loops of a call may take
         self.watched = Watched(signature)
+        self.served: Callable[[], None] | None = None  # called after every `until_served` calls
+        self.until_served = NEVER
+        self._epoch = 0
+        self._retired: list[tuple[int, object]] = []
+        self._every: list[weakref.ref[Frame]] = []
         self.admit(Callers())
 
     def admit(self, callers: Callers) -> None:
         """So many calls at once; before the first one."""
-        self._frames = shelf_of(self._frame, callers, self.signature.name)
+        self._frames = shelf_of(self._known_frame, callers, self.signature.name)
 
     def __call__(
         self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray] | None = None
@@ -99,6 +106,7 @@ class Executable(ABC, Generic[Own]):
         if self.watched.busy:
             self.watched.look(shapes)
         frame = self._frames.take()
+        frame.since = self._epoch
         try:
             try:
                 outputs = self._execute(frame, arrays, shapes, into or {})
@@ -109,7 +117,11 @@ class Executable(ABC, Generic[Own]):
                 self.trim()
                 outputs = self._execute(frame, arrays, shapes, into or {})
         finally:
+            frame.since = IDLE
             self._frames.give(frame)
+        self.until_served -= 1
+        if self.until_served < 0 and self.served is not None:
+            self.served()
         return self._wrapped(outputs, given) if foreign else outputs
 
     def twin(self) -> Executable[Own]:
@@ -123,6 +135,20 @@ class Executable(ABC, Generic[Own]):
         made.most_bytes, made.refusal, made.timeout = self.most_bytes, self.refusal, self.timeout
         made.watched = self.watched
         return made
+
+    def retire(self, what: object) -> None:
+        """Let go of code and tables that no new call can reach, once no call in progress may."""
+        self._epoch += 1
+        self._retired.append((self._epoch, what))
+        frames = [frame for frame in (known() for known in self._every) if frame is not None]
+        oldest = min((frame.since for frame in frames), default=IDLE)
+        self._retired = [each for each in self._retired if each[0] > oldest]
+
+    def _known_frame(self) -> Own:
+        frame = self._frame()
+        self._every = [known for known in self._every if known() is not None]
+        self._every.append(weakref.ref(frame))
+        return frame
 
     @abstractmethod
     def _frame(self) -> Own:

@@ -27,12 +27,14 @@ from anydim.base.text import counted
 
 CALLS = 32
 SMALL = 256 << 10  # bytes
+IDLE = 1 << 62  # the epoch of a frame that no call has
 
 
 class Frame(Protocol):
     """The memory of one call in progress, or kept for the next one."""
 
     needed: int  # bytes, by the call that has it
+    since: int  # the epoch of code in which that call began
 
     @property
     def bytes(self) -> int:

@@ -16,7 +16,7 @@ import numpy
 from anydim.runtime import context, stopping
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import Failure, no_memory
-from anydim.runtime.frames import trim_system
+from anydim.runtime.frames import IDLE, trim_system
 
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
 WORTH_TRIMMING = 16 << 20  # bytes given back to malloc, which may keep them
@@ -133,6 +133,7 @@ class _Frame:
         self.address = ctypes.addressof(self.block)
         self.highest = 0
         self.needed = 0  # bytes, by the call in progress
+        self.since = IDLE
         self._trim = trim
         self.block[context.MALLOC : context.FILL + 1] = list(_system_functions())
         stopping.prepare(self.block)

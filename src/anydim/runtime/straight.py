@@ -16,6 +16,7 @@ import numpy
 from anydim.runtime.arena import Arena
 from anydim.runtime.executable import WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import no_memory
+from anydim.runtime.frames import IDLE
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
@@ -28,6 +29,7 @@ class _Frame(Arena):
         super().__init__()
         self.block = (ctypes.c_int64 * words)()
         self.words = ctypes.addressof(self.block)
+        self.since = IDLE
 
 
 class StraightExecutable(Executable[_Frame]):

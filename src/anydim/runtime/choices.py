@@ -1,0 +1,155 @@
+"""Several bodies for one site: a table of words that a launch looks its sizes up in.
+
+The entry of a site (`Executable.entries`) is where its code begins; with a tag, `TAG` more than the
+address of a table. A table says where the generic body begins, and has a row for each body that is
+there for certain sizes, found by a hash of them. What a launch asks for and no row has is a miss:
+the generic body serves it, and its sizes are counted, or whoever waits for it is told.
+
+    table   generic code, operands and sizes of a launch, mask and address of the index,
+            what a miss calls (0: nothing) and with which number, mask and address of what was
+            seen, the row that was found last
+    index   addresses of rows, 0 where there is none, by hash
+    row     code, parallel range, grain, scratch, hits, sizes
+    seen    count, sizes; by hash; what comes more often drives out what comes less
+
+The sizes of a launch are those that its kernel takes, then its parallel range, for which a launch
+leaves a word free behind its arguments.
+
+A table that is published is not changed, but for its last row: another one is, by one store of a
+word. Rows go on living from table to table, so that they keep their counts. Counts are not exact
+where several threads count at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy
+
+from anydim.base.records import dataclass
+
+TAG = 1
+MORE = 1  # words behind the arguments of a launch
+GENERIC, OPERANDS, SIZES, MASK, INDEX, MISSED, NUMBER, SEEN_MASK, SEEN, LAST = range(10)
+CODE, PARALLEL, GRAIN, SCRATCH, HITS, FIRST = range(6)  # words of a row
+COUNT, FIRST_SEEN = range(2)
+SEEN_ROWS = 32
+FACTOR, BITS = 31, (1 << 31) - 1  # of the hash
+
+Sizes = tuple[int, ...]
+Missed = Callable[[int, int], int]  # number of the site, address of its sizes -> a row, or 0
+
+
+def hash_of(sizes: Iterable[int]) -> int:
+    """What native code makes of sizes, too."""
+    found = 0
+    for size in sizes:
+        found = (found * FACTOR + (size & BITS)) & BITS
+    return found ^ (found >> 15)
+
+
+@dataclass(frozen=True)
+class Body:
+    """Code for launches of just these sizes, and how it is launched: grain, scratch in bytes.
+
+    `keep` holds the code alive.
+    """
+
+    sizes: Sizes
+    code: int
+    parallel: int
+    grain: int
+    scratch: int
+    keep: object = None
+
+
+@dataclass(frozen=True)
+class Callee:
+    """What misses call: the address of a `Missed`, and the number of the site."""
+
+    address: int = 0
+    number: int = 0
+
+
+@dataclass(frozen=True)
+class Site:
+    """A site as tables know it: its generic body, how many operands and sizes its launches have."""
+
+    generic: int
+    operands: int
+    sizes: int
+
+
+class Choice:
+    """The bodies of one site; `entry` is what launches look them up by."""
+
+    def __init__(self, site: Site, callee: Callee | None = None, watching: bool = False) -> None:
+        self.site = site
+        self._callee = callee or Callee()
+        width = FIRST_SEEN + site.sizes
+        self._seen = numpy.zeros((SEEN_ROWS if watching else 0, width), numpy.int64)
+        self._rows: dict[Sizes, numpy.ndarray] = {}
+        self._bodies: dict[Sizes, Body] = {}
+        self._table = self._made()
+
+    @property
+    def bodies(self) -> tuple[Body, ...]:
+        """Those that are there."""
+        return tuple(self._bodies.values())
+
+    @property
+    def entry(self) -> int:
+        """The word for the table of code, as things are."""
+        return int(self._table[0].ctypes.data) + TAG
+
+    def change(self, more: Iterable[Body] = (), less: Iterable[Sizes] = ()) -> object:
+        """Bodies come and go, and the entry is another. Returns what calls in progress may need."""
+        for sizes in less:
+            self._bodies.pop(sizes, None)
+            self._rows.pop(sizes, None)
+        for body in more:
+            words = (body.code, body.parallel, body.grain, body.scratch, 0, *body.sizes)
+            self._bodies[body.sizes] = body
+            self._rows[body.sizes] = numpy.array(words, numpy.int64)
+        before, self._table = self._table, self._made()
+        return before
+
+    def row(self, sizes: Sizes) -> int:
+        """The address of a body's row, 0 where there is none."""
+        row = self._rows.get(sizes)
+        return 0 if row is None else int(row.ctypes.data)
+
+    def hits(self, sizes: Sizes) -> int:
+        """How many launches a body has served."""
+        row = self._rows.get(sizes)
+        return 0 if row is None else int(row[HITS])
+
+    def seen(self) -> dict[Sizes, int]:
+        """Sizes that came often and have no body, and about how often."""
+        rows = ((int(row[COUNT]), tuple(map(int, row[FIRST_SEEN:]))) for row in self._seen.copy())
+        return {sizes: count for count, sizes in rows if count and sizes not in self._rows}
+
+    def forget(self, sizes: Sizes) -> None:
+        """Count sizes from 0 again."""
+        for row in self._seen[hash_of(sizes) % SEEN_ROWS :][:1]:
+            if tuple(row[FIRST_SEEN:]) == sizes:
+                row[COUNT] = 0
+
+    def _made(self) -> tuple[Any, ...]:
+        """The words of a table, and all that they speak of."""
+        length = 2
+        while length < 2 * len(self._rows):
+            length *= 2
+        index = numpy.zeros(length, numpy.int64)
+        for sizes in self._rows:
+            at = hash_of(sizes) % length
+            while index[at]:
+                at = (at + 1) % length
+            index[at] = self.row(sizes)
+        site, callee, seen = self.site, self._callee, self._seen
+        watched = (SEEN_ROWS - 1, seen.ctypes.data) if len(seen) else (0, 0)
+        words = (site.generic, site.operands, site.sizes, length - 1, index.ctypes.data,
+                 callee.address, callee.number, *watched, 0)  # fmt: skip
+        table = numpy.array(words, numpy.int64)
+        return table, index, dict(self._rows), dict(self._bodies), seen

@@ -1,0 +1,5 @@
+"""Other bodies for the sites of a program: which there are, when they are made, which one serves.
+
+In come recipes of sites and the sizes that came to them; out go bodies that native code chooses by
+sizes (`runtime/choices.py`), where they are measured to be faster than the generic one.
+"""

@@ -1,0 +1,109 @@
+"""The process that makes bodies: requests as lines of JSON come in, answers go out.
+
+    python -m anydim.variants.worker [polite]
+
+A polite one leaves the cores to whoever else wants them. It ends when its input does, or after
+`IDLE` seconds without a request. Whoever asks may kill it at any moment: it writes nothing but its
+answers, and what the cache of compiled code keeps.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any, BinaryIO
+
+from anydim.base.errors import AnydimError
+from anydim.program.recipe import parse_recipe
+from anydim.targets.target import Target
+from anydim.targets.targets import target
+from anydim.variants.candidates import Candidate, by_text, sized
+from anydim.variants.search import faster, search
+from anydim.variants.trial import Tried
+
+IDLE = 120.0  # seconds
+NICE = 10
+Answer = dict[str, Any]
+
+
+def answer(request: Mapping[str, Any]) -> Answer:
+    """What becomes of a site at sizes: every candidate tried, and code for the best one.
+
+    A request has the text of a `recipe`, `sizes`, the name of a `target`, and `most`, the share of
+    the generic body's time that a body may take, found by a search of `budget` seconds. With None
+    nothing is measured: it makes the generic schedule, or the `schedule` that it is given.
+    """
+    start = time.perf_counter()
+    code = target(request["target"])
+    site = sized(parse_recipe(request["recipe"]), code.templates, tuple(request["sizes"]))
+    tried: list[Tried] = []
+    best: Candidate | None = None
+    if site is not None and request["most"] is None:
+        best = by_text(site, code.templates, request["schedule"] or site.generic.schedule)
+    elif site is not None:
+        tried = list(search(site, code, request["budget"]))
+        found = reduce(faster, tried) if tried else None
+        if found is not None and found.ratio is not None and found.ratio <= request["most"]:
+            best = found.candidate
+    shown = [
+        {"schedule": t.candidate.schedule, "ratio": t.ratio, "problem": t.problem} for t in tried
+    ]
+    made = None if best is None else _code(best, code)
+    return {"found": made, "tried": shown, "seconds": time.perf_counter() - start}
+
+
+def _code(candidate: Candidate, target: Target) -> Answer:
+    """A candidate as objects that whoever asked can load."""
+    kernel = candidate.kernel
+    objects = target.compile(target.sources([kernel], target.processor), 1).code.values()
+    return {
+        "schedule": candidate.schedule,
+        "symbol": kernel.name,
+        "parallel": candidate.parallel,
+        "grain": candidate.grain,
+        "scratch": candidate.scratch,
+        "objects": [base64.b64encode(each).decode() for each in objects],
+        "digest": hashlib.sha256(b"".join(objects)).hexdigest(),
+    }
+
+
+def serve(requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until there are no more."""
+    while True:
+        idle = threading.Timer(IDLE, os._exit, (0,))
+        idle.daemon = True
+        idle.start()
+        line = requests.readline()
+        idle.cancel()
+        if not line:
+            return
+        try:
+            made = answer(json.loads(line))
+        except AnydimError as error:
+            made = {"found": None, "tried": [], "seconds": 0.0, "problem": str(error)}
+        answers.write(json.dumps(made).encode() + b"\n")
+        answers.flush()
+
+
+def main() -> None:
+    """The life of a worker. What is printed goes where errors go."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if "polite" in sys.argv[1:]:
+        with contextlib.suppress(OSError, AttributeError):
+            os.nice(NICE)
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(open(0, "rb", buffering=0), answers)  # noqa: SIM115
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,221 @@
+"""Worker processes that make bodies, shared by all models of this process.
+
+A worker that dies costs what it was making. One that cannot be started at all is warned of once,
+and nothing more is asked of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from concurrent.futures import Future
+from functools import cache
+from typing import Any
+
+from anydim.base import settings
+from anydim.base.records import dataclass
+from anydim.program.recipe import Recipe
+from anydim.runtime.choices import Sizes
+
+_MOST_DEATHS = 3  # in a row
+_MOST_SECONDS = 120.0  # for one body
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to make: `most` is the share of the generic body's time that a body may take.
+
+    It is searched for, for `budget` seconds. With None, the generic schedule or `schedule` is made
+    for these sizes and not measured.
+    """
+
+    recipe: Recipe
+    sizes: Sizes
+    target: str
+    most: float | None = None
+    schedule: str = ""
+    budget: float = 4.0
+
+
+@dataclass(frozen=True)
+class Made:
+    """A body that was made, as objects, and how it is launched."""
+
+    schedule: str
+    symbol: str
+    parallel: int
+    grain: int
+    scratch: int
+    objects: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What became of an order.
+
+    `ratio` is the least share of the generic body's time, `tried` are schedules with theirs: None
+    for one that gave other bits.
+    """
+
+    made: Made | None = None
+    ratio: float | None = None
+    tried: tuple[tuple[str, float | None], ...] = ()
+    seconds: float = 0.0
+    problem: str = ""
+
+
+class Workers:
+    """So many processes at most, started when they are asked for.
+
+    `polite` ones leave the cores to whoever else wants them: nobody waits for what they make.
+    """
+
+    def __init__(self, count: int, polite: bool = False) -> None:
+        self._polite = polite
+        self._orders: queue.SimpleQueue[tuple[Order | None, Future[Reply]]] = queue.SimpleQueue()
+        self._deaths = 0
+        self._processes: list[subprocess.Popen[bytes]] = []
+        for number in range(count):
+            name = f"anydim-variants-{number}"
+            threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def processes(self) -> list[subprocess.Popen[bytes]]:
+        """Those that run."""
+        return [process for process in self._processes if process.poll() is None]
+
+    def close(self) -> None:
+        """End the processes; they are started again when they are asked for."""
+        for process in self.processes():
+            process.kill()
+
+    def warm(self) -> None:
+        """Start a process now that is needed soon."""
+        self._orders.put((None, Future()))
+
+    def ask(self, order: Order) -> Future[Reply]:
+        """Have a body made."""
+        promised: Future[Reply] = Future()
+        if self._deaths >= _MOST_DEATHS:
+            promised.set_result(Reply(problem="workers do not start here"))
+        else:
+            self._orders.put((order, promised))
+        return promised
+
+    def _serve(self) -> None:
+        """The life of the thread of one worker."""
+        process: subprocess.Popen[bytes] | None = None
+        while True:
+            order, promised = self._orders.get()
+            if not promised.set_running_or_notify_cancel():
+                continue
+            reply = Reply(problem="the worker process died")
+            for _ in range(2):  # one that slept too long has gone
+                if process is None or process.poll() is not None:
+                    _forget(process)
+                    process = self._started()
+                if process is None or order is None:
+                    break
+                try:
+                    reply = reply_of(_answered(process, order))
+                    self._deaths = 0
+                    break
+                except (OSError, ValueError, KeyError, TypeError, binascii.Error):
+                    _forget(process)
+                    process = None
+            promised.set_result(reply)
+
+    def _started(self) -> subprocess.Popen[bytes] | None:
+        if self._deaths >= _MOST_DEATHS:
+            return None
+        try:
+            self._deaths += 1
+            process = subprocess.Popen(
+                [sys.executable, "-m", "anydim.variants.worker", "polite" if self._polite else ""],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                env={**os.environ, **_settings()}, close_fds=True,
+            )  # fmt: skip
+            self._processes = [*self.processes(), process]
+            return process
+        except OSError as error:
+            self._deaths = _MOST_DEATHS
+            warnings.warn(
+                f"no process for making code can be started ({error}): models run their generic "
+                "code", RuntimeWarning, stacklevel=1,
+            )  # fmt: skip
+            return None
+
+
+def _forget(process: subprocess.Popen[bytes] | None) -> None:
+    """End a process, and close what led to it."""
+    if process is not None:
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                if pipe is not None:
+                    pipe.close()
+
+
+def asked(order: Order) -> dict[str, Any]:
+    """What a worker process is asked."""
+    return {
+        "recipe": order.recipe.text, "sizes": order.sizes, "target": order.target,
+        "most": order.most, "schedule": order.schedule, "budget": order.budget,
+    }  # fmt: skip
+
+
+def _answered(process: subprocess.Popen[bytes], order: Order) -> Mapping[str, Any]:
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(json.dumps(asked(order)).encode() + b"\n")
+    process.stdin.flush()
+    late = threading.Timer(_MOST_SECONDS, process.kill)
+    late.start()
+    line = process.stdout.readline()
+    late.cancel()
+    if not line:
+        raise OSError("it ended")
+    found = json.loads(line)
+    if not isinstance(found, dict):
+        raise ValueError("no answer")
+    return found
+
+
+def reply_of(found: Mapping[str, Any]) -> Reply:
+    """An answer as records; raises ValueError and KeyError for what is none."""
+    made, body = None, found["found"]
+    if body is not None:
+        objects = tuple(base64.b64decode(each, validate=True) for each in body["objects"])
+        if hashlib.sha256(b"".join(objects)).hexdigest() != body["digest"]:
+            raise ValueError("its objects are not what it made")
+        parallel, grain, scratch = (int(body[name]) for name in ("parallel", "grain", "scratch"))
+        words = str(body["schedule"]), str(body["symbol"])
+        made = Made(*words, parallel, grain, scratch, objects)
+    tried = tuple((str(row["schedule"]), row["ratio"]) for row in found["tried"])
+    ratio = min((share for _, share in tried if share is not None), default=None)
+    return Reply(made, ratio, tried, float(found["seconds"]), str(found.get("problem", "")))
+
+
+def _settings() -> dict[str, str]:
+    """The settings of this process as its children read them."""
+    rows = ((knob.variable, settings.get(knob.name)) for knob in settings.KNOBS)
+    return {name: str(int(value) if isinstance(value, bool) else value) for name, value in rows}
+
+
+@cache
+def _of(process: int, polite: bool) -> Workers:
+    return Workers(max(1, settings.compile_workers), polite)
+
+
+def workers(polite: bool) -> Workers:
+    """Those of this process; a child of a fork has its own."""
+    return _of(os.getpid(), polite)

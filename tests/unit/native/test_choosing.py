@@ -1,0 +1,109 @@
+"""Promise: a launch is served by the body that its sizes have, else by the generic one."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable
+from functools import cache
+
+import numpy
+import pytest
+
+from anydim.native.threads import LAUNCH, threads_code
+from anydim.runtime.choices import SEEN_ROWS, Body, Callee, Choice, Site, hash_of
+from anydim.targets.target import Code
+from anydim.targets.targets import TARGETS, target
+
+WORD = ctypes.c_int64
+KERNEL = ctypes.CFUNCTYPE(None, WORD, WORD, WORD, WORD)
+MISSED = ctypes.CFUNCTYPE(WORD, WORD, WORD)
+
+
+@cache
+def pool(name: str) -> Code:
+    """The code of launches by a target."""
+    made = target(name)
+    assert made.load is not None
+    objects = made.compile(made.sources([threads_code()], made.processor))
+    return made.load(objects.code.values(), [LAUNCH])
+
+
+class Launched:
+    """Launches of a site with two operands and two sizes; `ran` is what they ran."""
+
+    def __init__(
+        self, callee: Callee | None = None, watching: bool = False, made: str = "llvm"
+    ) -> None:
+        self.ran: list[tuple[str, int, int]] = []
+        self._kept: list[object] = []
+        self._launch = ctypes.CFUNCTYPE(None, *[WORD] * 7)(pool(made).address(LAUNCH))
+        self.choice = Choice(Site(self.code("generic"), 2, 3), callee, watching)
+
+    def code(self, name: str) -> int:
+        """The address of a kernel that says its name."""
+        run = KERNEL(lambda a, start, stop, s: self.ran.append((name, start, stop)))
+        self._kept.append(run)
+        return ctypes.cast(run, ctypes.c_void_p).value or 0
+
+    def __call__(self, sizes: tuple[int, int], parallel: int) -> str:
+        self.ran.clear()
+        arguments = numpy.array([0, 0, *sizes, -1], numpy.int64)
+        self._launch(0, self.choice.entry, arguments.ctypes.data, parallel, 1, 0, 0)
+        ((name, *_),) = self.ran
+        return name
+
+
+@pytest.mark.parametrize("made", TARGETS)
+def test_each_size_has_its_body(made: str) -> None:
+    launched = Launched(made=made)
+    known = [(m, n, 4) for m, n in itertools.product((0, 1, 7, 1 << 40), (3, 31, 93))]
+    for sizes in known:
+        body = Body(sizes, launched.code(str(sizes)), 4, 1, 0)
+        launched.choice.change([body])
+    for sizes in known:
+        assert launched(sizes[:2], 4) == str(sizes)
+        assert launched(sizes[:2], 5) == "generic"  # the parallel range counts too
+    assert launched((2, 3), 4) == "generic"
+    assert launched((1 << 31, 3), 4) == "generic"  # hashes like (0, 3)
+    assert hash_of((1 << 31, 3, 4)) == hash_of((0, 3, 4))
+    assert [launched.choice.hits(sizes) for sizes in known] == [1] * len(known)
+    launched.choice.change(less=known[:3])
+    assert [launched(sizes[:2], 4) for sizes in known[:4]] == ["generic"] * 3 + [str(known[3])]
+
+
+def test_a_body_is_launched_its_own_way() -> None:
+    launched = Launched()
+    launched.choice.change([Body((5, 6, 7), launched.code("wide"), 2, 1, 0)])
+    assert launched((5, 6), 7) == "wide"
+    assert launched.ran == [("wide", 0, 2)]
+
+
+def test_what_comes_often_is_seen() -> None:
+    launched = Launched(watching=True)
+    place = hash_of((1, 2, 3)) % SEEN_ROWS
+    other = next(n for n in range(9, 999) if hash_of((n, 2, 3)) % SEEN_ROWS == place)
+    for times, size, seen in ((5, 1, {(1, 2, 3): 5}), (3, other, {(1, 2, 3): 2}),
+                              (4, other, {(other, 2, 3): 2})):  # fmt: skip
+        for _ in range(times):
+            assert launched((size, 2), 3) == "generic"
+        assert launched.choice.seen() == seen
+    launched.choice.forget((other, 2, 3))
+    assert launched.choice.seen() == {}
+
+
+def test_a_miss_may_be_answered_with_a_row() -> None:
+    asked: list[tuple[int, ...]] = []
+
+    def missed(number: int, sizes: int) -> int:
+        asked.append((number, *(WORD * 3).from_address(sizes)))
+        choice.change([Body((1, 2, 3), launched.code("made"), 3, 1, 0)])
+        return choice.row((1, 2, 3)) if asked[-1][1:] == (1, 2, 3) else 0
+
+    told: Callable[[int, int], int] = MISSED(missed)
+    address = ctypes.cast(told, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+    launched = Launched(Callee(address, 8))
+    choice = launched.choice
+    served = [launched((size, 2), 3) for size in (1, 1, 4, 1)]
+    assert served == ["made", "made", "generic", "made"]
+    assert asked == [(8, 1, 2, 3), (8, 4, 2, 3)]

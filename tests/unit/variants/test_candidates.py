@@ -1,0 +1,87 @@
+"""Promise: dims are found that give the sizes of a launch; a body for sizes is the generic one."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+from anydim.sizes import parse
+from anydim.targets.targets import target
+from anydim.variants.candidates import (
+    by_text,
+    dims_that_give,
+    fitting,
+    generic_candidate,
+    sized,
+)
+from anydim.variants.search import search
+from anydim.variants.trial import Trials
+from tests.unit.variants.models import depthwise
+
+
+@pytest.mark.parametrize(
+    ("texts", "dims"),
+    [
+        (("b", "h", "h*w"), {"b": 2, "h": 3, "w": 5}),
+        (("b*s", "(b*s + 7)//8"), {"b": 1, "s": 24}),
+        (("2*h + 1", "h"), {"h": 4}),
+        (("max(h - 1, 0)", "h"), {"h": 0}),
+        (("8", "n"), {"n": 0}),
+    ],
+)
+def test_dims_are_found_that_give_sizes(texts: tuple[str, ...], dims: dict[str, int]) -> None:
+    sizes = [parse(text) for text in texts]
+    values = [size.evaluate(dims) for size in sizes]
+    assert dims_that_give(sizes, values) == dims
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [(("n", "2*n"), (3, 7)), (("2*n",), (3,)), (("n + 4",), (3,)), (("8",), (9,))],
+)
+def test_sizes_that_no_dims_give(texts: tuple[str, ...], values: tuple[int, ...]) -> None:
+    assert dims_that_give([parse(text) for text in texts], values) is None
+
+
+def test_bodies_give_the_bits_of_the_generic_one() -> None:
+    code = target("llvm")
+    program = depthwise("generic").program
+    for site in program.sites:
+        assert site.recipe is not None
+        recipe = program.recipes[site.recipe]
+        for height in (0, 1, 3, 10):
+            dims = {"b": 2, "h": height, "q": 7}
+            key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
+            known = sized(recipe, code.templates, key)
+            assert known is not None
+            trials, made = Trials(known, code, rounds=1), generic_candidate(known)
+            assert made.schedule == site.schedule and trials.run(made).ratio is not None
+            for other in fitting(known, code.templates):
+                assert other.schedule != site.schedule
+                assert trials.run(other).ratio is not None
+            assert made.parallel == key[-1] and made.grain == max(1, site.grain)
+            assert len(made.kernel.sizes) == len(site.sizes)
+
+
+def test_sizes_of_another_number_have_no_body() -> None:
+    program = depthwise("generic").program
+    recipe = program.recipes[0]
+    assert sized(recipe, target("llvm").templates, (1, 2)) is None
+    numbers = tuple(numpy.arange(len(recipe.sizes) + 1).tolist())
+    assert sized(recipe, target("llvm").templates, numbers) is None
+
+
+def test_a_search_tries_each_schedule_once_and_texts_give_them_back() -> None:
+    code, program = target("llvm"), depthwise("generic").program
+    site, dims = program.sites[0], {"b": 1, "h": 5, "q": 5}
+    key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
+    known = sized(program.recipes[0], code.templates, key)
+    assert known is not None
+    tried = list(search(known, code, 60.0))
+    schedules = [each.candidate.schedule for each in tried]
+    assert schedules[0] == site.schedule and len(schedules) == len(set(schedules)) > 4
+    for each in tried:
+        again = by_text(known, code.templates, each.candidate.schedule)
+        assert again is not None and again.kernel.name == each.candidate.kernel.name
+    assert by_text(known, code.templates, "sliding(lanes=3, vectors=1)") is None
+    assert [each.candidate.schedule for each in search(known, code, 0.0)] == [site.schedule]

@@ -1,0 +1,188 @@
+"""Promise: bodies are made when the strategy says so, and every call is right, to the bit."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+import warnings
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.base import settings
+from anydim.variants.ledger import Ledger, Verdict
+from anydim.variants.workers import Order, Workers
+from tests.unit.variants.models import Here, depthwise, here, image
+
+__all__ = ["here"]
+HEIGHTS = (3, 4, 9, 10, 17)
+
+
+@pytest.fixture(scope="module")
+def wanted() -> dict[int, numpy.ndarray]:
+    model = depthwise("generic")
+    return {height: model(x=image(height))["y"] for height in HEIGHTS}
+
+
+def same(model: ad.Model, wanted: dict[int, numpy.ndarray], heights: list[int]) -> None:
+    for height in heights:
+        assert model(x=image(height))["y"].tobytes() == wanted[height].tobytes()
+
+
+def test_generic_makes_nothing(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
+    model = depthwise("generic")
+    same(model, wanted, [*HEIGHTS, *HEIGHTS])
+    assert model.variants() == () and not here.orders and model.prepare(b=1, h=3, q=10) == 0
+
+
+def test_exact_makes_one_body_for_each_size_of_a_site(
+    here: Here, wanted: dict[int, numpy.ndarray]
+) -> None:
+    model = depthwise("exact")
+    same(model, wanted, [*HEIGHTS, *HEIGHTS])
+    assert len(here.orders) == 2 * len(HEIGHTS) == len(model.variants())
+    assert all(variant.hits == 1 for variant in model.variants())
+    assert len({(order.recipe, order.sizes) for order in here.orders}) == len(here.orders)
+
+
+def test_exact_lets_go_of_what_was_not_used_for_longest(
+    here: Here, wanted: dict[int, numpy.ndarray]
+) -> None:
+    model = depthwise("exact(limit=2)")
+    same(model, wanted, [3, 4, 3, 9])  # 4 goes
+    made = len(here.orders)
+    same(model, wanted, [3, 9, 3])
+    assert len(here.orders) == made
+    same(model, wanted, [4])
+    assert len(here.orders) == made + 2 and len(model.variants()) == 4
+
+
+def test_adaptive_keeps_what_is_faster(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
+    for ratio, kept in ((0.5, 2), (0.99, 0)):
+        here.ratio = ratio
+        model = depthwise("adaptive(after=4)")
+        model._serving._ledger._path.unlink(missing_ok=True)
+        same(model, wanted, [3] * 40)
+        settle()
+        assert len(model.variants()) == kept
+        assert all(variant.ratio == ratio for variant in model.variants())
+        same(model, wanted, [3, 4, 3])
+        assert all(variant.hits >= 2 for variant in model.variants())
+
+
+def test_verdicts_are_asked_for_once(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
+    here.ratio = 0.99
+    for orders in (2, 0):
+        here.orders.clear()
+        model = depthwise("adaptive(after=4)")
+        same(model, wanted, [3] * 40)
+        settle()
+        assert len(here.orders) == orders and not model.variants()
+
+
+def test_buckets_are_made_with_the_model(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
+    model = depthwise("buckets(b=1, h=[3, 9], q=10)")
+    assert len(here.orders) == 4
+    same(model, wanted, list(HEIGHTS))
+    assert sum(variant.hits for variant in model.variants()) == 4 == len(here.orders)
+    with pytest.raises(ad.OptionError, match="buckets name dim 'height'"):
+        depthwise("buckets(height=3)")
+
+
+def test_a_body_that_cannot_be_made_costs_nothing_but_itself(
+    here: Here, wanted: dict[int, numpy.ndarray]
+) -> None:
+    here.problem = "no such luck"
+    model = depthwise("exact")
+    same(model, wanted, [3, 4, 3])
+    assert len(here.orders) == 4 and not model.variants()
+
+
+def test_forbidden_compiles_are_errors(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
+    model = depthwise("exact")
+    assert model.prepare(b=1, h=3, q=10) == 2
+    with settings.override(forbid_compile=True):
+        same(model, wanted, [3])
+        with pytest.raises(ad.OptionError, match="forbid_compile"):
+            model(x=image(4))
+        same(model, wanted, [3])
+    same(model, wanted, [4])
+
+
+def test_many_callers_cause_one_body_and_get_right_results(
+    here: Here, wanted: dict[int, numpy.ndarray]
+) -> None:
+    model, failed = depthwise("exact(limit=2)"), []
+
+    def call(seed: int) -> None:
+        order = random.Random(seed)
+        for _ in range(40):
+            height = order.choice(HEIGHTS)
+            if model(x=image(height))["y"].tobytes() != wanted[height].tobytes():
+                failed.append(height)
+
+    threads = [threading.Thread(target=call, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed and len(model.variants()) <= 4
+    model.executable.retire(None)
+    assert len(model.executable._retired) <= 1
+
+
+def test_a_strategy_can_be_exchanged(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
+    model = depthwise("exact")
+    same(model, wanted, [3, 4])
+    model.serve_by("generic")
+    same(model, wanted, [3, 9])
+    assert model.variants() == () and str(model.strategy) == "generic()"
+    model.serve_by("exact")
+    same(model, wanted, [3])
+    assert len(model.variants()) == 2
+
+
+def test_a_worker_process_that_dies_costs_one_body() -> None:
+    model = depthwise("generic")
+    site, recipe = model.program.sites[0], model.program.recipes[0]
+    orders = []
+    for height in (3, 4):
+        dims = {"b": 1, "h": height, "q": 10}
+        key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
+        orders.append(Order(recipe, key, "llvm"))
+    made = Workers(1)
+    first = made.ask(orders[0]).result(60)
+    assert first.made is not None and first.problem == ""
+    made.processes()[0].kill()
+    again = made.ask(orders[1]).result(60)
+    assert again.made is not None and again.made.symbol != first.made.symbol
+    wrong = made.ask(Order(recipe, (1,), "llvm")).result(60)
+    assert wrong.made is None
+    made.close()
+
+
+def test_a_damaged_file_of_verdicts_is_warned_of_once(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "verdicts"
+    book = Ledger(path, "llvm here")
+    book.keep("recipe", (1, 2), Verdict("rows()", 0.5))
+    assert Ledger(path, "llvm here").find("recipe", (1, 2)) == Verdict("rows()", 0.5)
+    assert Ledger(path, "llvm there").find("recipe", (1, 2)) is None
+    assert book.find("recipe", (1, 3)) is None
+    with sqlite3.connect(path) as file:
+        file.execute("update trials set ratio = 'fast'")
+    assert book.find("recipe", (1, 2)) is None
+    path.write_bytes(b"no database" * 1000)
+    with pytest.warns(RuntimeWarning, match="not kept"):
+        assert book.find("recipe", (1, 2)) is None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        book.keep("recipe", (1, 2), Verdict("rows()", 0.5))
+
+
+def settle() -> None:
+    """Wait until nothing is made aside any more."""
+    for thread in threading.enumerate():
+        if thread.name == "anydim-adaptive":
+            thread.join(60)
