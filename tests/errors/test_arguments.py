@@ -94,6 +94,9 @@ def test_inputs_without_strides_that_do_not_fit(relu):
         relu(x=endless)
     with pytest.raises(ad.OutOfMemoryError, match="a contiguous copy needs 16000000000000000 byte"):
         ad.compile(RELU)(x=np.broadcast_to(np.float32(1), (10**15, 4)))
+    swapped = np.broadcast_to(np.array(1, np.dtype(np.float32).newbyteorder()), (10**15, 4))
+    with pytest.raises(ad.OutOfMemoryError, match="needs 16000000000000000 bytes"):
+        ad.compile(RELU)(x=swapped)
     assert (relu(x=np.broadcast_to(np.float32(1), (3, 4)))["y"] == 1).all()
 
 

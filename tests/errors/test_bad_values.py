@@ -111,6 +111,22 @@ def test_wrong_values(mistake: Mistake) -> None:
         np.testing.assert_array_equal(array, before[name])
 
 
+TEXTS = {
+    "Slice": r"dim 'y0.length' is -1, below its bound 0\n.*; -1 is what a step of 0 makes",
+    "Range": r"dim 'y0.count' is -1, below its bound 0\n.*; -1 is what a step of 0 makes",
+    "ReverseSequence": r"node of g: value 5 is outside 0\.\.4\n *give values from 0 to 4; they come "
+    "from input 'n'",
+}
+
+
+@pytest.mark.parametrize("operator", TEXTS)
+def test_texts_say_what_values_mean(operator: str) -> None:
+    mistake = next(m for m in MISTAKES if m.operator == operator)
+    good = {name: np.asarray(v) for name, v in mistake.inputs.items() if v is not None}
+    with pytest.raises(ad.InputError, match=TEXTS[operator]):
+        model_of(mistake)(**{**good, mistake.name: np.asarray(mistake.wrong[0])})
+
+
 def test_the_least_number_as_a_diagonal_and_as_a_bound() -> None:
     """Its opposite is itself in 64 bits."""
     x, least = np.arange(6, dtype=F).reshape(2, 3), np.int64(-(2**63))

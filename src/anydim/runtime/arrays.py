@@ -53,7 +53,7 @@ def plain(
     if array.flags.num & _READY != _READY:
         if box is not None and array.nbytes > _MUCH:
             _check_bounds(array, spec, box, name)
-        array = _copied(array, spec, name)
+        array = _copied(array, spec, dtype, name)
     return array
 
 
@@ -69,15 +69,17 @@ def _check_bounds(array: numpy.ndarray, spec: TensorSpec, box: Box, name: str) -
             )
 
 
-def _copied(array: numpy.ndarray, spec: TensorSpec, name: str) -> numpy.ndarray:
+def _copied(
+    array: numpy.ndarray, spec: TensorSpec, dtype: numpy.dtype, name: str
+) -> numpy.ndarray:
     """The elements in one piece; of an array without strides there may be more than memory."""
     try:
-        return numpy.require(array, requirements=("C", "A"))
+        return numpy.require(array, dtype, requirements=("C", "A"))
     except (MemoryError, ValueError):  # numpy's word for more than an array can have
         bytes = math.prod(array.shape) * array.dtype.itemsize
         raise OutOfMemoryError(
             f"{_where(spec, name)}: a contiguous copy needs {bytes} bytes, which there are not",
-            "give a contiguous array",
+            "give a contiguous array in this machine's byte order",
         ) from None
 
 
@@ -90,7 +92,7 @@ def _native_order(
 ) -> numpy.ndarray:
     """The array in this machine's byte order; another dtype is an error."""
     if array.dtype.newbyteorder("=") == dtype:
-        return array.astype(dtype)
+        return _copied(array, spec, dtype, name)
     raise InputError(
         f"{_where(spec, name)}: expected dtype {dtype.name}, got {array.dtype.name}",
         f"convert it: array.astype('{dtype.name}')",

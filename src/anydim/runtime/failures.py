@@ -83,10 +83,11 @@ def _outside(failed: Failure, words: Words, name: str) -> InputError:
     side, bound = ("below", dim.lo) if value < dim.lo else ("above", dim.hi)
     return DimError(
         f"{failed.signature.name}: dim '{dim.name}' is {value}, {side} its bound {bound}",
-        f"declared {dim}; {_TOLD[failed.kind]}",
+        f"declared {dim}; {_TOLD[failed.kind]}{_NO_COUNT if value == -1 else ''}",
     )
 
 
+_NO_COUNT = "; -1 is what a step of 0 makes, and more elements than 63 bits count"
 _TOLD = {
     "found": "the data of the inputs gave this size; change them, or the bound",
     "given": "what runs there takes fewer sizes than what is around it; change the input",

@@ -8,6 +8,7 @@ from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.sizes import Size
 
+ALLOWED = "allowed"  # the numbers 0, 1, ... that `counted` takes: its places are values, not indices
 FINE = -(2**63)  # what stands in the word of a position that stayed inside
 
 
@@ -40,13 +41,16 @@ def outside(position: Position, found: int, name: str, dims: Mapping[str, int]) 
 def outside_axis(position: Position, found: int, extent: int) -> tuple[str, str]:
     """What is wrong, and what to do; for negative indices `found` is counted from the front."""
     size, of = position.size, f" of '{position.tensor}'" if position.tensor else ""
+    word, words = "index", "indices"
+    if position.tensor.rsplit("/", 1)[-1] == ALLOWED:
+        word, words, of = "value", "values", ""
     low = -extent if position.from_end else 0
     if position.from_end and found < 0:
         found -= extent
     named = "" if size.constant is not None else f" where {size} is {extent}"
     source = f"; they come from input '{position.indices}'" if position.indices else ""
     if extent < 1:
-        problem = f"index {found} is outside an axis{of}, whose size is {extent}"
-        return problem, f"an axis without elements takes no indices{source}"
-    problem = f"index {found} is outside {low}..{extent - 1}{of}{named}"
-    return problem, f"give indices from {low} to {extent - 1}{source}"
+        problem = f"{word} {found} is outside an axis{of}, whose size is {extent}"
+        return problem, f"an axis without elements takes no {words}{source}"
+    problem = f"{word} {found} is outside {low}..{extent - 1}{of}{named}"
+    return problem, f"give {words} from {low} to {extent - 1}{source}"
