@@ -69,9 +69,7 @@ def _check_bounds(array: numpy.ndarray, spec: TensorSpec, box: Box, name: str) -
             )
 
 
-def _copied(
-    array: numpy.ndarray, spec: TensorSpec, dtype: numpy.dtype, name: str
-) -> numpy.ndarray:
+def _copied(array: numpy.ndarray, spec: TensorSpec, dtype: numpy.dtype, name: str) -> numpy.ndarray:
     """The elements in one piece; of an array without strides there may be more than memory."""
     try:
         return numpy.require(array, dtype, requirements=("C", "A"))

@@ -8,7 +8,9 @@ from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.sizes import Size
 
-ALLOWED = "allowed"  # the numbers 0, 1, ... that `counted` takes: its places are values, not indices
+ALLOWED = (
+    "allowed"  # the numbers 0, 1, ... that `counted` takes: its places are values, not indices
+)
 FINE = -(2**63)  # what stands in the word of a position that stayed inside
 
 
