@@ -114,8 +114,8 @@ def test_wrong_values(mistake: Mistake) -> None:
 TEXTS = {
     "Slice": r"dim 'y0.length' is -1, below its bound 0\n.*; -1 is what a step of 0 makes",
     "Range": r"dim 'y0.count' is -1, below its bound 0\n.*; -1 is what a step of 0 makes",
-    "ReverseSequence": r"node of g: value 5 is outside 0\.\.4\n *give values from 0 to 4; they come "
-    "from input 'n'",
+    "ReverseSequence": r"node of g: value 5 is outside 0\.\.4\n *give values from 0 to 4; "
+    "they come from input 'n'",
 }
 
 

@@ -15,6 +15,7 @@ from tests.fuzz import (
     patterns,
     positions,
     quantised,
+    rare,
     routines,
     shapes,
     windows,
@@ -68,6 +69,7 @@ FAMILIES: dict[str, Weighted] = {
     "routines": routines.FAMILY,
     "bytes": quantised.FAMILY,
     "written": written.FAMILY,
+    "rare": rare.FAMILY,
 }  # fmt: skip
 FAVOUR = 5.0  # how much more of its favourite family a graph has
 _MOST_TRIES = 80

@@ -207,12 +207,13 @@ class Maker:
         self.exact.add(value.name)
         return value
 
-    def make(self, shape: Sequence[Size], dtype: DType) -> Value:
+    def make(self, shape: Sequence[Size | int], dtype: DType) -> Value:
         """An input or, where all sizes are constants, perhaps a constant."""
-        fixed = [size.constant for size in shape]
+        sizes = tuple(map(as_size, shape))
+        fixed = [size.constant for size in sizes]
         if all(size is not None for size in fixed) and self.chance(0.75):
             return self.constant(fixed, dtype)
-        return self.input(tuple(shape), dtype)
+        return self.input(sizes, dtype)
 
     def mate(self, value: Value, dtype: DType | None = None, narrow: bool = False) -> Value:
         """An operand that broadcasts with `value`; with `narrow` it leaves its shape as it is."""

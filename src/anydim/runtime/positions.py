@@ -8,9 +8,7 @@ from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.sizes import Size
 
-ALLOWED = (
-    "allowed"  # the numbers 0, 1, ... that `counted` takes: its places are values, not indices
-)
+ALLOWED = "allowed"  # what the operator `counted` reads: its places are values
 FINE = -(2**63)  # what stands in the word of a position that stayed inside
 
 
