@@ -20,6 +20,7 @@ from anydim.lang.tree import Branch, Group, Loop, OrderedStep, Statement, Write
 from anydim.lang.tree.stepping import writes
 from anydim.passes.flow import is_product
 from anydim.passes.iterations import Unsuitable, expanded
+from anydim.passes.known import with_known
 from anydim.sizes import joined
 
 
@@ -30,6 +31,7 @@ class Recur:
     machine: Machine
 
     def run(self, graph: Graph) -> Graph:
+        graph = with_known(graph, _read_in_loops(graph))
         types = dict(graph.types)
         nodes: list[Node] = []
         guards = list(graph.guards)
@@ -46,6 +48,14 @@ class Recur:
             nodes += made
             guards = joined(guards, group.guards, node.source.removeprefix(f"{graph.name}: "))
         return graph.replace(nodes=tuple(nodes), types=types, guards=tuple(guards))
+
+
+def _read_in_loops(graph: Graph) -> Iterator[str]:
+    """What nodes read that hold graphs or multiply matrices in an ordered loop."""
+    for node in graph.nodes:
+        group = _group(node, graph) if node.region is None else None
+        if node.region is not None or (group and any(_loops_with_products(group.steps))):
+            yield from (name for name in node.given if name in graph.producers)
 
 
 def _group(node: Node, graph: Graph) -> Group | None:
