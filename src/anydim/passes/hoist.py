@@ -1,9 +1,10 @@
 """What a loop need not do in every iteration goes before it.
 
 A reduction that reads nothing the loop writes is done once: for all iterations together when it
-depends on the iteration (the input part of a recurrent network becomes one matrix product). A
-matrix that every iteration multiplies by is brought into panels once, in the layout that the
-contraction's tiles read.
+depends on the iteration (the input part of a recurrent network becomes one matrix product), in the
+order in which what it reads lies in memory: then its rows are one behind the other. A matrix that
+every iteration multiplies by is brought into panels once, in the layout that the contraction's
+tiles read.
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ _ITERATION = "iteration"  # the axis over all iterations
 class Hoist:
     """Takes statements out of a loop's body; `before` is what has to run ahead of it, in order.
 
-    `types` are those of all tensors; new ones are added. `constants` are packed elsewhere.
+    `types` are those of all tensors; new ones are added. `constants` are packed elsewhere. The
+    first two axes of those that are `turned` lie the other way round in memory.
     """
 
     types: dict[str, TensorType]
     constants: frozenset[str]
     machine: Machine
+    turned: frozenset[str] = frozenset()
     before: list[Statement] = field(default_factory=list)
     _panels: dict[tuple[Read, str, str], str] = field(default_factory=dict)
 
@@ -82,15 +85,24 @@ class Hoist:
         if counter in sizes_of(step.body):
             taken = {axis.name for axis in (*step.axes, *step.reduced)}
             iteration = unused(_ITERATION, taken)
-            body = _over_all(step.body, counter, iteration)
-            axes = (Axis(iteration, trips), *axes)
-            indices = (SizeTerm(Size.symbol(counter)), *place)
+            at = _place_of(step.body, counter, trips)
+            body = _over_all(step.body, counter, at, iteration)
+            first = 1 if self._is_turned(body, iteration, axes) else 0
+            axes = (*axes[:first], Axis(iteration, trips), *axes[first:])
+            indices = (*place[:first], SizeTerm(at), *place[first:])
         if body is None:
             return step
         kind = TensorType(self.types[step.target].dtype, tuple(axis.extent for axis in axes))
         name = self._tensor(f"{step.target}.early", kind)
         self.before.append(Statement(name, axes, body, step.combine, step.reduced))
         return with_body(step, Read(name, indices))
+
+    def _is_turned(self, body: Expr | None, iteration: str, axes: tuple[Axis, ...]) -> bool:
+        """Whether what is read at (iteration, first axis) lies the other way round."""
+        if body is None or not axes:
+            return False
+        wanted = (Index(iteration), Index(axes[0].name))
+        return any(r.tensor in self.turned and r.indices[:2] == wanted for r in reads(body))
 
     # ---- packed once ----
 
@@ -171,14 +183,29 @@ def _names(read: Read) -> set[str] | None:
     return {name for form in forms if form is not None for name in form.indices}
 
 
-def _over_all(body: Expr, counter: str, iteration: str) -> Expr | None:
-    """The body with an axis for the counter; None where it is not linear in the counter."""
+def _place_of(body: Expr, counter: str, trips: Size) -> Size:
+    """Where an iteration's part stands among those of all: from the end, where it reads so."""
+    used: set[Size] = set()
+
+    def look(expr: Expr) -> None:
+        if isinstance(expr, SizeTerm) and counter in expr.size.symbols:
+            used.add(expr.size)
+
+    rewrite(body, look)
+    backwards = trips - 1 - Size.symbol(counter)
+    return backwards if used == {backwards} else Size.symbol(counter)
+
+
+def _over_all(body: Expr, counter: str, at: Size, iteration: str) -> Expr | None:
+    """The body with an axis for the place `at`; None where it is not linear in the counter."""
     hard = False
 
     def change(expr: Expr) -> Expr | None:
         nonlocal hard
         if not isinstance(expr, SizeTerm) or counter not in expr.size.symbols:
             return None
+        if expr.size == at:
+            return Index(iteration)
         split = expr.size.linear_in((counter,))
         if split is None or counter in split[1].symbols:
             hard = True

@@ -62,7 +62,9 @@ def expanded(
     all_tensors = (*group.inputs, *group.outputs, *group.temporaries)
     names = {tensor.name: unused(tensor.name, types) for tensor in all_tensors}
     tensors = {names[tensor.name]: tensor.type for tensor in all_tensors}
-    work = _Work(node, dict(types), tensors, machine)
+    given = zip(group.inputs, node.given)
+    turned = frozenset(names[tensor.name] for tensor, value in given if _is_turned(value, graph))
+    work = _Work(node, dict(types), tensors, machine, turned)
     scope = _Scope(work, graph.box, graph.constants)
     scope.current = {names[t.name]: value for t, value in zip(group.inputs, node.given)}
     scope.run(renamed(group.steps, names))
@@ -73,6 +75,14 @@ def expanded(
     return scope.nodes
 
 
+def _is_turned(value: str, graph: Graph) -> bool:
+    """Whether a value is a view of another with the first two axes exchanged."""
+    node = graph.producers.get(value)
+    if node is None or node.operator != "transpose":
+        return False
+    return tuple(node.attributes.get("perm") or ())[:2] == (1, 0)
+
+
 @dataclass
 class _Work:
     """What all scopes of one node share: types of values, and of the tensors of its steps."""
@@ -81,6 +91,7 @@ class _Work:
     types: dict[str, TensorType]
     tensors: dict[str, TensorType]
     machine: Machine
+    turned: frozenset[str]  # tensors whose first two axes lie the other way round in memory
 
     def fresh(self, stem: str, kind: TensorType) -> str:
         """A new value of that type."""
@@ -318,7 +329,7 @@ class _Scope:
         stacks = self._stacks(body, counter)
         tensors = self.work.tensors
         constants = frozenset(t for t, value in self.current.items() if value in self.constants)
-        hoist = Hoist(tensors, constants, self.work.machine)
+        hoist = Hoist(tensors, constants, self.work.machine, self.work.turned)
         body = hoist.run(body, counter, trips)
         self.run(hoist.before)
         written = dict.fromkeys(inner.target for inner in writes(body))
