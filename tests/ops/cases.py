@@ -180,6 +180,9 @@ CASES: dict[str, list[Case]] = {
         * s[:, None] + b[:, None])],
     "det": [case("float64[n, m, m]", to=np.linalg.det), case("float64[n, n]", to=np.linalg.det),
             case("float32[2, m, 3, 3]", to=np.linalg.det)],
+    "inverse": [
+        case("float64[n, m, m]", to=np.linalg.inv), case("float64[n, n]", to=np.linalg.inv),
+        case("float32[2, m, 3, 3]", to=np.linalg.inv)],
     "instance_norm": [case(
         "float32[n, 3, m, 2]", "float32[3]", "float32[3]",
         to=lambda x, s, b: normalised(x, s[:, None, None], b[:, None, None], (2, 3)))],

@@ -33,6 +33,9 @@ CASES = {
     "Attention widths": (
         X, [node("z = Attention(x, w, b)", qkv_hidden_sizes=[8, 8, 4], **HEADS)],
         {"w": W[:, :20].copy(), "b": B[:20]}),
+    "DecoderMaskedMultiHeadAttention": (
+        ["q f[n, 1, 8]", "k f[n, 2, m, 4]", "v f[n, 2, m, 4]", "a i[n, m]"],
+        [node("z = DecoderMaskedMultiHeadAttention(q, k, v, a)", **HEADS)], {}),
     "MultiHeadAttention": (QKV, [node("z = MultiHeadAttention(q, k, v)", **HEADS)], {}),
     "MultiHeadAttention bias": (
         [*QKV, "a i[n, 5]", "c f[1, 2, m, 5]"],
@@ -64,6 +67,10 @@ def _apart(count: int) -> list:
 
 # What this onnxruntime has no kernel for, and nodes that mean the same.
 EQUAL = {
+    "DecoderMaskedMultiHeadAttention past": (
+        ["q f[n, 1, 8]", "k f[n, 1, 8]", "v f[n, 1, 8]", *PAST[2:]],
+        [node("z, s, t = DecoderMaskedMultiHeadAttention(q, k, v, , , p, o, , , , b)", **HEADS)],
+        [node("z, s, t = MultiHeadAttention(q, k, v, b, , , p, o)", **HEADS)], {"b": B}),
     "MultiHeadAttention packed": (
         ["p f[n, m, 2, 3, 4]"], [node("z = MultiHeadAttention(p)", **HEADS)],
         [*_apart(3), node("z = MultiHeadAttention(r0, r1, r2)", **HEADS)],

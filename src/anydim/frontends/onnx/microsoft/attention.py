@@ -96,37 +96,51 @@ def attended(
 
 def multi_head_attention(call: OnnxNode) -> Sequence[Result]:
     refuse(call, (8, 9))
-    heads = _given_heads(call)
-    past = (call.input(6), call.input(7)) if call.given(6) and call.given(7) else None
-    return attended(call, heads, past, mask=4, bias=5)
+    heads = _given_heads(call, bias=3)
+    return attended(call, heads, _past(call, 6), mask=4, bias=5)
 
 
-def _given_heads(call: OnnxNode) -> tuple[str, str, str]:
+def decoded_attention(call: OnnxNode) -> Sequence[Result]:
+    """MultiHeadAttention of one row whose optional inputs stand in another order."""
+    refuse(call, (7, 8, 9), ("past_present_share_buffer",))
+    heads = _given_heads(call, bias=10)
+    return attended(call, heads, _past(call, 5), mask=3, bias=4)
+
+
+def _past(call: OnnxNode, position: int) -> tuple[str, str] | None:
+    """Keys and values of earlier calls, two inputs."""
+    if not (call.given(position) and call.given(position + 1)):
+        return None
+    return call.input(position), call.input(position + 1)
+
+
+def _given_heads(call: OnnxNode, bias: int) -> tuple[str, str, str]:
     """Queries, keys and values with heads as axes; packed ones [batch, rows, heads, 2 or 3, depth]
     are taken apart."""
     if call.type(0).rank == 5:
-        query, key, value = (_unpacked(call, 0, number) for number in range(3))
+        query, key, value = (_unpacked(call, 0, number, bias) for number in range(3))
         return query, key, value
-    biases = _biases(call)
+    biases = _biases(call, bias)
     query = _with_bias(call, 0, biases[0])
     if call.given(1) and call.type(1).rank == 5:
-        key, value = (_unpacked(call, 1, number) for number in range(2))
+        key, value = (_unpacked(call, 1, number, bias) for number in range(2))
         return query, key, value
     return query, _with_bias(call, 1, biases[1]), _with_bias(call, 2, biases[2])
 
 
-def _unpacked(call: OnnxNode, position: int, number: int) -> str:
-    if call.given(3):
+def _unpacked(call: OnnxNode, position: int, number: int, bias: int) -> str:
+    if call.given(bias):
         raise Unsupported("a bias of packed inputs")
     part = _one_of_two(call, call.input(position), number, axis=3)
     return call.emit("transpose", part, perm=(0, 2, 1, 3))
 
 
-def _biases(call: OnnxNode) -> Sequence[str | None]:
-    if not call.given(3):
+def _biases(call: OnnxNode, position: int) -> Sequence[str | None]:
+    if not call.given(position):
         return (None, None, None)
     width = call.shape(0)[-1]
-    return _parts(call, call.input(3), (width, width, call.shape(3)[0] - width - width))
+    last = call.shape(position)[0] - width - width
+    return _parts(call, call.input(position), (width, width, last))
 
 
 def _with_bias(call: OnnxNode, position: int, bias: str | None) -> str:
@@ -147,6 +161,12 @@ ROWS: dict[str, Row] = {
         num_heads=required(int), do_rotary=int, past_present_share_buffer=int,
         qkv_hidden_sizes=(int,), rotary_embedding_dim=int, **_MASK,
         limits="no shared buffers, no rotation"),
+    "DecoderMaskedMultiHeadAttention": row(
+        decoded_attention,
+        "query key? value? mask_index? attention_bias? past_key? past_value? past_sequence_length? "
+        "beam_width? cache_indirection? bias? -> output present_key? present_value? qk?",
+        num_heads=required(int), output_qk=int, past_present_share_buffer=int,
+        mask_filter_value=float, scale=float, limits="no shared buffers, no beams"),
     "MultiHeadAttention": row(
         multi_head_attention,
         "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? "

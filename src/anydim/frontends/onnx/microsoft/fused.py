@@ -17,11 +17,11 @@ _ACTIVATION: dict[str, Any] = {
     "activation_beta": float,
     "activation_gamma": float,
 }
-_WINDOW: dict[str, Any] = {
+WINDOW: dict[str, Any] = {
     "auto_pad": "NOTSET", "kernel_shape": (int,), "dilations": (int,), "strides": (int,),
     "pads": (int,), "group": 1,
 }  # fmt: skip
-_FUSED_WINDOW: dict[str, Any] = {**_WINDOW, "activation": str, "activation_params": (float,)}
+FUSED_WINDOW: dict[str, Any] = {**WINDOW, "activation": str, "activation_params": (float,)}
 
 
 def matmul(call: OnnxNode) -> str:
@@ -69,7 +69,7 @@ def fused_convolution(call: OnnxNode) -> Result:
 
 
 ROWS: dict[str, Row] = {
-    "FusedConv": row(fused_convolution, "X W B? Z? -> Y", **_FUSED_WINDOW),
+    "FusedConv": row(fused_convolution, "X W B? Z? -> Y", **FUSED_WINDOW),
     "FusedGemm": row(
         fused_gemm, "A B C? -> Y", alpha=1.0, beta=1.0, transA=0, transB=0, activation=str,
         **_ACTIVATION),

@@ -15,10 +15,13 @@ from anydim.frontends.onnx.microsoft import (
     elements,
     fused,
     grouped,
+    images,
     norms,
+    positions,
     products,
     quantised,
     recurrent,
+    shapes,
 )
 from anydim.frontends.onnx.microsoft.record import Row, schema_of
 from anydim.frontends.onnx.operators.table import Build
@@ -26,8 +29,8 @@ from anydim.frontends.onnx.operators.table import Build
 DOMAIN = "com.microsoft"
 
 _FAMILIES: tuple[Mapping[str, Row], ...] = (
-    attention.ROWS, blocks.ROWS, elements.ROWS, fused.ROWS, grouped.ROWS, norms.ROWS, products.ROWS,
-    quantised.ROWS, recurrent.ROWS,
+    attention.ROWS, blocks.ROWS, elements.ROWS, fused.ROWS, grouped.ROWS, images.ROWS, norms.ROWS,
+    positions.ROWS, products.ROWS, quantised.ROWS, recurrent.ROWS, shapes.ROWS,
 )  # fmt: skip
 
 ROWS: dict[tuple[str, str], Row] = {

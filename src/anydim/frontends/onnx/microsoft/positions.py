@@ -1,0 +1,84 @@
+"""What is added to scores for the distance of two places."""
+
+from __future__ import annotations
+
+import math
+
+from anydim.base.dtypes import float32, int64
+from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.microsoft.attention import refuse
+from anydim.frontends.onnx.microsoft.masks import places
+from anydim.frontends.onnx.microsoft.record import Row, required, row
+from anydim.frontends.onnx.operators.attention import split_heads
+from anydim.frontends.onnx.operators.call import OnnxNode, Result
+from anydim.sizes import Size
+
+
+def relative_position_bias(call: OnnxNode) -> Result:
+    """[1, heads, queries, keys]: a number for each bucket of distances (T5).
+
+    The table is declared as [buckets, heads], and its numbers lie as [heads, buckets].
+    """
+    buckets, heads = (size.constant for size in call.shape(0))
+    if not buckets or heads is None:
+        raise Unsupported(f"a table of type {call.type(0)}")
+    (queries,), (keys,) = call.sizes(1, 1), call.sizes(2, 1)
+    table = call.emit("reshape", call.input(0), shape=(heads, buckets))
+    found = call.emit("gather", table, _bucket(call, queries, keys, buckets), axis=1)
+    return call.emit("unsqueeze", found, axes=(0,))
+
+
+def _bucket(call: OnnxNode, queries: Size, keys: Size, buckets: int) -> str:
+    """[queries, keys]: half of the buckets count steps, half grow to `max_distance`; keys after
+    the query have their own where both directions count, and bucket 0 where not."""
+    zero = call.number(0, int64)
+    place = call.emit("unsqueeze", places(call, queries), axes=(1,))
+    behind = call.emit("sub", place, places(call, keys))
+    first = None
+    if call.attribute("is_bidirectional"):
+        buckets //= 2
+        later = call.emit("less", behind, zero)
+        first = call.emit("where", later, call.number(buckets, int64), zero)
+        behind = call.emit("abs", behind)
+    else:
+        behind = call.emit("maximum", behind, zero)
+    exact = buckets // 2
+    most = call.attribute("max_distance")
+    if not 1 <= exact < most:
+        raise Unsupported(f"max_distance {most} with {buckets} buckets a direction")
+    steps = (buckets - exact) / math.log(most / exact)
+    share = call.emit("cast", call.emit("maximum", behind, call.number(1, int64)), to=float32)
+    share = call.emit("log", call.emit("div", share, call.number(exact, float32)))
+    grown = call.emit("cast", call.emit("mul", share, call.number(steps, float32)), to=int64)
+    grown = call.emit("add", grown, call.number(exact, int64))
+    grown = call.emit("minimum", grown, call.number(buckets - 1, int64))
+    near = call.emit("less", behind, call.number(exact, int64))
+    bucket = call.emit("where", near, behind, grown)
+    return bucket if first is None else call.emit("add", bucket, first)
+
+
+def gated_relative_position_bias(call: OnnxNode) -> Result:
+    """[batch, heads, rows, rows]: the bias times a gate that each row's query opens."""
+    refuse(call, (6,))
+    dtype = call.type(0).dtype
+    query = call.emit("add", call.input(0), call.input(1))
+    query = split_heads(call, query, call.attribute("num_heads"))
+    gates = call.emit("add", call.emit("matmul", query, call.input(3)), call.input(4))
+    batch, heads, rows, width = call.kind(gates).shape
+    gates = call.emit("reshape", gates, shape=(batch, heads, rows, 2, width // 2))
+    gates = call.emit("sigmoid", call.emit("reduce_sum", gates, axes=(-1,), keepdims=False))
+    update, reset = call.emit_many("split", 2, gates, axis=-1, sizes=(1, 1))
+    inner = call.emit("sub", call.emit("mul", reset, call.input(5)), call.number(1, dtype))
+    opened = call.emit("add", call.emit("mul", update, inner), call.number(2, dtype))
+    return call.emit("mul", opened, call.input(2))
+
+
+ROWS: dict[str, Row] = {
+    "GatedRelativePositionBias": row(
+        gated_relative_position_bias,
+        "query_layer query_bias rel_pos weight bias eco_a token_offset? -> output",
+        num_heads=required(int), limits="no packed rows"),
+    "RelativePositionBias": row(
+        relative_position_bias, "bias_table query_length key_length -> output",
+        is_bidirectional=0, max_distance=required(int)),
+}  # fmt: skip
