@@ -14,6 +14,9 @@ SHIFT = np.eye(4, dtype=f32) * 5
 CASES = {
     "CDist": (ROWS, [node("z = CDist(x, y)")], {}),
     "CDist euclidean": (ROWS, [node("z = CDist(x, y)", metric="euclidean")], {}),
+    "ConvTransposeWithDynamicPads": (
+        ["x f[1, 2, m, 4]"], [node("z = ConvTransposeWithDynamicPads(x, w, p)", strides=[2, 1])],
+        {"w": f32(np.arange(36).reshape(2, 2, 3, 3) % 7), "p": i64([1, 0, 0, 1])}),
     "ExpandDims": (X, [node("z = ExpandDims(x, a)")], {"a": i32(-1)}),
     "ExpandDims front": (X, [node("z = ExpandDims(x, a)")], {"a": i32([1])}),
     "GatherND": (["x f[4, 5, n]"], [node("z = GatherND(x, i)")], {"i": i64([[0, 1], [3, 2]])}),

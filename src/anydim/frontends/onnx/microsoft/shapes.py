@@ -10,7 +10,7 @@ from anydim.base.dtypes import int64
 from anydim.frontends.counted import unique
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.microsoft.record import FLOATS, Row, required, row
-from anydim.frontends.onnx.operators import sampling
+from anydim.frontends.onnx.operators import resize, sampling
 from anydim.frontends.onnx.operators import shapes as standard
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.table import same
@@ -64,6 +64,15 @@ def distances(call: OnnxNode) -> Result:
     return call.emit(name, apart, axes=(-1,), keepdims=False)
 
 
+def convolution_transpose(call: OnnxNode) -> Result:
+    """The standard's, with its padding as an input of sizes."""
+    inputs = (*call.inputs[:2], *call.inputs[3:4])
+    attributes = dict(call.attributes)
+    if call.given(2):
+        attributes["pads"] = call.sizes(2, 2 * (call.type(0).rank - 2))
+    return resize.convolution_transpose(replace(call, inputs=inputs, attributes=attributes))
+
+
 def embedding(call: OnnxNode) -> Result:
     """Rows of a table; what the other inputs say concerns gradients."""
     return call.emit("gather", call.input(0), call.input(1), axis=0)
@@ -111,6 +120,9 @@ _TRANSFORM: dict[str, Any] = {"normalized": 0, "onesided": 1}
 
 ROWS: dict[str, Row] = {
     "CDist": row(distances, "A B -> C", metric="sqeuclidean"),
+    "ConvTransposeWithDynamicPads": row(
+        convolution_transpose, "X W Pads? B? -> Y", auto_pad="NOTSET", dilations=(int,), group=1,
+        kernel_shape=(int,), output_padding=(int,), strides=(int,)),
     "ExpandDims": row(expand_dims, "X axis -> Y", types=_ANY),
     "GatherND": row(same("gather_nd", 2), "data indices -> output", types=_ANY),
     "GridSample": row(sampling.grid_sample, "X Grid -> Y", align_corners=0, mode="bilinear",
