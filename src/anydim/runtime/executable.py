@@ -171,6 +171,11 @@ class Executable(ABC, Generic[Own]):
     def highest_arena_bytes(self) -> int:
         """The most bytes that any of the idle calls has ever held."""
 
+    @property
+    def constant_bytes(self) -> int:
+        """Bytes of the weights that it holds, as its kernels read them."""
+        return sum(array.nbytes for array in self._constants.values())
+
     def trim(self) -> int:
         """Give the memory that idle calls keep back to the system; how many bytes."""
         given = self._frames.trim()

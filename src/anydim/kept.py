@@ -1,0 +1,78 @@
+"""Compiled models that outlive the process: what is made of the same things is there at once.
+
+A model that was compiled is saved beside the compiler's objects, under the hash of everything that
+it depends on: what the caller names, settings, the processor, and the code of anydim. Models with
+strings, or with more than a quarter of the cache's limit in weights, are made every time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from anydim.base import settings
+from anydim.base.cache import DiskCache, key_of, package_version
+from anydim.base.errors import UserError
+from anydim.deploy.load import load
+from anydim.model import Model, StringModel
+from anydim.program.held import Held
+from anydim.runtime.cpu import this_level
+
+_SHARE = 4  # of the limit that one model may take
+_SETTINGS = ("winograd", "target", "c_compiler", "vector_bits", "most_nodes")
+
+
+def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:
+    """The model that was made of these parts before, or else `make()`, whose errors it raises.
+
+    `parts` are all that it depends on beside anydim and the machine; they are read where there is
+    a cache.
+    """
+    if not settings.use_cache:
+        return make()
+    folder = DiskCache(Path(settings.cache_dir) / "models", settings.cache_limit_mb * 1024**2)
+    path = folder.path(_key(parts))
+    if path.is_file():
+        with contextlib.suppress(UserError, OSError):
+            found = load(path)
+            os.utime(path)
+            return found
+    made = make()
+    _keep(made, path, folder)
+    return made
+
+
+def _key(parts: Iterable[str | memoryview]) -> str:
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    level = this_level()
+    return key_of(
+        state.hexdigest(), level.architecture, *sorted(level.flags),
+        *(f"{name}={settings.get(name)}" for name in _SETTINGS), package_version(),
+    )  # fmt: skip
+
+
+def _keep(made: Model, path: Path, folder: DiskCache) -> None:
+    """Save a model; a folder that cannot be used costs time, never an error."""
+    if isinstance(made, StringModel):
+        return
+    if made.executable.constant_bytes > folder.limit // _SHARE:
+        return
+    with contextlib.suppress(UserError, OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
+        os.close(handle)
+        try:
+            made.save(name)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
+        folder.tidy()
