@@ -1,0 +1,1 @@
+"""Packages that are written against onnxruntime, unchanged, on it and on anydim.ort."""
