@@ -69,9 +69,7 @@ def main(rounds: int, threads: int, count: int) -> None:
     }
     rows = []
     for name, run in streams.items():
-        pairs = [
-            (seconds(lambda: stream(ours)), seconds(lambda: stream(theirs))) for _ in range(rounds)
-        ]
+        pairs = [(seconds(run, ours), seconds(run, theirs)) for _ in range(rounds)]
         ratio = median(own / other for own, other in pairs)
         rows.append((name, *(f"{median(each):.2f}" for each in zip(*pairs)), f"{ratio:.2f}"))
     print(table(("stream", "anydim, s", "torch, s", "ratio"), rows))

@@ -16,7 +16,7 @@ from anydim.base import settings
 from anydim.base.given import shown
 from anydim.ort.errors import ObjectRefused, TypeRefused, Unimplemented
 from anydim.ort.values import OrtValue
-from anydim.runtime.threads import MOST
+from anydim.runtime.threads import AUTO, MOST, known_threads
 
 PEER = "onnxruntime"
 FALLBACK_ENTRY = "anydim.fallback"
@@ -174,7 +174,7 @@ class SessionOptions(_Attributes):
         """Threads that serve a run: as many as asked for, or as there are cores to run on."""
         if self.intra_op_num_threads > 0:
             return min(self.intra_op_num_threads, MOST)
-        return cores()
+        return known_threads(AUTO)
 
     def copy(self) -> SessionOptions:
         """The same options, which later changes of these leave alone."""
@@ -240,10 +240,3 @@ class RunOptions(_Attributes):
     def shrinks(self) -> bool:
         """Whether memory that runs keep goes back to the system after this one."""
         return bool(self.entries.held.get("memory.enable_memory_arena_shrinkage"))
-
-
-def cores() -> int:
-    """Cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
