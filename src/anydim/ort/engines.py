@@ -15,6 +15,7 @@ from anydim.model import StringModel
 from anydim.ort.errors import ObjectRefused, of_peer, of_run
 from anydim.ort.options import SessionOptions
 from anydim.ort.peer import peer_module
+from anydim.ort.profiling import Call, Profile
 from anydim.ort.values import OrtValue
 from anydim.program.held import Held
 from anydim.runtime.given import apart, fill
@@ -33,18 +34,20 @@ class Engine(Protocol):
 class Compiled:
     """A model that anydim compiled or loaded."""
 
-    def __init__(self, model: Held) -> None:
+    def __init__(self, model: Held, profile: Profile | None = None) -> None:
         self.model = model
         self.on_strings = isinstance(model, StringModel)
-        self._direct = not self.on_strings and not model.lists
+        self._call: Call | None = None  # of a model whose inputs and outputs are arrays
+        if not self.on_strings and not model.lists:
+            self._call = model.executable if profile is None else profile.clocked(model)
 
     def run(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
         """The outputs by name."""
         try:
             if into:
                 return self._into(given, into)
-            if self._direct:
-                return self.model.executable(given)
+            if self._call is not None:
+                return self._call(given)
             results = self.model(**given)
         except UserError as error:
             raise of_run(error) from error
@@ -52,10 +55,10 @@ class Compiled:
 
     def _into(self, given: Mapping[str, Any], into: Mapping[str, numpy.ndarray]) -> dict[str, Any]:
         """Results where the caller wants them: at once where nothing is read there."""
-        inputs = [value for value in given.values() if isinstance(value, numpy.ndarray)]
-        at_once = apart(into, inputs) if self._direct else {}
-        run = self.model.executable
-        results = run(given, at_once) if self._direct else dict(self.model(**given))
+        if self._call is not None:
+            results = self._call(given, apart(into, list(given.values())))
+        else:
+            results = dict(self.model(**given))
         for name, array in into.items():
             if results[name] is not array:
                 _same_shape(name, results[name], array)

@@ -6,9 +6,14 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+
+from anydim.program.held import Held
+from anydim.runtime.clocked import Clock
+
+Call = Callable[..., dict[str, Any]]
 
 
 class Profile:
@@ -17,6 +22,7 @@ class Profile:
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self.start_ns = time.monotonic_ns()
+        self._ahead = self.start_ns - time.perf_counter_ns()  # of the clock of launches
         self._events: list[dict[str, Any]] = []
         self._open = True
         self._lock = threading.Lock()
@@ -32,11 +38,38 @@ class Profile:
 
     def add(self, category: str, name: str, begin_ns: int, end_ns: int, **about: object) -> None:
         """An event with its begin and end, as `time.monotonic_ns` tells them."""
+        self._append(category, name, threading.get_ident(), begin_ns, end_ns, **about)
+
+    def _append(
+        self, category: str, name: str, thread: int, begin_ns: int, end_ns: int, **about: object
+    ) -> None:
         self._events.append({
-            "cat": category, "pid": os.getpid(), "tid": threading.get_native_id(),
+            "cat": category, "pid": os.getpid(), "tid": thread,
             "ts": (begin_ns - self.start_ns) // 1000, "dur": (end_ns - begin_ns) // 1000,
             "ph": "X", "name": name, "args": {key: str(value) for key, value in about.items()},
         })  # fmt: skip
+
+    def clocked(self, model: Held) -> Call:
+        """What calls a model and adds an event for each launch, as onnxruntime does for nodes."""
+        clock, lock = Clock(model.executable), threading.Lock()
+        sites = [segment.sites for segment in model.program.segments]
+
+        def call(given: Mapping[str, Any], into: Mapping[str, Any] | None = None) -> dict[str, Any]:
+            with lock:
+                outputs, found = clock.results(given, into)
+            for launch in found.launches:
+                site = sites[launch.table][launch.site]
+                nodes = site.source.partition(": ")[2] or site.source
+                for part in launch.parts:
+                    self._append(
+                        "Node", f"{nodes or site.kernel}_kernel_time", part.thread,
+                        part.begin + self._ahead, part.end + self._ahead,
+                        provider="CPUExecutionProvider", op_name=site.kernel,
+                        schedule=site.schedule,
+                    )  # fmt: skip
+            return outputs
+
+        return call
 
     def end(self) -> str:
         """Write the file; its name, or nothing where that was done before."""

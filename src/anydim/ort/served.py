@@ -28,6 +28,7 @@ from anydim.ort.metadata import (
 )
 from anydim.ort.notices import warn_once
 from anydim.ort.options import SessionOptions
+from anydim.ort.profiling import Profile
 from anydim.ort.providers import CPU
 
 
@@ -40,9 +41,12 @@ class Served:
     metadata: ModelMetadata
     feeds: Feeds
 
-    def __init__(self, source: str | bytes, options: SessionOptions) -> None:
+    def __init__(
+        self, source: str | bytes, options: SessionOptions, profile: Profile | None = None
+    ) -> None:
         self._source = source
         self._options = options
+        self._profile = profile
         self._engines: dict[Variation, Engine] = {}
         self._lock = threading.RLock()
         self._peer: Peer | None = None
@@ -78,7 +82,7 @@ class Served:
         self.metadata = ModelMetadata(graph_name=model.name, producer_name="anydim")
         elements = {spec.name: element_of_spec(spec) for spec in model.inputs}
         self.feeds = Feeds([wanted(arg, elements.get(arg.name, 0)) for arg in self.inputs], [])
-        self._engines[PLAIN] = Compiled(model)
+        self._engines[PLAIN] = Compiled(model, self._profile)
 
     def start(self) -> None:
         """Compile as far as no run has to say what is missing; raises an OrtError."""
@@ -125,7 +129,7 @@ class Served:
             if self._options.libraries:
                 raise ModelError("it needs a library of operators for onnxruntime")
             model = varied(self._opened, variation)
-            return Compiled(compiled(model, self._options.threads))
+            return Compiled(compiled(model, self._options.threads), self._profile)
         except ModelError as error:
             if self._options.fallback:
                 return self._fallen_back(f"anydim refuses it: {error}")

@@ -48,7 +48,8 @@ class InferenceSession:
             warn_once(text, self._options.log_severity_level)
         self.set_providers(providers, provider_options)
         with self._timed("model_loading"):
-            self._served = Served(_source(path_or_bytes), self._options)
+            source = _source(path_or_bytes)
+            self._served = Served(source, self._options, self._profile)
         with self._timed("session_initialization"):
             self._served.start()
         self._names = [arg.name for arg in self._served.outputs]

@@ -95,15 +95,22 @@ class Clock:
 
     def call(self, given: Mapping[str, Any]) -> Clocked:
         """Call the twin; errors are those of a call."""
+        return self.results(given)[1]
+
+    def results(
+        self, given: Mapping[str, Any], into: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], Clocked]:
+        """The same with the outputs of the call, in arrays of the caller where `into` has them."""
         self._parts.clear()
         begin = now()
-        self._twin(given)
+        outputs = self._twin(given, into)
         end = now()
         if self._raised:
             raise self._raised.pop()
         spent = self._spent
         parts = [Part(*part[:5], max(part[4], part[5] - spent)) for part in self._parts]
-        return Clocked(begin, end, tuple(_launches(sorted(parts, key=lambda p: p.begin))))
+        launches = _launches(sorted(parts, key=lambda p: p.begin))
+        return outputs, Clocked(begin, end, tuple(launches))
 
 
 def _launches(parts: list[Part]) -> Iterator[Launch]:

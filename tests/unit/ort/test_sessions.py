@@ -151,6 +151,12 @@ def test_a_profile_has_the_events_of_onnxruntime(tmp_path: Path) -> None:
         assert sum(event["name"] == "model_run" for event in found) == 2
         assert sum(event["name"] == "session_initialization" for event in found) == 1
     assert all(event["ph"] == "X" and event["dur"] >= 0 for event in ours)
+    runs = [event for event in ours if event["name"] == "model_run"]
+    nodes = [event for event in ours if event["cat"] == "Node"]
+    assert len(nodes) >= 2 and all(event["args"]["provider"] for event in nodes)
+    for event in nodes:  # to a microsecond, each launch lies inside a run
+        begin, end = event["ts"], event["ts"] + event["dur"]
+        assert any(r["ts"] - 2 <= begin and end <= r["ts"] + r["dur"] + 2 for r in runs)
 
 
 # ---- kept and saved models ---------------------------------------------------------------------
