@@ -13,6 +13,7 @@ import numpy
 
 from anydim.base.given import shown
 from anydim.base.records import dataclass
+from anydim.frontends.onnx.file.dims import is_open
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.ort.errors import InvalidArgument, ObjectRefused, ValueRefused
 from anydim.ort.file import PLAIN, Variation
@@ -52,7 +53,7 @@ def wanted(arg: NodeArg, element: int, has_shape: bool = True) -> Wanted:
     return Wanted(
         arg.name, arg.type, element, len(axes) if has_shape else None,
         tuple((axis, size) for axis, size in axes if isinstance(size, int) and size > 0),
-        tuple((axis, size) for axis, size in axes if isinstance(size, str)),
+        tuple((axis, size) for axis, size in axes if isinstance(size, str) and not is_open(size)),
         None if element == STRING else numpy_of(element),
     )  # fmt: skip
 

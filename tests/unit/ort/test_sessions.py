@@ -78,6 +78,16 @@ def test_a_session_is_not_changed_by_its_options_afterwards() -> None:
         session.get_session_options().get_session_config_entry("a")
 
 
+def test_dims_called_question_mark_may_differ(caplog: pytest.LogCaptureFixture) -> None:
+    made = tiny.model(
+        [node("Relu", ["x"], ["y"])],
+        [value("x", FLOAT, ["?", "?"])], [value("y", FLOAT, ["?", "?"])],
+    )  # fmt: skip
+    session = ort.InferenceSession(made)
+    assert session.run(None, {"x": X})[0].shape == (2, 3)
+    assert len(session._served._engines) == 1 and not caplog.records
+
+
 # ---- fallback ----------------------------------------------------------------------------------
 
 

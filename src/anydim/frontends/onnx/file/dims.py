@@ -25,6 +25,11 @@ OPEN = frozenset(("", "?", "*", "-1", "0", "None", "none", "null", "unk", "nan")
 _NAME = re.compile(r"[^\W\d]\w*(?:\.\w+)*")
 
 
+def is_open(text: str) -> bool:
+    """Whether what a file has in place of a dim's name says nothing: `?`, blank, `-1`."""
+    return text.strip() in OPEN or not re.search(r"\w", text)
+
+
 def declared(shape: Any) -> tuple[Declared, ...]:
     """The axes of a TensorShapeProto."""
     return tuple(d.dim_value if d.HasField("dim_value") else d.dim_param for d in shape.dim)
@@ -75,7 +80,7 @@ class DimNames:
                 raise ModelError(f"{self.model}: input '{name}' has a size of {axis}")
             return as_size(axis) if axis > 0 else self.named(f"{name}_{number}")
         text = axis.strip()
-        if text in OPEN or not re.search(r"\w", text):
+        if is_open(text):
             return self.named(f"{name}_{number}")
         asked = {text, f"{name}.{number}", f"{name}.{number - rank}"} & self.given.keys()
         formula = None if asked or text in self._plain else self._formula(text)
