@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.base.records import dataclass
+from anydim.runtime.executable import NEVER
 
 STRATEGIES = ("exact(limit=128)", "adaptive(limit=32, after=4)")
 LAYERS = 12
@@ -131,11 +132,11 @@ def show(model: ad.Model, bodies: dict[int, numpy.ndarray]) -> None:
         table[:] = bodies[word]
 
 
-def settled(model: ad.Model, inputs: Inputs) -> None:
-    """Call until nothing is made any more."""
+def settled(model: ad.Model, inputs: Inputs, times: int = 64) -> None:
+    """Call until nothing is made any more, so many times between two looks; nor later."""
     end, before, quiet = time.monotonic() + SETTLE, -1, 0
     while quiet < 3 and time.monotonic() < end:
-        for _ in range(64):
+        for _ in range(times):
             for given in inputs:
                 model(**given)
         for thread in threading.enumerate():
@@ -144,6 +145,10 @@ def settled(model: ad.Model, inputs: Inputs) -> None:
         now = len(model.variants())
         quiet = quiet + 1 if now == before else 0
         before = now
+    model.executable.until_served = NEVER
+    for thread in threading.enumerate():
+        if thread.name == "anydim-adaptive":
+            thread.join()
 
 
 def seconds(model: ad.Model, inputs: Inputs, times: int) -> float:

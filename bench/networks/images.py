@@ -130,6 +130,22 @@ def unet() -> onnx.ModelProto:
     return net.model("unet", IMAGE, {"mask": (FLOAT, ["b", 2, "height", "width"])})
 
 
+def recogniser() -> onnx.ModelProto:
+    """Lines of text: separable convolutions down to one row, then scores for each column."""
+    net, channels = Network(), 16
+    x = net("HardSwish", net.conv("lines", 3, channels, 3, 2))
+    for out, low in ((32, 0), (64, 1), (64, 0), (128, 1), (128, 0), (256, 1), (256, 0)):
+        wide = net.conv(x, channels, channels, 5 if out > 64 else 3, groups=channels)
+        x = net("HardSwish", net.conv(net("HardSwish", wide), channels, out))
+        if low:
+            x = net("MaxPool", x, kernel_shape=[2, 1], strides=[2, 1])
+        channels = out
+    columns = net("Transpose", net("ReduceMean", x, net.integers(2), keepdims=0), perm=[0, 2, 1])
+    net("Softmax", net.linear(columns, channels, 97), axis=2, output="scores")
+    inputs = {"lines": (FLOAT, ["b", 3, 48, "width"])}
+    return net.model("recogniser", inputs, {"scores": (FLOAT, ["b", "columns", 97])})
+
+
 def segmenter() -> onnx.ModelProto:
     """The layers of SegFormer-B0: four stages of attention over fewer keys, one head of all."""
     net = _Segmenter()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
 
+from anydim.kernels.template import Template
 from anydim.targets.target import Target
 from anydim.variants.candidates import (
     Sized,
@@ -15,19 +17,31 @@ from anydim.variants.candidates import (
 )
 from anydim.variants.trial import Trials, Tried
 
+SURE = 31  # rounds: the least of many times is often luck, so it is measured again
 
-def search(site: Sized, target: Target, seconds: float) -> Iterator[Tried]:
-    """Schedules of a site at its sizes, as they are tried; ends after so many seconds.
 
-    First the generic one with sizes known and what templates would take, then the neighbours of
-    the best of them. Each is tried once.
-    """
-    trials, end = Trials(site, target), time.monotonic() + seconds
+def search(site: Sized, target: Target, seconds: float) -> list[Tried]:
+    """Schedules of a site at its sizes that were tried, the best one last; for so many seconds."""
+    trials = Trials(site, target)
     if not trials.possible:
-        return
+        return []
+    tried = list(_search(site, trials, target.templates, time.monotonic() + seconds))
+    best = reduce(faster, tried)
+    if best.ratio is None:
+        return tried
+    return [*(each for each in tried if each is not best), trials.run(best.candidate, SURE)]
+
+
+def _search(
+    site: Sized, trials: Trials, templates: Sequence[Template], end: float
+) -> Iterator[Tried]:
+    """First the generic schedule with sizes known and what templates would take, then neighbours.
+
+    Those are of the best one so far, one option after another. Each schedule is tried once.
+    """
     best = trials.run(generic_candidate(site))
     yield best
-    taken, templates = {best.candidate.schedule}, target.templates
+    taken = {best.candidate.schedule}
     options: list[str] | None = None
     rest = fitting(site, templates)
     while time.monotonic() < end:

@@ -289,8 +289,7 @@ class Serving:
         """Publish what was made, or remember that nothing is worth it."""
         place = self.places[number]
         if reply.tried and reply.ratio is not None:
-            best = next(name for name, share in reply.tried if share == reply.ratio)
-            self._ledger.keep(place.recipe.digest, sizes, Verdict(best, reply.ratio))
+            self._ledger.keep(place.recipe.digest, sizes, Verdict(reply.tried[-1][0], reply.ratio))
         try:
             self._publish(place, sizes, reply)
         except Exception:  # whatever it is, the generic body serves

@@ -63,15 +63,15 @@ class Trials:
             self._parallel = site.generic.parallel.evaluate(site.dims)
             self._wanted = memory.results(self._generic, self._parallel)
 
-    def run(self, candidate: Candidate) -> Tried:
-        """What becomes of a candidate."""
+    def run(self, candidate: Candidate, rounds: int = 0) -> Tried:
+        """What becomes of a candidate; `rounds` are those of all without a number."""
         memory, parallel = self._memory, candidate.parallel
         body = _loaded(candidate.kernel, self._target)
         found = memory.results(body, parallel)
         if not all(map(numpy.array_equal, found, self._wanted)):
             return Tried(candidate, None, "other bits than the generic body")
         generic = (self._generic, self._parallel)
-        return Tried(candidate, memory.ratio(body, parallel, *generic, self._rounds))
+        return Tried(candidate, memory.ratio(body, parallel, *generic, rounds or self._rounds))
 
 
 @cache

@@ -63,8 +63,8 @@ class Made:
 class Reply:
     """What became of an order.
 
-    `ratio` is the least share of the generic body's time, `tried` are schedules with theirs: None
-    for one that gave other bits.
+    `tried` are schedules with their share of the generic body's time, None for one that gave other
+    bits; the best one is the last. `ratio` is its share.
     """
 
     made: Made | None = None
@@ -201,7 +201,7 @@ def reply_of(found: Mapping[str, Any]) -> Reply:
         words = str(body["schedule"]), str(body["symbol"])
         made = Made(*words, parallel, grain, scratch, objects)
     tried = tuple((str(row["schedule"]), row["ratio"]) for row in found["tried"])
-    ratio = min((share for _, share in tried if share is not None), default=None)
+    ratio = tried[-1][1] if tried else None
     return Reply(made, ratio, tried, float(found["seconds"]), str(found.get("problem", "")))
 
 

@@ -77,9 +77,9 @@ def test_a_search_tries_each_schedule_once_and_texts_give_them_back() -> None:
     key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
     known = sized(program.recipes[0], code.templates, key)
     assert known is not None
-    tried = list(search(known, code, 60.0))
+    tried = search(known, code, 60.0)
     schedules = [each.candidate.schedule for each in tried]
-    assert schedules[0] == site.schedule and len(schedules) == len(set(schedules)) > 4
+    assert site.schedule in schedules and len(schedules) == len(set(schedules)) > 4
     for each in tried:
         again = by_text(known, code.templates, each.candidate.schedule)
         assert again is not None and again.kernel.name == each.candidate.kernel.name
