@@ -25,10 +25,9 @@ from anydim.deploy.save import Version, save
 from anydim.frontends.onnx.file.strings import (
     StringParts,
     StringsInside,
-    as_strings,
     cut,
-    is_string,
     own_dims,
+    reader_of,
 )
 from anydim.frontends.overflow import expected_bounds
 from anydim.passes.options import PLAIN, Options
@@ -304,7 +303,7 @@ class StringModel(Model):
     def __init__(self, parts: StringParts, core: Model | None) -> None:
         self.parts = parts
         self.core = core
-        self._kinds = {value.name: is_string(value.type) for value in parts.inputs}
+        self._readers = {value.name: reader_of(value.type) for value in parts.inputs}
 
     def __getattr__(self, name: str) -> Any:
         if name in ("executable", "report", "_reference", "_index_ranges"):
@@ -343,18 +342,15 @@ class StringModel(Model):
 
     def __call__(self, *values: Any, **named: Any) -> dict[str, Any]:
         """Run the model: strings on the host, the rest in native code. Raises InputError."""
-        names = list(self._kinds)
+        names = list(self._readers)
         if values:
             named = by_name(self.name, names, values, named)
-        unknown = [name for name in named if name not in self._kinds]
+        unknown = [name for name in named if name not in self._readers]
         missing = [name for name in names if name not in named]
         if unknown or missing:
             problem = f"has no input '{unknown[0]}'" if unknown else f"needs input '{missing[0]}'"
             raise InputError(f"{self.name} {problem}", f"its inputs are {listed(names)}")
-        known: dict[str, Any] = {
-            name: as_strings(name, value) if self._kinds[name] else value
-            for name, value in named.items()
-        }
+        known = {name: self._readers[name](name, value) for name, value in named.items()}
         known |= self.parts.early(known)
         if self.core is not None:
             known |= self.core(**{spec.name: known[spec.name] for spec in self.core.inputs})

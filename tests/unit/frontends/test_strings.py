@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -114,3 +115,86 @@ def test_operators_on_strings_that_the_opset_lacks_are_listed():
     )  # fmt: skip
     with pytest.raises(ad.ModelError, match=r"1 nodes .*\n  join: StringJoin \(opset 20\)"):
         ad.compile(made)
+
+
+# ---- maps --------------------------------------------------------------------------------------
+
+
+def of_maps(operator, key, value, result, **given):
+    """A model of one operator that reads a map and doubles what comes of it."""
+    last = ["z"] if result != TensorProto.STRING else ["y"]
+    nodes = [helper.make_node(operator, ["m"], ["y"], domain="ai.onnx.ml", **given)]
+    if last == ["z"]:
+        nodes.append(helper.make_node("Add", ["y", "y"], ["z"]))
+    kind = helper.make_map_type_proto(key, helper.make_tensor_type_proto(value, []))
+    return model(nodes, [helper.make_value_info("m", kind)],
+                 [helper.make_tensor_value_info(last[0], result, None)])  # fmt: skip
+
+
+def test_maps_become_rows():
+    words = ad.compile(of_maps("DictVectorizer", TensorProto.STRING, TensorProto.FLOAT,
+                               TensorProto.FLOAT, string_vocabulary=["a", "b", "c"]))  # fmt: skip
+    assert words(m={"c": 1.5, "a": 2.0, "?": 9.0})["z"].tolist() == [[4, 0, 3]]
+    assert words(m=[{"b": 1.0}, {}])["z"].tolist() == [[0, 2, 0], [0, 0, 0]]
+    with pytest.raises(ad.InputError, match="input 'm' is ndarray, expected a dict"):
+        words(m=numpy.zeros(3))
+    dense = ad.compile(of_maps("CastMap", TensorProto.INT64, TensorProto.FLOAT, TensorProto.INT64,
+                               cast_to="TO_INT64"))  # fmt: skip
+    assert dense(m={7: 2.5, 3: 1.0})["z"].tolist() == [[2, 4]]
+    sparse = ad.compile(of_maps("CastMap", TensorProto.INT64, TensorProto.FLOAT, TensorProto.STRING,
+                                cast_to="TO_STRING", map_form="SPARSE", max_map=3))  # fmt: skip
+    assert sparse(m={1: 2.5, 5: 1.0})["y"].tolist() == [["", "2.5", ""]]
+
+
+def test_classes_with_names_and_maps_of_them():
+    """The names go with the numbers that native code gives; nothing else is on the host."""
+    nodes = [
+        helper.make_node("LinearClassifier", ["x"], ["name", "scores"], domain="ai.onnx.ml",
+                         coefficients=[1.0, 0.0, 0.0, 1.0], intercepts=[0.0, 0.0],
+                         classlabels_strings=["left", "right"]),
+        helper.make_node("CategoryMapper", ["name"], ["side"], domain="ai.onnx.ml",
+                         cats_strings=["left", "right"], cats_int64s=[-1, 1]),
+        helper.make_node("ZipMap", ["scores"], ["map"], domain="ai.onnx.ml",
+                         classlabels_strings=["left", "right"]),
+    ]  # fmt: skip
+    compiled = ad.compile(model(
+        nodes, [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 2])],
+        [helper.make_tensor_value_info("name", TensorProto.STRING, ["N"]),
+         helper.make_tensor_value_info("side", TensorProto.INT64, ["N"]),
+         onnx.ValueInfoProto(name="map")],
+    ))  # fmt: skip
+    got = compiled(x=numpy.array([[1, 2], [4, 3]], numpy.float32))
+    assert got["name"].tolist() == ["right", "left"] and got["side"].tolist() == [1, -1]
+    assert got["map"] == [{"left": 1.0, "right": 2.0}, {"left": 4.0, "right": 3.0}]
+    none = compiled(x=numpy.zeros((0, 2), numpy.float32))
+    assert none["map"] == [] and none["name"].shape == (0,)
+
+
+def test_a_map_of_other_labels_is_an_error():
+    made = ad.compile(model(
+        [helper.make_node("ZipMap", ["x"], ["map"], domain="ai.onnx.ml",
+                          classlabels_int64s=[3, 4, 5])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", "M"])],
+        [onnx.ValueInfoProto(name="map")],
+    ))  # fmt: skip
+    assert made(x=numpy.ones((1, 3), numpy.float32))["map"] == [{3: 1.0, 4: 1.0, 5: 1.0}]
+    with pytest.raises(ad.InputError, match="2 columns for 3 labels"):
+        made(x=numpy.ones((1, 2), numpy.float32))
+
+
+def test_words_are_counted_in_native_code():
+    nodes = [
+        helper.make_node("StringNormalizer", ["t"], ["lower"], case_change_action="LOWER",
+                         stopwords=["no"]),
+        helper.make_node("Tokenizer", ["lower"], ["tokens"], domain="com.microsoft", mark=0,
+                         mincharnum=2, pad_value="#", tokenexp="[a-z]+"),
+        helper.make_node("TfIdfVectorizer", ["tokens"], ["counts"], mode="TF", min_gram_length=1,
+                         max_gram_length=1, max_skip_count=0, ngram_counts=[0],
+                         ngram_indexes=[0, 1], pool_strings=["good", "bad"]),
+    ]  # fmt: skip
+    texts = helper.make_tensor_value_info("t", TensorProto.STRING, ["N"])
+    made = model(nodes, [texts], [onnx.ValueInfoProto(name="counts")])
+    made.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    compiled = ad.compile(made)
+    assert compiled(t=["Good good a", "NO", "bad or good!"])["counts"].tolist() == [[2, 0], [1, 1]]
+    assert [spec.dtype.name for spec in compiled.core.inputs] == ["int64"]

@@ -14,6 +14,7 @@ from typing import Any
 import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base.dtypes import DTYPES
 from anydim.frontends.onnx.file.reading import OLDEST_OPSET
+from anydim.frontends.onnx.file.strings import ON_HOST
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES
 from anydim.frontends.onnx.microsoft.table import ROWS as MICROSOFT
 from anydim.frontends.onnx.microsoft.table import find
@@ -120,7 +121,7 @@ def _how(schema: Any) -> str:
         return "own"
     if schema.has_function or schema.has_context_dependent_function:
         return "body of the standard"
-    return ""
+    return "on the host" if schema.name in ON_HOST else ""
 
 
 def _first(schema: Any) -> int:

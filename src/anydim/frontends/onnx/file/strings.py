@@ -1,16 +1,17 @@
-"""Strings stay on the host: a model that holds some is cut in three.
+"""Strings and maps stay on the host: a model that holds some is cut in three.
 
-    early   operators on strings that need nothing computed      by onnx's reference evaluator
+    early   operators on strings that need nothing computed      on the host
     core    everything else, without strings                     compiled
-    late    operators on strings that read what core computed    by onnx's reference evaluator
+    late    operators on strings that read what core computed    on the host
 
-Tokens become numbers before native code runs, and class numbers become names after it. Strings
-that would have to be handled between two numeric parts are Unsupported.
+Tokens become numbers before native code runs, and class numbers become names after it. The host has
+`host.py` and onnx's reference evaluator. Strings that would have to be handled between two numeric
+parts are Unsupported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
@@ -20,12 +21,22 @@ import numpy
 
 from anydim.base.errors import AnydimError, InputError, ModelError
 from anydim.base.records import dataclass
+from anydim.frontends.onnx.file.coded import coded
 from anydim.frontends.onnx.file.dims import DimNames, input_shapes
+from anydim.frontends.onnx.file.host import CONTRIBUTED, HOST, LEARNED, operators
 from anydim.frontends.onnx.file.reading import Opened
 from anydim.sizes import Dim
 
 STRING = 8  # TensorProto.STRING
-_OF_STRINGS = {"StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch"}
+_INT64 = 7
+ON_HOST = {
+    "StringConcat", "StringSplit", "StringNormalizer", "RegexFullMatch",
+    "CastMap", "CategoryMapper", "DictVectorizer", "Tokenizer", "ZipMap",
+}  # fmt: skip
+_NAMED = {
+    "keys_strings", "values_strings", "pool_strings", "default_string", "cats_strings",
+    "classes_strings", "classlabels_strings",
+}  # fmt: skip
 
 _DEEPEST = 64  # graphs inside graphs
 
@@ -57,7 +68,7 @@ class HostPart:
     def _evaluator(self) -> Any:
         from onnx.reference import ReferenceEvaluator
 
-        return ReferenceEvaluator(self.proto)
+        return ReferenceEvaluator(self.proto, new_ops=operators())
 
     def __call__(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs; InputError for values that its operators do not take."""
@@ -94,7 +105,9 @@ def holds_strings(proto: Any) -> bool:
 
 
 def is_string(kind: Any) -> bool:
-    """Whether a type is a tensor of strings, or a list or an optional of such."""
+    """Whether a type is a tensor of strings or a map, or a list or an optional of such."""
+    if kind.HasField("map_type"):
+        return True
     if kind.HasField("sequence_type"):
         return is_string(kind.sequence_type.elem_type)
     if kind.HasField("optional_type"):
@@ -104,7 +117,7 @@ def is_string(kind: Any) -> bool:
 
 def _handles_strings(node: Any) -> bool:
     """Whether an operator makes or reads strings by itself, by what its attributes say."""
-    if node.op_type in _OF_STRINGS:
+    if node.op_type in ON_HOST:
         return True
     for attribute in node.attribute:
         if attribute.name == "to" and node.op_type == "Cast" and attribute.i == STRING:
@@ -113,7 +126,7 @@ def _handles_strings(node: Any) -> bool:
             return True
         if attribute.t.data_type == STRING:
             return True
-        if attribute.name in ("keys_strings", "values_strings", "pool_strings", "default_string"):
+        if attribute.name in _NAMED:
             if attribute.strings or (attribute.name == "default_string" and _maps(node)):
                 return True
         if any(map(_handles_strings, attribute.g.node)):
@@ -143,6 +156,17 @@ class _Cutting:
         self.strings |= {t.name for t in self.graph.initializer if t.data_type == STRING}
         self.constants = {tensor.name for tensor in self.graph.initializer}
         self.fixed: dict[str, Any] = {}  # nodes of numeric constants
+        taken = {*self.constants, *self.kinds, *_made(self.graph.node), *_read(self.graph.node)}
+        nodes, numbers = coded(self.graph.node, taken)
+        self.nodes = _needed(nodes, [value.name for value in self.graph.output])
+        self.kinds |= {name: _counted(self.kinds.get(of)) for name, of in numbers.items()}
+        self._tell_strings()
+
+    def _tell_strings(self) -> None:
+        """What the standard does not tell the type of, and is made of strings on the host."""
+        for node in self.nodes:
+            if self.strings & set(_read([node])):
+                self.strings |= {name for name in node.output if name and name not in self.kinds}
 
     def run(self) -> StringParts:
         early, core, late = self._sorted()
@@ -170,7 +194,7 @@ class _Cutting:
         ready = {value.name for value in self._inputs()} | self.constants
         parts: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         early, core, late = parts
-        for node in self.graph.node:
+        for node in self.nodes:
             reads = set(_read([node]))
             if not (_handles_strings(node) or self.strings & {*reads, *node.output}):
                 if node.op_type == "Constant":
@@ -195,7 +219,7 @@ class _Cutting:
             f"{node.name or node.output[0]}: {node.op_type} (opset {self.opened.opset}): "
             "not an operator of this opset"
             for node in nodes
-            if (node.domain, node.op_type) not in own and not _known(node, versions)
+            if (node.domain, node.op_type) not in own | HOST.keys() and not _known(node, versions)
         ]
         if lines:
             listing = "\n  ".join(lines)
@@ -263,6 +287,8 @@ class _Cutting:
 
         proto = onnx.ModelProto(ir_version=self.opened.proto.ir_version)
         proto.opset_import.extend(self.opened.proto.opset_import)
+        if all(entry.domain != LEARNED for entry in proto.opset_import):
+            proto.opset_import.add(domain=LEARNED, version=1)
         proto.functions.extend(self.opened.proto.functions)
         proto.graph.CopyFrom(graph)
         return proto
@@ -275,10 +301,50 @@ def _types(proto: Any) -> dict[str, Any]:
     graph = proto.graph
     if not _has_bodies(graph):
         return {value.name: value.type for value in graph.input if value.HasField("type")}
-    with suppress(Exception):  # what its native code finds wrong is found again by the import
-        graph = onnx.shape_inference.infer_shapes(proto).graph
-    values = (*graph.value_info, *graph.output, *graph.input)
-    return {value.name: value.type for value in values if value.HasField("type")}
+    for _ in range(1 + sum(_key(node) in _RANKS for node in graph.node)):
+        with suppress(Exception):  # what its native code finds wrong is found again by the import
+            graph = onnx.shape_inference.infer_shapes(proto).graph
+        values = (*graph.value_info, *graph.output, *graph.input)
+        kinds = {value.name: value.type for value in values if value.HasField("type")}
+        told = _told(graph.node, kinds)
+        if not told:
+            break
+        own, proto = proto, onnx.ModelProto()
+        proto.CopyFrom(own)
+        kept = [value for value in proto.graph.value_info if value.name not in told]
+        del proto.graph.value_info[:]
+        proto.graph.value_info.extend([*kept, *told.values()])
+    return kinds
+
+
+def _key(node: Any) -> tuple[str, str]:
+    return node.domain, node.op_type
+
+
+# what the standard tells no shape of -> the number of its axes; None: one more than the input's
+_RANKS = {
+    (CONTRIBUTED, "Tokenizer"): None, (LEARNED, "CastMap"): 2, (LEARNED, "DictVectorizer"): 2,
+}  # fmt: skip
+
+
+def _told(nodes: Iterable[Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """The declarations of results of which the standard does not tell how many axes they have."""
+    import onnx
+
+    found = {}
+    for node in nodes:
+        if _key(node) not in _RANKS:
+            continue
+        name, rank, given = node.output[0], _RANKS[_key(node)], kinds.get(node.input[0])
+        known = kinds.get(name)
+        if given is None or (known is not None and known.tensor_type.HasField("shape")):
+            continue
+        value = onnx.ValueInfoProto(name=name, type=known or _string_type(given))
+        shape = value.type.tensor_type.shape
+        for _ in range(1 if rank is None else rank):
+            shape.dim.add()
+        found[name] = value
+    return found
 
 
 _BODIES = {"If": {"then_branch", "else_branch"}, "Loop": {"body"}, "Scan": {"body"}}
@@ -296,6 +362,34 @@ def _has_bodies(graph: Any, depth: int = 0) -> bool:
         if not all(_has_bodies(inner, depth + 1) for inner in graphs.values()):
             return False
     return True
+
+
+def _needed(nodes: Sequence[Any], outputs: Iterable[str]) -> list[Any]:
+    """The nodes that outputs depend on."""
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if wanted & set(node.output):
+            kept.append(node)
+            wanted.update(_read([node]))
+    return kept[::-1]
+
+
+def _string_type(kind: Any) -> Any:
+    """A type of strings with the shape of another one, as far as that is known."""
+    import onnx
+
+    made = onnx.TypeProto()
+    if kind is not None:
+        made.CopyFrom(kind)
+    made.tensor_type.elem_type = STRING
+    return made
+
+
+def _counted(kind: Any) -> Any:
+    """The type of the numbers of strings."""
+    made = _string_type(kind)
+    made.tensor_type.elem_type = _INT64
+    return made
 
 
 def _known(node: Any, versions: Mapping[str, int]) -> bool:
@@ -337,6 +431,23 @@ def as_strings(name: str, value: Any) -> numpy.ndarray:
     if array.dtype.kind not in "UOT" or not all(isinstance(item, str) for item in items):
         raise InputError(f"input '{name}' holds {array.dtype}, expected strings")
     return array.astype(object)
+
+
+def as_maps(name: str, value: Any) -> Any:
+    """A dict, or a list of dicts; InputError for anything else."""
+    if isinstance(value, dict) or (
+        isinstance(value, list) and all(isinstance(item, dict) for item in value)
+    ):
+        return value
+    raise InputError(f"input '{name}' is {type(value).__name__}, expected a dict or a list of them")
+
+
+def reader_of(kind: Any) -> Callable[[str, Any], Any]:
+    """What makes of the name and the value of an input of a type what the parts take."""
+    inner = kind.sequence_type.elem_type if kind.HasField("sequence_type") else kind
+    if inner.HasField("map_type"):
+        return as_maps
+    return as_strings if is_string(kind) else lambda name, value: value
 
 
 def own_dims(opened: Opened, dims: Mapping[str, Dim] | None) -> dict[str, Dim]:

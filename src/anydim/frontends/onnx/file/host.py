@@ -1,0 +1,205 @@
+"""Operators on strings and maps in numpy: those that run on the host for learned models.
+
+A row takes the attributes of a node, as far as they are given, and its inputs. The others come from
+onnx's reference evaluator.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy
+
+from anydim.frontends.onnx.file.schema import value_of
+from anydim.frontends.onnx.file.tensors import read_tensor
+
+Attributes = Mapping[str, Any]
+LEARNED = "ai.onnx.ml"
+CONTRIBUTED = "com.microsoft"
+
+_CASTS = {"TO_FLOAT": numpy.float32, "TO_INT64": numpy.int64, "TO_STRING": object}
+_MARKS = ("\x02", "\x03")  # what Tokenizer puts around the tokens of a text
+
+
+def label_encoder(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
+    """The value that belongs to each key, and one for all others."""
+    known, values, other = _pairs(given, numpy.asarray(x))
+    table: dict[Any, Any] = {}
+    for key, value in zip(known, values.tolist()):
+        table.setdefault(_key(key), value)  # of equal keys the first one counts
+    found = [table.get(_key(item), other) for item in numpy.asarray(x).reshape(-1).tolist()]
+    return _filled(found, values.dtype).reshape(numpy.shape(x))
+
+
+def _pairs(given: Attributes, x: numpy.ndarray) -> tuple[list[Any], numpy.ndarray, Any]:
+    """Keys, values, and the value of what is no key."""
+    texts = x.dtype.kind in "OU"
+    names: Sequence[str] = given.get("classes_strings") or ()
+    if names:  # before opset 2: names and their places
+        places = numpy.arange(len(names))
+        if texts:
+            return list(names), places, given.get("default_int64", -1)
+        return places.tolist(), _filled(names), given.get("default_string", "_Unused")
+    if "cats_strings" in given:
+        strings, numbers = given["cats_strings"], numpy.array(given["cats_int64s"], numpy.int64)
+        if texts:
+            return list(strings), numbers, given.get("default_int64", -1)
+        return numbers.tolist(), _filled(strings), given.get("default_string", "_Unused")
+    values = _listed(given, "values")
+    if "default_tensor" in given:
+        other = _tensor(given["default_tensor"]).reshape(-1)[0]
+    elif values.dtype == object:
+        other = given.get("default_string", "_Unused")
+    elif values.dtype.kind == "f":
+        other = given.get("default_float", -0.0)
+    else:
+        other = given.get("default_int64", -1)
+    return _listed(given, "keys").tolist(), values, other
+
+
+def _listed(given: Attributes, what: str) -> numpy.ndarray:
+    if f"{what}_tensor" in given:
+        return _tensor(given[f"{what}_tensor"]).reshape(-1)
+    kinds = (("strings", object), ("int64s", numpy.int64), ("floats", numpy.float32))
+    for kind, dtype in kinds:
+        found = given.get(f"{what}_{kind}")
+        if found:
+            return _filled(found, numpy.dtype(dtype))
+    return numpy.zeros(0, numpy.int64)
+
+
+def _tensor(proto: Any) -> numpy.ndarray:
+    if proto.string_data:
+        return _filled([text.decode("utf-8", "replace") for text in proto.string_data])
+    return read_tensor(proto, None, "an attribute")
+
+
+def _filled(items: Sequence[Any], dtype: numpy.dtype | type = object) -> numpy.ndarray:
+    """A vector of any items; numpy would look into strings and lists."""
+    made = numpy.empty(len(items), dtype)
+    made[:] = items
+    return made
+
+
+def _key(item: Any) -> Any:
+    """What stands for an item in a table: all NaN are one."""
+    return None if item != item else item
+
+
+def zip_map(given: Attributes, x: numpy.ndarray) -> list[dict[Any, float]]:
+    """For each row what belongs to each label."""
+    labels = given.get("classlabels_strings") or given.get("classlabels_int64s") or ()
+    rows = numpy.atleast_2d(x)
+    if rows.shape[1] != len(labels):
+        raise ValueError(f"{rows.shape[1]} columns for {len(labels)} labels")
+    return [dict(zip(labels, row)) for row in rows.tolist()]
+
+
+def dict_vectorizer(given: Attributes, x: Any) -> numpy.ndarray:
+    """A row of each map: its values at the places of their keys in the vocabulary."""
+    words = given.get("string_vocabulary") or given.get("int64_vocabulary") or ()
+    places = {word: place for place, word in enumerate(words)}
+    maps = x if isinstance(x, list) else [x]
+    held = [value for own in maps for value in own.values()]
+    texts, whole = (any(isinstance(v, kind) for v in held) for kind in (str, int))
+    dtype = object if texts else numpy.int64 if whole else numpy.float32
+    made = numpy.full((len(maps), len(words)), "" if texts else 0, dtype)
+    for row, own in zip(made, maps):
+        for key, value in own.items():
+            if key in places:
+                row[places[key]] = value
+    return made
+
+
+def cast_map(given: Attributes, x: Mapping[int, Any]) -> numpy.ndarray:
+    """The values of a map by ascending keys, or each at its key with zeros between."""
+    dtype = _CASTS[given.get("cast_to", "TO_FLOAT")]
+    if given.get("map_form", "DENSE") == "DENSE":
+        return _filled([_cast(x[key], dtype) for key in sorted(x)], dtype)[None]
+    made = numpy.full(max(0, given.get("max_map", 1)), "" if dtype is object else 0, dtype)
+    for key, value in x.items():
+        if 0 <= key < len(made):
+            made[key] = _cast(value, dtype)
+    return made[None]
+
+
+def _cast(value: Any, dtype: Any) -> Any:
+    if dtype is object:
+        return str(value)
+    return int(float(value)) if dtype is numpy.int64 else float(value)
+
+
+def string_normalizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
+    """Texts in one case, without stop words; one empty text where none is left."""
+    change, exact = given.get("case_change_action", "NONE"), given.get("is_case_sensitive", 0)
+    cases: dict[str, Callable[[str], str]] = {"LOWER": str.lower, "UPPER": str.upper}
+    stop = {word if exact else word.lower() for word in given.get("stopwords") or ()}
+    texts = numpy.asarray(x)
+    if stop:
+        kept = [t for t in texts.reshape(-1).tolist() if (t if exact else t.lower()) not in stop]
+        texts = _filled(kept or [""])
+        texts = texts[None] if numpy.ndim(x) == 2 else texts
+    changed = cases.get(change, str)
+    return _filled([changed(t) for t in texts.reshape(-1).tolist()]).reshape(texts.shape)
+
+
+def tokenizer(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
+    """The tokens of each text along a new last axis, with `pad_value` behind them."""
+    pattern, separators = given.get("tokenexp"), given.get("separators") or ()
+    least = given.get("mincharnum", 1)
+
+    def tokens(text: str) -> list[str]:
+        if pattern:
+            found = [match.group() for match in re.finditer(pattern, text)]
+        elif separators and separators[0]:
+            found = re.split("|".join(f"(?:{one})" for one in separators), text)
+        else:
+            found = list(text)
+        return [token for token in found if token and len(token) >= least]
+
+    rows = [tokens(text) for text in numpy.asarray(x).reshape(-1).tolist()]
+    if given.get("mark"):
+        rows = [[_MARKS[0], *row, _MARKS[1]] for row in rows]
+    width = max(map(len, rows), default=0)
+    made = numpy.full((len(rows), width), given.get("pad_value", ""), object)
+    for place, row in zip(made, rows):
+        place[: len(row)] = row
+    return made.reshape(*numpy.shape(x), width)
+
+
+def flatten(given: Attributes, x: numpy.ndarray) -> numpy.ndarray:
+    """A matrix; the evaluator's own takes no texts of no rows."""
+    axis = given.get("axis", 1)
+    axis += x.ndim if axis < 0 else 0
+    return x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))
+
+
+HOST: dict[tuple[str, str], Callable[..., Any]] = {
+    (LEARNED, "CastMap"): cast_map,
+    (LEARNED, "CategoryMapper"): label_encoder,
+    (LEARNED, "DictVectorizer"): dict_vectorizer,
+    (LEARNED, "LabelEncoder"): label_encoder,
+    (LEARNED, "ZipMap"): zip_map,
+    (CONTRIBUTED, "Tokenizer"): tokenizer,
+    ("", "Flatten"): flatten,
+    ("", "StringNormalizer"): string_normalizer,
+}
+"""Domain and operator -> what it does."""
+
+
+def operators() -> list[type]:
+    """The rows as classes for onnx's reference evaluator."""
+    return [_operator(domain, name, row) for (domain, name), row in HOST.items()]
+
+
+def _operator(domain: str, name: str, row: Callable[..., Any]) -> type:
+    from onnx.reference.op_run import OpRun
+
+    def run(self: Any, *inputs: Any, **_: Any) -> tuple[Any]:
+        given = {attribute.name: value_of(attribute) for attribute in self.onnx_node.attribute}
+        return (row(given, *inputs),)
+
+    return type(name, (OpRun,), {"op_domain": domain, "_run": run})
