@@ -30,6 +30,7 @@ def soaked(
     soak.begin()
     while soak.rounds < least or samples[-1].seconds < seconds:
         soak.round()
+        soak.trim()
         spent = time.monotonic() - start
         samples.append(Sample.now(spent, soak.rounds, soak.calls, soak.compiles))
         told(samples[-1])

@@ -1,10 +1,12 @@
 """What a process holds, sampled again and again, and whether that is flat.
 
-Memory is looked at after the collector has run and malloc has given back what it keeps free
-(`malloc_trim`): what stays is what something holds, and what lies between. Anonymous memory is the
-measure, as pages of files (libraries, mapped models) come and go as the system likes; the resident
-set has them, too. Medians of the first and of the last fifth of the samples after the warm-up are
-compared, as single samples move by where threads were when the sample was taken.
+Memory is looked at after models have given back their idle arenas, which follow the last 64 calls,
+the collector has run and malloc has given back what it keeps free (`malloc_trim`): what stays is
+what something holds, and what lies between. Anonymous memory is the measure, as pages of files
+(libraries, mapped models) come and go as the system likes; the resident set has them, too. What
+malloc has given out (`mallinfo2`, with glibc) tells what is held from what lies between. Medians of
+the first and of the last fifth of the samples after the warm-up are compared, as single samples
+move by where threads were when the sample was taken.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from statistics import median
 WARM = 0.25  # of the time, at whose end caches are full and every size was seen
 PART = 5  # one of so many parts of what follows is compared with the last one
 MOST = 0.01  # that memory may grow by
-MEMORY = ("anonymous", "resident")
+MEMORY = ("anonymous", "resident", "in_use")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class Sample:
     compiles: int
     anonymous: int
     resident: int
+    in_use: int  # that malloc has given out; 0 where the C library does not say
     mappings: int
     handles: int
     threads: int
@@ -48,7 +51,7 @@ class Sample:
         )
         anonymous, resident = (int(status[n].split()[0]) * 1024 for n in ("RssAnon", "VmRSS"))
         return Sample(
-            seconds, rounds, calls, compiles, anonymous, resident,
+            seconds, rounds, calls, compiles, anonymous, resident, _in_use(),
             Path("/proc/self/maps").read_bytes().count(b"\n"),
             len(os.listdir("/proc/self/fd")), int(status["Threads"]),
             sys.getallocatedblocks(),
@@ -59,6 +62,28 @@ def _trim() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # not every C library has it
     if trim is not None:
         trim(0)
+
+
+class _MallInfo(ctypes.Structure):
+    """mallinfo2(3)."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in (
+            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+            "fordblks", "keepcost",
+        )
+    )  # fmt: skip
+
+
+def _in_use() -> int:
+    """Bytes of malloc's own pages and of mappings of their own."""
+    ask = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if ask is None:
+        return 0
+    ask.restype = _MallInfo
+    told = ask()
+    return int(told.uordblks + told.hblkhd)
 
 
 NAMES = tuple(field.name for field in fields(Sample))

@@ -18,7 +18,9 @@ from tests.soak.picture import PANELS, svg
 from tests.soak.samples import NAMES, Sample, table, verdicts
 from tests.soak.work import Soak, SoakError
 
-STEADY = [Sample(60.0 * n, n, n, n, 3 * 10**8, 4 * 10**8, 600, 6, 5, 10**6) for n in range(1, 61)]
+STEADY = [
+    Sample(60.0 * n, n, n, n, 3 * 10**8, 4 * 10**8, 10**8, 600, 6, 5, 10**6) for n in range(1, 61)
+]
 MIB = 2**20
 
 

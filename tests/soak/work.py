@@ -130,6 +130,11 @@ class Soak:
         self._saved(self.names[self.rounds % len(self.names)], chance)
         self.rounds += 1
 
+    def trim(self) -> None:
+        """Let the models give back what they keep for the next calls."""
+        for model in self.held.values():
+            model.trim()
+
     def _call_all(
         self, work: list[tuple[str, Sizes]], beside: Callable[[], None] = lambda: None
     ) -> None:
