@@ -74,6 +74,7 @@ def define(
     """
     if not isinstance(text, str):
         raise OptionError(f"define takes a text, not {type(text).__name__}")
+    text = str(text)  # of a kind of text that has no hash, too
     cores = known_threads(threads)
     numbers = known_sizes(fixed)
     found = stored_definitions(text, text_of("file", file))
@@ -278,7 +279,8 @@ class Function:
     # ---- compiled ------------------------------------------------------------------------------
 
     def _fixing(self, fixed: Mapping[str, int] | None) -> FrozenMapping[str, int]:
-        return FrozenMapping({**self._fixed, **known_sizes(fixed)}) if fixed else self._fixed
+        numbers = known_sizes(fixed)
+        return FrozenMapping({**self._fixed, **numbers}) if numbers else self._fixed
 
     def _case(
         self,
@@ -287,7 +289,7 @@ class Function:
         fixed: Mapping[str, int] | None,
     ) -> _Case:
         key: Any
-        if self._broadcasts or attributes or fixed:
+        if self._broadcasts or attributes or fixed is not None:
             frozen = FrozenMapping({name: freeze_value(v) for name, v in attributes.items()})
             pattern = pattern_of(self.definition, arrays, attributes)
             key = (pattern, frozen, self._fixing(fixed))

@@ -85,6 +85,70 @@ def test_a_number_of_threads_that_cannot_be_meant(threads):
         ad.compile(RELU, threads=threads)
 
 
+# ---- whatever else is wrong ----------------------------------------------------------------------
+
+
+class Unhashable(str):
+    """A text of a class that has no hash."""
+
+    __hash__ = None
+
+
+class Spiteful:
+    """Raises for whatever is asked of it."""
+
+    def __index__(self):
+        raise ZeroDivisionError
+
+
+def _find(name="trips", most=3):
+    g = ad.Builder()
+    g.find(g.input("x", ad.int64, ()), name, most=most)
+
+
+TC = "def f(float(N) x) -> (y) { y(i) = x(i) }"
+ONES = np.ones((2, 4), np.float32)
+WRONG = {
+    "ranges that are none": (lambda m: m.profile(batch=2, integers=5), "integers is 5"),
+    "a seed below 0": (lambda m: m.profile(batch=2, seed=-1), "seed is -1"),
+    "inputs without names": (lambda m: m.profile({1: ONES}), "inputs is"),
+    "a dim that is no text": (lambda m: m.largest(3, memory=10**9), "the dim is 3"),
+    "a dim that is an array": (lambda m: m.largest(ONES, memory=10**9), "the dim is a ndarray"),
+    "a bar that is an array": (lambda m: m.map([ONES], memory=10**9, progress=ONES), "progress is"),
+    "a window of no items": (lambda m: m.map([ONES], memory=10**9, window=0), "window is 0"),
+    "a schedule that is none": (
+        lambda m: ad.define(TC, options={"f": Spiteful()}), "a Spiteful is no schedule"),
+    "a text of half letters": (lambda m: ad.define("\ud800"), "expected .def."),
+    "a size that raises": (lambda m: _find(most=Spiteful()), "is no size"),
+    "an axis without a hash": (
+        lambda m: (g := ad.Builder()).reduce_sum(
+            g.input("x", ad.float32, (2,)), axes=Unhashable("x")), "an attribute of 'reduce_sum'"),
+    "fixed sizes that are an array": (
+        lambda m: ad.define(TC).f.sizes((3,), fixed=ONES), "fixed is a ndarray"),
+    "records": (
+        lambda m: ad.define(TC).f.model(np.zeros(3, [("a", "f4")])), "argument 'x' has elements"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_things_are_refused_in_our_words(relu, case):
+    call, problem = WRONG[case]
+    with pytest.raises(ad.UserError, match=problem):
+        call(relu)
+
+
+def test_names_without_a_hash_are_names():
+    _find(Unhashable("trips"))
+    assert "f" in ad.define(Unhashable(TC))
+    g = ad.Builder()
+    assert str(g.dim(Unhashable("n"), 0, 8)) == "n"
+
+
+def test_more_memory_than_any_machine_has_is_a_limit_too(relu):
+    (result,) = relu.map([{"x": ONES}], memory=10**5000)
+    np.testing.assert_array_equal(result["y"], ONES)
+
+
 # ---- inputs without strides --------------------------------------------------------------------
 
 

@@ -32,7 +32,7 @@ def key_of(*parts: str) -> str:
     """The name of what depends on these texts."""
     state = hashlib.sha256()
     for part in parts:
-        data = part.encode()
+        data = part.encode(errors="surrogatepass")
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()

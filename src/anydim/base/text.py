@@ -24,6 +24,8 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     """ "did you mean 'seq'?" when a known name is close to `name`, else an empty text."""
     from difflib import get_close_matches  # slow to import, and needed for errors alone
 
+    if not isinstance(name, str):  # a caller's mapping may have any key
+        return ""
     close = get_close_matches(name, list(known), n=1)
     return f"did you mean '{close[0]}'?" if close else ""
 

@@ -65,7 +65,8 @@ class Builder(Growing):
     ) -> Size:  # fmt: skip
         """The one element of an int64 value as a new dim; a call where it is not from `lo` to
         `hi`, or is above `most`, is an InputError."""
-        if text_of("the name of a dim", name) in self._reserved:
+        name = text_of("the name of a dim", name)
+        if name in self._reserved:
             raise GraphError(f"dim '{name}' is declared already")
         made = Standing(self, "")
         dim = made.dim(name, lo, hi)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import from_numpy
-from anydim.base.errors import OptionError
+from anydim.base.errors import InputError, OptionError
 from anydim.base.frozen import FrozenMapping
 from anydim.base.text import listed, suggestion
 from anydim.graph.nodes import FUSED, Graph, Node
@@ -205,7 +205,11 @@ def _type(
         as_size(1) if one else _size(definition, parameter, place, number)
         for number, (place, one) in enumerate(zip(places, ones))
     )
-    return TensorType(from_numpy(numpy.dtype(dtype)), shape)
+    try:
+        kind = numpy.dtype(dtype)
+    except TypeError:  # of records, and others that tensors do not have
+        raise InputError(f"argument '{parameter.name}' has elements of type {dtype}") from None
+    return TensorType(from_numpy(kind), shape)
 
 
 def _size(definition: Definition, parameter: Parameter, place: Any, number: int) -> Size:

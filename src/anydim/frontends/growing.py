@@ -148,6 +148,7 @@ class Growing:
     def dim(self, name: str, lo: int = 0, hi: int | None = None) -> Size:
         """Declare a dim and give its size expression; the same name must keep its bounds."""
         dim = Dim(name, lo, hi)
+        name = dim.name
         if name not in self._box.names:
             self._box = self._box.also(dim)
             self._reserved.add(name)
@@ -238,6 +239,9 @@ class Growing:
         values = self._values(name, inputs)
         try:
             frozen = FrozenMapping({key: freeze_value(value) for key, value in attributes.items()})
+            hash(frozen)
+        except TypeError as error:
+            raise GraphError(f"'{self.name}': an attribute of '{name}': {error}") from None
         except RecursionError:
             raise GraphError(f"'{self.name}': an attribute of '{name}' holds itself") from None
         try:

@@ -212,7 +212,7 @@ def size_of(builder: Growing, given: Any) -> Size:
     """A size that a builder was given; GraphError for what is none."""
     try:
         return as_size(given)
-    except TypeError:
+    except Exception:  # whatever a strange object raises
         raise GraphError(f"'{builder.name}': {shown(given)} is no size") from None
 
 

@@ -66,8 +66,11 @@ def parse_options(text: str) -> tuple[type, dict[str, Any]]:
 
 
 def schedule_name(kind: type) -> str:
-    """What schedules of a type print as."""
-    return next(name for name, known in _SCHEDULES.items() if known is kind)
+    """What schedules of a type print as; raises OptionError for what is none."""
+    for name, known in _SCHEDULES.items():
+        if known is kind:
+            return name
+    raise OptionError(f"a {kind.__name__} is no schedule", f"there is {listed(sorted(_SCHEDULES))}")
 
 
 def _print(value: Any) -> str:

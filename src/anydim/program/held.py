@@ -266,8 +266,7 @@ class Held:
             problem = f"{self.name} takes lists of arrays, and `profile` single ones"
             raise OptionError(problem, "profile what makes and takes no sequences")
         taking = import_module("anydim.program.profile.taking")
-        ranges = {**self.index_ranges, **(integers or {})}
-        found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, ranges, self._limits)
+        found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, integers, self._limits)
         return found
 
     def _limits(self, threads: int, reached: float) -> Limits | None:

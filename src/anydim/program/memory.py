@@ -78,8 +78,9 @@ class Memory:
         for one left out that has no bound, MemoryLimitError where no size of the dim fits.
         """
         limit = whole_within("the limit", limit, 0, LARGEST, "give a number of bytes")
+        dim = text_of("the dim", dim)
         given = given_sizes(self.name, by_names("sizes", sizes))
-        others = {name: size for name, size in given.items() if name != text_of("the dim", dim)}
+        others = {name: size for name, size in given.items() if name != dim}
         check_names(self.name, self.box, (dim, *others))
         box = Box(tuple(_fixed(each, others) for each in self.box.dims), self.box.constraints)
         most, unknown = values_at(box, others)

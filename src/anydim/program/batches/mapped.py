@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from anydim.base.amounts import bytes_of
-from anydim.base.errors import InputError, OptionError
+from anydim.base.errors import InputError
+from anydim.base.given import whole_within
 from anydim.program.batches.asked import layout
 from anydim.program.batches.mapping import Job, Mapper, teller
+from anydim.sizes import LARGEST
 
 
 def mapped(
@@ -22,10 +24,9 @@ def mapped(
             f"map takes a list or an iterator of items, a {type(inputs).__name__} came",
             "for a single item, call the model",
         )
-    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-        raise OptionError(f"window is {window!r}", "give a number of items, 1 or more")
+    window = whole_within("window", window, 1, LARGEST, "give a number of items, 1 or more")
     together = layout(mapper.signature, batch, pad, outputs)
-    job = Job(together, bytes_of(memory), window, check, teller(progress))
+    job = Job(together, min(bytes_of(memory), LARGEST), window, check, teller(progress))
     if hasattr(inputs, "__len__") and hasattr(inputs, "__getitem__"):
         return list(mapper.results(list(inputs), job))
     return mapper.results(inputs, job)

@@ -16,9 +16,16 @@ from typing import Any
 import numpy
 
 from anydim.base.amounts import told_bytes
-from anydim.base.errors import DimError, InputError, MemoryLimitError, OutOfMemoryError
+from anydim.base.errors import (
+    DimError,
+    InputError,
+    MemoryLimitError,
+    OptionError,
+    OutOfMemoryError,
+)
+from anydim.base.given import shown
 from anydim.base.records import dataclass
-from anydim.program.batches.bar import Advance, shown, silent
+from anydim.program.batches import bar
 from anydim.program.batches.cuts import Costs, cut
 from anydim.program.batches.layout import Item, Layout, alike, of_item
 from anydim.program.batches.work import Columns, Rates, Work, work
@@ -46,14 +53,16 @@ class Job:
     limit: int
     window: int
     check: bool
-    tell: Callable[[str], AbstractContextManager[Advance]]
+    tell: Callable[[str], AbstractContextManager[bar.Advance]]
 
 
-def teller(progress: Any) -> Callable[[str], AbstractContextManager[Advance]]:
+def teller(progress: Any) -> Callable[[str], AbstractContextManager[bar.Advance]]:
     """What shows progress: nothing, a bar (True), or a function (done, total or None, detail)."""
     if callable(progress):
         return lambda title: nullcontext(progress)
-    return shown if progress else lambda title: nullcontext(silent)
+    if progress is not None and not isinstance(progress, bool):
+        raise OptionError(f"progress is {shown(progress)}", "give True, or a function")
+    return bar.shown if progress else lambda title: nullcontext(bar.silent)
 
 
 class Mapper:
@@ -81,7 +90,7 @@ class Mapper:
                 first += len(items)
 
     def _window(
-        self, items: list[Item], job: Job, total: int | None, tell: Advance
+        self, items: list[Item], job: Job, total: int | None, tell: bar.Advance
     ) -> Iterator[Any]:
         following = first = items[0].number
         ready: dict[int, Any] = {}

@@ -11,8 +11,8 @@ from typing import Any
 import numpy
 
 from anydim.base.errors import InputError, OptionError
-from anydim.base.given import whole_within
-from anydim.program.differential import Ranges, draw
+from anydim.base.given import by_names, whole_within
+from anydim.program.differential import Ranges, draw, known_ranges
 from anydim.program.held import Held
 from anydim.program.plan import LaunchPlan, Plan
 from anydim.program.profile.limits import Limits
@@ -28,21 +28,23 @@ Limited = Callable[..., Limits | None]
 
 
 def profiled(
-    model: Held, inputs: Any, sizes: Mapping[str, int], repeat: int, seed: int, ranges: Ranges,
-    limits: Limited,
+    model: Held, inputs: Any, sizes: Mapping[str, int], repeat: int, seed: int,
+    integers: Ranges | None, limits: Limited,
 ) -> Profile:  # fmt: skip
     """The profile of `repeat` calls on these inputs, or on random ones at these sizes."""
     whole_within("repeat", repeat, 1, LARGEST, "give how many calls, 1 or more")
+    whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
+    ranges = {**model.index_ranges, **known_ranges(by_names("integers", integers))}
     program, call = model.program, model.executable
     if inputs is None:
         fixed = {dim.name: dim.lo for dim in model.dims.dims if dim.lo == dim.hi}
         sizes = {**fixed, **sizes}
-        planned = model.plan(**sizes)
         feeds: Mapping[str, Any] = _drawn(program, sizes, seed, ranges)
     else:
         feeds = _named(model, inputs, sizes)
-        planned = model.plan(**_sizes_in(program, feeds))
-    clock = Clock(call)
+        call(feeds)  # raises for what does not fit
+        sizes = _sizes_in(program, feeds)
+    planned, clock = model.plan(**sizes), Clock(call)
     call(feeds)
     clock.call(feeds)  # threads, pages, caches
     plain: list[float] = []
@@ -64,7 +66,7 @@ def _named(model: Held, inputs: Any, sizes: Mapping[str, int]) -> Mapping[str, A
     if sizes:
         raise OptionError("profile takes inputs or sizes, not both", "inputs bring their sizes")
     if isinstance(inputs, Mapping):
-        return inputs
+        return by_names("inputs", inputs)
     names = [spec.name for spec in model.inputs]
     values = inputs if isinstance(inputs, (tuple, list)) and len(names) > 1 else (inputs,)
     named = by_name(model.name, names, tuple(values), {})
