@@ -149,6 +149,25 @@ CASES = {
         [], [node("q = GatherBlockQuantized(w, i, s)", block_size=16, bits=8)],
         {"w": chance.integers(0, 256, (6, 33), dtype=u8), "i": i32([4, 9, -7, -1]),
          "s": chance.uniform(0.1, 0.2, (6, 3)).astype(f32)}),
+    "QAttention": (
+        ["x u[n, m, 8]"], [node("q = QAttention(x, w, b, s, t, , z, a)", num_heads=2)],
+        {"w": chance.integers(-127, 128, (8, 24), dtype=i8), "s": f32(0.01), "z": u8(120),
+         "t": f32(0.005), "a": i8(0), "b": chance.standard_normal(24).astype(f32)}),
+    "QAttention columns": (
+        ["x u[n, m, 8]", "k i[n]"],
+        [node("q, p = QAttention(x, w, b, s, t, k, z, a)", num_heads=4, unidirectional=1)],
+        {"w": chance.integers(-127, 128, (8, 24), dtype=i8), "s": f32(0.01), "z": u8(130),
+         "t": chance.uniform(0.002, 0.01, 24).astype(f32), "a": np.zeros(24, i8),
+         "b": chance.standard_normal(24).astype(f32)}),
+    "QEmbedLayerNormalization": (
+        ["x i[n, m]", "k i[n, m]"],
+        [node("q, p = QEmbedLayerNormalization(x, x, w, v, e, g, b, k, "
+              "s, s, s, t, t, z, z, z, z, z)")],
+        {"w": chance.integers(0, 256, (9, 8), dtype=u8),
+         "v": chance.integers(0, 256, (9, 8), dtype=u8),
+         "e": chance.integers(0, 256, (9, 8), dtype=u8),
+         "g": chance.integers(0, 256, 8, dtype=u8), "b": chance.integers(0, 256, 8, dtype=u8),
+         "s": f32(0.01), "t": f32(0.02), "z": u8(120)}),
     "DynamicQuantizeLSTM": (
         ["x f[m, n, 5]"],
         [node("y, h, c = DynamicQuantizeLSTM(x, w, r, b, , , , , ws, wz, rs, rz)", hidden_size=3,

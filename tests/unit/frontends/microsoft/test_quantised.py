@@ -26,7 +26,7 @@ def test_each_operator(name):
     proto = written(nodes, inputs, outputs, **constants)
     model, peer = ad.compile(proto), session(proto)
     for n, m in SIZES if inputs else SIZES[:1]:
-        if not n and "LSTM" in name:
+        if not n and ("LSTM" in name or "Attention" in name):
             continue  # onnxruntime ends the process
         feeds = drawn(proto, {"n": n, "m": m})
         results = model(**feeds)

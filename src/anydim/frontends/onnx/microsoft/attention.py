@@ -18,7 +18,7 @@ from anydim.frontends.onnx.operators.attention import (
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.sizes import Size, as_size
 
-_MASK: dict[str, Any] = {"mask_filter_value": float, "scale": float, "unidirectional": 0}
+MASK: dict[str, Any] = {"mask_filter_value": float, "scale": float, "unidirectional": 0}
 
 
 def refuse(call: OnnxNode, inputs: Sequence[int] = (), attributes: Sequence[str] = ()) -> None:
@@ -159,7 +159,7 @@ ROWS: dict[str, Row] = {
         "input weights bias? mask_index? past? attention_bias? past_sequence_length? -> "
         "output present?",
         num_heads=required(int), do_rotary=int, past_present_share_buffer=int,
-        qkv_hidden_sizes=(int,), rotary_embedding_dim=int, **_MASK,
+        qkv_hidden_sizes=(int,), rotary_embedding_dim=int, **MASK,
         limits="no shared buffers, no rotation"),
     "DecoderMaskedMultiHeadAttention": row(
         decoded_attention,
@@ -171,5 +171,5 @@ ROWS: dict[str, Row] = {
         multi_head_attention,
         "query key? value? bias? key_padding_mask? attention_bias? past_key? past_value? "
         "past_sequence_length? cache_indirection? -> output present_key? present_value? qk?",
-        num_heads=required(int), **_MASK, limits="no shared buffers, no beams"),
+        num_heads=required(int), **MASK, limits="no shared buffers, no beams"),
 }  # fmt: skip

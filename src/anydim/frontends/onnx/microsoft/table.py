@@ -22,6 +22,7 @@ from anydim.frontends.onnx.microsoft import (
     quantised,
     recurrent,
     shapes,
+    transformers,
 )
 from anydim.frontends.onnx.microsoft.record import Row, schema_of
 from anydim.frontends.onnx.operators.table import Build
@@ -30,7 +31,7 @@ DOMAIN = "com.microsoft"
 
 _FAMILIES: tuple[Mapping[str, Row], ...] = (
     attention.ROWS, blocks.ROWS, elements.ROWS, fused.ROWS, grouped.ROWS, images.ROWS, norms.ROWS,
-    positions.ROWS, products.ROWS, quantised.ROWS, recurrent.ROWS, shapes.ROWS,
+    positions.ROWS, products.ROWS, quantised.ROWS, recurrent.ROWS, shapes.ROWS, transformers.ROWS,
 )  # fmt: skip
 
 ROWS: dict[tuple[str, str], Row] = {
