@@ -24,7 +24,7 @@ from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
-from anydim.kernels.ir import Kernel
+from anydim.kernels.ir import Kernel, Library
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.kernels.text import print_kernel
@@ -32,6 +32,7 @@ from anydim.lang.surface.printer import print_statement
 from anydim.native.build import Assembled, Built, begin, begin_host, build, module_texts
 from anydim.native.host import host_text
 from anydim.passes.accumulate import Accumulate
+from anydim.passes.ahead import libraries_ahead
 from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels
 from anydim.passes.fuse import Fuse
@@ -243,7 +244,7 @@ def compile_source(
 
 def _lowered(
     graph: Graph, code: Target, options: Options, threads: int, work: _Work,
-    begun: Callable[[Kernel], None], store: Store,
+    begun: Callable[[Kernel | Library], None], store: Store,
 ) -> Lowered:  # fmt: skip
     """A graph through all passes, for a target; each kernel is `begun` when it is there."""
     cuts = work.timed("segment", lambda: Segment(Recur(code.machine).run).run(graph))
@@ -255,6 +256,8 @@ def _lowered(
         run = chosen.run if entry.name != "fuse" or options.fuse else _same
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)
+        if entry.name == "accumulate":
+            _begin_libraries(parts, fused, code, begun)
     scheduled = work.timed(
         "schedule", lambda: _scheduled(parts, fused, code, options, begun, store)
     )
@@ -276,6 +279,21 @@ def _asked(source: Any) -> Options:
     return given_options(text, known).get(name, PLAIN)
 
 
+def _begin_libraries(
+    parts: Sequence[Part], graphs: Sequence[Graph], code: Target,
+    begun: Callable[[Kernel | Library], None],
+) -> None:  # fmt: skip
+    """Have the libraries compiled that the products of the largest part will call."""
+    straight = [graph for part, graph in zip(parts, graphs) if not part.opaque]
+    largest = max(straight, key=lambda graph: len(graph.nodes), default=None)
+    if largest is not None and len(largest.nodes) >= _WORTH_LOOKING:
+        for library in libraries_ahead(largest, code.machine, code.templates):
+            begun(library)
+
+
+_WORTH_LOOKING = 32  # nodes: the passes over fewer take less time than a look at their products
+
+
 def _on_parts(
     run: Callable[[Graph], Graph], parts: Sequence[Part], graphs: Sequence[Graph]
 ) -> list[Graph]:
@@ -285,7 +303,7 @@ def _on_parts(
 
 def _scheduled(
     parts: Sequence[Part], graphs: Sequence[Graph], code: Target, options: Options,
-    begun: Callable[[Kernel], None], store: Store,
+    begun: Callable[[Kernel | Library], None], store: Store,
 ) -> list[tuple[Scheduled | Alias, ...]]:  # fmt: skip
     known = (code.machine, code.templates, options)
     opaque = Opaque(*known)

@@ -66,9 +66,9 @@ def begin_host(target: Target, work: Compiling) -> None:
     work.begin(target.sources([threads_code()], target.processor))
 
 
-def begin(kernel: Kernel, target: Target, work: Compiling) -> None:
+def begin(code: Kernel | Library, target: Target, work: Compiling) -> None:
     """Have a kernel compiled, with its libraries, while the rest of its program is made."""
-    work.begin(target.sources([kernel], target.processor))
+    work.begin(target.sources([code], target.processor))
 
 
 def prepare(made: Assembled, target: Target) -> Prepared:

@@ -17,14 +17,14 @@ from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status
-from anydim.lang.tree import Apply, Axis, Expr, Literal, Read, Statement
+from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement
 from anydim.lang.tree.affine import affine, reads, rewrite, to_expr
 from anydim.lang.tree.bounds_checks import checked, counting, is_inside, numbered, size_of
 from anydim.passes.flow import Line, group_of, inputs_of, live, pack, unpack
 from anydim.passes.options import EXACT, FAST
 from anydim.passes.rules import simplified
 from anydim.passes.spaces import rename_axes
-from anydim.passes.view_forms import is_view
+from anydim.passes.view_forms import is_reshape, is_view
 from anydim.sizes import Guard, Size, joined
 
 
@@ -45,6 +45,7 @@ class Simplify:
             if self.precision == FAST:
                 body = _by_reciprocals(body, line.statement.axes[-1:], graph)
             line = Line(line.statement.with_body(body), line.source)
+            line = _as_it_lies(line, graph)
             line, found = _decided(line, graph) if checked(body) else (line, [])
             lines.append(line)
             guards = joined(guards, found)
@@ -133,6 +134,18 @@ def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
 
     body = rewrite(statement.body, change)
     return Line(statement.with_body(body), line.source), guards
+
+
+def _as_it_lies(line: Line, graph: Graph) -> Line:
+    """A reshape to the shape that a value has reads it element for element."""
+    statement = line.statement
+    body = statement.body
+    if not isinstance(body, Read) or not body.flat or not is_reshape(statement, graph.types):
+        return line
+    if graph.types[body.tensor].shape != statement.shape:
+        return line
+    place = tuple(Index(axis.name) for axis in statement.axes)
+    return Line(statement.with_body(Read(body.tensor, place)), line.source)
 
 
 def _by_reciprocals(body: Expr, axes: tuple[Axis, ...], graph: Graph) -> Expr:

@@ -117,3 +117,21 @@ def test_an_output_that_is_an_input_is_a_copy() -> None:
     came = model(x=array)["y"]
     numpy.testing.assert_array_equal(came, array)
     assert not numpy.shares_memory(came, array)
+
+
+def test_a_reshape_to_the_own_shape_is_no_view_of_its_own() -> None:
+    """Exporters write them around attention; the transposition behind it is then the product's."""
+    g = ad.Builder("g")
+    b, s = g.dim("b", 0, 8), g.dim("s", 0, 8)
+    scores, values = (g.input(n, ad.float32, shape) for n, shape in (
+        ("scores", (b, 3, s, s)), ("values", (b, 3, s, 4)),
+    ))  # fmt: skip
+    mixed = g.reshape(g.matmul(scores, values), shape=(b, -1, s, 4))
+    g.output("y", g.reshape(g.transpose(mixed, perm=(0, 2, 1, 3)), shape=(b, s, 12)) + 1.0)
+    model = ad.compile(g)
+    assert len(model.report.chosen) == 2
+    for size in (0, 1, 5):
+        x = numpy.ones((2, 3, size, size), numpy.float32)
+        v = numpy.arange(2 * 3 * size * 4, dtype=numpy.float32).reshape(2, 3, size, 4)
+        right = (x @ v).transpose(0, 2, 1, 3).reshape(2, size, 12) + 1
+        numpy.testing.assert_allclose(model(scores=x, values=v)["y"], right, rtol=1e-6)
