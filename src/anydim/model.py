@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from anydim.base import settings
 from anydim.base.errors import InputError, OptionError
@@ -48,16 +47,14 @@ from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import Executable
 from anydim.runtime.frames import Callers
 from anydim.runtime.lists import Listed
-from anydim.sizes import LARGEST, Dim, Size, as_size, given_dims, given_sizes
+from anydim.sizes import LARGEST, Dim, Size, as_size, given_dims
 from anydim.targets.fastest import fastest
 from anydim.targets.targets import target as made_by
-from anydim.variants.strategies import GENERIC, Buckets, Strategy, strategy_of
-
-if TYPE_CHECKING:  # a model with one body a site needs none of it
-    from anydim.variants.serving import Serving, Variant
+from anydim.variants.fitted import Fitted
+from anydim.variants.strategies import GENERIC, Strategy, strategy_of
 
 
-class Model(Held):
+class Model(Fitted, Held):
     """A compiled model. Calls are thread-safe; results are new arrays owned by the caller."""
 
     def __init__(
@@ -77,43 +74,7 @@ class Model(Held):
         self._index_ranges = index_ranges
         self._reference = reference
         self._again = again
-        self._target = target
-        self._serving: Serving | None = None
-
-    # ---- variants ------------------------------------------------------------------------------
-
-    def serve_by(self, strategy: Strategy | str) -> None:
-        """From now on bodies are made and chosen as a strategy says (docs/strategies.md)."""
-        known = strategy_of(strategy)
-        if isinstance(known, Buckets):
-            unknown = next((name for name in known.sizes if name not in self.dims.names), None)
-            if unknown is not None:
-                hint = suggestion(unknown, self.dims.names) or f"there is {self.dims}"
-                raise OptionError(f"{self.name}: buckets name dim '{unknown}'", hint)
-        if self._serving is not None:
-            self._serving.close()
-            self._serving = None
-        if known == GENERIC:
-            return
-        made = import_module("anydim.variants.serving").Serving
-        self._serving = made(self.program, self.executable, made_by(self._target), known)
-        if isinstance(known, Buckets):
-            for sizes in known.combinations():
-                self.prepare(**sizes)
-
-    @property
-    def strategy(self) -> Strategy:
-        """What says which bodies there are, and when they are made."""
-        return GENERIC if self._serving is None else self._serving.strategy
-
-    def variants(self) -> tuple[Variant, ...]:
-        """The bodies beside the generic ones, with their hits and what they take."""
-        return () if self._serving is None else self._serving.variants()
-
-    def prepare(self, **sizes: int) -> int:
-        """Make now what the strategy would make for a size; how many bodies are new."""
-        given = given_sizes(self.name, sizes)
-        return 0 if self._serving is None else self._serving.prepare(given)
+        self._made_by = target
 
     def save(
         self,

@@ -36,6 +36,8 @@ COMMANDS = {
     "memory": "anydim.cli.memory",
     "explain": "anydim.cli.commands",
     "profile": "anydim.cli.profiling",
+    "sizes": "anydim.cli.sizes",
+    "tune": "anydim.cli.sizes",
     "inspect": "anydim.cli.inspecting",
     "export": "anydim.cli.exporting",
     "bench": "anydim.cli.bench",

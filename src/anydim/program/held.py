@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import DimError, OptionError
+from anydim.base.given import path_of
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.given import called_into
@@ -25,6 +27,7 @@ if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.program.profile.limits import Limits
     from anydim.program.profile.profile import Profile
     from anydim.program.program import Program
+    from anydim.program.recording import Recording
     from anydim.program.story import Story
 
 
@@ -196,6 +199,19 @@ class Held:
             raise OptionError("largest: there is no limit", 'give one: memory="2 GiB"')
         known = {**self.executable.watched.sizes, **sizes}
         return self.memory.largest(dim, bytes_of(given), known)
+
+    def record(self, path: str | os.PathLike[str]) -> Recording:
+        """Note the sizes of calls and their seconds in a file, from now to `stop` of what is given.
+
+        It is a context manager, too. Lines are appended, every ten seconds and at the end; several
+        processes may write to one file. Raises OptionError for a file that cannot be written.
+
+            with model.record("sizes.jsonl"):
+                serve(model)
+        """
+        made = import_module("anydim.program.recording").Recording
+        recording: Recording = made(path_of("path", path), self.executable)
+        return recording.start()
 
     def plan(self, **sizes: int) -> Plan:
         """What a call at these sizes will do; runs nothing. Raises DimError for what is no size."""

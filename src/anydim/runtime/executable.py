@@ -7,6 +7,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from time import perf_counter
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy
@@ -81,6 +82,7 @@ class Executable(ABC, Generic[Own]):
         self.watched = Watched(signature)
         self.served: Callable[[], None] | None = None  # called after every `until_served` calls
         self.until_served = NEVER
+        self.noted: Callable[[list[int], float], None] | None = None  # told sizes and seconds
         self._epoch = 0
         self._retired: list[tuple[int, object]] = []
         self._every: list[weakref.ref[Frame]] = []
@@ -100,6 +102,8 @@ class Executable(ABC, Generic[Own]):
         fit; InputError for what data decides and does not fit: an index, or the size of a dim;
         OutOfMemoryError where the system has not enough memory, BusyError where no arena is free.
         """
+        noted = self.noted
+        start = perf_counter() if noted is not None else 0.0
         if len(given) != len(self._inputs):
             check_names(given, self.signature)
         arrays, shapes, foreign = self._arrays(given)
@@ -119,6 +123,8 @@ class Executable(ABC, Generic[Own]):
         finally:
             frame.since = IDLE
             self._frames.give(frame)
+        if noted is not None:
+            noted(shapes, perf_counter() - start)
         self.until_served -= 1
         if self.until_served < 0 and self.served is not None:
             self.served()

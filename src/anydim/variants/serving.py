@@ -224,15 +224,33 @@ class Serving:
         orders: dict[tuple[int, Sizes], Future[Reply]] = {}
         for number, place in enumerate(self.places):
             for site in place.sites if place.choice is not None else ():
-                wanted = (*site.sizes, site.parallel)
-                if any(size.symbols - sizes.keys() for size in wanted):
-                    continue
-                key = tuple(size.evaluate(sizes) for size in wanted)
-                if key not in place.made and key not in place.rejected:
+                key = self.key(site, sizes)
+                if key is not None and key not in place.made and key not in place.rejected:
                     orders[number, key] = self._make(number, key, most)
         for order in orders.values():
             order.result()
         return sum(1 for number, key in orders if key in self.places[number].made)
+
+    def ask(self, number: int, sizes: Sizes) -> Future[Reply]:
+        """Have a body of a place searched for, whatever is known; it is published if it pays."""
+        return self._make(number, sizes, self.most, anew=True)
+
+    @property
+    def most(self) -> float:
+        """The share of the generic body's time that a body may take."""
+        return self.strategy.most if isinstance(self.strategy, Adaptive) else Adaptive.most
+
+    @property
+    def workers(self) -> int:
+        """Processes that make bodies at once."""
+        return max(1, settings.compile_workers)
+
+    def key(self, site: ProgramSite, dims: Mapping[str, int]) -> Sizes | None:
+        """What a launch is asked for at sizes of dims; None where they do not tell it."""
+        wanted = (*site.sizes, site.parallel)
+        if any(size.symbols - dims.keys() for size in wanted):
+            return None
+        return tuple(size.evaluate(dims) for size in wanted)
 
     def look(self) -> Iterator[Future[Reply]]:
         """Under `adaptive`: have made what came often; what is being made."""
@@ -259,8 +277,13 @@ class Serving:
             self._clock += 1
             return limit - place.busy(self._clock)
 
-    def _make(self, number: int, sizes: Sizes, most: float | None) -> Future[Reply]:
-        """A body on its way, one for all who ask at once; it is published when it is there."""
+    def _make(
+        self, number: int, sizes: Sizes, most: float | None, anew: bool = False
+    ) -> Future[Reply]:
+        """A body on its way, one for all who ask at once; it is published when it is there.
+
+        What the ledger has is not tried again, unless it is asked for `anew`.
+        """
         key, place = (number, sizes), self.places[number]
         if self._process != os.getpid():  # whoever worked on bodies stayed in the parent
             self._process, self._lock, self._waiting = os.getpid(), threading.Lock(), {}
@@ -269,7 +292,8 @@ class Serving:
             if found is not None:
                 return found
             done = self._waiting[key] = Future()
-        known = None if most is None else self._ledger.find(place.recipe.digest, sizes)
+        digest = place.recipe.digest
+        known = None if most is None or anew else self._ledger.find(digest, sizes)
         if known is not None and most is not None and known.ratio > most:
             self._take(number, sizes, Reply(ratio=known.ratio), done)
             return done
@@ -282,7 +306,7 @@ class Serving:
             reply = asked.result()
             self._take(number, sizes, replace(reply, ratio=known.ratio) if known else reply, done)
 
-        workers(most is not None).ask(order).add_done_callback(take)
+        workers(most is not None and not anew).ask(order).add_done_callback(take)
         return done
 
     def _take(self, number: int, sizes: Sizes, reply: Reply, done: Future[Reply]) -> None:

@@ -1,0 +1,186 @@
+"""Which sizes come to a model, and how long they take: written down while it serves.
+
+    {"model": "encoder", "dims": {"batch": 8, "seq": 77}, "count": 2, "seconds": 0.31, "least": 0.1}
+
+A file has such lines, and is only ever appended to, a line at once: several processes may write to
+one, and a file that was cut off at any byte loses what was cut. Lines of the same sizes add up.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+from anydim.program.binding import Source, solve
+from anydim.runtime.executable import Executable
+from anydim.sizes import LARGEST
+
+BETWEEN = 10.0  # seconds from one writing to the next
+_MOST_LINE = 1 << 16  # bytes
+_MOST_KEPT = 4096  # sizes that are not written yet
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """Sizes that came: how often, the seconds of all calls, and of the fastest one."""
+
+    model: str
+    dims: Mapping[str, int]
+    count: int
+    seconds: float
+    least: float
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """What lines that add up share."""
+        return (self.model, *sorted(self.dims.items()))
+
+    def with_more(self, other: Recorded) -> Recorded:
+        """Both together."""
+        return Recorded(
+            self.model, self.dims, self.count + other.count, self.seconds + other.seconds,
+            min(self.least, other.least),
+        )  # fmt: skip
+
+    def line(self) -> str:
+        """As a file has it."""
+        return json.dumps({
+            "model": self.model, "dims": dict(self.dims), "count": self.count,
+            "seconds": round(self.seconds, 9), "least": round(self.least, 9),
+        })  # fmt: skip
+
+
+class Recording:
+    """Calls of an executable, from `start` to `stop`; of all its threads."""
+
+    def __init__(self, path: str | os.PathLike[str], executable: Executable[Any]) -> None:
+        self.path = Path(path)
+        self._executable = executable
+        self._sources: tuple[Source, ...] = solve(executable.signature, frozenset())
+        self._ranks = [spec.rank for spec in executable.signature.inputs]
+        self._lock = threading.Lock()
+        self._came: dict[tuple[int, ...], list[float]] = {}
+        self._next = 0.0
+
+    def start(self) -> Recording:
+        """Note calls from now on. Raises OptionError for a file that cannot be written."""
+        try:
+            with open(self.path, "a"):
+                pass
+        except OSError as error:
+            raise OptionError(f"{self.path} cannot be written: {error.strerror}") from None
+        if self._executable.noted is not None:
+            raise OptionError(f"{self._executable.signature.name}: its calls are recorded already")
+        self._executable.noted, self._next = self._note, time.monotonic() + BETWEEN
+        atexit.register(self.stop)
+        return self
+
+    def stop(self) -> None:
+        """Write what was noted; nothing more is."""
+        if self._executable.noted == self._note:
+            self._executable.noted = None
+        atexit.unregister(self.stop)
+        self._write()
+
+    def __enter__(self) -> Recording:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.stop()
+
+    def _note(self, shapes: Sequence[int], seconds: float) -> None:
+        with self._lock:
+            row = self._came.setdefault(tuple(shapes), [0, 0.0, float("inf")])
+            row[0] += 1
+            row[1] += seconds
+            row[2] = min(row[2], seconds)
+            full = len(self._came) > _MOST_KEPT or time.monotonic() > self._next
+        if full:
+            self._write()
+
+    def _write(self) -> None:
+        with self._lock:
+            came, self._came = self._came, {}
+            self._next = time.monotonic() + BETWEEN
+        name = self._executable.signature.name
+        rows = added(
+            Recorded(name, self._dims(shapes), int(count), seconds, least)
+            for shapes, (count, seconds, least) in came.items()
+        )
+        with contextlib.suppress(OSError), open(self.path, "ab", buffering=0) as file:
+            for row in rows:
+                file.write(row.line().encode() + b"\n")
+
+    def _dims(self, shapes: Sequence[int]) -> dict[str, int]:
+        """The dims that all sizes of the inputs, one after another, tell."""
+        known: dict[str, int] = {}
+        for source in self._sources:
+            size = shapes[sum(self._ranks[: source.input]) + source.axis]
+            factor = source.factor.evaluate(known)
+            known[source.dim] = (size - source.rest.evaluate(known)) // max(1, factor)
+        return known
+
+
+def read_recorded(paths: Iterable[str | os.PathLike[str]]) -> list[Recorded]:
+    """What files have, those of the same sizes added up, the most seconds first.
+
+    Lines that are none are left out. Raises OptionError for a file that cannot be read.
+    """
+    rows: list[Recorded] = []
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                rows += filter(None, map(_row, _lines(file)))
+        except OSError as error:
+            hint = "model.record(path) writes one"
+            raise OptionError(f"{path} cannot be read: {error.strerror}", hint) from None
+    return sorted(added(rows), key=lambda row: -row.seconds)
+
+
+def added(rows: Iterable[Recorded]) -> list[Recorded]:
+    """Rows of the same model and sizes as one."""
+    found: dict[tuple[Any, ...], Recorded] = {}
+    for row in rows:
+        before = found.get(row.key)
+        found[row.key] = row if before is None else before.with_more(row)
+    return list(found.values())
+
+
+def _lines(file: Any) -> Iterator[bytes]:
+    while True:
+        line = file.readline(_MOST_LINE)
+        if not line:
+            return
+        yield line
+
+
+def _row(line: bytes) -> Recorded | None:
+    """A line, where it is one."""
+    try:
+        found = json.loads(line)
+        dims, numbers = found["dims"], (found["seconds"], found["least"])
+        count = found["count"]
+        fine = (
+            isinstance(found["model"], str)
+            and isinstance(dims, dict)
+            and all(type(size) is int and 0 <= size <= LARGEST for size in dims.values())
+            and type(count) is int
+            and 0 < count <= LARGEST
+            and all(isinstance(number, (int, float)) and number >= 0 for number in numbers)
+        )
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return Recorded(found["model"], dims, count, *map(float, numbers)) if fine else None

@@ -1,0 +1,135 @@
+"""What a model offers that was compiled here: bodies beside the generic ones (docs/strategies.md).
+
+What makes them is imported where a model is to have some.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from anydim.base.errors import OptionError
+from anydim.base.given import function_of, path_of, shown
+from anydim.base.text import suggestion
+from anydim.program.held import Held
+from anydim.sizes import given_sizes
+from anydim.targets.targets import target
+from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Strategy, strategy_of
+
+if TYPE_CHECKING:  # a model with one body a site needs none of it
+    from anydim.program.recording import Recorded
+    from anydim.variants.serving import Serving, Variant
+    from anydim.variants.tuning import Tuned
+
+TUNED = Adaptive(limit=64)  # what a model is served by whose bodies were searched for
+
+
+class Fitted(Held):
+    """A model whose sites may have other bodies."""
+
+    _made_by: str  # the name of the target
+    _serving: Serving | None = None
+
+    def serve_by(self, strategy: Strategy | str) -> None:
+        """From now on bodies are made and chosen as a strategy says.
+
+        Raises OptionError for what is none, and for buckets of dims that there are not.
+        """
+        known = strategy_of(strategy)
+        unknown = [
+            name for name in (known.sizes if isinstance(known, Buckets) else ())
+            if name not in self.dims.names
+        ]  # fmt: skip
+        if unknown:
+            hint = suggestion(unknown[0], self.dims.names) or f"there is {self.dims}"
+            raise OptionError(f"{self.name}: buckets name dim '{unknown[0]}'", hint)
+        if self._serving is not None:
+            self._serving.close()
+            self._serving = None
+        if known == GENERIC:
+            return
+        made = import_module("anydim.variants.serving").Serving
+        self._serving = made(self.program, self.executable, target(self._made_by), known)
+        for sizes in known.combinations() if isinstance(known, Buckets) else ():
+            self.prepare(**sizes)
+
+    @property
+    def strategy(self) -> Strategy:
+        """What says which bodies there are, and when they are made."""
+        return GENERIC if self._serving is None else self._serving.strategy
+
+    def variants(self) -> tuple[Variant, ...]:
+        """The bodies beside the generic ones, with their hits and what they take."""
+        return () if self._serving is None else self._serving.variants()
+
+    def prepare(self, **sizes: int) -> int:
+        """Make now what the strategy would make for a size; how many bodies are new.
+
+        Raises DimError for what is no size of a dim.
+        """
+        given = given_sizes(self.name, sizes)
+        return 0 if self._serving is None else self._serving.prepare(given)
+
+    def prepare_recorded(self, path: str | os.PathLike[str], seconds: float = 60.0) -> int:
+        """Bodies for the sizes that `record` wrote down, the costliest first; how many are new.
+
+        Under "adaptive" those that pay, by what was measured before or is now, within `seconds`.
+        Raises OptionError for a file that cannot be read, or has none of this model's sizes.
+        """
+        rows, count = self._recorded(path), 0
+        end = time.monotonic() + _seconds(seconds)
+        for row in rows if self._serving is not None else ():
+            if time.monotonic() > end:
+                break
+            count += self.prepare(**row.dims)
+        return count
+
+    def tune(
+        self,
+        path: str | os.PathLike[str],
+        seconds: float = 300.0,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> Tuned:
+        """Search for faster bodies at the sizes that `record` wrote down, within `seconds`.
+
+        What is found is kept on disk, for this and every later process on this kind of machine, and
+        serves from now on. `progress(done, launches, share)` is told the share of time saved.
+        Raises OptionError for a file that cannot be read, or has none of this model's sizes.
+        """
+        rows, limit = self._recorded(path), _seconds(seconds)
+        function_of("progress", progress)
+        if not isinstance(self.strategy, Adaptive):
+            self.serve_by(TUNED)
+        made, serving = import_module("anydim.variants.tuning"), self._serving
+        found: Tuned = made.tune(serving, made.wanted(serving, rows), limit, progress or _quiet)
+        return found
+
+    def _recorded(self, path: str | os.PathLike[str]) -> list[Recorded]:
+        """The rows of this model's dims, the costliest first."""
+        found = import_module("anydim.program.recording").read_recorded([path_of("path", path)])
+        rows = [row for row in found if set(row.dims) == set(self.told)]
+        if not rows:
+            hint = f"model.record(path) writes them; its dims are {', '.join(self.told) or 'none'}"
+            raise OptionError(f"{path} has no sizes of {self.name}", hint)
+        return rows
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """The dims that inputs tell, in the order of a recording."""
+        solve: Any = import_module("anydim.program.binding").solve
+        return tuple(source.dim for source in solve(self.executable.signature, frozenset()))
+
+
+def _seconds(given: Any) -> float:
+    number = isinstance(given, (int, float)) and not isinstance(given, bool)
+    if not number or not 0 <= given < math.inf:
+        raise OptionError(f"seconds is {shown(given)}", "give seconds, 0 or more")
+    return float(given)
+
+
+def _quiet(done: int, launches: int, share: float) -> None:
+    """For those who want no progress."""
