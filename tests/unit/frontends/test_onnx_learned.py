@@ -142,6 +142,32 @@ def test_tree_classifier(case, transform):
     ))  # fmt: skip
 
 
+def test_trees_of_float64():
+    """Thresholds and weights that float32 cannot hold; sums are float64, results float32."""
+    split, near = 0.1, np.nextafter(0.1, 1)
+
+    def tensor(name, values):
+        return onnx.numpy_helper.from_array(np.array(values, np.float64), name)
+
+    model = model_of(
+        "TreeEnsembleRegressor", 1, kind="d", n_targets=1, nodes_treeids=[0, 0, 0],
+        nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0],
+        nodes_modes=["BRANCH_LEQ", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0],
+        nodes_falsenodeids=[2, 0, 0], nodes_values_as_tensor=tensor("v", [split, 0, 0]),
+        target_treeids=[0, 0, 0], target_nodeids=[1, 2, 2], target_ids=[0, 0, 0],
+        target_weights_as_tensor=tensor("w", [2.0, 1.0 + 2**-40, -1.0]),
+    )  # fmt: skip
+    got = ad.compile(model)(x=np.array([[split], [near], [np.float64(np.float32(split))]]))["y"]
+    assert got.dtype == np.float32 and got[:, 0].tolist() == [2.0, 2.0**-40, 2.0**-40]
+
+
+def test_whole_numbers_walk_down_trees():
+    for kind in "li":
+        compare(model_of("TreeEnsembleClassifier", outputs=("y", "z"), kind=kind,
+                         classlabels_int64s=[2, 1, 0], **stumps([0, 1, 2], [0.5, -0.25, 0.125])),
+                kind, whole=True)  # fmt: skip
+
+
 # ---- support vectors ---------------------------------------------------------------------------
 
 KERNELS = ["LINEAR", "POLY", "RBF", "SIGMOID"]

@@ -83,7 +83,8 @@ def value_of(attribute: Any) -> Any:
     if field in ("floats", "ints"):
         return tuple(value)
     if field == "strings":
-        return tuple(item.decode("utf-8", "replace") for item in value)
+        texts = {item: item.decode("utf-8", "replace") for item in set(value)}
+        return tuple(map(texts.__getitem__, value))  # as many modes as a forest has nodes
     return value
 
 

@@ -27,6 +27,7 @@ from anydim.kernels.routines.trees import TABLES
 _JOINS = {"AVERAGE": "sum", "SUM": "sum", "MIN": "min", "MAX": "max"}
 _JOIN_NAMES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
+_LEAF = "LEAF"
 _CHILDREN = ("nodes_truenodeids", "nodes_falsenodeids")
 
 
@@ -154,11 +155,11 @@ def _named(names: Sequence[str], number: int) -> str:
 def _numbered(call: OnnxNode, kind: str) -> Ensemble:
     """The ensemble of an operator whose nodes are known by tree and number."""
     texts = call.attribute("nodes_modes") or ()
-    kinds, of = numpy.unique(numpy.array(texts, str), return_inverse=True)
-    unknown = {str(name) for name in kinds} - {"LEAF", *MODES}
+    unknown = set(texts) - {_LEAF, *MODES}
     if unknown:
         raise Unsupported(f"nodes of mode {', '.join(sorted(unknown))}")
-    modes = numpy.array([MODES.get(str(name), -1) for name in kinds], int)[of]
+    numbered = {_LEAF: -1, **MODES}
+    modes = numpy.array([numbered[text] for text in texts], int)
     trees, keys = _integers(call, "nodes_treeids"), _integers(call, "nodes_nodeids")
     columns = {
         name: _integers(call, name) for name in ("nodes_featureids", *_CHILDREN)
@@ -197,9 +198,10 @@ def _found(
     """The places of nodes, given by tree and number; Unsupported for one that is not there."""
     if len(owners) != len(asked):
         raise Unsupported("tables of nodes or leaves that are not of one length")
-    tree = numpy.unique(numpy.append(trees, owners), return_inverse=True)[1]
-    values, key = numpy.unique(numpy.append(keys, asked), return_inverse=True)
-    both = tree * len(values) + key
+    tree, key = numpy.append(trees, owners), numpy.append(keys, asked)
+    if not _small(tree) or not _small(key):  # as one number they must not overflow
+        tree, key = (numpy.unique(of, return_inverse=True)[1] for of in (tree, key))
+    both = tree * (key.max(initial=0) + 1) + key
     own, wanted = both[: len(trees)], both[len(trees) :]
     order = numpy.argsort(own, kind="stable")
     sorted_ = own[order]
@@ -214,6 +216,10 @@ def _found(
         raise Unsupported(f"node {asked[lost]} of tree {owners[lost]}, which is not there")
     found: numpy.ndarray = order[at]
     return found
+
+
+def _small(numbers: numpy.ndarray) -> bool:
+    return bool(numbers.min(initial=0) >= 0 and numbers.max(initial=0) < 1 << 31)
 
 
 # ---- the library's operator --------------------------------------------------------------------
