@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,29 @@ def test_restore_gives_torch_back(folder: Path, accelerated: Any) -> None:
 def test_what_is_no_sentence_transformer_is_refused(what: Any) -> None:
     with pytest.raises(OptionError, match="no transformer of texts"):
         accelerate(what)
+
+
+def test_a_cross_encoder_gives_the_scores_of_torch(folder: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.BertConfig.from_pretrained(folder, num_labels=1)
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    transformers.BertTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    pairs = list(zip(texts(), texts(1)))
+    expected = library.CrossEncoder(str(tmp_path), device="cpu").predict(pairs)
+    with settings.override(cache_dir=tmp_path / "cache", use_cache=True):
+        model = accelerate(library.CrossEncoder(str(tmp_path), device="cpu"))
+    assert abs(model.predict(pairs) - expected).max() < TOLERANCE
+
+
+def test_the_python_of_the_guide_runs(
+    folder: Path, accelerated: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guides" / "sentence-transformers.md"
+    (block,) = re.findall(r"```python\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
+    monkeypatch.setattr(library, "SentenceTransformer", lambda *_, **__: accelerated)
+    names: dict[str, Any] = {"texts": texts()}
+    exec(compile(block, guide.name, "exec"), names)
+    assert names["embeddings"].shape == (len(texts()), 32)
 
 
 @pytest.mark.slow
