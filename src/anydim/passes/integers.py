@@ -3,7 +3,8 @@
     sum over k of (a[k] - za) sa * (b[k] - zb) sb  =  sa sb * sum over k of (a[k] - za) (b[k] - zb)
 
 wherever the scales are the same along k. The integer sum is exact, so the result is at least as
-near to the true one. Padding with 0 is padding with the zero point.
+near to the true one. Padding with 0 is padding with the zero point. What is quantised again is
+counted in steps of its scale then (`steps.py`).
 
 After: no sum of products reads two dequantised values whose scales could stand outside, unless
 the sum might not fit an int32.
@@ -31,6 +32,7 @@ from anydim.lang.tree.affine import reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
 from anydim.passes.flow import Line, live, pack, unpack, unused
 from anydim.passes.rules import simplified
+from anydim.passes.steps import counted_in_steps
 from anydim.sizes import Box, Truth, product, prove
 
 _DEEPEST = 8  # movements between a dequantisation and the sum
@@ -60,6 +62,7 @@ class Integers:
             for part in made:
                 if not part.statement.combine:
                     bodies[part.target] = part.statement
+        lines = counted_in_steps(lines, graph, types)
         return pack(graph, live(lines, graph.outputs), types)
 
 

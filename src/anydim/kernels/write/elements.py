@@ -40,8 +40,8 @@ from anydim.kernels.inference import (
     weak_dtype,
 )
 from anydim.kernels.launch import STATUS, Machine
+from anydim.kernels.write import lanes as along
 from anydim.kernels.write.facts import at_peak
-from anydim.kernels.write.lanes import Runs, load_runs, runs_of, shared_quotient, start_of
 from anydim.kernels.write.quotient import DIVISIONS, Divisor, corrected, divisor, quotient
 from anydim.kernels.write.values import add, convert, number, operate, splat
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
@@ -135,7 +135,7 @@ class Elements:
         self.steps: list[ir.Step] = []
         self._known: dict[tuple[Expr, DType], ir.Value] = {}
         self._spread: dict[tuple[ir.Value, int], ir.Value] = {}
-        self._starts: dict[ir.Value, ir.Value] = {}
+        self._starts: dict[tuple[ir.Value, int], ir.Value] = {}
         self._reported: set[Check] = set()
 
     def inner(
@@ -227,8 +227,8 @@ class Elements:
         start = self.scalar(to_expr(rest), int64)
         if own.constant == 1:
             return self._start(start)
-        step = operate("mul", self.indices[self.lane], self.context.sizes.value(own))
-        return self.name(add(start, step))
+        by = self.context.sizes.value(own)
+        return self.name(add(start, operate("mul", self.indices[self.lane], by)))
 
     # ---- how it is done ------------------------------------------------------------------------
 
@@ -340,7 +340,7 @@ class Elements:
             common = dtype
         if self.lane in self.indices and self.lanes > 1:
             first, aligned = self.indices[self.lane], self.context.aligned
-            shared = shared_quotient(expr, self.lane, self.lanes, first, aligned)
+            shared = along.shared_quotient(expr, self.lane, self.lanes, first, aligned)
             if shared is not None:
                 return shared
         fused = self._fused(expr, common)
@@ -407,18 +407,21 @@ class Elements:
         vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
         mask = self._both(self.mask, inside)
         regular = not any(self._varies(atom) for atom, _ in form.atoms)
-        if regular and form.affine.stride(self.lane).constant == 1:
+        stride = form.affine.stride(self.lane).constant
+        if regular and stride is not None and along.steps_over(vector.dtype, stride):
             terms = {n: c for n, c in form.affine.terms if n != self.lane}
             rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
-            offset = self._start(self._at(linear_expr(rest), int64))
-            return ir.Load(vector, self._buffer(read), offset, mask)
-        found = runs_of(form, self.lane, self.lanes) if self.context.aligned else None
+            offset = self._start(self._at(linear_expr(rest), int64), stride)
+            return along.load_steps(vector, self._buffer(read), offset, stride, mask, self.name)
+        found = along.runs_of(form, self.lane, self.lanes) if self.context.aligned else None
         if found is not None:
             return self._load_runs(read, form, found, mask)
         offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
         return ir.Gather(vector, self._buffer(read), offsets, mask)
 
-    def _load_runs(self, read: Read, form: Linear, found: Runs, mask: ir.Value | None) -> ir.Value:
+    def _load_runs(
+        self, read: Read, form: Linear, found: along.Runs, mask: ir.Value | None
+    ) -> ir.Value:
         """Lanes out of a few runs of neighbours."""
         assert self.lane is not None
         rest = {name: by for name, by in form.affine.terms if name != self.lane}
@@ -426,11 +429,11 @@ class Elements:
         outside = Linear(Affine.of(form.affine.constant, rest), atoms)
         at = add(
             self._at(linear_expr(outside), int64),
-            start_of(found, self.indices[self.lane], self.context.sizes.value),
+            along.start_of(found, self.indices[self.lane], self.context.sizes.value),
         )
         vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
         size, buffer = self.context.sizes.value, self._buffer(read)
-        return load_runs(vector, buffer, self.name(at), found, mask, size, self.name)
+        return along.load_runs(vector, buffer, self.name(at), found, mask, size, self.name)
 
     def _both(self, left: ir.Value | None, right: ir.Value | None) -> ir.Value | None:
         if left is None or right is None:
@@ -438,12 +441,14 @@ class Elements:
             return None if known is None else self.spread(known, self.lanes)
         return self.name(operate("and", *self._alike([left, right])))
 
-    def _start(self, rest: ir.Value) -> ir.Value:
-        """rest + the index of lane 0."""
+    def _start(self, rest: ir.Value, stride: int = 1) -> ir.Value:
+        """rest + stride times the index of lane 0."""
         assert self.lane is not None
-        if rest not in self._starts:
-            self._starts[rest] = self.name(add(rest, self.indices[self.lane]))
-        return self._starts[rest]
+        if (rest, stride) not in self._starts:
+            at = self.indices[self.lane]
+            at = at if stride == 1 else operate("mul", at, number(int64, stride))
+            self._starts[rest, stride] = self.name(add(rest, at))
+        return self._starts[rest, stride]
 
     def _varies(self, expr: Expr) -> bool:
         return self.lanes > 1 and self.lane in free_axes(expr)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from anydim.base.dtypes import boolean, int64
+from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes
@@ -20,6 +20,7 @@ from anydim.kernels.write.values import add, number, operate, splat
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.sizes import Size
 
+_MOST_STEPS = 4  # of elements below four bytes
 _SMALL = 1 << 10  # numbers below it are divided by a multiplication
 
 
@@ -238,6 +239,37 @@ def load_runs(
         places = {lane: vector.lanes + place for lane, place in run.picks}
         picks = tuple(places.get(lane, lane) for lane in range(vector.lanes))
         value = name(ir.Shuffle(vector, value, wide, picks))
+    assert value is not None
+    return value
+
+
+def steps_over(dtype: DType, stride: int) -> bool:
+    """Whether elements so far apart come out of whole vectors: machines gather large ones alone."""
+    return stride == 1 or (dtype.bytes <= 2 and 2 <= stride <= _MOST_STEPS)
+
+
+def load_steps(
+    vector: ir.Type, buffer: str, at: ir.Value, stride: int, mask: ir.Value | None,
+    name: Callable[[ir.Value], ir.Value],
+) -> ir.Value:  # fmt: skip
+    """Elements `stride` apart from `at` on, out of whole vectors; nothing is read past the last."""
+    if stride == 1:
+        return ir.Load(vector, buffer, at, mask)
+    lanes, last = vector.lanes, stride * (vector.lanes - 1)
+    flags = ir.Type(boolean, lanes)
+    value: ir.Value | None = None
+    for part in range(stride):
+        first = min(part * lanes, last + 1 - lanes)
+        own = {lane: stride * lane - first for lane in range(lanes)
+               if part * lanes <= stride * lane < (part + 1) * lanes}  # fmt: skip
+        wanted: ir.Value | None = None
+        if mask is not None:
+            lane_of = {place: lane for lane, place in own.items()}
+            picks = tuple(lane_of.get(place, lanes) for place in range(lanes))
+            wanted = name(ir.Shuffle(flags, mask, number(boolean, False, lanes), picks))
+        loaded = name(ir.Load(vector, buffer, name(add(at, number(int64, first))), wanted))
+        picks = tuple(lanes + own[lane] if lane in own else lane for lane in range(lanes))
+        value = name(ir.Shuffle(vector, loaded if value is None else value, loaded, picks))
     assert value is not None
     return value
 

@@ -55,7 +55,7 @@ def quantize(call: OnnxNode) -> Result:
     precision = call.attribute("precision", 0)
     work = element_type(precision) if precision else _working(call)
     zero = _granular(call, 2) if given and not _saturates(to) else None
-    again = _bytes_again(call, to)
+    again = _bytes_again(call, call.input(0), to) or _part_by_part(call, to)
     if again is not None:
         return again
     inputs = [call.input(0), _granular(call, 1)] + ([zero] if zero else [])
@@ -72,13 +72,30 @@ _ORDERLY = frozenset((
 ))  # fmt: skip
 
 
-def _bytes_again(call: OnnxNode, to: DType) -> str | None:
+def _part_by_part(call: OnnxNode, to: DType) -> str | None:
+    """What is joined, each part quantised before, where all are numbers behind bytes."""
+    joined = call.emitter.makers.get(call.input(0))
+    own = (call.input(1), *((call.input(2),) if call.given(2) else ()))
+    if joined is None or joined.operator != "concat" or any(call.kind(n).rank for n in own):
+        return None
+    makers = [call.emitter.makers.get(name) for name in joined.given]
+    if not to.is_integer or any(m is None or m.operator != "dequantize" for m in makers):
+        return None
+    parts = [
+        _bytes_again(call, name, to)
+        or call.emit("quantize", name, *own, to=to, work=_working(call))
+        for name in joined.given
+    ]
+    return call.emit("concat", *parts, **joined.attributes)
+
+
+def _bytes_again(call: OnnxNode, value: str, to: DType) -> str | None:
     """What is quantised, made of the bytes that it was, where scale and zero point are the same.
 
     Files that quantise around every operator do so around those that move data.
     """
     path: list[Node] = []
-    maker = call.emitter.makers.get(call.input(0))
+    maker = call.emitter.makers.get(value)
     while maker is not None and maker.operator in _ORDERLY and len(maker.outputs) == 1:
         path.append(maker)
         maker = call.emitter.makers.get(maker.given[0])
@@ -91,10 +108,10 @@ def _bytes_again(call: OnnxNode, to: DType) -> str | None:
         for name, other in zip(own, given)
     ):  # fmt: skip
         return None
-    value = maker.given[0]
+    found = maker.given[0]
     for node in reversed(path):
-        value = call.emit(node.operator, value, *node.given[1:], **node.attributes)
-    return value
+        found = call.emit(node.operator, found, *node.given[1:], **node.attributes)
+    return found
 
 
 def _same_number(call: OnnxNode, left: str, right: str) -> bool:
