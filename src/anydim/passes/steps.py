@@ -2,9 +2,10 @@
 
     round(quotient(cast(t) * a(m) + b(m), s))  ->  round(cast(t) * a'(m) + b'(m)),  a' = a / s
 
-where a, b and s are constants; sums and limits at 0 in between are followed. What is rounded
+where a, b and s are constants; limits at 0 and joins in between are followed. What is rounded
 differs from the quotient by some units in its last place, so that only a tie may fall to the other
-side, as it does where a file has a QLinearConv for the same thing.
+side, as it does where a file has a QLinearConv for the same thing. Sums of two such numbers stay as
+they are: scales are often simple multiples of each other, and ties frequent.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class _Steps:
             return self._followed(value, depth)
         if not isinstance(value, Apply):
             return None
-        if value.function in ("add", "sub"):
+        if value.function in ("add", "sub") and any(map(self._fixed, value.arguments)):
             parts = [self.of(part, depth) for part in value.arguments]
             left, right = parts
             if left is None or right is None:

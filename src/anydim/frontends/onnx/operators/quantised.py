@@ -65,6 +65,8 @@ def quantize(call: OnnxNode) -> Result:
     )  # fmt: skip
 
 
+_MODERATE = 2.0**100  # of scales: nothing overflows, nothing vanishes
+
 # What takes bytes as it takes the numbers behind them: it moves them, or takes the largest.
 _ORDERLY = frozenset((
     "expand", "flatten", "max_pool", "reduce_max", "reduce_min", "reshape", "slice", "squeeze",
@@ -101,6 +103,8 @@ def _bytes_again(call: OnnxNode, value: str, to: DType) -> str | None:
         maker = call.emitter.makers.get(maker.given[0])
     if maker is None or maker.operator != "dequantize" or not to.is_integer:
         return None
+    if not _exact_again(call, call.input(1)):
+        return None
     own = (call.input(1), *((call.input(2),) if call.given(2) else ()))
     given = maker.given[1:]
     if call.kind(maker.given[0]).dtype != to or len(own) != len(given) or not all(
@@ -112,6 +116,14 @@ def _bytes_again(call: OnnxNode, value: str, to: DType) -> str | None:
     for node in reversed(path):
         found = call.emit(node.operator, found, *node.given[1:], **node.attributes)
     return found
+
+
+def _exact_again(call: OnnxNode, scale: str) -> bool:
+    """Whether numbers of 16 bits times a scale, divided by it, are known to be what they were."""
+    known = call.emitter.known.get(scale)
+    if known is None or known.dtype != float32 or known.array.size != 1:
+        return False
+    return 1 / _MODERATE < float(known.array.ravel()[0]) < _MODERATE
 
 
 def _same_number(call: OnnxNode, left: str, right: str) -> bool:
