@@ -15,7 +15,7 @@ from typing import Any
 
 from anydim.base import settings
 from anydim.base.collector import collector_paused
-from anydim.base.dtypes import float64
+from anydim.base.dtypes import DType, float64
 from anydim.base.records import dataclass
 from anydim.frontends.source import read
 from anydim.frontends.text import text_options
@@ -165,7 +165,8 @@ class Chosen:
 class Compiled:
     """What a compilation gives: native code, the program it came from, and its meaning.
 
-    `again` makes the program for another target, and another number of threads.
+    `again` makes the program for another target, and another number of threads. `reference` is its
+    meaning in float64, `plain` in its own types.
     """
 
     executable: Executable[Any]
@@ -175,6 +176,7 @@ class Compiled:
     index_ranges: Callable[[], Ranges]
     lists: Mapping[str, Listed]
     again: Callable[..., Lowered]
+    plain: Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -237,8 +239,8 @@ def compile_source(
             return _lowered(graph, other, options, cores, quiet, lambda kernel: None, Store())
 
     return Compiled(
-        built.executable, lowered.made.program, _reference(graph), report,
-        partial(index_ranges, graph), graph.lists, again,
+        built.executable, lowered.made.program, _reference(graph, float64), report,
+        partial(index_ranges, graph), graph.lists, again, _reference(graph),
     )  # fmt: skip
 
 
@@ -380,10 +382,15 @@ def _named_types(graph: Graph) -> dict[str, Any]:
     return {name: graph.types[name] for name in (*graph.inputs, *graph.outputs)}
 
 
-def _reference(graph: Graph) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """The graph's meaning by the numpy evaluator, in float64; of lists, the two arrays."""
+def _reference(
+    graph: Graph, precision: DType | None = None
+) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
+    """The graph's meaning by the numpy evaluator, of floats in a precision, or in their own types.
+
+    Of lists, the two arrays.
+    """
     plain = graph.replace(lists={})
-    return lambda inputs: evaluate(plain, inputs, precision=float64)
+    return lambda inputs: evaluate(plain, inputs, precision=precision)
 
 
 def _parts_text(items: Sequence[Any], text: Callable[[Any], str]) -> str:

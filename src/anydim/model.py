@@ -67,12 +67,13 @@ class Model(Fitted, Held):
         lists: Mapping[str, Listed] | None = None,
         again: Callable[..., Lowered] | None = None,
         target: str = "llvm",
+        plain: Function | None = None,
     ) -> None:
         self.report = report or CompileReport()
         story = Story(program, self.report.notes)
         super().__init__(executable, lambda: story, lists or {})
         self._index_ranges = index_ranges
-        self._reference = reference
+        self._reference, self._plain = reference, plain
         self._again = again
         self._made_by = target
 
@@ -142,7 +143,10 @@ class Model(Fitted, Held):
         progress: Progress | None = None,
         integers: Ranges | None = None,
     ) -> CheckReport:
-        """Compare with the reference at random sizes of the box; its ends, 0 and 1 always.
+        """Compare with the reference in float64 at random sizes of the box; its ends, 0 and 1 too.
+
+        An error of more than a few units of the last place is compared with that of numpy in the
+        model's own types: what nobody can compute well is no difference.
 
         `integers` gives for an integer input the range (low, high) to draw from; else indices are
         drawn from where they have to lie, and what is no index from 0 and 1.
@@ -155,7 +159,7 @@ class Model(Fitted, Held):
         function_of("progress", progress)
         ranges = {**self.index_ranges, **known_ranges(by_names("integers", integers))}
         call, reference = self.executable, self._reference
-        return check(self.program, call, reference, samples, seed, progress, ranges)
+        return check(self.program, call, reference, samples, seed, progress, ranges, self._plain)
 
     def _limits(self, threads: int, reached: float) -> Limits:
         """Measured once, and again where a launch was faster: the machine was busy then."""
@@ -242,7 +246,7 @@ def compile(
     made.executable.admit(callers)
     model = Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,
-        made.again, target or settings.target,
+        made.again, target or settings.target, made.plain,
     )  # fmt: skip
     model.executable.watched.expect(expected)
     if limit is not None:
@@ -267,7 +271,7 @@ class StringModel(Model):
         self._readers = {value.name: reader_of(value.type) for value in parts.inputs}
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("executable", "report", "_reference", "_index_ranges"):
+        if name in ("executable", "report", "_reference", "_plain", "_index_ranges"):
             return getattr(self._native, name)
         raise AttributeError(name)
 

@@ -7,6 +7,7 @@ from itertools import islice
 import numpy
 import pytest
 
+import anydim as ad
 from anydim.base.dtypes import float32, int64
 from anydim.base.errors import DimError
 from anydim.model import Model
@@ -45,6 +46,42 @@ def test_ends_zero_and_one_come_first() -> None:
     assert set(points) >= {(n, m) for n in (0, 1, 40) for m in (2, 9)}
     unbounded = list(islice(edges(Box.of(Dim("k", 5))), 9))
     assert {s["k"] for s in unbounded} == {5, 69}
+
+
+@pytest.mark.parametrize("units,fine", [(0.5, True), (200, False), (4000, False)])
+def test_an_error_is_compared_with_that_of_numpy(units: float, fine: bool) -> None:
+    """The reference is moved: the program's sums are right to a unit, and look wrong by `units`."""
+
+    def moved(inputs):
+        return {"y": reference(inputs)["y"] + units * 2.0**-23}
+
+    made = model(reference=moved)
+    made._plain = lambda inputs: {"y": moved(inputs)["y"].astype("f4")}
+    report = made.check(samples=20)
+    assert report.ok == fine, report
+    assert fine or "numpy's in the same types is" in str(report)
+
+
+def test_what_nobody_can_compute_well_is_no_difference() -> None:
+    def moved(inputs):
+        return {"y": reference(inputs)["y"] + 0.01}
+
+    made = model(reference=moved)
+    assert not made.check(samples=20).ok
+    made._plain = lambda inputs: {"y": (reference(inputs)["y"] + 0.005).astype("f4")}
+    report = made.check(samples=20)
+    assert report.ok and report.plain_error == pytest.approx(0.005, rel=0.1)
+    assert "(numpy's in the same types 0.005)" in str(report)
+
+
+def test_cancellation_is_judged_by_what_float32_allows() -> None:
+    """(x * 1e6)**2 - 1e12 * x**2 is 0, but for rounding: nobody has a digit of it in float32."""
+    lib = ad.define(
+        "def f(float(N) x) -> (y) {\n  big(i) = x(i) * 1000000\n"
+        "  y(i) = big(i) * big(i) - 1000000000000.0 * x(i) * x(i)\n}"
+    )
+    report = lib.f.model(numpy.ones(3, numpy.float32)).check(samples=20)
+    assert report.ok and report.worst_error > 1, report
 
 
 @pytest.mark.parametrize("wrong", [(0, 2), (1, 9), (40, 9)])
