@@ -177,6 +177,7 @@ class Compiled:
     lists: Mapping[str, Listed]
     again: Callable[..., Lowered]
     plain: Callable[[Mapping[str, Any]], dict[str, Any]]
+    graph: Graph
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,7 @@ def compile_source(
 
     return Compiled(
         built.executable, lowered.made.program, _reference(graph, float64), report,
-        partial(index_ranges, graph), graph.lists, again, _reference(graph),
+        partial(index_ranges, graph), graph.lists, again, _reference(graph), graph,
     )  # fmt: skip
 
 

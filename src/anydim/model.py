@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from anydim.base import settings
@@ -28,7 +29,9 @@ from anydim.frontends.onnx.file.strings import (
     own_dims,
     reader_of,
 )
-from anydim.frontends.overflow import expected_bounds
+from anydim.frontends.overflow import GROW, expected_bounds
+from anydim.frontends.text import TextSource
+from anydim.graph.nodes import Graph
 from anydim.passes.options import PLAIN, Options
 from anydim.program.differential import (
     CheckReport,
@@ -222,6 +225,11 @@ def compile(
     MemoryLimitError for a model that needs more memory than it may.
     """
     callers, known = Callers(arenas, wait), strategy_of(strategy)
+    wanted = {
+        "threads": threads, "options": options, "precision": precision, "target": target,
+        "arenas": arenas, "wait": wait, "memory_limit": memory_limit, "on_overflow": on_overflow,
+        "strategy": strategy,
+    }  # fmt: skip
     bounds, expected = expected_bounds(source, given_dims(dims), on_overflow)
     function_of("progress", progress)
     if not isinstance(options, Options):
@@ -242,7 +250,9 @@ def compile(
         )  # fmt: skip
         if core:
             core.executable.watched.expect(expected)
-        return StringModel(parts, core or None)
+        strings = StringModel(parts, core or None)
+        strings._made = _again(source, None, dims, operators, wanted)
+        return strings
     made.executable.admit(callers)
     model = Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,
@@ -252,7 +262,30 @@ def compile(
     if limit is not None:
         model.limit_memory(limit)
     model.serve_by(known)
+    model._made = _again(source, made.graph, dims, operators, wanted)
     return model
+
+
+def _again(
+    source: Any, graph: Graph | None, dims: Any, operators: Any, wanted: Mapping[str, Any]
+) -> Callable[[], Model]:
+    """What compiles the same in another process: by its path, else of the graph that was read."""
+    if isinstance(source, (str, os.PathLike)):
+        place = os.path.abspath(os.fspath(source))
+        return partial(compile, place, dims, operators=_absolute(operators), **wanted)
+    if isinstance(source, TextSource) or graph is None:
+        return partial(compile, source, dims, operators=operators, **wanted)
+    dims = dims if wanted["on_overflow"] == GROW else None  # the graph has them
+    return partial(compile, graph, dims, **wanted)
+
+
+def _absolute(operators: Any) -> Any:
+    """Paths of definitions, wherever a process stands."""
+    if isinstance(operators, (str, os.PathLike)):
+        return os.path.abspath(os.fspath(operators))
+    if isinstance(operators, Mapping):
+        return {domain: _absolute(path) for domain, path in operators.items()}
+    return [_absolute(path) for path in operators] if isinstance(operators, list) else operators
 
 
 def _quiet(stage: str, done: int, total: int) -> None:
@@ -267,6 +300,7 @@ class StringModel(Model):
 
     def __init__(self, parts: StringParts, core: Model | None) -> None:
         self.parts = parts
+        self._made = None
         self.core = core
         self._readers = {value.name: reader_of(value.type) for value in parts.inputs}
 
@@ -331,3 +365,10 @@ class StringModel(Model):
 
     def __repr__(self) -> str:
         return f"<anydim model {self.name} with strings>"
+
+    def _repr_html_(self) -> None:
+        """The text will do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        assert self._made is not None
+        return self._made, ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +108,10 @@ def load(
     model.executable.admit(callers)
     if memory_limit is not None:
         model.limit_memory(memory_limit)
+    model._made = partial(
+        load, os.path.abspath(path), level=level, verify=verify, arenas=arenas, wait=wait,
+        memory_limit=memory_limit,
+    )  # fmt: skip
     return model
 
 

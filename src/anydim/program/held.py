@@ -47,6 +47,7 @@ class Held:
         self.executable = executable
         self._tell = story
         self._lists = dict(lists)
+        self._made: Callable[[], Held] | None = None  # makes it again, in any process
 
     @cached_property
     def story(self) -> Story:
@@ -312,3 +313,25 @@ class Held:
 
     def __repr__(self) -> str:
         return f"<anydim model {self.executable.signature}>"
+
+    def _repr_html_(self) -> str | None:
+        """A table for notebooks."""
+        shown: str = import_module("anydim.program.page").html(self)
+        return shown
+
+    # ---- pickling ------------------------------------------------------------------------------
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it was made, and what was set since: whoever unpickles it makes it again."""
+        if self._made is None:
+            raise OptionError(f"{self.name} cannot be pickled: it was made by hand")
+        run = self.executable
+        return self._made, (), (dict(run.watched.sizes), run.timeout, self.memory_limit)
+
+    def __setstate__(self, state: tuple[Mapping[str, int], float | None, int | None]) -> None:
+        sizes, timeout, limit = state
+        if sizes:
+            self.set_sizes(**sizes)
+        self.limit_time(timeout)
+        if limit is not None and limit != self.memory_limit:
+            self.limit_memory(import_module("anydim.program.limits").MemoryLimit(limit, True))
