@@ -16,6 +16,7 @@ from typing import Any
 from anydim.base import settings
 from anydim.base.collector import collector_paused
 from anydim.base.dtypes import DType, float64
+from anydim.base.log import LOG
 from anydim.base.records import dataclass
 from anydim.frontends.source import read
 from anydim.frontends.text import text_options
@@ -53,6 +54,7 @@ from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
 from anydim.passes.watch import Watch
 from anydim.program.differential import Ranges
+from anydim.program.findings import findings
 from anydim.program.limits import MemoryLimit
 from anydim.program.program import Program
 from anydim.runtime.executable import Executable
@@ -230,6 +232,7 @@ def compile_source(
         built = work.timed("native", lambda: build(lowered.made, code, beside))
     work.watch.done(work.seconds)
     report = work.report(lowered, built)
+    _tell(lowered.made.program, report)
 
     def again(other: Target, cores: int = threads) -> Lowered:
         same = (code.machine, code.templates, threads)
@@ -274,6 +277,15 @@ def _lowered(
     work.stage("llvm", lambda: _llvm_text(made, code))
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
     return Lowered(made, nodes, tuple(item for items in scheduled for item in items))
+
+
+def _tell(program: Program, report: CompileReport) -> None:
+    """What the log says of a compilation."""
+    name, made = program.signature.name, (len(program.sites), report.compiled, report.cached)
+    seconds = sum(report.seconds.values())
+    LOG.info("%s: %d launches; %d modules compiled, %d found; %.2f s", name, *made, seconds)
+    for line in findings(program):
+        LOG.warning("%s: %s", name, line)
 
 
 def _asked(source: Any) -> Options:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+from anydim.base.amounts import told_bytes
+from anydim.base.text import counted
+from anydim.program.findings import findings
 from anydim.program.memory import memory
 from anydim.program.program import Program
 from anydim.program.region import ReleaseStep
@@ -12,19 +15,12 @@ from anydim.program.segment import Site
 
 
 def explain(program: Program, notes: Sequence[str] = ()) -> str:
-    """A text: launches by kernel with schedule and reason, memory, and what passes noted."""
+    """A text: a summary, launches by kernel with schedule and reason, and what passes noted."""
     counts = Counter(site.kernel for site in program.sites)
     first: dict[str, Site] = {}
     for site in program.sites:
         first.setdefault(site.kernel, site)
-    lines = [
-        str(program.signature),
-        f"  dims: {str(program.signature.box) or 'none'}",
-        f"  {len(program.sites)} launches of {len(counts)} kernels, {program.threads} threads",
-    ]
-    if program.straight is not None:
-        lines.append(f"  {len(program.straight.slots)} sizes are computed once per call")
-    lines.append(f"  arena: {memory(program)}")
+    lines = list(summary(program))
     if program.straight is None:
         lines += _course(program)
     for kernel, site in first.items():
@@ -35,9 +31,32 @@ def explain(program: Program, notes: Sequence[str] = ()) -> str:
     return "\n".join(lines)
 
 
+def summary(program: Program) -> Iterator[str]:
+    """What it is, in about ten lines: launches, memory, and what is far from its limit."""
+    sites, signature = program.sites, program.signature
+    kinds = Counter(site.schedule.partition("(")[0] or "routine" for site in sites)
+    kernels = len({site.kernel for site in sites})
+    made = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+    threads = counted(program.threads, "thread")
+    yield str(signature)
+    yield f"  dims: {str(signature.box) or 'none'}"
+    yield f"  {len(sites)} launches of {kernels} kernels, {threads}{made and ': '}{made}"
+    if program.straight is not None:
+        yield f"  {len(program.straight.slots)} sizes are computed once per call"
+    else:
+        yield f"  {len(program.segments)} segments in {len(program.regions)} regions"
+    yield f"  {counted(len(signature.guards), 'relation')} of sizes checked in each call"
+    yield f"  arena: {memory(program)}"
+    held = sum(constant.bytes for constant in program.constants)
+    yield f"  constants: {told_bytes(held)} in {counted(len(program.constants), 'array')}"
+    found = findings(program)
+    yield f"  far from its limit: {'nothing that is known' if not found else ''}".rstrip()
+    yield from (f"    {line}" for line in found)
+
+
 def _course(program: Program) -> list[str]:
     """The steps of each region, in short."""
-    lines = [f"  {len(program.segments)} segments in {len(program.regions)} regions:"]
+    lines = []
     for number, region in enumerate(program.regions):
         lines += ["", f"region {number}: {region.signature.name}"]
         for step in region.steps:

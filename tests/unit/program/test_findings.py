@@ -1,0 +1,114 @@
+"""Promise: what of a program is far from its limit is found, said in `explain` and in the log."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.program.findings import RULES, Launched, findings, unpacked
+
+LIBRARY = ad.define("""
+def distances(float(N,K) a, float(K,M) b) -> (y) { y(i,j) +=! abs(a(i,k) - b(k,j)) }
+def product(float(N,K) a, float(K,M) b) -> (y) { y(i,j) +=! a(i,k) * b(k,j) }
+""")
+SQUARE = numpy.ones((4, 4), numpy.float32)
+
+
+def attention(*head: int) -> ad.Builder:
+    graph = ad.Builder("attention")
+    n, width = graph.dim("n", 0, 512), head[0] if head else graph.dim("d", 0, 128)
+    q, k, v = (graph.input(name, ad.float32, (n, width)) for name in "qkv")
+    weights = graph.softmax(graph.matmul(q, graph.transpose(k, perm=(1, 0))), axis=-1)
+    graph.output("y", graph.matmul(weights, v))
+    return graph
+
+
+def of_constants() -> ad.Builder:
+    graph = ad.Builder("constants")
+    x = graph.input("x", ad.float32, (graph.dim("n", 0, 64), 300))
+    weights = graph.exp(graph.constant(numpy.zeros((3000, 3000), numpy.float32)))
+    graph.output("y", graph.matmul(x, weights[:300, :300]))
+    return graph
+
+
+def test_attention_that_is_not_fused() -> None:
+    (line,) = findings(ad.compile(attention()).program)
+    assert line == "softmax: attention is not fused: the matrix of scores is written and read again"
+    assert findings(ad.compile(attention(64)).program) == ()
+
+
+def test_a_kernel_of_last_resort() -> None:
+    (line,) = findings(LIBRARY.distances.model(SQUARE, SQUARE).program)
+    assert "kernel of last resort (rows)" in line
+    assert findings(LIBRARY.product.model(SQUARE, SQUARE).program) == ()
+
+
+def test_what_depends_on_no_input(tmp_path: Path) -> None:
+    model = ad.compile(of_constants())
+    (line,) = findings(model.program)
+    assert line == "exp: it reads constants alone, and is computed in every call"
+    assert f"far from its limit:\n    {line}\n" in model.explain()
+    model.save(tmp_path / "saved.anydim")
+    assert line in ad.load(tmp_path / "saved.anydim").explain()
+
+
+def test_a_constant_that_is_not_packed() -> None:
+    graph = ad.Builder("product")
+    x = graph.input("x", ad.float32, (graph.dim("n", 0, 64), 300))
+    graph.output("y", graph.matmul(x, graph.constant(numpy.ones((300, 300), numpy.float32))))
+    program = ad.compile(graph).program
+    (segment,) = program.segments
+    (site,) = segment.sites
+    assert "packed=true" in site.schedule and findings(program) == ()
+    plain = replace(site, schedule=site.schedule.replace("packed=true", "packed=false"))
+    assert "is not packed" in unpacked(Launched(program, segment, 0, plain, ""))
+
+
+def test_a_summary_stands_before_the_rest() -> None:
+    lines = ad.compile(attention(64)).explain().split("\n")
+    summary = lines[: lines.index("")]
+    assert len(summary) <= 10
+    for part in (
+        "attention(q:", "dims: n=0..512", "1 launches of 1 kernels, 1 thread: 1 attention",
+        "arena: ", "constants: ", "far from its limit: nothing that is known",
+    ):  # fmt: skip
+        assert any(part in line for line in summary), part
+
+
+def test_the_log_tells_what_was_compiled_and_what_is_far_from_its_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, logger="anydim"):
+        ad.compile(attention())
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["INFO", "WARNING"]
+    assert caplog.records[0].getMessage().startswith("attention: 3 launches; ")
+    assert "attention: softmax: attention is not fused" in caplog.text
+
+
+def test_the_log_is_quiet_by_default() -> None:
+    script = (
+        "import anydim as ad; g = ad.Builder(); d = g.dim('d', 0, 9)\n"
+        "x = g.input('x', ad.float32, (g.dim('n', 0, 9), d))\n"
+        "s = g.softmax(g.matmul(x, g.transpose(x, perm=(1, 0))), axis=-1)\n"
+        "g.output('y', g.matmul(s, x)); ad.compile(g)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_every_rule_says_nothing_of_plain_models() -> None:
+    graph = ad.Builder("plain")
+    x = graph.input("x", ad.float32, (graph.dim("n", 0, 64), 8))
+    graph.output("y", graph.relu(graph.add(x, x)))
+    program = ad.compile(graph).program
+    (segment,) = program.segments
+    for number, site in enumerate(segment.sites):
+        assert not any(rule(Launched(program, segment, number, site, "")) for rule in RULES)
