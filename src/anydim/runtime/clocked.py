@@ -2,8 +2,9 @@
 
 The twin shares code, constants and limits with the one it is made of and has a table of code of its
 own (`interface.py`: entries may be whatever serves). There every word leads to a function that
-reads the clock, runs the kernel, without the interpreter's lock, and reads the clock again. So a
-call that is not clocked runs what it always ran, and any program can be clocked: branches, loops,
+reads the clock, runs the kernel, without the interpreter's lock, and reads the clock again. Where
+there are several bodies for a site (`choices.py`), it is the generic one. So a call that is not
+clocked runs what it always ran, and any program can be clocked: branches, loops,
 models from a file. What a call of nothing takes that way is subtracted.
 """
 

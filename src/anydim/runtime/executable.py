@@ -15,6 +15,7 @@ import numpy
 from anydim.base.errors import InputError, OutOfMemoryError, UserError
 from anydim.base.records import dataclass
 from anydim.runtime.arrays import check_names, plain, wrapper
+from anydim.runtime.choices import TAG
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
 from anydim.runtime.interface import Interface
@@ -133,7 +134,7 @@ class Executable(ABC, Generic[Own]):
     def twin(self) -> Executable[Own]:
         """Another one of the same code and constants, with a table of code and memory of its own.
 
-        Limits and set sizes are those of now.
+        Limits and set sizes are those of now; all launches are of the generic bodies.
         """
         made = type(self)(
             self.signature, self.interface, self._image, self._constants, self.threads
@@ -141,6 +142,11 @@ class Executable(ABC, Generic[Own]):
         made.most_bytes, made.refusal, made.timeout = self.most_bytes, self.refusal, self.timeout
         made.watched = self.watched
         return made
+
+    @property
+    def chosen(self) -> bool:
+        """Whether launches look for bodies of their sizes."""
+        return any(bool((table & TAG).any()) for table in self.entries.values())
 
     def retire(self, what: object) -> None:
         """Let go of code and tables that no new call can reach, once no call in progress may."""

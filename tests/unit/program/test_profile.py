@@ -117,6 +117,18 @@ def test_calls_go_on_as_ever() -> None:
     assert {w: table.tolist() for w, table in model.executable.entries.items()} == before
 
 
+def test_bodies_that_a_strategy_chose_stay_with_calls() -> None:
+    graph = ad.Builder("chosen")
+    x = graph.input("x", ad.float32, (graph.dim("n", 0, 64), 32))
+    graph.output("y", graph.matmul(x, graph.constant(numpy.ones((32, 64), numpy.float32))))
+    model = ad.compile(graph, strategy="exact")
+    model.prepare(n=8)
+    profile = model.profile(n=8, repeat=1)
+    assert profile.chosen == model.executable.chosen
+    assert ("a strategy chooses" in str(profile)) == profile.chosen
+    assert all(launch.runs == 1 for launch in profile.launches)
+
+
 def test_as_a_document_and_a_trace(tmp_path: Path) -> None:
     profile = encoder().profile(n=33, repeat=2)
     document = json.loads(profile.json())

@@ -42,7 +42,8 @@ class Profile:
     """Median times of `calls` calls; `seconds` is that of a call without a clock.
 
     `limits` are those of the machine, None where nothing has measured them. `last` is the last
-    call that was clocked.
+    call that was clocked. Where bodies for certain sizes are `chosen`, calls run those, and
+    launches are of the generic ones.
     """
 
     name: str
@@ -53,6 +54,7 @@ class Profile:
     launches: tuple[Timed, ...]
     limits: Limits | None
     last: Clocked = field(repr=False)
+    chosen: bool = False
 
     @property
     def in_launches(self) -> float:
@@ -83,6 +85,8 @@ class Profile:
             f"  launches  {time_text(inside)} in {sum(each.runs for each in self.launches)}",
             f"  the rest  {time_text(max(0.0, self.seconds - inside))}: Python, sizes, host code",
         ]
+        if self.chosen:
+            lines.append("  a strategy chooses bodies for calls; launches are of the generic ones")
         if self.limits is not None:
             flops, bytes = _rate(self.limits.flops, "flop"), _rate(self.limits.bytes, "B")
             lines.append(f"  at most   {flops}, {bytes} on this machine")

@@ -58,7 +58,7 @@ def profiled(
     reached = max((each.flops / each.seconds for each in launches if each.seconds), default=0.0)
     return Profile(
         program.signature.name, dict(planned.sizes), call.threads, repeat, median(plain),
-        launches, limits(call.threads, reached), clocked[-1],
+        launches, limits(call.threads, reached), clocked[-1], call.chosen,
     )  # fmt: skip
 
 
