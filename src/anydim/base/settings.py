@@ -89,10 +89,14 @@ class Knob:
 
 KNOBS = (
     Knob(
-        "cache_dir", _path, _user_cache, "Folder that keeps compiled code between runs.",
+        "cache_dir", _path, _user_cache,
+        "Folder that keeps compiled code, and whole models of sessions, between runs.",
         "`$XDG_CACHE_HOME/anydim`, `~/.cache/anydim`, or on Windows `%LOCALAPPDATA%\\anydim`",
     ),
-    Knob("cache_limit_mb", _count, lambda: 512, "Largest size of that folder, in MiB."),
+    Knob(
+        "cache_limit_mb", _count, lambda: 512,
+        "Largest size of each folder in it, `objects` and `models`, in MiB.",
+    ),
     Knob("use_cache", _flag, lambda: True, "Whether compiled code is kept and looked up there."),
     Knob("compile_threads", _count, lambda: 0, "Threads that compile; 0: as many as usable cores."),
     Knob(
