@@ -283,7 +283,7 @@ class _Trees:
         """What a leaf holds joins the results of a row."""
         code = self.code
         leaf = code.let(self.tables["features"][node].as_(int64))
-        leaves = code.size(self.length["leaf_first"]) - 1
+        leaves = code.let(larger(code.size(self.length["leaf_first"]) - 1, constant(0)))
         if self.width is None:
             first, most = self.tables["leaf_first"], self._weights()
             with code.when(_inside(leaf, leaves)):
