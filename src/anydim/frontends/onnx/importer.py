@@ -59,7 +59,7 @@ def import_model(
 
 
 def _graph(
-    opened: Opened, dims: Mapping[str, Dim], operators: Operators, choice: Mapping[str, bool]
+    opened: Opened, dims: Mapping[str, Dim], operators: Operators, choice: Mapping[str, bool | None]
 ) -> Graph:
     proto = opened.proto.graph
     functions = functions_of(opened.proto, opened.opset, opened.name)
@@ -70,7 +70,7 @@ def _graph(
     names.initializers(proto.initializer, opened.weights)
     inputs = Inputs(names)
     inputs.read(proto, dims)
-    names.run(proto.node)
+    names.run(proto.node, {value.name for value in proto.output})
     outputs: dict[str, Held] = {}
     for value in proto.output:
         outputs[value.name] = _output(names, value.name)

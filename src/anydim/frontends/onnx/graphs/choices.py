@@ -3,7 +3,7 @@
 `x.squeeze(-1)` of a model with free sizes is exported as an If: where the last size is 1, an axis
 goes. What follows is written for one of the two, and with the other the file is not valid. So the
 model is imported with either; where one fails, the relation that leads to the other becomes a guard
-of the call. Where both can be imported, results of unlike ranks are what the model means.
+of the call. Where both can be imported, both stay, with what follows in either (`apart.py`).
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from anydim.graph.nodes import Graph
 _MOST_IMPORTS = 64
 
 
-def chosen(name: str, imported: Callable[[Mapping[str, bool]], Graph]) -> Graph:
+def chosen(name: str, imported: Callable[[Mapping[str, bool | None]], Graph]) -> Graph:
     """The graph that `imported` makes of choices by node; ModelError where none decides."""
     return _Choosing(name, imported).run({})
 
 
 class _Choosing:
-    def __init__(self, name: str, imported: Callable[[Mapping[str, bool]], Graph]) -> None:
+    def __init__(self, name: str, imported: Callable[[Mapping[str, bool | None]], Graph]) -> None:
         self.name = name
         self.imported = imported
         self.imports = 0
 
-    def run(self, choices: Mapping[str, bool]) -> Graph:
+    def run(self, choices: Mapping[str, bool | None]) -> Graph:
         self.imports += 1
         try:
             return self.imported(choices)
@@ -36,10 +36,10 @@ class _Choosing:
             refused = ModelError(f"{self.name}, node '{open_one.label}' (If): {open_one}")
             if self.imports >= _MOST_IMPORTS:
                 raise refused from None
-            return self.only(choices, open_one.label, refused)
+            return self.only(choices, open_one.label)
 
-    def only(self, choices: Mapping[str, bool], label: str, refused: ModelError) -> Graph:
-        """The graph with the one branch of a node that makes one."""
+    def only(self, choices: Mapping[str, bool | None], label: str) -> Graph:
+        """The graph with the one branch of a node that makes one, or with both."""
         made: list[Graph] = []
         problems: list[ModelError] = []
         for branch in (True, False):
@@ -49,4 +49,6 @@ class _Choosing:
                 problems.append(problem)
         if len(made) == 1:
             return made[0]
-        raise refused if made else problems[0]
+        if made:
+            return self.run({**choices, label: None})
+        raise problems[0]

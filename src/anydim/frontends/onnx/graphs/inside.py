@@ -49,6 +49,12 @@ class Inside:
         """Whether a branch that is the only possible one is the first; None: nothing is chosen."""
         return self.names.model.chosen.get(self.label)
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether the model is possible with either branch, so that both have to stay."""
+        chosen = self.names.model.chosen
+        return self.label in chosen and chosen[self.label] is None
+
     def choose(self, problem: str) -> NoReturn:
         """Import the model once with either branch of this node."""
         raise Choice(self.label, problem)
@@ -142,7 +148,7 @@ class Body(Emission):
 def outputs_of(names: Names, proto: Any, label: str) -> list[Held]:
     before = len(names.model.failures)
     names.initializers(proto.initializer)
-    names.run(proto.node)
+    names.run(proto.node, {value.name for value in proto.output})
     if len(names.model.failures) > before:
         raise Failed
     return [names.result(value.name, label) for value in proto.output]

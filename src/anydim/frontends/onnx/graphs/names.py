@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Model:
     bodies: dict[Any, Any] = field(default_factory=dict)  # of functions, by types of arguments
     expansions: dict[int, int] = field(default_factory=dict)  # nodes that functions stand for
     depth: int = 0
-    chosen: Mapping[str, bool] = field(default_factory=dict)  # of nodes, their possible branch
+    chosen: Mapping[str, bool | None] = field(default_factory=dict)  # possible branch; None: both
 
 
 class Names(ABC):
@@ -115,8 +115,8 @@ class Names(ABC):
             self.held[tensor.name] = value
 
     @abstractmethod
-    def run(self, nodes: Sequence[Any]) -> None:
-        """Import nodes in order; those that cannot be are noted."""
+    def run(self, nodes: Sequence[Any], results: Collection[str] = ()) -> None:
+        """Import nodes in order; those that cannot be are noted. `results` are the graph's own."""
 
     def result(self, name: str, label: str) -> Held:
         """What a result of this graph or function stands for."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from anydim.base.errors import GraphError, ModelError
 from anydim.frontends.custom import find_operator
 from anydim.frontends.onnx.file.schema import attributes_of, bound, domain_known, schema_of
 from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.graphs.apart import follow_of
 from anydim.frontends.onnx.graphs.bodies import body_of
 from anydim.frontends.onnx.graphs.custom import add_defined
 from anydim.frontends.onnx.graphs.functions import (
@@ -22,6 +23,7 @@ from anydim.frontends.onnx.graphs.functions import (
 from anydim.frontends.onnx.graphs.inside import Failed, Inside
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.microsoft import table as microsoft
+from anydim.frontends.onnx.operators.branches import Unlike
 from anydim.frontends.onnx.operators.call import OnnxNode
 from anydim.frontends.onnx.operators.table import OPERATORS, Build
 from anydim.frontends.onnx.values.held import Broken, Held, Items, Known, Maybe, Packed, Result
@@ -41,22 +43,41 @@ class Importing(Names):
 
     # ---- nodes ----
 
-    def run(self, nodes: Sequence[Any]) -> None:
-        """Import nodes in order; those that cannot be are noted."""
+    def run(self, nodes: Sequence[Any], results: Collection[str] = ()) -> None:
+        """Import nodes in order; those that cannot be are noted. `results` are the graph's own."""
         self.produced = {name for node in nodes for name in node.output if name}
-        for position, proto in enumerate(nodes):
-            label = proto.name or next(filter(None, proto.output), f"node {position}")
-            self.node(proto, self.path + label)
+        left, moved = list(enumerate(nodes)), dict[str, int]()
+        while left:
+            (position, proto), *left = left
+            own = proto.name or next(filter(None, proto.output), f"node {position}")
+            inside = Inside(self, self.path + own)
+            mark = inside.mark()
+            try:
+                self.node(proto, inside.label)
+            except Unlike as reason:
+                inside.reset(mark)
+                moved[own] = moved.get(own, 0) + 1 + moved.get(own, 0) // 2
+                follow = follow_of((position, proto), left, results, own, moved[own])
+                if follow:
+                    left = follow
+                else:
+                    self.refuse(proto, inside.label, f"{reason}; nothing after it makes them alike")
 
     def node(self, proto: Any, label: str) -> None:
-        """Add one ONNX node to the graph, or note why it cannot be."""
+        """Add one ONNX node to the graph, or note why it cannot be; Unlike of an If is raised."""
         try:
             self.build(proto, label, self.inputs(proto, label))
         except Failed:
             self.held.update((name, Broken()) for name in proto.output if name)
         except (Unsupported, GraphError) as reason:
-            self.fail(label, proto.op_type, _text(reason))
-            self.held.update((name, Broken()) for name in proto.output if name)
+            if isinstance(reason, Unlike) and proto.op_type == "If":
+                raise
+            self.refuse(proto, label, _text(reason))
+
+    def refuse(self, proto: Any, label: str, reason: str) -> None:
+        """Note why a node cannot be imported."""
+        self.fail(label, proto.op_type, reason)
+        self.held.update((name, Broken()) for name in proto.output if name)
 
     def inputs(self, proto: Any, label: str) -> tuple[Held | None, ...]:
         found: list[Held | None] = []

@@ -26,6 +26,7 @@ def if_(call: OnnxNode) -> Sequence[Held]:
 
     Where branches are unlike and a relation between sizes chooses, the one with which the rest of
     the model can be imported is what the model is, and the relation has to hold (`choices.py`).
+    Elsewhere Unlike is raised: what follows goes into both branches (`graphs/apart.py`).
     """
     known = call.emitter.known.get(call.input(0))
     if known is not None and known.array.dtype != object and known.array.size == 1:
@@ -37,7 +38,7 @@ def if_(call: OnnxNode) -> Sequence[Held]:
     try:
         return one_of(call, bodies, _condition(call))
     except Unlike as reason:
-        if relation_of(call.emitter, call.input(0)) is None:
+        if call.scope.is_apart or relation_of(call.emitter, call.input(0)) is None:
             raise
         call.scope.choose(str(reason))
 
@@ -72,6 +73,8 @@ def one_of(call: OnnxNode, bodies: Sequence[Body], condition: str | Guard) -> Se
         for body, held, names in zip(bodies, (left, right), tensors):
             names += tensors_of(body, held, form)
     types = [[b.emitter.types[n] for n in names] for b, names in zip(bodies, tensors)]
+    for pair in zip(*types):
+        _alike(*pair)
     kinds = [_either(call, bodies, left, right) for left, right in zip(*types)]
     captures = list(dict.fromkeys(name for body in bodies for name in body.captures))
     for body in bodies:
@@ -98,10 +101,8 @@ def _condition(call: OnnxNode) -> str:
     return call.emit("reshape", call.input(0), shape=()) if kind.rank else call.input(0)
 
 
-def _either(
-    call: OnnxNode, bodies: Sequence[Body], left: TensorType, right: TensorType
-) -> TensorType:
-    """The type of a result of either branch; a size that may differ is a new dim."""
+def _alike(left: TensorType, right: TensorType) -> None:
+    """Raise Unlike for results that cannot be one value."""
     if left.dtype != right.dtype:
         raise Unlike(f"its branches give {left.dtype} and {right.dtype}")
     if left.rank != right.rank:
@@ -109,6 +110,12 @@ def _either(
             f"its branches give results with {left.rank} and {right.rank} axes, and only a run "
             "can tell which one is taken"
         )
+
+
+def _either(
+    call: OnnxNode, bodies: Sequence[Body], left: TensorType, right: TensorType
+) -> TensorType:
+    """The type of a result of either branch; a size that may differ is a new dim."""
     shape = []
     for pair in zip(left.shape, right.shape):
         outside = all(size.symbols <= set(call.emitter.box.names) for size in pair)

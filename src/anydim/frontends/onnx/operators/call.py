@@ -65,6 +65,10 @@ class Scope(Protocol):
     def chosen(self) -> bool | None:
         """Whether a branch that is the only possible one is the first; None: nothing is chosen."""
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether the model is possible with either branch, so that both have to stay."""
+
     def choose(self, problem: str) -> NoReturn:
         """Import the model once with either branch of this node."""
 

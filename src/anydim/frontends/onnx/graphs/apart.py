@@ -1,0 +1,87 @@
+"""What follows an If with unlike branches, in either branch of it until results are alike again.
+
+    y = If(c) { x } else { Squeeze(x) }          rank 3 or 2
+    z = Relu(y)                                  rank 3 or 2
+    s = ReduceMean(z, all axes)                  alike again
+
+becomes s = If(c) { ReduceMean(Relu(x)) } else { ReduceMean(Relu(Squeeze(x))) }. Nodes that read
+nothing of it stay where they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+BRANCHES = {"then_branch": True, "else_branch": False}
+_BOOL = 9  # TensorProto.DataType
+Placed = tuple[int, Any]  # a node, and the number it had among those of its graph
+
+
+def follow_of(
+    placed: Placed, left: Sequence[Placed], results: Collection[str], name: str, count: int
+) -> list[Placed]:
+    """An If with the first `count` nodes that depend on it in its branches, and what is left.
+
+    Empty where no node depends on it. `results` are those of the graph; the If is called `name`.
+    """
+    position, proto = placed
+    moved = _dependent(proto, [node for _, node in left])[:count]
+    if not moved:
+        return []
+    tail = [left[place][1] for place in moved]
+    before = [left[place] for place in range(moved[-1]) if place not in moved]
+    after = list(left[moved[-1] + 1 :])
+    read = {*results, *(name for _, node in (*before, *after) for name in read_by(node))}
+    own = type(proto)()
+    own.CopyFrom(proto)
+    own.name = name
+    del own.output[:]
+    own.output.extend(n for node in (proto, *tail) for n in node.output if n in read)
+    for attribute in own.attribute:
+        if attribute.name in BRANCHES:
+            _extend(attribute.g, proto, tail, own.output, BRANCHES[attribute.name])
+    return [*before, (position, own), *after]
+
+
+def _dependent(proto: Any, nodes: Sequence[Any]) -> list[int]:
+    """The places of nodes that depend on a result of an If."""
+    made, places = set(proto.output), []
+    for place, node in enumerate(nodes):
+        if made & set(read_by(node)):
+            made.update(node.output)
+            places.append(place)
+    return places
+
+
+def _extend(
+    graph: Any, proto: Any, tail: Sequence[Any], results: Sequence[str], taken: bool
+) -> None:
+    """Let a branch go on with nodes that know its results by the names of the If.
+
+    An If among them that asks for the same condition is decided in it.
+    """
+    for inner, outer in zip([value.name for value in graph.output], proto.output):
+        if outer and inner != outer:
+            graph.node.add(op_type="Identity", input=[inner], output=[outer])
+    decided = f"{proto.name}/decided"
+    for node in tail:
+        added = graph.node.add()
+        added.CopyFrom(node)
+        if node.op_type == "If" and node.input[0] == proto.input[0]:
+            added.input[0] = decided
+    if all(held.name != decided for held in graph.initializer):
+        graph.initializer.add(name=decided, data_type=_BOOL, int32_data=[int(taken)])
+    del graph.output[:]
+    for name in results:
+        graph.output.add().name = name
+
+
+def read_by(node: Any) -> Iterator[str]:
+    """The names that a node reads, those of its graphs included."""
+    yield from (name for name in node.input if name)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from read_by(inner)
+            yield from (value.name for value in graph.output)
