@@ -299,6 +299,8 @@ NODES = {
     "elements that do not fit": ([node("y = Reshape(x, s)")], {"s": np.int64([4, 3])}, ""),
     "matrices that do not fit": ([node("y = MatMul(x, w)")], {"w": np.ones((4, 2), "f")}, "matmul"),
     "types that do not meet": ([node("y = Add(x, w)")], {"w": np.ones(3)}, "float64"),
+    "a stride below 1": ([node("y = ConvTranspose(c, c)", strides=[-1, 1])],
+                         {"c": np.ones((1, 1, 2, 2), "f")}, "below 1"),
     "samples by data": ([node("y = RoiAlign(c, r, i)")], {
         "c": np.ones((1, 1, 2, 2), "f"), "r": np.ones((1, 4), "f"), "i": np.int64([0])},
         "sampling_ratio 0"),
@@ -321,6 +323,14 @@ def test_enormous_results_are_not_made_while_importing():
     assert str(graph.types["y"]) == f"float32[{1 << 40}, {1 << 40}]"
     tiled = model([node("y = Tile(c, r)")], X, ["y"], c=np.ones(2), r=np.int64([1 << 50]))
     assert import_model(tiled).nodes[-1].operator == "tile"
+
+
+def test_an_enormous_stride_is_not_counted_up():
+    c = np.ones((1, 1, 2, 2), "f")
+    graph = import_model(
+        model([node("y = ConvTranspose(c, c)", strides=[2**40, 1])], X, ["y"], c=c)
+    )
+    assert graph.types["y"].shape[2] == 2**40 + 2
 
 
 def test_a_long_chain_is_no_deep_recursion():

@@ -36,6 +36,7 @@ from anydim.sizes import Box, Guard, Size, as_size, ceil_div, product
 
 NAME = "conv_transpose"
 _MOST_PARTS = 32  # more convolutions than this are one sum over all taps instead
+_MOST_STRIDE = 4096  # phases that are looked at
 _MOST_TERMS = 16  # taps that are written out
 _FEW = 8  # output channels that do not fill a register tile
 
@@ -206,7 +207,7 @@ def _phases(spread: Spread, axis: int) -> list[Phases] | None:
     if stride == 1:
         return [Phases(0, 1, f"W{axis}", 0, 1, f"B{axis}", dilation)]
     before, kernel = spread.before[axis].constant, spread.kernel[axis].constant
-    if before is None or kernel is None:
+    if before is None or kernel is None or stride > _MOST_STRIDE:
         return None
     common = math.gcd(stride, dilation)
     step, far = stride // common, dilation // common

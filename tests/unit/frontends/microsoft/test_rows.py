@@ -87,6 +87,23 @@ def test_a_file_for_one_machine_is_refused_with_what_to_do():
         import_model(proto)
 
 
+WRONG = {
+    "Attention(x, w)": {"num_heads": 2}, "Attention(w, x)": {"num_heads": 2},
+    "MultiHeadAttention(w, w, w)": {"num_heads": 2}, "RotaryEmbedding(w, i, w, w)": {},
+    "EmbedLayerNormalization(i, , x, w, , w, w)": {}, "ExpandDims(x, i)": {},
+    "RelativePositionBias(x, i, i)": {"max_distance": 9},
+    "GatedRelativePositionBias(w, w, w, w, w, w)": {"num_heads": 2},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_inputs_of_other_ranks_are_refused(text):
+    made = node(f"z = {text}", **WRONG[text])
+    proto = written([made], ["x f[n, 3, 4, m]", "w f[8]", "i l[0]"], ["z"])
+    with pytest.raises(ModelError, match="1 nodes that are not supported"):
+        import_model(proto)
+
+
 # ---- what the rows say -------------------------------------------------------------------------
 
 SCHEMAS = {(s.domain, s.name): s for s in bindings.get_all_operator_schema()}

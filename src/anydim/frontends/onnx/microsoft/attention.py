@@ -34,6 +34,7 @@ def refuse(call: OnnxNode, inputs: Sequence[int] = (), attributes: Sequence[str]
 def attention(call: OnnxNode) -> Sequence[Result]:
     """One product makes queries, keys and values; the past holds keys and values."""
     refuse(call, (6,), ("do_rotary", "past_present_share_buffer"))
+    call.axes(0, 3), call.axes(1, 2)
     made = call.emit("matmul", call.input(0), call.input(1))
     if call.given(2):
         made = call.emit("add", made, call.input(2))
@@ -41,6 +42,7 @@ def attention(call: OnnxNode) -> Sequence[Result]:
     query, key, value = (split_heads(call, part, call.attribute("num_heads")) for part in parts)
     past: tuple[str, str] | None = None
     if call.given(4):
+        call.axes(4, 5)
         past = _one_of_two(call, call.input(4), 0), _one_of_two(call, call.input(4), 1)
     output, key, value, _ = attended(call, (query, key, value), past, mask=3, bias=5)
     if not any(call.outputs[1:]):
@@ -111,13 +113,14 @@ def _past(call: OnnxNode, position: int) -> tuple[str, str] | None:
     """Keys and values of earlier calls, two inputs."""
     if not (call.given(position) and call.given(position + 1)):
         return None
+    call.axes(position, 4), call.axes(position + 1, 4)
     return call.input(position), call.input(position + 1)
 
 
 def _given_heads(call: OnnxNode, bias: int) -> tuple[str, str, str]:
     """Queries, keys and values with heads as axes; packed ones [batch, rows, heads, 2 or 3, depth]
     are taken apart."""
-    if call.type(0).rank == 5:
+    if len(call.axes(0, 3, 5)) == 5:
         query, key, value = (_unpacked(call, 0, number, bias) for number in range(3))
         return query, key, value
     biases = _biases(call, bias)
@@ -139,14 +142,14 @@ def _biases(call: OnnxNode, position: int) -> Sequence[str | None]:
     if not call.given(position):
         return (None, None, None)
     width = call.shape(0)[-1]
-    last = call.shape(position)[0] - width - width
+    last = call.axes(position, 1)[0] - width - width
     return _parts(call, call.input(position), (width, width, last))
 
 
 def _with_bias(call: OnnxNode, position: int, bias: str | None) -> str:
     """An input with heads as axes; one that has them already is taken as it is."""
     value = call.input(position)
-    if call.type(position).rank == 4:
+    if len(call.axes(position, 3, 4)) == 4:
         return value
     if bias is not None:
         value = call.emit("add", value, bias)

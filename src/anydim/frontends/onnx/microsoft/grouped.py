@@ -73,6 +73,7 @@ def _given(call: OnnxNode) -> tuple[str, str, str]:
     heads, kept = call.attribute("num_heads"), call.attribute("kv_num_heads")
     if min(heads, kept) < 1 or heads % kept:
         raise Unsupported(f"{heads} heads of queries, {kept} of keys")
+    call.axes(0, 3)
     parts = [call.input(0)]
     if call.given(1):
         parts += [call.input(1), call.input(2)]
@@ -108,6 +109,7 @@ def _positions(call: OnnxNode, new: _Rows) -> str:
 
 def _turned(call: OnnxNode, value: str, positions: str) -> str:
     """Pairs of elements turned by the angles of each row's position."""
+    call.axes(7, 2), call.axes(8, 2)
     tables = (call.input(7), call.input(8))
     return turned(call, value, tables, positions, bool(call.attribute("rotary_interleaved")))
 
@@ -116,8 +118,7 @@ def _cached(call: OnnxNode, new: str, position: int, rows: _Rows) -> str:
     """The past with new rows in it: as long as the past, or as the longest sequence now is."""
     if not call.given(position):
         return new
-    (total,) = call.sizes(6, 1)
-    count = simplify(maximum(call.shape(position)[2], total), call.box)
+    count = simplify(maximum(call.axes(position, 4)[2], call.size(6)), call.box)
     first = call.counted(rows.first, count - call.kind(new).shape[2])
     return call.emit("cached_rows", call.input(position), first, new, count=count)
 
@@ -153,9 +154,7 @@ def _allowed(call: OnnxNode, given: Operands, new: _Rows, group: int) -> str:
 def _bias(call: OnnxNode, given: Operands, group: int) -> str:
     """The input attention_bias against the scores, for all keys of the cache; those that it
     leaves out at the end are not allowed anyway."""
-    bias, shape = call.input(10), call.shape(10)
-    if len(shape) != 4:
-        raise Unsupported(f"an attention_bias of type {call.type(10)}")
+    bias, shape = call.input(10), call.axes(10, 4)
     missing = simplify(maximum(given.columns - shape[-1], 0), call.box)
     if missing.constant != 0:
         bias = call.emit("pad", bias, before=(0,) * 4, after=(0, 0, 0, missing))
@@ -203,17 +202,18 @@ def turned(
 def rotary_embedding(call: OnnxNode) -> Result:
     """Positions are those of each row, or one number: that of the first row."""
     refuse(call, (), ("is_packed_batching",))
-    flat = call.type(0).rank == 3
+    flat = len(call.axes(0, 3, 4)) == 3
     x = call.input(0)
+    depth = call.axes(2, 2)[-1] * 2
     if flat:
-        depth = call.shape(2)[-1] * 2
         heads = call.attribute("num_heads") or (call.shape(0)[-1] // depth).constant
         x = split_heads(call, x, heads)
     positions = call.input(1)
     batch, _, rows, _ = call.kind(x).shape
-    if call.type(1).rank == 1:
+    if len(call.axes(1, 1, 2)) == 1:
         positions = call.emit("add", positions, places(call, rows))
         positions = call.emit("expand", positions, shape=(batch, rows))
+    call.axes(3, 2)
     tables = (call.input(2), call.input(3))
     made = turned(call, x, tables, positions, bool(call.attribute("interleaved")))
     if not flat:

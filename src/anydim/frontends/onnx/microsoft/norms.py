@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from anydim.base.dtypes import DType, boolean, float32, int32, int64
 from anydim.frontends.onnx.file.tensors import Unsupported
+from anydim.frontends.onnx.microsoft.elements import summed
 from anydim.frontends.onnx.microsoft.record import Row, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
 from anydim.frontends.onnx.operators.table import layer_norm
@@ -42,15 +43,6 @@ def simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:
     return root_mean_square(call, call.input(0), call.input(1), axes, call.type(1).dtype)
 
 
-def _summed(call: OnnxNode, *positions: int) -> str:
-    """The first two inputs and those of `positions` that are given, added up in this order."""
-    total = call.emit("add", call.input(0), call.input(1))
-    for position in positions:
-        if call.given(position):
-            total = call.emit("add", total, call.input(position))
-    return total
-
-
 def _plain(call: OnnxNode) -> None:
     """Unsupported where the statistics are asked for, which onnxruntime does not compute."""
     if any(call.outputs[1:3]):
@@ -60,7 +52,7 @@ def _plain(call: OnnxNode) -> None:
 def skip_layer_norm(call: OnnxNode) -> Sequence[Result]:
     """The sum of input, skip and bias, normalised; the sum is the last result."""
     _plain(call)
-    total = _summed(call, 4)
+    total = summed(call, 1, 4)
     scales = [call.input(2)] + ([call.input(3)] if call.given(3) else [])
     made = call.emit("layer_norm", total, *scales, epsilon=call.attribute("epsilon"))
     return [made, made, made, total]
@@ -68,7 +60,7 @@ def skip_layer_norm(call: OnnxNode) -> Sequence[Result]:
 
 def skip_simplified_layer_norm(call: OnnxNode) -> Sequence[Result]:
     _plain(call)
-    total = _summed(call, 3)
+    total = summed(call, 1, 3)
     made, _ = root_mean_square(call, total, call.input(2), (-1,), call.type(0).dtype)
     return [made, made, made, total]
 
@@ -78,6 +70,7 @@ def embed_layer_norm(call: OnnxNode) -> Sequence[Result]:
 
     Results are the normalised rows, how many places of the mask are 1, and the sums.
     """
+    call.axes(0, 2), call.axes(2, 2), call.axes(3, 2)
     words = call.emit("gather", call.input(2), call.input(0), axis=0)
     positions = call.input(8) if call.given(8) else _places(call)
     places = call.emit("gather", call.input(3), positions, axis=0)

@@ -19,10 +19,10 @@ def relative_position_bias(call: OnnxNode) -> Result:
 
     The table is declared as [buckets, heads], and its numbers lie as [heads, buckets].
     """
-    buckets, heads = (size.constant for size in call.shape(0))
+    buckets, heads = (size.constant for size in call.axes(0, 2))
     if not buckets or heads is None:
         raise Unsupported(f"a table of type {call.type(0)}")
-    (queries,), (keys,) = call.sizes(1, 1), call.sizes(2, 1)
+    queries, keys = call.size(1), call.size(2)
     table = call.emit("reshape", call.input(0), shape=(heads, buckets))
     found = call.emit("gather", table, _bucket(call, queries, keys, buckets), axis=1)
     return call.emit("unsqueeze", found, axes=(0,))
@@ -60,6 +60,7 @@ def _bucket(call: OnnxNode, queries: Size, keys: Size, buckets: int) -> str:
 def gated_relative_position_bias(call: OnnxNode) -> Result:
     """[batch, heads, rows, rows]: the bias times a gate that each row's query opens."""
     refuse(call, (6,))
+    call.axes(0, 3), call.axes(3, 2)
     dtype = call.type(0).dtype
     query = call.emit("add", call.input(0), call.input(1))
     query = split_heads(call, query, call.attribute("num_heads"))

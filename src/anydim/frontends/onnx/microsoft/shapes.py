@@ -39,9 +39,8 @@ def pad(call: OnnxNode) -> Result:
 
 
 def expand_dims(call: OnnxNode) -> Result:
-    (axis,) = call.integers(1)
-    rank = call.type(0).rank
-    if not -rank - 1 <= axis <= rank:
+    axis, rank = call.size(1).constant, call.type(0).rank
+    if axis is None or not -rank - 1 <= axis <= rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
     return call.emit("unsqueeze", call.input(0), axes=(axis,))
 

@@ -145,7 +145,10 @@ def split_heads(call: OnnxNode, value: str, count: int | None) -> str:
     """[batch, rows, heads * depth] as [batch, heads, rows, depth]."""
     if not count:
         raise Unsupported("the number of heads is missing")
-    batch, rows, width = call.kind(value).shape
+    kind = call.kind(value)
+    if kind.rank != 3:
+        raise Unsupported(f"heads of {kind}, expected 3 axes")
+    batch, rows, width = kind.shape
     parts = call.emit("reshape", value, shape=(batch, rows, count, width // count))
     return call.emit("transpose", parts, perm=(0, 2, 1, 3))
 

@@ -119,6 +119,21 @@ class OnnxNode:
     def shape(self, position: int) -> tuple[Size, ...]:
         return self.type(position).shape
 
+    def axes(self, position: int, *ranks: int) -> tuple[Size, ...]:
+        """The shape of an input that has to have one of these numbers of axes."""
+        kind = self.type(position)
+        if kind.rank not in ranks:
+            wanted = " or ".join(map(str, ranks))
+            raise Unsupported(f"its input {position} is {kind}, expected {wanted} axes")
+        return kind.shape
+
+    def size(self, position: int) -> Size:
+        """The only element of an input, as a size."""
+        sizes = self.sizes(position, 1)
+        if len(sizes) != 1:
+            raise Unsupported(f"{len(sizes)} numbers as its input {position}, expected one")
+        return sizes[0]
+
     def tells(self, position: int) -> bool:
         """Whether the contents of an input are known before a run."""
         name = self.input(position)

@@ -167,6 +167,8 @@ def convolution_transpose(call: OnnxNode) -> Result:
     fits = len(shape) == len(kernel) == rank and len(pads) == 2 * rank
     if not fits or not all(len(row) == rank for row in rows) or padding not in _PADDINGS:
         raise Unsupported(f"attributes that do not fit {rank} axes")
+    if min(*strides, *dilations, call.attribute("group", 1)) < 1:
+        raise Unsupported(f"strides {strides}, dilations {dilations}, below 1")
     before: list[Size] = []
     sizes: list[Size] = []
     for axis in range(rank):

@@ -14,7 +14,7 @@ def fourier_transform(call: OnnxNode) -> Result:
     rank, inverse = call.type(0).rank, bool(call.attribute("inverse"))
     axis = call.attribute("axis") if call.opset < 20 else -2
     if call.opset >= 20 and call.given(2):
-        axis = _one(call, 2).constant
+        axis = call.size(2).constant
     if axis is None or not -rank <= axis < rank:
         raise Unsupported(f"axis {axis} of a tensor with {rank} axes")
     onesided = bool(call.attribute("onesided"))
@@ -22,7 +22,7 @@ def fourier_transform(call: OnnxNode) -> Result:
     if inverse and onesided:
         length = 2 * (length - 1)
     if call.given(1):
-        length = _one(call, 1)
+        length = call.size(1)
     return call.emit(
         "dft", call.input(0), length=length, axis=axis, inverse=inverse, onesided=onesided
     )
@@ -31,18 +31,18 @@ def fourier_transform(call: OnnxNode) -> Result:
 def short_time_transform(call: OnnxNode) -> Result:
     length: Size = call.shape(2)[0] if call.given(2) else call.shape(0)[1]
     if call.given(3):
-        length = _one(call, 3)
+        length = call.size(3)
     inputs = [call.input(0)] + ([call.input(2)] if call.given(2) else [])
     return call.emit(
-        "stft", *inputs, step=_one(call, 1), length=length,
+        "stft", *inputs, step=call.size(1), length=length,
         onesided=bool(call.attribute("onesided")),
     )  # fmt: skip
 
 
 def mel_weights(call: OnnxNode) -> Result:
     return call.emit(
-        "mel_weights", call.input(2), call.input(3), call.input(4), bins=_one(call, 0),
-        length=_one(call, 1), dtype=element_type(call.attribute("output_datatype")),
+        "mel_weights", call.input(2), call.input(3), call.input(4), bins=call.size(0),
+        length=call.size(1), dtype=element_type(call.attribute("output_datatype")),
     )  # fmt: skip
 
 
@@ -51,17 +51,9 @@ def window(*weights: float) -> Callable[[OnnxNode], Result]:
 
     def build(call: OnnxNode) -> Result:
         return call.emit(
-            "cosine_window", size=_one(call, 0), weights=weights,
+            "cosine_window", size=call.size(0), weights=weights,
             periodic=bool(call.attribute("periodic")),
             dtype=element_type(call.attribute("output_datatype")),
         )  # fmt: skip
 
     return build
-
-
-def _one(call: OnnxNode, position: int) -> Size:
-    """The only element of an input, as a size."""
-    sizes = call.sizes(position)
-    if len(sizes) != 1:
-        raise Unsupported(f"{len(sizes)} numbers as its input {position}, expected one")
-    return sizes[0]
