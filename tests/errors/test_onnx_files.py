@@ -301,6 +301,8 @@ NODES = {
     "types that do not meet": ([node("y = Add(x, w)")], {"w": np.ones(3)}, "float64"),
     "a stride below 1": ([node("y = ConvTranspose(c, c)", strides=[-1, 1])],
                          {"c": np.ones((1, 1, 2, 2), "f")}, "below 1"),
+    "a diagonal of no number": ([node("y = Trilu(x, s)")], {"s": np.zeros(0, np.int64)},
+                                "0 numbers"),
     "samples by data": ([node("y = RoiAlign(c, r, i)")], {
         "c": np.ones((1, 1, 2, 2), "f"), "r": np.ones((1, 4), "f"), "i": np.int64([0])},
         "sampling_ratio 0"),

@@ -275,8 +275,10 @@ def _depth(call: OnnxNode) -> Size:
 
 
 def trilu(call: OnnxNode) -> Result:
-    k = computed.signed(call, call.input(1), 1)[0] if call.given(1) else as_size(0)
-    return call.emit("trilu", call.input(0), upper=bool(call.attribute("upper", 1)), k=k)
+    found = computed.signed(call, call.input(1), 1) if call.given(1) else [as_size(0)]
+    if len(found) != 1:
+        raise Unsupported(f"{len(found)} numbers as its input 1, expected one")
+    return call.emit("trilu", call.input(0), upper=bool(call.attribute("upper", 1)), k=found[0])
 
 
 def _check_rank(rank: int) -> None:
