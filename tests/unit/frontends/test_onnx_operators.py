@@ -218,7 +218,12 @@ ELSEWHERE = {
     "NonMaxSuppression", "NonZero", "Optional", "OptionalGetElement", "OptionalHasElement", "RNN",
     "Scan", "SequenceAt", "SequenceConstruct",
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength", "SequenceMap",
-    "SplitToSequence", "TopK", "Unique", "ai.onnx.ml.TreeEnsembleRegressor",
+    "SplitToSequence", "TopK", "Unique",
+    *(f"ai.onnx.ml.{name}" for name in (  # test_onnx_learned.py, test_onnx_trees.py
+        "FeatureVectorizer", "Imputer", "LabelEncoder", "LinearClassifier", "LinearRegressor",
+        "Normalizer", "OneHotEncoder", "SVMClassifier", "SVMRegressor", "Scaler",
+        "TreeEnsembleClassifier", "TreeEnsembleRegressor",
+    )),
 }  # fmt: skip
 
 
