@@ -68,6 +68,7 @@ def _straight(segment: Segment) -> Host:
         failures=(*failures, Failure("memory", segment.signature, _dims(segment, layout))),
         bound=len(made.checks),
         asked=made.asked,
+        updates=segment.updates,
     )  # fmt: skip
     return Host((made.code,), interface)
 

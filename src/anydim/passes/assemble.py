@@ -21,7 +21,7 @@ from anydim.kernels.launch import STATUS_TENSOR, Packing
 from anydim.kernels.product.packing import Work, packed
 from anydim.lang.tree import TensorType
 from anydim.passes.alike import Found
-from anydim.passes.in_place import in_place
+from anydim.passes.in_place import in_place, updates
 from anydim.passes.memory import STACKED, ArenaPlan, Lifetime, Planner
 from anydim.passes.schedule import Alias, Scheduled
 from anydim.program.program import Constant as Held
@@ -82,6 +82,7 @@ class Assemble:
             arena_bytes=plan.bytes,
             threads=self.threads,
             positions=tuple(positions),
+            updates=names.updates(launches),
         )
 
     def _position(self, check: Found, item: Scheduled, graph: Graph) -> Position:
@@ -205,6 +206,12 @@ class _Names:
                 self.parent[self.root(read)] = made
             else:
                 self.parent[made] = self.root(read)
+
+    def updates(self, launches: Sequence[Scheduled]) -> tuple[tuple[str, str], ...]:
+        """Results and inputs that may be one array of the caller."""
+        graph, types = self.graph, {**self.graph.types, **self.types}
+        size = lambda name: _bytes(types[name])  # noqa: E731
+        return tuple(updates(launches, self.root, graph.inputs, graph.outputs, size))
 
     def lifetimes(self, launches: Sequence[Scheduled]) -> list[Lifetime]:
         """The arena's values and when each lives, counted in launches."""

@@ -41,3 +41,25 @@ def in_place(
             last[read] = -1  # it has a place in one result
             first[made] = -1
             yield made, read
+
+
+def updates(
+    launches: Sequence[Scheduled], root: Rename, inputs: Collection[str], results: Collection[str],
+    bytes_of: Callable[[str], Size],
+) -> Iterator[tuple[str, str]]:  # fmt: skip
+    """Pairs (result, input) for which a caller may give one array: nothing else reads the input.
+
+    The launch that makes the result reads the input where the kernel allows it; those before it
+    leave the result alone, those after it read the input no more.
+    """
+    used: dict[str, list[int]] = {}
+    for number, item in enumerate(launches):
+        for value in map(root, (*item.reads, *item.writes)):
+            used.setdefault(value, []).append(number)
+    for number, item in enumerate(launches):
+        for result, operand in item.launch.in_place:
+            made, read = root(item.values[result]), root(item.values[operand])
+            if made not in results or read not in inputs or bytes_of(made) != bytes_of(read):
+                continue
+            if used[made][0] == number == used[read][-1] and used[read].count(number) == 1:
+                yield made, read

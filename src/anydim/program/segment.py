@@ -83,7 +83,8 @@ class Segment:
     An input, output or constant buffer has the name of that input, output or constant;
     `constants` are the names in the order of their words. The arena holds `arena_bytes`: values,
     and the workspaces of launches on `threads` threads. `positions` are the indices that the
-    launches check, in the order of their words.
+    launches check, in the order of their words. `updates` are pairs (output, input) that may be the
+    same memory in a call.
     """
 
     signature: Signature
@@ -93,6 +94,7 @@ class Segment:
     arena_bytes: Size
     threads: int = 1
     positions: tuple[Position, ...] = ()
+    updates: tuple[tuple[str, str], ...] = ()
 
     @cached_property
     def total_bytes(self) -> Size:

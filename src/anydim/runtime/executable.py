@@ -69,6 +69,8 @@ class Executable(ABC, Generic[Own]):
         self._serial = threads < 2
         self._inputs = [(s.name, s, s.dtype.numpy, len(s.shape)) for s in signature.inputs]
         self._outputs = [(s.key, s.dtype.numpy, len(s.shape)) for s in signature.outputs]
+        keys = {spec.name: spec.key for spec in signature.outputs}
+        self.updates = {(keys[made], read) for made, read in interface.updates}
         self.entries = {
             word: numpy.array([image.address(name) for name in names], numpy.uint64)
             for word, names in interface.entries

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy
@@ -24,14 +24,19 @@ def called_into(
     """The results of a call by name, and the arrays of `out` that some of them are in.
 
     What is read is what was there before the call: where an array shares memory with an input, the
-    result is made elsewhere and copied. Raises InputError for arrays that do not fit, before
-    anything runs but where only the call tells shapes.
+    result is made elsewhere and copied, but for an array that is just an input of which nothing is
+    read after its place was written (`Executable.updates`). Raises InputError for arrays that do
+    not fit, before anything runs but where only the call tells shapes.
     """
     name = executable.signature.name
     arrays, given = results_given(out, executable.signature.outputs, name)
     direct: dict[str, numpy.ndarray] = {}
     if executable.direct:
-        direct = apart(arrays, [_memory(key, value) for key, value in feeds.items()])
+        memory = {key: _memory(key, value) for key, value in feeds.items()}
+        direct = {
+            key: array for key, array in arrays.items()
+            if _may_be_written(key, array, memory, executable.updates)
+        }  # fmt: skip
     results = executable(feeds, direct) if direct else executable(feeds)
     for key, array in arrays.items():
         if key not in direct:
@@ -42,6 +47,21 @@ def called_into(
                 raise wrong_shape(name, key, array.shape, result.shape)
             fill(array, result)
     return results, given
+
+
+def _may_be_written(
+    result: str, array: numpy.ndarray, inputs: Mapping[str, numpy.ndarray],
+    updates: Collection[tuple[str, str]],
+) -> bool:  # fmt: skip
+    """Whether a result can be made in an array at once: no input lies there that is read later."""
+    for name, other in inputs.items():
+        if not numpy.may_share_memory(array, other):
+            continue
+        same = array.ctypes.data == other.ctypes.data and array.nbytes == other.nbytes
+        whole = other.flags.num & _READY == _READY and array.dtype.itemsize == other.dtype.itemsize
+        if not (same and whole and (result, name) in updates):
+            return False
+    return True
 
 
 def _memory(name: str, value: Any) -> numpy.ndarray:

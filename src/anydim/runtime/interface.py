@@ -34,7 +34,8 @@ class Interface:
     begins. Entries may change while calls are in progress; whatever they hold serves. `numbers` are
     words that have a value from the beginning. `failures` are those of `bind` (as many as `bound`
     says), then those of `run`; of a straight program the last one is that there is no memory.
-    `asked` are dims that no input tells, and the words that wait for their sizes.
+    `asked` are dims that no input tells, and the words that wait for their sizes. `updates` are
+    pairs of an output and an input that may be the same memory.
     """
 
     functions: Mapping[str, str]
@@ -49,6 +50,7 @@ class Interface:
     failures: tuple[Failure, ...]
     bound: int = 0
     asked: tuple[tuple[str, int], ...] = ()
+    updates: tuple[tuple[str, str], ...] = ()
 
     def verify(self, signature: Signature) -> None:
         """Raise ArtefactError unless all of it can be of a program with this signature.
@@ -70,6 +72,11 @@ class Interface:
             "failures": not all(failure.fits(self.words) for failure in self.failures),
             "asked": not all(
                 self._inside(word) and name in signature.box.names for name, word in self.asked
+            ),
+            "updates": not all(
+                {made} <= {spec.name for spec in signature.outputs}
+                and {read} <= {spec.name for spec in signature.inputs}
+                for made, read in self.updates
             ),
             "bound": not 0 <= self.bound <= len(self.failures) - straight,
         }  # fmt: skip

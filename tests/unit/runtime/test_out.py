@@ -105,3 +105,89 @@ def test_results_of_programs_with_branches() -> None:
         numpy.testing.assert_array_equal(x, expected)
         model(x, False, out=x)
         numpy.testing.assert_array_equal(x, expected)
+
+
+# ---- caches that are updated in place ------------------------------------------------------------
+
+
+def cached(operator: str, threads: int = 1) -> ad.Model:
+    graph = ad.Builder("cached")
+    n, t = graph.dim("n", 0, 4096), graph.dim("t", 0, 64)
+    batch = graph.dim("b", 0, 8)
+    if operator == "tensor_scatter":
+        cache = graph.input("cache", ad.float32, (batch, 2, n, 8))
+        new = graph.input("new", ad.float32, (batch, 2, t, 8))
+        at = graph.input("at", ad.int64, (batch,))
+        graph.output("present", graph.tensor_scatter(cache, at, new, axis=2))
+    else:
+        cache = graph.input("cache", ad.float32, (n, 8))
+        new, at = graph.input("new", ad.float32, (t, 8)), graph.input("at", ad.int64, (t, 1))
+        graph.output("present", graph.scatter_nd(cache, at, new))
+    return ad.compile(graph, threads=threads)
+
+
+def entries(operator: str, n: int, t: int) -> dict[str, numpy.ndarray]:
+    chance = numpy.random.default_rng(n)
+    if operator == "tensor_scatter":
+        shapes, at = ((3, 2, n, 8), (3, 2, t, 8)), chance.integers(0, n - t + 1, 3)
+    else:
+        shapes, at = ((n, 8), (t, 8)), chance.permutation(n)[:t].reshape(t, 1)
+    cache, new = (chance.standard_normal(shape, numpy.float32) for shape in shapes)
+    return {"cache": cache, "new": new, "at": at}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("operator", ["tensor_scatter", "scatter_nd"])
+def test_a_cache_is_updated_where_it_lies(operator: str, threads: int) -> None:
+    model = cached(operator, threads)
+    assert ("present", "cache") in model.executable.updates
+    for n, t in ((1, 1), (5, 0), (7, 3), (16, 16), (1000, 2)):
+        feeds = entries(operator, n, t)
+        expected = model(**feeds)["present"]
+        cache = feeds["cache"]
+        untouched = cache.copy()
+        apart = model(**feeds, out={"present": numpy.full_like(cache, numpy.nan)})["present"]
+        numpy.testing.assert_array_equal(apart, expected)
+        numpy.testing.assert_array_equal(cache, untouched)
+        for _ in range(2):
+            assert model(**feeds, out={"present": cache})["present"] is cache
+            numpy.testing.assert_array_equal(cache, expected)
+
+
+def test_a_cache_beside_other_inputs_that_lie_in_it() -> None:
+    """What is new lies in the cache: the result is made elsewhere, and copied."""
+    model = cached("scatter_nd")
+    memory = numpy.arange(80, dtype=numpy.float32).reshape(10, 8)
+    at = numpy.array([[0], [1]])
+    expected = memory.copy()
+    expected[:2] = memory[1:3]
+    model(memory, new=memory[1:3], at=at, out=memory)
+    numpy.testing.assert_array_equal(memory, expected)
+
+
+def test_parts_of_an_input_are_no_update() -> None:
+    lib = ad.define("def f(float(N) x, float(N) y) -> (z) { z(i) = x(i) + y(i) }")
+    model = lib.f.model([1.0], [1.0])
+    memory = numpy.arange(12, dtype=numpy.float32)
+    x, y, z = memory[:8], memory[2:10], memory[1:9]
+    expected = x + y
+    model(x, y, out=z)
+    numpy.testing.assert_array_equal(z, expected)
+    same = numpy.arange(8, dtype=numpy.float32)
+    model(same, same, out=same)
+    numpy.testing.assert_array_equal(same, 2 * numpy.arange(8))
+
+
+def test_an_input_that_is_read_again_is_no_update() -> None:
+    graph = ad.Builder("again")
+    x = graph.input("x", ad.float32, (graph.dim("n", 0, 99), 16))
+    y = graph.add(x, 1.0)
+    weights = graph.constant(numpy.ones((16, 16), numpy.float32))
+    graph.output("y", y)
+    graph.output("z", graph.matmul(x, weights))
+    model = ad.compile(graph)
+    memory = numpy.arange(32, dtype=numpy.float32).reshape(2, 16)
+    before, made = memory.copy(), model(memory.copy())
+    results = model(memory, out={"y": memory})
+    numpy.testing.assert_array_equal(memory, before + 1)
+    numpy.testing.assert_array_equal(results["z"], made["z"])

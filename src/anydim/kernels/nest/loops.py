@@ -19,6 +19,7 @@ from anydim.base.dtypes import boolean, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.nest.carried import Carried, carried_by
+from anydim.kernels.nest.copies import Copy
 from anydim.kernels.nest.elements import NestContext, NestElements
 from anydim.kernels.nest.form import NestForm
 from anydim.kernels.nest.writes import Way, WriteCode
@@ -44,12 +45,12 @@ class NestCode:
 
     def __init__(
         self, form: NestForm, chunks: Chunks | None, context: NestContext, ways: Mapping[int, Way],
-        unroll: int, block: int,
+        unroll: int, block: int, copy: Copy | None = None,
     ) -> None:  # fmt: skip
         self.form = form
         self.chunks = chunks
         self.context = context
-        self.ways, self.unroll, self.block = ways, unroll, block
+        self.ways, self.unroll, self.block, self.copy = ways, unroll, block, copy
         self.low: ir.Value = START
         self.high: ir.Value = STOP
         self.writes = self.loops = 0
@@ -81,11 +82,22 @@ class NestCode:
                 self._loop(scope, step)
             elif isinstance(step, Branch):
                 self._branch(scope, step)
+            elif self.copy is not None and step is self.copy.write:
+                self._copy(scope, self.copy)
             else:
                 assert isinstance(step, Write)
                 self._write(scope, step, [h for h in held if position <= h.carried.position])
 
     # ---- one of each ---------------------------------------------------------------------------
+
+    def _copy(self, scope: NestElements, copy: Copy) -> None:
+        """Nothing where the operand and what is made of it are the same bytes."""
+        inner = scope.inner({}, certain=False)
+        self._write(inner, copy.write, [])
+        places = (ir.Address(self.context.storage[name].buffer, index(0))
+                  for name in (copy.read, copy.made))  # fmt: skip
+        apart = ir.Op(ir.FLAG, "not_equal", tuple(places))
+        scope.steps.append(ir.If(apart, tuple(inner.steps)))
 
     def _loop(self, scope: NestElements, loop: Loop) -> None:
         cut = self.chunks.loops.get(self.loops) if self.chunks is not None else None

@@ -15,6 +15,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
+from anydim.kernels.nest.copies import first_copy
 from anydim.kernels.nest.elements import NestContext, Storage
 from anydim.kernels.nest.form import NestForm, Ranges, extremes, loop_ranges, nest_form
 from anydim.kernels.nest.loops import NestCode
@@ -106,7 +107,10 @@ def lower(
         else Way(None, 1)
         for n, way in _ways(form, storage, machine).items()
     }  # fmt: skip
-    body = NestCode(form, chunks, context, ways, schedule.unroll, schedule.block).body()
+    copy = None if schedule.block else first_copy(form)
+    body = NestCode(form, chunks, context, ways, schedule.unroll, schedule.block, copy).body()
+    pairs = () if copy is None else ((copy.made, copy.read),)
+    shared = {buffers[name] for pair in pairs for name in pair}
     used = {read.tensor for expr in _expressions(form.steps) for read in reads(expr)}
     tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
     outputs = {tensor.name for tensor in group.outputs}
@@ -118,7 +122,7 @@ def lower(
         operands, arguments = (*operands, STATUS), (*arguments, Argument(STATUS_TENSOR))
     operations, moved = _work(form)
     return Launch(
-        kernel=assemble("nest", operands, sizes.names, body),
+        kernel=assemble("nest", operands, sizes.names, body, shared),
         arguments=arguments,
         sizes=sizes.sizes,
         parallel=as_size(1) if chunks is None else chunks.extent,
@@ -128,6 +132,7 @@ def lower(
         moved=moved,
         schedule=print_schedule(schedule),
         reason=_reason(form, chunks, box),
+        in_place=pairs,
     )
 
 
