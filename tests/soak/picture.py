@@ -10,7 +10,7 @@ from tests.soak.samples import WARM, Sample
 PANELS = (
     ("anonymous", "anonymous memory, MiB", 2**20), ("resident", "resident set, MiB", 2**20),
     ("in_use", "given out by malloc, MiB", 2**20), ("mappings", "mappings", 1),
-    ("blocks", "Python's blocks, thousands", 1000), ("handles", "file handles", 1),
+    ("handles", "file handles", 1),
     ("threads", "threads", 1),
 )  # fmt: skip
 _WIDTH, _HIGH, _LEFT, _TOP, _GAP = 960, 110, 90, 60, 36

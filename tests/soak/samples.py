@@ -14,7 +14,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
@@ -40,7 +39,6 @@ class Sample:
     mappings: int
     handles: int
     threads: int
-    blocks: int  # that Python's own allocator has given out
 
     @staticmethod
     def now(seconds: float, rounds: int, calls: int, compiles: int) -> Sample:
@@ -54,7 +52,6 @@ class Sample:
             seconds, rounds, calls, compiles, anonymous, resident, _in_use(),
             Path("/proc/self/maps").read_bytes().count(b"\n"),
             len(os.listdir("/proc/self/fd")), int(status["Threads"]),
-            sys.getallocatedblocks(),
         )  # fmt: skip
 
 
@@ -122,7 +119,7 @@ def verdicts(samples: Sequence[Sample], warm: float = WARM, most: float = MOST) 
     end = samples[-1].seconds
     later = [sample for sample in samples if sample.seconds >= warm * end]
     count = max(1, len(later) // PART)
-    bounds = {**dict.fromkeys(MEMORY, most), "mappings": most, "blocks": most,
+    bounds = {**dict.fromkeys(MEMORY, most), "mappings": most,
               "handles": 0.0, "threads": 0.0}  # fmt: skip
 
     def middle(name: str, part: Sequence[Sample]) -> float:

@@ -18,9 +18,7 @@ from tests.soak.picture import PANELS, svg
 from tests.soak.samples import NAMES, Sample, table, verdicts
 from tests.soak.work import Soak, SoakError
 
-STEADY = [
-    Sample(60.0 * n, n, n, n, 3 * 10**8, 4 * 10**8, 10**8, 600, 6, 5, 10**6) for n in range(1, 61)
-]
+STEADY = [Sample(60.0 * n, n, n, n, 3 * 10**8, 4 * 10**8, 10**8, 600, 6, 5) for n in range(1, 61)]
 MIB = 2**20
 
 
@@ -45,7 +43,12 @@ def test_other_bits_are_an_error(tmp_path: Path) -> None:
 
 def test_what_grows_is_seen() -> None:
     assert all(verdict.flat for verdict in verdicts(STEADY))
-    for name, step in (("anonymous", MIB // 8), ("blocks", 1000), ("handles", 1), ("threads", 1)):
+    for name, step in (
+        ("anonymous", MIB // 8),
+        ("in_use", MIB // 8),
+        ("handles", 1),
+        ("threads", 1),
+    ):
         rising = [replace(s, **{name: getattr(s, name) + n * step}) for n, s in enumerate(STEADY)]
         assert [v.name for v in verdicts(rising) if not v.flat] == [name]
 
