@@ -388,3 +388,31 @@ def test_strings_beside_a_branch_without_a_body():
     proto.graph.input.append(helper.make_tensor_value_info("s", TensorProto.STRING, ["n"]))
     with suppress(UserError):  # the result does not need the branch
         ad.compile(proto)
+
+
+# ---- strings, masks ------------------------------------------------------------------------------
+
+
+def test_functions_that_call_functions_around_strings():
+    """onnx would write out 10 ** 12 nodes before it says what the types are."""
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    functions = [
+        helper.make_function(
+            "own", f"f{depth}", ["b0"], ["b10"],
+            [helper.make_node(f"f{depth + 1}" if depth < 11 else "f0", [f"b{i}"], [f"b{i + 1}"],
+                              domain="own") for i in range(10)], opsets,
+        )
+        for depth in range(12)
+    ]  # fmt: skip
+    text = [helper.make_tensor_value_info(name, TensorProto.STRING, ["n"]) for name in "xy"]
+    body = helper.make_graph([helper.make_node("f0", ["x"], ["y"], domain="own")], "g", *zip(text))
+    made = helper.make_model(body, opset_imports=opsets, functions=functions)
+    with pytest.raises(UserError):
+        ad.compile(made)(x=np.array(["a"]))
+
+
+def test_a_mask_without_axes():
+    nodes = [node("y = Attention(q, k, v, m)")]
+    given = [f"{name} f[1, 2, n, 4]" for name in "qkv"]
+    made = model(nodes, [*given, "m f[]"], ["y"], opset=23)
+    refused(made, "a mask of type float32[]")

@@ -19,13 +19,14 @@ from typing import Any
 
 import numpy
 
+from anydim.base import settings
 from anydim.base.errors import AnydimError, InputError, ModelError
 from anydim.base.records import dataclass
 from anydim.frontends.onnx.file.coded import coded
 from anydim.frontends.onnx.file.dims import DimNames, input_shapes
 from anydim.frontends.onnx.file.host import CONTRIBUTED, HOST, LEARNED, operators
 from anydim.frontends.onnx.file.reading import Opened
-from anydim.sizes import Dim
+from anydim.sizes import LARGEST, Dim
 
 STRING = 8  # TensorProto.STRING
 _INT64 = 7
@@ -299,7 +300,7 @@ def _types(proto: Any) -> dict[str, Any]:
     import onnx
 
     graph = proto.graph
-    if not _has_bodies(graph):
+    if not _has_bodies(graph) or _written_out(proto) > settings.most_nodes:
         return {value.name: value.type for value in graph.input if value.HasField("type")}
     for _ in range(1 + sum(_key(node) in _RANKS for node in graph.node)):
         with suppress(Exception):  # what its native code finds wrong is found again by the import
@@ -315,6 +316,27 @@ def _types(proto: Any) -> dict[str, Any]:
         del proto.graph.value_info[:]
         proto.graph.value_info.extend([*kept, *told.values()])
     return kinds
+
+
+def _written_out(proto: Any) -> int:
+    """Nodes with every function in the place of its calls, as onnx has them before it infers."""
+    bodies = {(function.domain, function.name): function.node for function in proto.functions}
+    counts: dict[tuple[str, str], int] = {}
+
+    def count(nodes: Iterable[Any]) -> int:
+        total = 0
+        for node in nodes:
+            key = _key(node)
+            if key in bodies and key not in counts:
+                counts[key] = LARGEST  # of one that calls itself
+                counts[key] = count(bodies[key])
+            total += counts.get(key, 1) + sum(count(each.g.node) for each in node.attribute)
+        return total
+
+    try:
+        return count(proto.graph.node)
+    except RecursionError:
+        return LARGEST
 
 
 def _key(node: Any) -> tuple[str, str]:

@@ -213,6 +213,8 @@ def _masks(
 def _wide_mask(call: OnnxNode, columns: Size) -> str:
     """The mask for all keys; those that it leaves out at the end are not allowed."""
     kind = call.type(3)
+    if not kind.rank:
+        raise Unsupported(f"a mask of type {kind}")
     missing = columns - kind.shape[-1]
     if missing.constant == 0:
         return call.input(3)
