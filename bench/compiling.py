@@ -5,7 +5,7 @@ that nest. Every compile runs in a process of its own, without a cache on disk. 
 clock and `cpu` those of all cores, from when the model is given until the program is there; `MB` is
 the most memory that the process had. `growth` is `cpu` against the row above, per doubling.
 `--stages` prints where the last row of a family spent it. `--grow` doubles some families up to
-100,000 nodes, which takes long: add `--family NAME`.
+100,000 nodes, which takes long: add `--family NAME`. `--file MODEL.onnx`: a file, five times.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
+from pathlib import Path
 from typing import Any
 
 import click
@@ -30,6 +31,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.isolated import ROOT, pinned
+
+ROUNDS = 5
 
 
 class Written:
@@ -252,10 +255,13 @@ GROWN = {
 
 
 def here(name: str, count: int) -> dict[str, float]:
-    """Seconds of the stages of one compile in this process, and what it took of the machine."""
+    """Seconds of the stages of one compile in this process, and what it took of the machine.
+
+    Without a count, `name` is a file.
+    """
     import anydim as ad
 
-    model = FAMILIES[name].write(count)
+    model = FAMILIES[name].write(count) if count else name
     start, processor = time.perf_counter(), time.process_time()
     report = ad.compile(model, threads=2).report
     return {
@@ -285,20 +291,25 @@ def apart(name: str, count: int, limit: float) -> dict[str, float] | str:
 
 @click.command(help=__doc__)
 @click.option("--family", "names", multiple=True, type=click.Choice(list(FAMILIES)))
+@click.option("--file", "files", multiple=True, help="A model's file, compiled five times.")
 @click.option("--largest", default=100_000, show_default=True, help="No models above this size.")
 @click.option("--limit", default=120.0, show_default=True, help="Seconds that a compile may take.")
 @click.option("--stages", is_flag=True, help="The stages of the largest model of each family.")
 @click.option("--grow", is_flag=True, help="The largest models of the families that must grow.")
 @click.option("--here", "alone", nargs=2, type=str, default=None, hidden=True)
 def main(
-    names: tuple[str, ...], largest: int, limit: float, stages: bool, grow: bool,
-    alone: tuple[str, str] | None,
+    names: tuple[str, ...], files: tuple[str, ...], largest: int, limit: float, stages: bool,
+    grow: bool, alone: tuple[str, str] | None,
 ) -> None:  # fmt: skip
     if alone is not None:
         print(json.dumps(here(alone[0], int(alone[1]))))
         return
     pinned(2)
     console = Console()
+    for file in files:
+        _several(str(Path(file).resolve()), limit, console)
+    if files:
+        return
     table = Table(title="to compile from nothing, two cores")
     for column in ("family", "nodes", "seconds", "cpu", "growth", "MB", "costliest stages"):
         table.add_column(column, justify="left" if column == "family" else "right")
@@ -320,6 +331,18 @@ def main(
                 _growth(rows, number), f"{row['MB']:.0f}", _costliest(row, 3),
             )  # fmt: skip
     console.print(table)
+
+
+def _several(file: str, limit: float, console: Console) -> None:
+    """The fastest of five compiles of a file by stages, and the times of all five."""
+    rows = [apart(file, 0, limit) for _ in range(ROUNDS)]
+    times = [row for row in rows if not isinstance(row, str)]
+    if len(times) < ROUNDS:
+        console.print(Path(file).name, *(row for row in rows if isinstance(row, str)))
+        return
+    best = min(times, key=lambda row: row["total"])
+    every = " ".join(f"{row['total']:.2f}" for row in times)
+    console.print(Path(file).name, _costliest(best, 8), f"({every})", highlight=False)
 
 
 def _growth(rows: list[tuple[int, dict[str, float]]], number: int) -> str:
