@@ -35,6 +35,7 @@ from bench.quantising import FORMS, optimised, quantised, random_images, session
 @click.option("--seconds", default=6.0, show_default=True, help="For a row of the table.")
 def main(names: tuple[str, ...], forms: tuple[str, ...], seconds: float) -> None:
     pinned(1)
+    onnxruntime.set_default_logger_severity(4)
     console = Console()
     table = Table(title="milliseconds of a call on one thread, batch 1")
     columns = ("", "form", "anydim", "onnxruntime", "ratio", "extended", "ratio", "its")
