@@ -92,8 +92,9 @@ class Stacked:
             return ArenaPlan({}, as_size(0))
         sampled = Sampled(samples(box, self.points, guards) or [{}])
         sizes = [value.bytes for value in lifetimes]
+        values = {size: numpy.maximum(sampled.at(size), 0) for size in dict.fromkeys(sizes)}
         problem = Problem.of(
-            numpy.array([numpy.maximum(sampled.at(size), 0) for size in sizes]),
+            numpy.array([values[size] for size in sizes]),
             [value.first for value in lifetimes],
             [value.last for value in lifetimes],
         )

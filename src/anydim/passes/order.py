@@ -23,6 +23,9 @@ _SMALL = 1 << 14  # bytes: a waste below some of these is nobody's concern
 _GOOD = 1.004  # of the lower bound: no better order is looked for
 _STARTS = 2  # first orders that are improved
 _MARKS = 8  # places in an order from which it is stacked anew
+_SHORT = 64  # launches that most values live
+_MOST_KNOWN = 1 << 22  # numbers of others that are kept
+_MOST_FITTED = 1 << 22  # pairs of values that live together, of which best fit is tried
 _USUAL = 0.1  # what the mean over samples counts beside the worst one
 
 
@@ -31,14 +34,15 @@ class Problem:
     """Values by number. `bytes` [values, samples]; `first`, `last` [values] are their lives.
 
     `near` are the others that a value lives together with, for each; `least` [samples] is the
-    lower bound: the most bytes that live at one time.
+    lower bound: the most bytes that live at one time; `crowd` how many values.
     """
 
     bytes: numpy.ndarray
     first: numpy.ndarray
     last: numpy.ndarray
-    near: tuple[numpy.ndarray, ...]
+    near: Near
     least: numpy.ndarray
+    crowd: int
 
     @staticmethod
     def of(bytes: numpy.ndarray, first: Sequence[int], last: Sequence[int]) -> Problem:
@@ -46,10 +50,44 @@ class Problem:
         steps = numpy.zeros((ends.max(initial=0) + 2, bytes.shape[1]))
         numpy.add.at(steps, starts, bytes)
         numpy.subtract.at(steps, ends + 1, bytes)
-        meets = (starts[:, None] <= ends[None]) & (starts[None] <= ends[:, None])
-        numpy.fill_diagonal(meets, False)
-        near = tuple(numpy.flatnonzero(row) for row in meets)
-        return Problem(bytes, starts, ends, near, steps.cumsum(0).max(0))
+        begun = numpy.bincount(starts, minlength=len(steps))
+        ended = numpy.bincount(ends + 1, minlength=len(steps))
+        crowd = int((begun - ended).cumsum().max(initial=0))
+        least = steps.cumsum(0).max(0)
+        return Problem(bytes, starts, ends, Near(starts, ends), least, crowd)
+
+
+class Near:
+    """The others that each value lives together with, found when they are asked for.
+
+    Of many values no table is made: it would be as large as the square of their number.
+    """
+
+    def __init__(self, first: numpy.ndarray, last: numpy.ndarray) -> None:
+        self._first, self._last = first, last
+        short = last - first < _SHORT
+        by_start = numpy.argsort(first, kind="stable")
+        self._long, self._short = numpy.flatnonzero(~short), by_start[short[by_start]]
+        self._starts = first[self._short]
+        self._known: dict[int, numpy.ndarray] = {}
+        self._room = _MOST_KNOWN
+
+    def __getitem__(self, value: int) -> numpy.ndarray:
+        """Their numbers, in order."""
+        found = self._known.get(value)
+        if found is None:
+            found = self._found(value)
+            self._room -= len(found)
+            if self._room > 0:
+                self._known[value] = found
+        return found
+
+    def _found(self, value: int) -> numpy.ndarray:
+        begin, end = self._first[value], self._last[value]
+        places = slice(*numpy.searchsorted(self._starts, (begin - _SHORT, end + 1)))
+        others = numpy.concatenate((self._short[places], self._long))
+        meet = (self._first[others] <= end) & (self._last[others] >= begin) & (others != value)
+        return numpy.sort(others[meet])
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +262,7 @@ def _starts(problem: Problem) -> Iterator[list[int]]:
     share = (problem.bytes / numpy.maximum(problem.bytes.max(0), 1)).mean(1)
     for key in _KEYS:
         yield _sorted(problem, key, share)
-    for key in _KEYS:
+    for key in _KEYS if len(share) * problem.crowd <= _MOST_FITTED else ():
         yield _fitted(problem, 0, _sorted(problem, key, problem.bytes[:, 0]))
 
 

@@ -21,6 +21,7 @@ from anydim.sizes import Covering, Sampled, Size, as_size, maximum
 
 _FEW_TERMS = 6  # that a reader can take in
 _MOST_TERMS = 64  # of one formula; beyond that terms are joined whatever room that takes
+_MOST_UNDER = 1 << 10  # values under a value that are kept; more only spare comparisons of sizes
 _ANY = 1e30
 _ROUNDING = 0.5  # bytes: samples are added up as floats
 
@@ -56,19 +57,17 @@ class Stack:
         highest = most - self._loads()
         found: list[Terms] = [()] * len(self.sizes)
         ends: list[Terms] = [()] * len(self.sizes)
-        stood = [0] * len(self.sizes)  # the values whose ends a value's end is never below
-        placed = 0
+        stood: list[frozenset[int]] = [frozenset()] * len(self.sizes)  # never above a value's end
+        placed = [False] * len(self.sizes)
         for value in self.order:
-            below = [u for u in self.problem.near[value].tolist() if placed >> u & 1]
-            under = 0
-            for other in below:
-                under |= stood[other]
-            terms = self._highest([t for u in below if not under >> u & 1 for t in ends[u]])
+            below = [u for u in self.problem.near[value].tolist() if placed[u]]
+            under = frozenset().union(*(stood[u] for u in below))
+            terms = self._highest([t for u in below if u not in under for t in ends[u]])
             found[value] = self._place(terms, highest[value])
             ends[value] = self._raised(found[value], value)
-            placed |= 1 << value
+            placed[value] = True
             if self.covering.not_negative(self.sizes[value]):
-                stood[value] = under | sum(1 << u for u in below)
+                stood[value] = under.union(below) if len(under) < _MOST_UNDER else frozenset(below)
         tops = self._highest([term for terms in ends for term in terms])
         smooth = [self._smooth(term, term.at * (1 + slack) + _ROUNDING) for term in tops]
         whole = self._fewer(self._highest(smooth), most, (slack, 2 * slack, 5 * slack, 10 * slack))
