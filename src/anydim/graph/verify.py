@@ -69,10 +69,11 @@ def _told(graph: Graph, node: Node, known: frozenset[str]) -> frozenset[str]:
 
 
 def _given_values(graph: Graph) -> set[str]:
-    given = [*graph.inputs, *graph.constants]
-    for name in given:
-        if given.count(name) > 1:
+    given: set[str] = set()
+    for name in (*graph.inputs, *graph.constants):
+        if name in given:
             raise GraphError(f"graph '{graph.name}': '{name}' is defined twice")
+        given.add(name)
         _type(graph, name, None)
     for name, constant in graph.constants.items():
         if constant.type != graph.types[name]:
@@ -80,7 +81,7 @@ def _given_values(graph: Graph) -> set[str]:
                 f"graph '{graph.name}': constant '{name}' is {constant.type}, "
                 f"but it is declared {graph.types[name]}"
             )
-    return set(given)
+    return given
 
 
 def _made(graph: Graph, node: Node, known: frozenset[str]) -> tuple[TensorType, ...]:

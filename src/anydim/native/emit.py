@@ -7,7 +7,7 @@ table, so that what a launch runs is no matter of its code. The module calls `an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from anydim.base.cache import key_of
 from anydim.base.records import dataclass
@@ -149,45 +149,60 @@ def needed_dims(program: Segment) -> frozenset[str]:
 
 def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
     """All launches; returns the code of the first checked index that left its axis, else 0."""
-    starts = range(0, len(program.sites), STEPS_PER_FUNCTION)
+    starts, words = range(0, len(program.sites), STEPS_PER_FUNCTION), _words(program, layout)
     for number, start in enumerate(starts):
         steps = program.sites[start : start + STEPS_PER_FUNCTION]
-        yield _chunk(number, start, steps, program, layout)
+        yield _chunk(number, start, steps, program, words)
     body = Body()
     body.call(WAKE, body.load(_BLOCK, POOL))
-    words = range(layout.first_status, layout.first_status + layout.statuses)
-    for word in words:
+    statuses = range(layout.first_status, layout.first_status + layout.statuses)
+    for word in statuses:
         body.store(_BLOCK, word, FINE)
     for number in range(len(starts)):
         body.call(f"part{number}", _BLOCK)
-    found = [body.load(_BLOCK, word) for word in words]
+    found = [body.load(_BLOCK, word) for word in statuses]
     inside = [body.let(index.equals(FINE)) for index in found]
     body.give(verdict(body, inside, 1))
     yield _straight(body, name)
 
 
 def _chunk(
-    number: int, first: int, steps: Sequence[Site], program: Segment, layout: Layout
+    number: int, first: int, steps: Sequence[Site], program: Segment, words: _Words
 ) -> ir.Function:
     body = Body()
-    words = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Chunk(program, layout, body, body.array(words + choices.MORE))
+    most = max(len(step.operands) + len(step.sizes) for step in steps)
+    chunk = _Chunk(program, words, body, body.array(most + choices.MORE))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     return body.function(f"part{number}", ("block",), result=False, quick=True)
 
 
+@dataclass(frozen=True)
+class _Words:
+    """The words of sizes and pointers in a block, of constants in their table."""
+
+    slots: Mapping[Size, int]
+    pointers: Mapping[str, int]
+    constants: Mapping[str, int]
+    first_status: int
+
+
+def _words(program: Segment, layout: Layout) -> _Words:
+    interface = (*program.signature.inputs, *program.signature.outputs)
+    return _Words(
+        {size: layout.first_slot + n for n, size in enumerate(program.slots)},
+        {spec.name: layout.pointer(n) for n, spec in enumerate(interface)},
+        {name: n for n, name in enumerate(program.constants)},
+        layout.first_status,
+    )
+
+
 class _Chunk:
     """The body of a function that does some of the launches; loads each word once."""
 
-    def __init__(self, program: Segment, layout: Layout, body: Body, arguments: Term) -> None:
-        self.program, self.layout, self.body = program, layout, body
+    def __init__(self, program: Segment, words: _Words, body: Body, arguments: Term) -> None:
+        self.program, self.words, self.body = program, words, body
         self.arguments = arguments
-        self.slots = {size: layout.first_slot + n for n, size in enumerate(program.slots)}
-        signature = program.signature
-        interface = (*signature.inputs, *signature.outputs)
-        self.pointers = {s.name: layout.pointer(n) for n, s in enumerate(interface)}
-        self.constants = {name: n for n, name in enumerate(program.constants)}
         self.loaded: dict[int, Term] = {}
         self.buffers: dict[str, Term] = {}
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
@@ -199,7 +214,7 @@ class _Chunk:
 
     def size(self, size: Size) -> Term:
         fixed = size.constant
-        return self.load(self.slots[size]) if fixed is None else constant(fixed)
+        return self.load(self.words.slots[size]) if fixed is None else constant(fixed)
 
     def buffer(self, name: str) -> Term:
         if name not in self.buffers:
@@ -209,15 +224,15 @@ class _Chunk:
     def _address(self, name: str) -> Term:
         buffer = self.program.buffer[name]
         if buffer.kind == "constant":
-            return self.body.load(self.load(CONSTANTS), self.constants[name])
+            return self.body.load(self.load(CONSTANTS), self.words.constants[name])
         if buffer.kind == "status":
             assert buffer.offset is not None and buffer.offset.constant is not None
-            return self.body.let(_BLOCK + (8 * self.layout.first_status + buffer.offset.constant))
+            return self.body.let(_BLOCK + (8 * self.words.first_status + buffer.offset.constant))
         if buffer.kind == "arena":
             assert buffer.offset is not None
             offset = self.size(buffer.offset)
             return self.body.let(Term(add(self.arena.value, offset.value)))
-        return self.load(self.pointers[name])
+        return self.load(self.words.pointers[name])
 
     def launch(self, site: int, step: Site) -> None:
         values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
