@@ -14,6 +14,7 @@ import anydim as ad
 from anydim.base.errors import OptionError
 from anydim.passes.memory import PLANNERS, ArenaPlan, Lifetime, Planner, Stacked
 from anydim.passes.options import given_options
+from anydim.passes.order import Near
 from anydim.sizes import Atom, Box, Dim, Size, align_up, maximum, minimum
 
 N, M = Size.symbol("n"), Size.symbol("m")
@@ -171,3 +172,15 @@ def test_weights_are_packed_once() -> None:
     g.output("y", g.matmul(g.softmax(g.matmul(g.softmax(g.matmul(x, w), axis=1), w), axis=1), w))
     packed = [held.name for held in ad.compile(g).program.constants if "panels" in held.name]
     assert len(packed) == 1
+
+
+@pytest.mark.parametrize("longest", [3, 100])
+def test_who_lives_together_is_the_same_without_a_table(longest: int) -> None:
+    chance = numpy.random.default_rng(longest)
+    first = chance.integers(0, 200, 150)
+    last = first + chance.integers(0, longest, 150)
+    near = Near(first, last)
+    for value in range(150):
+        meets = (first <= last[value]) & (last >= first[value])
+        meets[value] = False
+        assert near[value].tolist() == numpy.flatnonzero(meets).tolist()
