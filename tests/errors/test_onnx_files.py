@@ -416,3 +416,9 @@ def test_a_mask_without_axes():
     given = [f"{name} f[1, 2, n, 4]" for name in "qkv"]
     made = model(nodes, [*given, "m f[]"], ["y"], opset=23)
     refused(made, "a mask of type float32[]")
+
+
+def test_columns_without_three_axes():
+    sizes = {"s": np.array([4, 4]), "b": np.array([2, 2])}
+    made = model([node("y = Col2Im(x, s, b)")], ["x f[4, 9]"], ["y"], opset=18, **sizes)
+    refused(made, "columns of type float32[4, 9]")

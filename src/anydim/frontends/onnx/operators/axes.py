@@ -103,6 +103,8 @@ def reverse_sequence(call: OnnxNode) -> Result:
 def columns_to_image(call: OnnxNode) -> Result:
     """Col2Im: the columns become windows with axes of their own first."""
     sizes, block = call.sizes(1), call.sizes(2)
+    if call.type(0).rank != 3:
+        raise Unsupported(f"columns of type {call.type(0)}")
     rank, (count, rows, _) = len(sizes), call.shape(0)
     strides = call.attribute("strides") or (1,) * rank
     dilations = call.attribute("dilations") or (1,) * rank
