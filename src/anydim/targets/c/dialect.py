@@ -31,7 +31,8 @@ class Dialect:
     at any element and be read as anything. `inline`, `internal` and `public` begin functions.
     `pointer` is a parameter that no other pointer meets, `alias` one that others may. `stack` is a
     local array, `prefetch` a hint, `shuffle` and `convert` work on whole vectors. `symbol` gives a
-    function a name that is no identifier. `quick` begins a function that runs seldom. `atomics`
+    function a name that is no identifier. `quick` begins a function that runs seldom, `entry` one
+    that is launched: its address is no odd number (`runtime/choices.py`). `atomics`
     are the lines of a step on an int64 that other threads see, which name what was there before;
     `pause` is what a processor of some architecture does while it waits. `primitives` are what
     loop IR is legalised to.
@@ -55,6 +56,7 @@ class Dialect:
     convert: str
     symbol: str
     quick: str
+    entry: str
     atomics: Mapping[str, tuple[str, ...]]
     fence: str
     pause: Mapping[str, str]
@@ -99,6 +101,7 @@ C11 = Dialect(
     convert="__builtin_convertvector({value}, {type})",
     symbol=' __asm__("{name}")',
     quick="__attribute__((cold)) ",
+    entry="__attribute__((aligned(16))) ",
     atomics={
         "load": ("const {type} {before} = __atomic_load_n({place}, __ATOMIC_SEQ_CST);",),
         "store": ("__atomic_store_n({place}, {a}, __ATOMIC_SEQ_CST);",),

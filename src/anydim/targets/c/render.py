@@ -88,6 +88,7 @@ class _File:
         self.parts += [self._declared(call) for name, call in calls.items() if name not in own]
         odd = (f for f in functions if f.public and not is_identifier(f.name))
         self.parts += [f"{self._head(f)}{self._symbol(f.name)};" for f in odd]
+        self.parts += [f"{self._linkage(f)}{self._head(f)};" for f in _ahead(functions)]
         self.parts += [self._defined(function) for function in functions]
 
     def _defined(self, function: ir.Function) -> str:
@@ -98,10 +99,12 @@ class _File:
             if isinstance(parameter, ir.Pointer):
                 steps.values.buffers[parameter.name] = parameter.dtype
         steps.run(function.body)
-        linkage = self.dialect.public if function.public else self.dialect.internal
         quick = self.dialect.quick if function.quick else ""
         head = self._head(function, names)
-        return "\n".join([f"{quick}{linkage}{head} {{", *steps.lines, "}"])
+        return "\n".join([f"{quick}{self._linkage(function)}{head} {{", *steps.lines, "}"])
+
+    def _linkage(self, function: ir.Function) -> str:
+        return self.dialect.public if function.public else self.dialect.internal
 
     def _head(self, function: ir.Function, names: Sequence[str] = ()) -> str:
         """Result, name and parameters."""
@@ -147,13 +150,26 @@ class _File:
         parts += ["start", "stop", "scratch"]
         name = identifier(kernel.name)
         head = f"void {name}(const slot *arguments, {index} start, {index} stop, void *scratch)"
-        declared = f"{head}{self._symbol(kernel.name)};\n" if not is_identifier(kernel.name) else ""
+        symbol = "" if is_identifier(kernel.name) else self._symbol(kernel.name)
+        declared = f"{self.dialect.entry}{head}{symbol};\n"
         call = f"  {identifier(kernel.main.name)}({', '.join(parts)});"
         self.parts.append(f"{_SLOT}\n\n{declared}{head} {{\n{call}\n}}")
 
     def text(self, title: str) -> str:
         head = self.dialect.head.format(title=title.replace("*/", "* /"))
         return "\n\n".join([head.rstrip(), self.prelude.text(), *self.parts]) + "\n"
+
+
+def _ahead(functions: Sequence[ir.Function]) -> Iterator[ir.Function]:
+    """The functions that others call before they are defined."""
+    own = {function.name: function for function in functions}
+    wanted: dict[str, None] = {}
+    defined: set[str] = set()
+    for function in functions:
+        defined.add(function.name)
+        called = (str(call.function) for call in _calls(function.body))
+        wanted.update((name, None) for name in called if name in own and name not in defined)
+    return (own[name] for name in wanted if is_identifier(name))
 
 
 def _calls(steps: Iterable[ir.Step]) -> Iterator[ir.Call]:
