@@ -66,6 +66,12 @@ class Fitted(Held):
         """The bodies beside the generic ones, with their hits and what they take."""
         return () if self._serving is None else self._serving.variants()
 
+    def explain(self) -> str:
+        """Kernels, schedules and memory as text; bodies beside the generic ones last."""
+        lines = [super().explain(), f"strategy {self.strategy}: bodies for"]
+        bodies = [f"    {variant}" for variant in self.variants()]
+        return "\n".join([*lines, *bodies]) if bodies else lines[0]
+
     def prepare(self, **sizes: int) -> int:
         """Make now what the strategy would make for a size; how many bodies are new.
 

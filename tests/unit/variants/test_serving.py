@@ -86,6 +86,7 @@ def test_buckets_are_made_with_the_model(here: Here, wanted: dict[int, numpy.nda
     model = depthwise("buckets(b=1, h=[3, 9], q=10)")
     assert len(here.orders) == 4
     same(model, wanted, list(HEIGHTS))
+    assert str(model.variants()[0]) in model.explain() and "sliding" in model.explain()
     assert sum(variant.hits for variant in model.variants()) == 4 == len(here.orders)
     with pytest.raises(ad.OptionError, match="buckets name dim 'height'"):
         depthwise("buckets(height=3)")
