@@ -80,7 +80,7 @@ def symbols_of(value: Any) -> frozenset[str]:
     return frozenset()
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=1 << 18)
 def _symbols_of_record(record: Group | TensorType) -> frozenset[str]:
     if isinstance(record, TensorType):
         return symbols_of(record.shape)

@@ -134,7 +134,7 @@ def _definition(text: str, file: str, name: str) -> Definition:
     return definition
 
 
-@lru_cache(maxsize=16384)
+@lru_cache(maxsize=1 << 18)
 def _instantiate(
     record: Operator, types: tuple[TensorType, ...], attributes: Attributes, box: Box | None
 ) -> Group:

@@ -28,7 +28,7 @@ class Line:
         return self.statement.target
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 18)
 def inputs_of(statement: Statement) -> tuple[str, ...]:
     """The distinct tensors a statement reads, in order of first read."""
     return tuple(dict.fromkeys(read.tensor for read in reads(statement.body)))

@@ -136,7 +136,7 @@ def _numbers(group: Group) -> Iterator[Literal]:
             yield from _literals(statement.body)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 18)
 def _literals(expr: Expr) -> tuple[Literal, ...]:
     if isinstance(expr, Cast):
         return _literals(expr.argument)
@@ -187,7 +187,7 @@ def _statement_form(statement: Statement, places: dict[str, int]) -> Hashable:
     return statement.combine, len(statement.axes), places[statement.target], body, tensors
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 18)
 def _blank(expr: Expr) -> Hashable:
     """An expression without sizes, names of tensors, and numbers."""
     if isinstance(expr, Read):

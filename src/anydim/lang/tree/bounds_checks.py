@@ -46,7 +46,7 @@ def number_of(check: Apply) -> int:
     return int(number.value)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 18)
 def checked(expr: Expr) -> bool:
     """Whether any index in an expression is checked."""
     if isinstance(expr, Apply):
