@@ -46,15 +46,15 @@ def test_without_a_quota_all_cores_that_the_process_is_pinned_to(root: Path) -> 
     ("", PINNED), ("nonsense", PINNED), ("100000 0", PINNED), ("9999999 100000", PINNED),
 ])  # fmt: skip
 def test_quota_of_version_2(root: Path, text: str, expected: int) -> None:
-    member(root, "0::/work/job")
-    quota(root, "work/job", cpu__max=text)
+    member(root, "0::/service/job")
+    quota(root, "service/job", cpu__max=text)
     assert available_cores(root) == expected
 
 
 def test_a_group_has_no_more_than_those_around_it(root: Path) -> None:
-    member(root, "0::/work/job")
-    quota(root, "work/job", cpu__max="800000 100000")
-    quota(root, "work", cpu__max="200000 100000")
+    member(root, "0::/service/job")
+    quota(root, "service/job", cpu__max="800000 100000")
+    quota(root, "service", cpu__max="200000 100000")
     assert available_cores(root) == 2
 
 
