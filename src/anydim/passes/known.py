@@ -23,7 +23,8 @@ def with_known(graph: Graph, names: Iterable[str]) -> Graph:
         _fold(graph, name, known)
     if len(known) == len(graph.constants):
         return graph
-    kept = tuple(node for node in graph.nodes if not {*node.outputs} <= known.keys())
+    gone = known.keys() - graph.constants.keys()
+    kept = tuple(node for node in graph.nodes if gone.isdisjoint(node.outputs))
     return graph.replace(nodes=kept, constants=known)
 
 
