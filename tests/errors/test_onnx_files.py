@@ -422,3 +422,34 @@ def test_columns_without_three_axes():
     sizes = {"s": np.array([4, 4]), "b": np.array([2, 2])}
     made = model([node("y = Col2Im(x, s, b)")], ["x f[4, 9]"], ["y"], opset=18, **sizes)
     refused(made, "columns of type float32[4, 9]")
+
+
+def test_a_type_of_no_kind_beside_strings():
+    """What tells types natively would end the process."""
+    encoder = node(
+        "y = LabelEncoder(x)", domain="ai.onnx.ml", keys_strings=["a"], values_int64s=[1]
+    )
+    made = model([encoder], ["x f[n]"], ["y"])
+    made.opset_import.add(domain="ai.onnx.ml", version=4)
+    made.graph.input[0].type.Clear()
+    made.graph.input[0].type.SetInParent()
+    with suppress(UserError):
+        ad.compile(made)
+
+
+def test_attributes_of_columns_that_are_not_of_their_axes():
+    constants = {"size": np.array([5, 5]), "block": np.array([2, 2])}
+    text = "y = Col2Im(x, size, block)"
+    for wrong in ({"pads": [0]}, {"strides": [1]}, {"dilations": [1, 1, 1]}):
+        refused(model([node(text, **wrong)], ["x f[1, 4, 16]"], ["y"], **constants), "2 axes")
+
+
+def test_weights_without_a_window():
+    made = model([node("y = ConvInteger(x, w)")], ["x u[1, 1, 4]"], ["y"], w=np.uint8(3))
+    refused(made, "weights of")
+
+
+def test_heads_of_any_depth_compile_at_once():
+    made = model([node("y = Attention(q, k, v)")], [f"{name} f[1, 2, 4, 8]" for name in "qk"]
+                 + ["v f[1, 2, 4, 2147483647]"], ["y"], opset=23)  # fmt: skip
+    assert "attention(" not in ad.compile(made).explain()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import DType
-from anydim.base.errors import InputError, OptionError
+from anydim.base.errors import InputError, OptionError, OutOfMemoryError
 from anydim.base.given import shown, whole
 from anydim.base.records import dataclass
 from anydim.program.binding import told
@@ -170,10 +170,14 @@ def draw(
 ) -> numpy.ndarray:
     """A random array for an input at given sizes; of an empty range, its low end."""
     shape = tuple(size.evaluate(sizes) for size in spec.shape)
-    if spec.dtype.is_float:
-        return data.standard_normal(shape).astype(spec.dtype.numpy)
     low, high = integers[0], as_size(integers[1]).evaluate(sizes)
-    return data.integers(low, max(low, high) + 1, shape).astype(spec.dtype.numpy)
+    try:
+        if spec.dtype.is_float:
+            return data.standard_normal(shape).astype(spec.dtype.numpy)
+        return data.integers(low, max(low, high) + 1, shape).astype(spec.dtype.numpy)
+    except (MemoryError, ValueError):  # numpy's word for more than an array can have
+        problem = f"there is no memory for an input '{spec.name}' of shape {shape}"
+        raise OutOfMemoryError(problem, "draw smaller sizes") from None
 
 
 def _box(program: Program) -> Box:

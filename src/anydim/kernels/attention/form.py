@@ -31,6 +31,7 @@ from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_s
 from anydim.sizes import as_size
 
 MOST_READS = 32  # of one expression, once pointwise statements are written into it
+MOST_DEPTH = 4096  # elements of a head: its vectors have code of their own
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,12 @@ class AttentionForm:
     raw: str
     score: Expr
     nan_is_zero: bool = False
+
+
+def _small(axis: Axis) -> bool:
+    """Whether an axis of a head has a known length, and one that code may be written out for."""
+    extent = axis.extent.constant
+    return extent is not None and extent <= MOST_DEPTH
 
 
 def attention_form(group: Group) -> AttentionForm | None:
@@ -199,13 +206,13 @@ class _Matcher:
         self, scores: Statement, score: Expr, last: Statement, values: Read
     ) -> AttentionForm | None:
         key, depth = last.reduced[0], scores.reduced[0]
-        if key not in scores.axes or depth.extent.constant is None or not last.axes:
+        if key not in scores.axes or not _small(depth) or not last.axes:
             return None
         width = last.axes[-1]
         rows = {axis for axis in scores.axes if axis != key}
         if width in scores.axes or {*last.axes} - {width} != rows:
             return None
-        if width.extent.constant is None:
+        if not _small(width):
             return None
         of_values = self._factor(values)
         for left, right in _both_ways(scores.body):

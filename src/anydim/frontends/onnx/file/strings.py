@@ -300,7 +300,9 @@ def _types(proto: Any) -> dict[str, Any]:
     import onnx
 
     graph = proto.graph
-    if not _has_bodies(graph) or _written_out(proto) > settings.most_nodes:
+    # onnx's native code reads types that say nothing, and the process ends
+    silent = any(_silent(value) for value in (*graph.input, *graph.output, *graph.value_info))
+    if silent or not _has_bodies(graph) or _written_out(proto) > settings.most_nodes:
         return {value.name: value.type for value in graph.input if value.HasField("type")}
     for _ in range(1 + sum(_key(node) in _RANKS for node in graph.node)):
         with suppress(Exception):  # what its native code finds wrong is found again by the import
@@ -316,6 +318,23 @@ def _types(proto: Any) -> dict[str, Any]:
         del proto.graph.value_info[:]
         proto.graph.value_info.extend([*kept, *told.values()])
     return kinds
+
+
+def _silent(value: Any) -> bool:
+    """Whether a value has a type, or a type of elements, that is of no kind."""
+    kind = value.type if value.HasField("type") else None
+    while kind is not None:
+        form = kind.WhichOneof("value")
+        if form is None:
+            return True
+        inner = getattr(kind, form)
+        named = {
+            "sequence_type": "elem_type",
+            "optional_type": "elem_type",
+            "map_type": "value_type",
+        }
+        kind = getattr(inner, named[form]) if form in named else None
+    return False
 
 
 def _written_out(proto: Any) -> int:

@@ -109,6 +109,8 @@ def columns_to_image(call: OnnxNode) -> Result:
     strides = call.attribute("strides") or (1,) * rank
     dilations = call.attribute("dilations") or (1,) * rank
     pads = call.attribute("pads") or (0,) * (2 * rank)
+    if [len(block), len(strides), len(dilations), len(pads)] != [rank, rank, rank, 2 * rank]:
+        raise Unsupported(f"blocks, strides, dilations or pads that are not of {rank} axes")
     places = [
         (size + pads[axis] + pads[rank + axis] - (kernel - 1) * dilations[axis] - 1)
         // strides[axis] + 1

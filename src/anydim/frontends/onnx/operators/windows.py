@@ -39,6 +39,8 @@ def convolution(call: OnnxNode) -> Result:
 def check_kernel(call: OnnxNode, weights: int) -> None:
     """Raise Unsupported where the attribute kernel_shape and the weights differ."""
     wanted = call.attribute("kernel_shape")
+    if call.type(weights).rank < 3:
+        raise Unsupported(f"weights of {call.type(weights)}")
     kernel = call.shape(weights)[2:]
     if wanted and not all(s.constant is None or s == as_size(k) for s, k in zip(kernel, wanted)):
         raise Unsupported(f"kernel_shape {wanted} for weights of {call.type(weights)}")

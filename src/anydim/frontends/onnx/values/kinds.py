@@ -133,7 +133,8 @@ def elements_of(emitter: Emitter, held: Held) -> list[TensorType]:
 def tensors_of(emits: Emits, held: Held, form: Kind) -> list[str]:
     """The tensors of something in a form that it can take."""
     if form is None:
-        assert isinstance(held, str)
+        if not isinstance(held, str):
+            raise Unsupported("a tensor that is none in some iterations")
         return [held]
     if isinstance(form, Option):
         assert isinstance(held, Maybe)
