@@ -424,17 +424,15 @@ def test_columns_without_three_axes():
     refused(made, "columns of type float32[4, 9]")
 
 
-def test_a_type_of_no_kind_beside_strings():
+def test_a_node_around_strings_that_reads_what_it_makes():
     """What tells types natively would end the process."""
     encoder = node(
-        "y = LabelEncoder(x)", domain="ai.onnx.ml", keys_strings=["a"], values_int64s=[1]
+        "y = LabelEncoder(y)", domain="ai.onnx.ml", keys_strings=["a"], values_int64s=[1]
     )
-    made = model([encoder], ["x f[n]"], ["y"])
-    made.opset_import.add(domain="ai.onnx.ml", version=4)
-    made.graph.input[0].type.Clear()
-    made.graph.input[0].type.SetInParent()
-    with suppress(UserError):
-        ad.compile(made)
+    made = model([encoder], ["x f[n]"], ["z"])
+    made.opset_import[0].CopyFrom(helper.make_opsetid("ai.onnx.ml", 4))
+    with pytest.raises(UserError):
+        ad.compile(made)(x=np.zeros(2, np.float32))
 
 
 def test_attributes_of_columns_that_are_not_of_their_axes():

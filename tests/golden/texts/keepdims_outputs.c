@@ -150,6 +150,7 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
 
 typedef union { void *pointer; i64 number; } slot;
 
+__attribute__((aligned(16))) void rows_45303c74d46e(const slot *arguments, i64 start, i64 stop, void *scratch);
 void rows_45303c74d46e(const slot *arguments, i64 start, i64 stop, void *scratch) {
   main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, arguments[3].number, start, stop, scratch);
 }

@@ -300,9 +300,8 @@ def _types(proto: Any) -> dict[str, Any]:
     import onnx
 
     graph = proto.graph
-    # onnx's native code reads types that say nothing, and the process ends
-    silent = any(_silent(value) for value in (*graph.input, *graph.output, *graph.value_info))
-    if silent or not _has_bodies(graph) or _written_out(proto) > settings.most_nodes:
+    safe = _in_order(graph, set()) and _written_out(proto) <= settings.most_nodes
+    if not safe or not _has_bodies(graph):
         return {value.name: value.type for value in graph.input if value.HasField("type")}
     for _ in range(1 + sum(_key(node) in _RANKS for node in graph.node)):
         with suppress(Exception):  # what its native code finds wrong is found again by the import
@@ -320,21 +319,15 @@ def _types(proto: Any) -> dict[str, Any]:
     return kinds
 
 
-def _silent(value: Any) -> bool:
-    """Whether a value has a type, or a type of elements, that is of no kind."""
-    kind = value.type if value.HasField("type") else None
-    while kind is not None:
-        form = kind.WhichOneof("value")
-        if form is None:
-            return True
-        inner = getattr(kind, form)
-        named = {
-            "sequence_type": "elem_type",
-            "optional_type": "elem_type",
-            "map_type": "value_type",
-        }
-        kind = getattr(inner, named[form]) if form in named else None
-    return False
+def _in_order(graph: Any, known: set[str]) -> bool:
+    """Whether nodes read what is there before them; else onnx's native code may end the process."""
+    known = {"", *known, *(value.name for value in (*graph.input, *graph.initializer))}
+    for node in graph.node:
+        bodies = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
+        if not known.issuperset(node.input) or not all(_in_order(each, known) for each in bodies):
+            return False
+        known.update(node.output)
+    return True
 
 
 def _written_out(proto: Any) -> int:
