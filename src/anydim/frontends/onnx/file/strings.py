@@ -152,6 +152,11 @@ class _Cutting:
     def __init__(self, opened: Opened) -> None:
         self.opened = opened
         self.graph = opened.proto.graph
+        if not _in_order(self.graph, set()):  # onnx's native code may end the process
+            raise ModelError(
+                f"{opened.name}: a node reads what no node before it makes",
+                "write nodes in the order in which they run",
+            )
         self.kinds = _types(opened.proto)
         self.strings = {name for name, kind in self.kinds.items() if is_string(kind)}
         self.strings |= {t.name for t in self.graph.initializer if t.data_type == STRING}
@@ -300,8 +305,7 @@ def _types(proto: Any) -> dict[str, Any]:
     import onnx
 
     graph = proto.graph
-    safe = _in_order(graph, set()) and _written_out(proto) <= settings.most_nodes
-    if not safe or not _has_bodies(graph):
+    if not _has_bodies(graph) or _written_out(proto) > settings.most_nodes:
         return {value.name: value.type for value in graph.input if value.HasField("type")}
     for _ in range(1 + sum(_key(node) in _RANKS for node in graph.node)):
         with suppress(Exception):  # what its native code finds wrong is found again by the import
@@ -320,7 +324,7 @@ def _types(proto: Any) -> dict[str, Any]:
 
 
 def _in_order(graph: Any, known: set[str]) -> bool:
-    """Whether nodes read what is there before them; else onnx's native code may end the process."""
+    """Whether nodes read what is there before them."""
     known = {"", *known, *(value.name for value in (*graph.input, *graph.initializer))}
     for node in graph.node:
         bodies = [attribute.g for attribute in node.attribute if attribute.HasField("g")]
