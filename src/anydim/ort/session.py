@@ -126,7 +126,7 @@ class InferenceSession:
         threading.Thread(target=work, name="anydim.ort run_async", daemon=True).start()
 
     def io_binding(self) -> IOBinding:
-        """An empty binding of this session."""
+        """An empty binding, to be filled and run."""
         return IOBinding(self)
 
     def run_with_iobinding(
