@@ -2,4 +2,7 @@
 
 In come recipes of sites and the sizes that came to them; out go bodies that native code chooses by
 sizes (`runtime/choices.py`), where they are measured to be faster than the generic one.
+Floors import only from those above them, and from files of this folder:
+
+    strategies/  what a user chooses: which bodies there are, when they are made
 """

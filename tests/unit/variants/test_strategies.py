@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 import anydim as ad
-from anydim.variants.strategies import Adaptive, Buckets, Exact, Generic, parse_strategy
+from anydim.variants.strategies import Adaptive, Buckets, Exact, Generic, strategy_of
 
 
 @pytest.mark.parametrize(
     "made",
     [Generic(), Exact(), Exact(3), Adaptive(), Adaptive(limit=2, after=9, most=0.5),
-     Buckets({"seq": (1, 16), "batch": (8,)})],
+     Buckets({"seq": (1, 16), "batch": (8,)}), Buckets({"x.2": (3, 4)})],
     ids=str,
 )  # fmt: skip
 def test_a_strategy_is_what_it_prints(made: object) -> None:
-    assert parse_strategy(str(made)) == made
-    assert parse_strategy(str(made).replace(", ", ",")) == made
+    assert strategy_of(str(made)) == made
+    assert strategy_of(str(made).replace(", ", ",")) == made
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,14 @@ def test_a_strategy_is_what_it_prints(made: object) -> None:
         ("adaptive(most=2.0)", "most is 2.0"),
         ("buckets()", "buckets of 0 dims"),
         ("buckets(seq=[1,2)", "cannot be read"),
+        ("exact(2 ** 9)", "'2 ** 9' cannot be read"),
+        ("exact(1, 2)", "too many positional arguments"),
+        ("__import__('os')", "there is no strategy '__import__'"),
+        ("(" * 500, "cannot be read"),
         (f"buckets({', '.join(f'd{n}={list(range(9))}' for n in range(5))})", "combinations"),
     ],
 )
 def test_wrong_texts_say_what_is_right(text: str, words: str) -> None:
     with pytest.raises(ad.OptionError) as raised:
-        parse_strategy(text)
+        strategy_of(text)
     assert words in str(raised.value)

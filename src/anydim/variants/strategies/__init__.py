@@ -1,0 +1,28 @@
+"""Strategies: which bodies of a site there are, and when they are made. Small values with a text.
+
+generic()                     one body for every size; nothing is compiled after `compile`
+exact(limit=64)               a body for each size, made when it is first seen, while it waits
+adaptive(limit=8, after=16)   the generic body answers; one for a size that came `after` times
+                              is made aside, and kept where it is measured to be faster
+buckets(seq=[16, 32], batch=[1, 8])
+                              bodies for these sizes, made when the model is
+
+A kind is a record in a file of its own and a row of `kinds.py`.
+"""
+
+from anydim.variants.strategies.buckets import Buckets
+from anydim.variants.strategies.kinds import KINDS, strategy_of
+from anydim.variants.strategies.plain import GENERIC, Adaptive, Exact, Generic
+from anydim.variants.strategies.strategy import MOST, Strategy
+
+__all__ = [
+    "GENERIC",
+    "KINDS",
+    "MOST",
+    "Adaptive",
+    "Buckets",
+    "Exact",
+    "Generic",
+    "Strategy",
+    "strategy_of",
+]

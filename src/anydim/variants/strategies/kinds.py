@@ -1,0 +1,31 @@
+"""The kinds of strategies, by the names that their texts have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from anydim.base.errors import OptionError
+from anydim.base.given import shown
+from anydim.base.text import listed
+from anydim.variants.strategies.buckets import buckets
+from anydim.variants.strategies.plain import Adaptive, Exact, Generic
+from anydim.variants.strategies.strategy import Strategy
+from anydim.variants.strategies.text import parse_strategy
+
+KINDS: Mapping[str, Callable[..., Strategy]] = {
+    "generic": Generic,
+    "exact": Exact,
+    "adaptive": Adaptive,
+    "buckets": buckets,
+}
+
+
+def strategy_of(given: Any) -> Strategy:
+    """The strategy that a value or its text is; raises OptionError where it is none."""
+    if isinstance(given, Strategy):
+        return given
+    if not isinstance(given, str):
+        hint = f"give one of {listed(KINDS)}, or its text"
+        raise OptionError(f"strategy is {shown(given)}", hint)
+    return parse_strategy(given, KINDS)

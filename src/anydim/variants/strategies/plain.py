@@ -1,0 +1,44 @@
+"""Strategies that say how bodies for single sizes come about."""
+
+from __future__ import annotations
+
+from anydim.base.errors import OptionError
+from anydim.base.given import shown
+from anydim.base.records import dataclass
+from anydim.variants.strategies.strategy import MOST, Strategy, whole
+
+
+@dataclass(frozen=True)
+class Generic(Strategy):
+    """One body for every size."""
+
+
+@dataclass(frozen=True)
+class Exact(Strategy):
+    """A body for each size that comes, `limit` a site; the least recently used ones go first."""
+
+    limit: int = 64
+
+    def __post_init__(self) -> None:
+        whole("limit", self.limit, 1, MOST)
+
+
+@dataclass(frozen=True)
+class Adaptive(Strategy):
+    """Bodies made aside for sizes that came `after` times, at most `limit` a site.
+
+    One is kept that takes at most `most` of the generic body's time.
+    """
+
+    limit: int = 8
+    after: int = 16
+    most: float = 0.97
+
+    def __post_init__(self) -> None:
+        whole("limit", self.limit, 1, MOST)
+        whole("after", self.after, 1, 1 << 30)
+        if not isinstance(self.most, (int, float)) or not 0 < self.most <= 1:
+            raise OptionError(f"most is {shown(self.most)}", "give a share of time, 0.97 say")
+
+
+GENERIC = Generic()
