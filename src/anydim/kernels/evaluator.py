@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy
@@ -26,6 +27,7 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.evaluator_functions import NARROW, OWN, PLAIN, REDUCTIONS, convert, wrap
+from anydim.kernels.groups import Group, Member, Touched
 from anydim.kernels.space import Space
 from anydim.lang.functions import FUNCTIONS
 
@@ -40,8 +42,8 @@ def run(
 ) -> None:
     """Run a kernel on contiguous arrays; written operands are changed in place.
 
-    Raises InternalError for an access outside a buffer, a write to an operand that is only read,
-    or loop IR that is not well formed.
+    The items of a group run in turns. Raises InternalError for an access outside a buffer, a write
+    to an operand that is only read, a race, or loop IR that is not well formed.
     """
     if len(operands) != len(kernel.operands) or len(sizes) != len(kernel.sizes):
         raise InternalError(
@@ -59,11 +61,26 @@ def run(
             )
         data = array.reshape(-1).view(numpy.uint8)
         arguments.append(Pointer(Memory(operand.name, data, operand.written), 0, operand.dtype))
-    arguments += [int(size) for size in sizes] + [start, stop]
-    scratch = Memory("scratch", numpy.full(scratch_bytes, 0xA5, numpy.uint8), True)
-    arguments.append(Pointer(scratch, 0, uint8))
+    arguments += [int(size) for size in sizes]
+    if not kernel.group:
+        with numpy.errstate(all="ignore"):
+            given = [*arguments, start, stop, _undefined("scratch", scratch_bytes)]
+            _Frame(functions, kernel.main, given).result()
+        return
+    touched = Touched("group")
+    for number in range(start, stop):
+        shared = [_undefined("scratch", scratch_bytes)]
+        shared += [_undefined(a.name, a.count * a.dtype.bytes, a.dtype) for a in kernel.locals]
+        given = [*arguments, number, number + 1, *shared]
+        frame = partial(_run_item, functions, kernel.main, given)
+        Group(number, kernel.group, touched).run(frame)
+
+
+def _run_item(
+    functions: dict[str, ir.Function], main: ir.Function, given: list[Any], item: Member
+) -> None:
     with numpy.errstate(all="ignore"):
-        _Frame(functions, kernel.main, arguments).result()
+        _Frame(functions, main, given, item=item).result()
 
 
 def call(
@@ -108,6 +125,11 @@ class Pointer:
     dtype: DType
 
 
+def _undefined(name: str, size: int, dtype: DType = uint8) -> Pointer:
+    """New memory of so many bytes."""
+    return Pointer(Memory(name, numpy.full(size, 0xA5, numpy.uint8), True), 0, dtype)
+
+
 _ZERO = ir.Const(ir.INDEX, 0)
 
 
@@ -120,6 +142,7 @@ class _Frame:
     arguments: list[Any]
     space: Space = field(default_factory=Space)
     others: Mapping[str, Callable[..., int | None]] = field(default_factory=dict)
+    item: Member | None = None
     names: dict[str, Any] = field(default_factory=dict)
     registers: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, Pointer] = field(default_factory=dict)
@@ -255,7 +278,10 @@ class _Frame:
                 f"{use} of {kind} in '{buffer}' leaves '{pointer.memory.name}': byte {at} "
                 f"of {len(data)}"
             )
-        return data, places[:, None] + numpy.arange(size)
+        touched = places[:, None] + numpy.arange(size)
+        if self.item is not None:
+            self.item.note(pointer.memory.name, data, touched, use == "store")
+        return data, touched
 
     def _mask(self, node: ir.Value | None, lanes: int) -> numpy.ndarray:
         return numpy.ones(lanes, bool) if node is None else self._array(node)
@@ -317,8 +343,8 @@ class _Frame:
         self.integer(step.offset)
 
     def _stack(self, step: ir.Stack) -> None:
-        data = numpy.full(step.count * step.dtype.bytes, 0xA5, numpy.uint8)
-        self.buffers[step.name] = Pointer(Memory(step.name, data, True), 0, step.dtype)
+        size = step.count * step.dtype.bytes
+        self.buffers[step.name] = _undefined(step.name, size, step.dtype)
 
     # ---- statements ----------------------------------------------------------------------------
 
@@ -368,7 +394,8 @@ class _Frame:
             arguments = [self._argument(parameter, value) for parameter, value in given]
             if len(step.arguments) != len(function.parameters):
                 self._fail(f"'{function.name}' takes {len(function.parameters)} arguments")
-            return _Frame(self.functions, function, arguments, self.space, self.others).result()
+            frame = (self.functions, function, arguments, self.space, self.others, self.item)
+            return _Frame(*frame).result()
         if not isinstance(step.function, str):
             other = self.space.called(self.integer(step.function))
         elif step.function in self.others:
@@ -399,6 +426,16 @@ class _Frame:
         if step.result is not None:
             self.names[step.result.name] = before
 
+    def _item(self, node: ir.Item) -> int:
+        if self.item is None:
+            self._fail("there is no item where there are no groups")
+        return self.item.number
+
+    def _barrier(self, step: ir.Barrier) -> None:
+        if self.item is None:
+            self._fail("there is no barrier where there are no groups")
+        self.item.meet(step)
+
     def _nothing(self, step: ir.Fence | ir.Pause) -> None:
         """One thread runs here."""
 
@@ -419,6 +456,7 @@ _VALUES: dict[type, Callable[[_Frame, Any], Any]] = {
     ir.Extract: _Frame._extract,
     ir.Address: _Frame._address,
     ir.LoadAt: _Frame._load_at,
+    ir.Item: _Frame._item,
 }
 _STEPS: dict[type, Callable[[_Frame, Any], None]] = {
     ir.Let: _Frame._let,
@@ -437,4 +475,5 @@ _STEPS: dict[type, Callable[[_Frame, Any], None]] = {
     ir.Atomic: _Frame._atomic,
     ir.Fence: _Frame._nothing,
     ir.Pause: _Frame._nothing,
+    ir.Barrier: _Frame._barrier,
 }

@@ -58,7 +58,7 @@ def fitted(launch: Launch, recipe: Recipe) -> Kernel:
     prefix = kernel.name.rpartition("_")[0]
     return named_kernel(
         prefix, [kernel.operands[n] for n in order], [size.name for size in sizes],
-        (*kernel.functions[:-1], main), kernel.libraries,
+        (*kernel.functions[:-1], main), kernel.libraries, kernel.group, kernel.locals,
     )  # fmt: skip
 
 

@@ -19,6 +19,9 @@ Kernels know memory by buffers, which a target may tell apart. Host code (`nativ
 with more: memory at an address that is an int64 like any other (`LoadAt`, `StoreAt`, aligned, at
 liberty to be any other), functions with a result, calls through an address, and steps between
 threads (`Atomic`, `Fence`, `Pause`).
+
+Accelerators run kernels of groups: `group` items run the same function together, tell each other
+apart by `Item`, meet at `Barrier`s and share the `Local` arrays of the kernel.
 """
 
 from __future__ import annotations
@@ -198,9 +201,18 @@ class LoadAt:
     offset: Value
 
 
+@dataclass(frozen=True)
+class Item:
+    """Which item of its group runs this: 0, 1, ... `Kernel.group` - 1."""
+
+    @property
+    def type(self) -> Type:
+        return INDEX
+
+
 Value: TypeAlias = (
     Const | Var | Get | Op | Convert | Bitcast | Load | Gather | Splat | Iota | Reduce | Shuffle
-    | Extract | Address | LoadAt
+    | Extract | Address | LoadAt | Item
 )  # fmt: skip
 
 
@@ -352,6 +364,14 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Barrier:
+    """All items of the group reach it, or none; what each wrote before it, all see after it.
+
+    Between two barriers no item touches what another one writes.
+    """
+
+
+@dataclass(frozen=True)
 class Stack:
     """A local array of `count` elements, 64-byte aligned, contents undefined."""
 
@@ -362,7 +382,7 @@ class Stack:
 
 Step: TypeAlias = (
     Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack
-    | Return | StoreAt | Atomic | Fence | Pause
+    | Return | StoreAt | Atomic | Fence | Pause | Barrier
 )  # fmt: skip
 
 
@@ -439,13 +459,25 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Local:
+    """An array of `count` elements that the items of a group share; contents undefined."""
+
+    name: str
+    dtype: DType
+    count: int
+
+
+@dataclass(frozen=True)
 class Kernel:
     """Compiled once per distinct text, launched at any size.
 
     `main` is the last of `functions`. Its parameters are, in order: a Pointer for each of
     `operands`, an int64 Scalar for each of `sizes`, then int64 `start`, `stop` (the part of the
-    parallel range this call does) and a Pointer `scratch` (uint8, private to the calling thread).
-    `identity` tells it apart from every kernel of another text; '' where only the text can tell.
+    parallel range this call does), a Pointer `scratch` (uint8, private to the calling thread) and
+    one for each of `locals`. `group` items run it together, once for each place of the parallel
+    range, which is the number of groups: `start` is the group then, and `stop` one more; 0 is a
+    kernel that runs by itself on any part of the range. `identity` tells it apart from every
+    kernel of another text; '' where only the text can tell.
     """
 
     name: str
@@ -454,6 +486,8 @@ class Kernel:
     functions: tuple[Function, ...]
     libraries: tuple[Library, ...] = ()
     identity: str = ""
+    group: int = 0
+    locals: tuple[Local, ...] = ()
 
     @property
     def main(self) -> Function:

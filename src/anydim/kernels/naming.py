@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 
-from anydim.kernels.ir import Function, Kernel, Library, Operand
+from anydim.kernels.ir import Function, Kernel, Library, Local, Operand
 
 
 def named_kernel(
@@ -14,9 +14,13 @@ def named_kernel(
     sizes: Iterable[str],
     functions: Iterable[Function],
     libraries: Iterable[Library] = (),
+    group: int = 0,
+    locals: Iterable[Local] = (),
 ) -> Kernel:
     """A kernel called `prefix_<hash of everything it consists of>`."""
     parts = (tuple(operands), tuple(sizes), tuple(functions), tuple(libraries))
     names = [library.name for library in parts[3]]  # it calls their functions by name only
-    identity = hashlib.sha256(repr((*parts[:3], names)).encode()).hexdigest()
-    return Kernel(f"{prefix}_{identity[:12]}", *parts, identity)
+    shared = tuple(locals)
+    grouped = (group, shared) if group else ()
+    identity = hashlib.sha256(repr((*parts[:3], names, *grouped)).encode()).hexdigest()
+    return Kernel(f"{prefix}_{identity[:12]}", *parts, identity, group, shared)

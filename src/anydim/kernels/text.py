@@ -29,6 +29,9 @@ def print_kernel(kernel: ir.Kernel, launches: Iterable[Sequence[Size]] = ()) -> 
         f"{o.name}: {o.dtype}{' out' if o.written else ''}" for o in kernel.operands
     )
     lines = [f"kernel {kernel.name}({operands}; {', '.join(kernel.sizes)})"]
+    if kernel.group:
+        lines.append(f"{_INDENT}in groups of {kernel.group}")
+    lines += [f"{_INDENT}{a.name} = local {a.dtype}[{a.count}]" for a in kernel.locals]
     lines += [_INDENT + line for line in _parameters(kernel, launches)]
     lines += [f"{_INDENT}uses library {library.name}" for library in kernel.libraries]
     for function in kernel.functions:
@@ -133,6 +136,7 @@ _VALUES: dict[type, Callable[[Any], str]] = {
     ir.Extract: lambda node: f"lane {node.lane} of {_inner(node.argument)}",
     ir.Address: lambda node: f"&{node.buffer}[{print_value(node.offset)}]",
     ir.LoadAt: lambda node: _at(node, node.type),
+    ir.Item: lambda node: "item",
 }
 
 
@@ -215,4 +219,5 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Atomic: _atomic,
     ir.Fence: lambda step: iter(["fence"]),
     ir.Pause: lambda step: iter(["pause"]),
+    ir.Barrier: lambda step: iter(["barrier"]),
 }

@@ -178,8 +178,9 @@ def with_sizes(kernel: Kernel, values: Sequence[int]) -> Kernel:
     )
     prefix = f"{kernel.name.rpartition('_')[0]}_exact"
     return named_kernel(
-        prefix, kernel.operands, kernel.sizes, (*kernel.functions[:-1], main), kernel.libraries
-    )
+        prefix, kernel.operands, kernel.sizes, (*kernel.functions[:-1], main), kernel.libraries,
+        kernel.group, kernel.locals,
+    )  # fmt: skip
 
 
 def dims_that_give(sizes: Sequence[Size], values: Sequence[int]) -> dict[str, int] | None:

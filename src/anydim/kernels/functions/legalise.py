@@ -326,7 +326,7 @@ class _Legaliser:
         return made
 
 
-_LEAVES = frozenset((ir.Const, ir.Var, ir.Get, ir.Iota))
+_LEAVES = frozenset((ir.Const, ir.Var, ir.Get, ir.Iota, ir.Item))
 _CALLED = frozenset((ir.Const, ir.Splat, ir.Var, ir.Get))  # of what one may know something
 _VALUES: dict[type, Callable[[_Legaliser, Any], ir.Value]] = {
     ir.Op: _Legaliser._op,
@@ -355,5 +355,5 @@ _STEPS: dict[type, Callable[[_Legaliser, Any], ir.Step]] = {
     ir.Return: _Legaliser._return,
     ir.StoreAt: _Legaliser._store_at,
     ir.Atomic: _Legaliser._atomic,
-    **dict.fromkeys((ir.Stack, ir.Fence, ir.Pause), lambda _, step: step),
+    **dict.fromkeys((ir.Stack, ir.Fence, ir.Pause, ir.Barrier), lambda _, step: step),
 }

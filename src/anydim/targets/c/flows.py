@@ -35,7 +35,7 @@ def is_data(node: ir.Value, names: set[str] | frozenset[str]) -> bool:
         return any(is_data(argument, names) for argument in node.arguments)
     if isinstance(node, ir.Convert):
         return node.argument.type != ir.FLAG
-    return True
+    return not isinstance(node, ir.Item)
 
 
 def _steps(steps: tuple[ir.Step, ...]) -> Iterator[ir.Let | ir.Declare | ir.Assign]:

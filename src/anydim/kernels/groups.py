@@ -1,0 +1,134 @@
+"""Groups of items, for the evaluator: each item runs up to a barrier, then the next one does.
+
+What a group promises is checked: all items meet at the same barrier, or end; between two barriers
+no item touches what another one writes, and no group what another group of the launch writes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import field
+
+import numpy
+
+from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
+
+_NOBODY, _SEVERAL = -1, -2
+
+
+class Touched:
+    """Who read and who wrote each byte of some memories, since it was cleared."""
+
+    def __init__(self, who: str) -> None:
+        self._who = who
+        self._known: dict[int, tuple[numpy.ndarray, numpy.ndarray, numpy.ndarray]] = {}
+
+    def note(
+        self, name: str, data: numpy.ndarray, places: numpy.ndarray, me: int, writes: bool
+    ) -> None:
+        """Raises InternalError where another one wrote, or reads what is written now."""
+        if id(data) not in self._known:
+            nobody = numpy.full((2, len(data)), _NOBODY)
+            self._known[id(data)] = (data, *nobody)  # held, so that its id stays its own
+        _, writers, readers = self._known[id(data)]
+        others = [writers[places], readers[places]] if writes else [writers[places]]
+        for found in others:
+            clash = (found != _NOBODY) & (found != me)
+            if clash.any():
+                raise InternalError(
+                    f"byte {int(places[clash][0])} of '{name}' is touched by {self._who} {me} and "
+                    "by another one, and written"
+                )
+        if writes:
+            writers[places] = me
+        else:
+            before = readers[places]
+            readers[places] = numpy.where((before == _NOBODY) | (before == me), me, _SEVERAL)
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
+class _Abandoned(Exception):
+    """Another item of the group failed."""
+
+
+@dataclass
+class Member:
+    """One item of a group that runs."""
+
+    number: int
+    group: Group
+    go: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
+    waits: object = None  # the barrier where it stands
+    ended: bool = False
+    error: BaseException | None = None
+
+    def meet(self, barrier: object) -> None:
+        """Wait at a barrier until all items are there."""
+        self.waits = barrier
+        self.group.turn.release()
+        self.go.acquire()
+        if self.group.abandoned:
+            raise _Abandoned
+        self.waits = None
+
+    def note(self, name: str, data: numpy.ndarray, places: numpy.ndarray, writes: bool) -> None:
+        """Bytes that it touches."""
+        self.group.items.note(name, data, places, self.number, writes)
+        self.group.launch.note(name, data, places, self.group.number, writes)
+
+
+class Group:
+    """Group `number` of a launch; `launch` is what its groups touched until now."""
+
+    def __init__(self, number: int, count: int, launch: Touched) -> None:
+        self.number = number
+        self.launch = launch
+        self.items = Touched("item")
+        self.turn = threading.Semaphore(0)
+        self.abandoned = False
+        self._members = [Member(item, self) for item in range(count)]
+
+    def run(self, work: Callable[[Member], None]) -> None:
+        """Do `work` for every item, in turns; raises what any of them raises."""
+        threads = [
+            threading.Thread(target=self._item, args=(member, work)) for member in self._members
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            while self._round():
+                self.items.clear()
+        finally:
+            self.abandoned = True
+            for member in self._members:
+                member.go.release()
+            for thread in threads:
+                thread.join()
+
+    def _item(self, member: Member, work: Callable[[Member], None]) -> None:
+        member.go.acquire()
+        try:
+            if not self.abandoned:
+                work(member)
+        except _Abandoned:
+            pass
+        except BaseException as error:  # raised again where the group is run
+            member.error = error
+        member.ended = True
+        self.turn.release()
+
+    def _round(self) -> bool:
+        """Every item up to its next barrier; False when all have ended."""
+        for member in self._members:
+            member.go.release()
+            self.turn.acquire()
+            if member.error is not None:
+                raise member.error
+        ended = {member.ended for member in self._members}
+        if len(ended) > 1 or len({id(member.waits) for member in self._members}) > 1:
+            raise InternalError("items of a group do not meet at the same barrier")
+        return ended == {False}
