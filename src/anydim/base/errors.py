@@ -35,6 +35,14 @@ class OutOfMemoryError(InputError, MemoryError):
     """The system has not the memory that a call needs at its sizes. Other calls go on."""
 
 
+class DeviceError(UserError):
+    """A device failed, or there is none of that name; its own text stands inside."""
+
+
+class DeviceMemoryError(DeviceError, OutOfMemoryError):
+    """A device has not the memory that a call needs at its sizes."""
+
+
 class TimeLimitError(UserError, TimeoutError):
     """A call takes longer than it may. The next one works."""
 

@@ -14,6 +14,7 @@ operators work on values. Types and sizes are checked as the graph grows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from anydim.base.dtypes import float32, int64
@@ -52,7 +53,7 @@ class Builder(Growing):
             )  # fmt: skip
         except UserError as error:
             raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
-        self._nodes.append(node)
+        self._nodes.append(replace(node, device=self._device))
         self._guards += [guard for guard in group.guards if guard not in self._guards]
         made = tuple(Value(self, output) for output in node.outputs)
         return made[0] if len(made) == 1 else made

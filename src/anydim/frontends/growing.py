@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias, cast
 
 import numpy
@@ -144,6 +145,7 @@ class Growing:
         self._captured: dict[str, str] = {}  # its values -> own inputs
         self._stacks: list[str] = []
         self._going: str | None = None
+        self._device = ""  # of new nodes
 
     def dim(self, name: str, lo: int = 0, hi: int | None = None) -> Size:
         """Declare a dim and give its size expression; the same name must keep its bounds."""
@@ -231,6 +233,20 @@ class Growing:
 
     # ---- nodes ----
 
+    @contextmanager
+    def on(self, device: str) -> Iterator[None]:
+        """Within it, new nodes run on a device: `with g.on("accel"): y = g.matmul(x, w)`.
+
+        The name is the program's own; `devices={"accel": ...}` says at compilation what it stands
+        for. "" is the host. Nodes that hold graphs, find sizes or are no comprehensions stay there;
+        branches and bodies made within it begin on the device.
+        """
+        before, self._device = self._device, text_of("the name of a device", device)
+        try:
+            yield
+        finally:
+            self._device = before
+
     def _apply(self, name: str, inputs: Sequence[Operand], attributes: dict[str, Any]) -> Any:
         """The value, or tuple of values, that a new node makes."""
         inner = self._innermost(inputs)
@@ -249,8 +265,8 @@ class Growing:
         except UserError as error:
             raise GraphError(f"'{self.name}': {error.problem}", error.hint) from None
         outputs = tuple(self._declared(name, kind) for kind in kinds)
-        node = Node(name, tuple(v.name for v in values), outputs, frozen, f"{self.name}: {name}")
-        self._nodes.append(node)
+        names, source = tuple(v.name for v in values), f"{self.name}: {name}"
+        self._nodes.append(Node(name, names, outputs, frozen, source, self._device))
         made = tuple(Value(self, output) for output in outputs)
         return made[0] if len(made) == 1 else made
 
@@ -309,6 +325,7 @@ class Growing:
         """The builder of a graph that a node of this one holds."""
         inner = type(self)(f"{self.name}/{stem}")
         inner._parent, inner._box, inner._reserved = self, self._box, self._reserved
+        inner._device = self._device
         return inner
 
     def _innermost(self, values: Iterable[Any]) -> Growing:

@@ -76,6 +76,8 @@ class Node:
 
     `source` is where the node came from, for errors and reports ('model.onnx: /layer.0/MatMul').
     Attribute values are numbers, strings, Size, DType, Group, Region, and tuples of these.
+    `device` is the name that the program has for where it runs, '' the host; a node that holds
+    graphs is of the host, and those in them have devices of their own.
     """
 
     operator: str
@@ -83,6 +85,7 @@ class Node:
     outputs: tuple[str, ...]
     attributes: FrozenMapping[str, Any] = field(default_factory=FrozenMapping)
     source: str = ""
+    device: str = ""
 
     def __post_init__(self) -> None:
         attributes = self.attributes

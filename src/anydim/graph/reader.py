@@ -122,8 +122,9 @@ class _Reader:
         elif operator in _REGIONS:
             parts = _Parts(body, partial(held_path, self.path, tuple(outputs)), self.given)
             attributes[REGION] = _REGIONS[operator](parts)
-        source = scanner.string()
-        node = Node(operator, tuple(inputs), tuple(outputs), FrozenMapping(attributes), source)
+        device = scanner.string() if scanner.accept("on") else ""
+        source, frozen = scanner.string(), FrozenMapping(attributes)
+        node = Node(operator, tuple(inputs), tuple(outputs), frozen, source, device)
         self.nodes.append(node)
 
 

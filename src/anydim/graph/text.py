@@ -11,6 +11,7 @@
         output float32[n, 8] y
         y(i, j) = exp(h(i, j)) where i in 0:n, j in 0:8
       }
+    node v: float32[n, 8] = exp(y) on "accel" "..."     (a device; none: the host)
     node z: float32[k] = branch(c, y) "..."
       then
         graph "then"
@@ -92,7 +93,8 @@ def _node_lines(node: Node, types: Mapping[str, TensorType]) -> list[str]:
     pairs = ", ".join(f"{_name(name)}: {_value(value)}" for name, value in shown.items())
     extra = f" {{{pairs}}}" if pairs else ""
     made = f"{made} " if made else ""
-    head = f"node {made}= {node.operator}({given}){extra} {json.dumps(node.source)}"
+    device = f" on {json.dumps(node.device)}" if node.device else ""
+    head = f"node {made}= {node.operator}({given}){extra}{device} {json.dumps(node.source)}"
     return [head, *(f"  {line}" for line in below)]
 
 

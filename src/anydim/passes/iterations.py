@@ -106,7 +106,8 @@ class _Work:
     ) -> Node:  # fmt: skip
         """A node that comes from the same place."""
         attributes = FrozenMapping({} if region is None else {regions.REGION: region})
-        return Node(operator, tuple(inputs), tuple(outputs), attributes, self.origin.source)
+        source, device = self.origin.source, "" if region else self.origin.device
+        return Node(operator, tuple(inputs), tuple(outputs), attributes, source, device)
 
 
 @dataclass

@@ -1,0 +1,5 @@
+"""What can run kernels beside the host: a driver for each kind of device.
+
+In come verbs (allocate, copy, launch, wait), called by host code through words of a table, and
+objects of a target; out go addresses, work done in order, counts, or an error in our words.
+"""

@@ -1,0 +1,73 @@
+"""The processor of the host as a device: memory of its own, kernels of the program's own target.
+
+It works when it is asked to, one thread, so that nothing is ever in progress. Two of them
+("cpu:0", "cpu:1") are two devices with nothing in common.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+
+import numpy
+
+from anydim.devices.device import Device, Launch, Link
+
+_ALIGNMENT = 64
+_KERNEL = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
+)  # fmt: skip
+
+
+class CpuDevice(Device):
+    """`link` makes code of this processor callable; without it there is nothing to launch."""
+
+    target = "llvm"
+
+    def __init__(self, name: str = "cpu", link: Link | None = None) -> None:
+        super().__init__(name)
+        self.link = link
+        self._held: dict[int, numpy.ndarray] = {}
+        self._code: list[object] = []
+        self._kernels: dict[int, ctypes._FuncPointer] = {}
+
+    def _allocate(self, bytes: int) -> int:
+        memory = numpy.empty(bytes + _ALIGNMENT, numpy.uint8)
+        address = -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+        self._held[address] = memory
+        return address
+
+    def _free(self, address: int) -> None:
+        del self._held[address]
+
+    def _copy_in(self, target: int, source: int, bytes: int) -> None:
+        ctypes.memmove(target, source, bytes)
+
+    def _copy_out(self, target: int, source: int, bytes: int) -> None:
+        ctypes.memmove(target, source, bytes)
+
+    def _copy_within(self, target: int, source: int, bytes: int) -> None:
+        ctypes.memmove(target, source, bytes)
+
+    def _fill(self, target: int, value: int, bytes: int) -> None:
+        ctypes.memset(target, value, bytes)
+
+    def _load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
+        if self.link is None:
+            raise self.failed("load", "it was opened without a linker")
+        entries, kept = self.link(code, symbols)
+        self._code.append(kept)
+        self._kernels |= {address: _KERNEL(address) for address in entries.values()}
+        return entries
+
+    def _launch(self, launch: Launch) -> None:
+        self._kernels[launch.entry](launch.arguments, 0, launch.parallel, launch.scratch)
+
+    def _record(self) -> int:
+        return 1
+
+    def _wait(self, event: int) -> None:
+        """Everything is done at once."""
+
+    def _synchronise(self) -> None:
+        """Everything is done at once."""

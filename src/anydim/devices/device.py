@@ -1,0 +1,247 @@
+"""What a device is to a program: verbs, done in the order of the calls, and counters of them.
+
+    device = open_device("null")
+    block = device.allocate(4096)                   an address: an int64, whatever the memory is
+    device.copy_in(block, array.ctypes.data, 4096)
+    device.launch(Launch(entry, ...))
+    device.copy_out(array.ctypes.data, block, 4096)
+    device.wait(device.record())                    now the bytes are in the array
+
+Addresses can be added to: a value in an arena lies at the arena's address plus an offset. A device
+whose memory is handles gives out virtual addresses (`addresses.py`). All verbs of a device happen
+as if one after the other, in the order of the calls, whichever threads they come from: that a block
+is freed or used again needs no waiting. A driver with several queues keeps to that by events.
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
+
+from anydim.base.errors import DeviceError, DeviceMemoryError, UserError
+from anydim.base.records import dataclass
+
+
+class Link(Protocol):
+    """Object code of the processor that runs this -> where each of `symbols` begins."""
+
+    def __call__(
+        self, code: Mapping[str, bytes], symbols: Sequence[str]
+    ) -> tuple[Mapping[str, int], object]: ...
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel.
+
+    `entry` is what `load` gave for its symbol. `arguments` is the address, in the memory of the
+    host, of int64 words: first the addresses of so many `operands` in the memory of the device,
+    then so many `sizes`; they may change when `launch` has returned. The work is 0:`parallel`, of
+    which a part smaller than `grain` is not worth a worker of its own; `scratch` is the address of
+    `stride` bytes for each worker. `flops` and `moved` (bytes) are estimates.
+    """
+
+    entry: int
+    arguments: int
+    operands: int
+    sizes: int
+    parallel: int
+    grain: int = 1
+    scratch: int = 0
+    stride: int = 0
+    flops: int = 0
+    moved: int = 0
+
+
+@dataclass
+class Counters:
+    """What a device was asked for since it was opened; `bytes` are those in use now."""
+
+    launches: int = 0
+    copies_in: int = 0
+    copies_out: int = 0
+    copies_within: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    bytes_within: int = 0
+    waits: int = 0
+    allocations: int = 0
+    blocks: int = 0  # in use now
+    bytes: int = 0
+    most_bytes: int = 0  # at a time
+
+    @property
+    def copies(self) -> int:
+        """Copies between the device and the host."""
+        return self.copies_in + self.copies_out
+
+
+class Device(ABC):
+    """An open device; `name` is what it is asked for by ('opencl:0'), `target` what makes its code.
+
+    Verbs count, keep threads apart and make every failure a DeviceError with the device's own text
+    inside; a subclass writes those with an underscore, which may raise anything.
+    """
+
+    target: ClassVar[str]  # a name of `targets/targets.py`
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.counters = Counters()
+        self._lock = threading.RLock()
+        self._sizes: dict[int, int] = {}  # bytes of each block, by address
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def allocate(self, bytes: int) -> int:
+        """The address of a new block of so many bytes, 1 or more, aligned to 64; not 0.
+
+        Raises DeviceMemoryError where there is no memory.
+        """
+        with self._lock:
+            address: int = self._told("memory", self._allocate, bytes)
+            counters = self.counters
+            self._sizes[address] = bytes
+            counters.allocations += 1
+            counters.blocks += 1
+            counters.bytes += bytes
+            counters.most_bytes = max(counters.most_bytes, counters.bytes)
+            return address
+
+    def free(self, address: int) -> None:
+        """Give a block back, as soon as what was called before is done with it."""
+        with self._lock:
+            bytes = self._sizes.pop(address)
+            self.counters.blocks -= 1
+            self.counters.bytes -= bytes
+            self._told("free", self._free, address)
+
+    def copy_in(self, target: int, source: int, bytes: int) -> None:
+        """Host to device. The bytes of the host are taken when this returns."""
+        with self._lock:
+            self.counters.copies_in += 1
+            self.counters.bytes_in += bytes
+            if bytes:
+                self._told("copy in", self._copy_in, target, source, bytes)
+
+    def copy_out(self, target: int, source: int, bytes: int) -> None:
+        """Device to host. The bytes are there when an event recorded after it has been waited for;
+        the memory of the host must stay until then."""
+        with self._lock:
+            self.counters.copies_out += 1
+            self.counters.bytes_out += bytes
+            if bytes:
+                self._told("copy out", self._copy_out, target, source, bytes)
+
+    def copy_within(self, target: int, source: int, bytes: int) -> None:
+        """Between blocks of the device, which do not overlap."""
+        with self._lock:
+            self.counters.copies_within += 1
+            self.counters.bytes_within += bytes
+            if bytes:
+                self._told("copy within", self._copy_within, target, source, bytes)
+
+    def fill(self, target: int, value: int, bytes: int) -> None:
+        """All bytes take a value of 0 to 255."""
+        with self._lock:
+            if bytes:
+                self._told("fill", self._fill, target, value, bytes)
+
+    # ---- work ----------------------------------------------------------------------------------
+
+    def load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
+        """Make objects of the device's target, by module, callable: an entry for each symbol.
+
+        It stays until the device goes.
+        """
+        with self._lock:
+            entries: Mapping[str, int] = self._told("load", self._load, code, symbols)
+            return entries
+
+    def launch(self, launch: Launch) -> None:
+        """Begin a kernel; nothing happens for an empty range."""
+        with self._lock:
+            self.counters.launches += 1
+            if launch.parallel > 0:
+                self._told("launch", self._launch, launch)
+
+    def record(self) -> int:
+        """An event, 1 or more: it happens when all that was called so far is done."""
+        with self._lock:
+            event: int = self._told("record", self._record)
+            return event
+
+    def wait(self, event: int) -> None:
+        """Return when an event has happened; all events up to it are forgotten."""
+        self.counters.waits += 1
+        self._told("wait", self._wait, event)
+
+    def synchronise(self) -> None:
+        """Return when nothing is in progress, whatever became of it."""
+        self._told("synchronise", self._synchronise)
+
+    # ---- what a driver writes ------------------------------------------------------------------
+
+    @abstractmethod
+    def _allocate(self, bytes: int) -> int: ...
+
+    @abstractmethod
+    def _free(self, address: int) -> None: ...
+
+    @abstractmethod
+    def _copy_in(self, target: int, source: int, bytes: int) -> None: ...
+
+    @abstractmethod
+    def _copy_out(self, target: int, source: int, bytes: int) -> None: ...
+
+    @abstractmethod
+    def _copy_within(self, target: int, source: int, bytes: int) -> None: ...
+
+    @abstractmethod
+    def _fill(self, target: int, value: int, bytes: int) -> None: ...
+
+    @abstractmethod
+    def _load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]: ...
+
+    @abstractmethod
+    def _launch(self, launch: Launch) -> None: ...
+
+    @abstractmethod
+    def _record(self) -> int: ...
+
+    @abstractmethod
+    def _wait(self, event: int) -> None: ...
+
+    @abstractmethod
+    def _synchronise(self) -> None: ...
+
+    def _told(self, verb: str, work: Callable[..., Any], *given: Any) -> Any:
+        """What a driver's verb gives; what it raises becomes an error of ours."""
+        try:
+            return work(*given)
+        except UserError:
+            raise
+        except MemoryError as error:
+            raise self.no_memory(given[0] if given else 0, str(error)) from None
+        except Exception as error:
+            raise self.failed(verb, f"{type(error).__name__}: {error}") from error
+
+    # ---- errors --------------------------------------------------------------------------------
+
+    def failed(self, verb: str, text: str) -> DeviceError:
+        """The error for a verb that failed with the device's own text."""
+        return DeviceError(
+            f"device '{self.name}': {verb} failed: {text}",
+            "call the model again, or put its parts elsewhere: devices={...: 'cpu'}",
+        )
+
+    def no_memory(self, bytes: int, text: str = "") -> DeviceMemoryError:
+        """The error for so many bytes that there are not."""
+        said = f": {text}" if text else ""
+        return DeviceMemoryError(
+            f"device '{self.name}': no memory for {bytes} bytes,"
+            f" {self.counters.bytes} in use{said}",
+            "use smaller inputs, or put parts elsewhere: devices={...: 'cpu'}",
+        )
