@@ -1,0 +1,96 @@
+"""The cheapest division of a network into two sides: a minimum cut, by Dinic's algorithm.
+
+E. A. Dinic, "Algorithm for solution of a problem of maximum flow in networks with power
+estimation", 1970. Networks here have a few edges for each value of a graph.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+
+SOURCE, SINK = 0, 1
+NEVER = float("inf")  # of an edge that is never cut
+_LEAST = 1e-12  # of what is left of an edge, as a share of the largest cost
+
+
+class Network:
+    """Points on the side of `SOURCE` or of `SINK`; an edge costs where it leads from the first to
+    the second."""
+
+    def __init__(self) -> None:
+        self._points: dict[Hashable, int] = {}
+        self._edges: list[list[int]] = [[], []]  # by point
+        self._to: list[int] = []
+        self._left: list[float] = []
+        self._largest = 0.0
+
+    def point(self, key: Hashable) -> int:
+        """The point of that name."""
+        if key not in self._points:
+            self._points[key] = len(self._edges)
+            self._edges.append([])
+        return self._points[key]
+
+    def edge(self, start: int, end: int, cost: float) -> None:
+        """`cost` where `start` is on the side of the source and `end` is not."""
+        if cost <= 0:
+            return
+        if cost != NEVER:
+            self._largest = max(self._largest, cost)
+        for point, other, left in ((start, end, cost), (end, start, 0.0)):
+            self._edges[point].append(len(self._to))
+            self._to.append(other)
+            self._left.append(left)
+
+    def cut(self) -> set[int]:
+        """The points on the side of the source of a cheapest division."""
+        while True:
+            levels = self._levels()
+            if SINK not in levels:
+                return set(levels)
+            self._fill(levels)
+
+    def _open(self, edge: int) -> bool:
+        return self._left[edge] > _LEAST * self._largest
+
+    def _levels(self) -> dict[int, int]:
+        """Steps from the source to each point that it still reaches."""
+        levels, waiting = {SOURCE: 0}, deque([SOURCE])
+        while waiting:
+            point = waiting.popleft()
+            for edge in self._edges[point]:
+                other = self._to[edge]
+                if other not in levels and self._open(edge):
+                    levels[other] = levels[point] + 1
+                    waiting.append(other)
+        return levels
+
+    def _fill(self, levels: dict[int, int]) -> None:
+        """Flow along shortest paths until none is left."""
+        nexts = dict.fromkeys(levels, 0)  # edges before it lead nowhere
+        path: list[int] = []
+        while True:
+            point = self._to[path[-1]] if path else SOURCE
+            if point == SINK:
+                self._push(path)
+                path = []
+                continue
+            edges = self._edges[point]
+            while nexts[point] < len(edges):
+                edge = edges[nexts[point]]
+                if self._open(edge) and levels.get(self._to[edge]) == levels[point] + 1:
+                    path.append(edge)
+                    break
+                nexts[point] += 1
+            else:
+                if not path:
+                    return
+                path.pop()
+                nexts[self._to[path[-1]] if path else SOURCE] += 1
+
+    def _push(self, path: list[int]) -> None:
+        least = min(self._left[edge] for edge in path)
+        for edge in path:
+            self._left[edge] -= least
+            self._left[edge ^ 1] += least
