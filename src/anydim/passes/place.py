@@ -17,7 +17,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import counted
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
-from anydim.graph.regions import REGION, Sizes
+from anydim.graph.regions import REGION, Region, Sizes
 from anydim.lang.tree import TensorType
 from anydim.passes.placing.choice import Device, Problem, Value
 from anydim.passes.placing.rules import HOST, Rule
@@ -93,14 +93,15 @@ class _Level:
             nodes.append(replace(node, device=device))
         return self.graph.replace(nodes=tuple(nodes))
 
-    def _inner(self, node: Node) -> object:
+    def _inner(self, node: Node) -> Region:
         """The record of a node that holds graphs, with these placed."""
         assert node.region is not None
         held = {
             name: _Level(replace(self.asked, points=()), graph, self.reasons).run()
             for name, graph in node.region.held.items()
         }
-        return replace(node.region, **held) if held else node.region
+        changed: Region = replace(node.region, **held)  # type: ignore[arg-type]
+        return changed
 
     def _known(self, number: int, node: Node) -> tuple[str, str] | None:
         """Where a node has to run, and why; None where time decides."""

@@ -1,7 +1,7 @@
-"""Two placements under a guard on sizes, where no single one is good at every size.
+"""A few placements under guards on sizes, where no single one is good at every size.
 
 Small sizes may be faster on one device and large ones on another. The estimated time of a placement
-is a formula over dims (`speeds.py`), so the guard that chooses between two compares formulas.
+is a formula over dims (`speeds.py`), so the guards that choose compare formulas.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import BRANCH, REGION, BranchRegion
 from anydim.passes.placing.choice import Device
 from anydim.passes.placing.rules import HOST
-from anydim.passes.placing.speeds import CLASSES, bytes_of, work_of
+from anydim.passes.placing.speeds import bytes_of, work_of
 from anydim.sizes import Box, Guard, Sampled, Size, as_size, samples
 
 _SCATTERED = 40  # points beside those where all dims are alike
 _LARGEST = 1 << 14
-_WORTH = 1.03  # how much slower one placement may be somewhere before there are two
-_DIGITS = 1 << 20  # the largest speed is so many units, so that rounding is of no matter
+_WORTH = 1.02  # how much slower the chosen ones may be somewhere before there is one more
+_MOST = 4  # placements of a program
+_DIGITS, _DIGITS_OF_LEAST = 1 << 20, 1 << 10  # units of the largest speed, and of the least
 
 
 def points_of(box: Box, guards: Sequence[Guard] = ()) -> list[dict[str, int]]:
@@ -89,7 +90,7 @@ class Taken:
 
 def crossings(graph: Graph) -> list[tuple[str, str, str]]:
     """The copies that a placed graph needs: value, from where, to where; each once."""
-    makers = {name: HOST for name in graph.inputs}
+    makers = dict.fromkeys(graph.inputs, HOST)
     makers |= {name: node.device for node in graph.nodes for name in node.outputs}
     ends = [(name, node.device) for node in graph.nodes for name in node.given]
     ends += [(name, HOST) for name in graph.outputs]
@@ -103,44 +104,52 @@ def held_bytes(graph: Graph, device: str) -> int:
     return sum(graph.constants[name].array.nbytes for name in names & set(graph.constants))
 
 
-def best_pair(seconds: numpy.ndarray) -> tuple[int, int]:
-    """Which two of several placements [placements, points] together lose least at the worst point.
+def best_few(seconds: numpy.ndarray) -> list[int]:
+    """Which of several placements [placements, points] are together good at every point.
 
-    Twice the same one where a single placement is as good, within `_WORTH`.
+    As few as are nowhere more than `_WORTH` of the best, `_MOST` at the most: each one added is
+    that which leaves the smallest loss.
     """
-    best = numpy.maximum(seconds.min(axis=0), 1e-12)
-    losses = (seconds / best).max(axis=1)
-    single = int(losses.argmin())
-    if losses[single] <= _WORTH:
-        return single, single
-    pairs = [(i, j) for i in range(len(seconds)) for j in range(i)]
-    worst = [float((numpy.minimum(seconds[i], seconds[j]) / best).max()) for i, j in pairs]
-    if not pairs or min(worst) >= losses[single]:
-        return single, single
-    return pairs[int(numpy.argmin(worst))]
+    best = numpy.maximum(seconds.min(axis=0), 1e-15)
+    losses = seconds / best
+    chosen: list[int] = []
+    kept = numpy.full(losses.shape[1], numpy.inf)
+    while len(chosen) < _MOST and (not chosen or kept.max() > _WORTH):
+        rest = [number for number in range(len(losses)) if number not in chosen]
+        if not rest:
+            break
+        with_each = {number: numpy.minimum(kept, losses[number]) for number in rest}
+        least = min(rest, key=lambda n: (with_each[n].max(), with_each[n].mean()))
+        chosen.append(least)
+        kept = with_each[least]
+    return chosen
 
 
-def chosen_by_size(graph: Graph, left: Graph, right: Graph, devices: Mapping[str, Device]) -> Graph:
-    """A graph that runs `left` where its estimated time is no longer than that of `right`.
+def chosen_by_size(
+    graph: Graph, placements: Sequence[Graph], devices: Mapping[str, Device]
+) -> Graph:
+    """A graph that runs the one of some placements of it that is estimated to take least time."""
+    takes = [Taken.by(placed, devices) for placed in placements]
+    speeds = [seconds for each in takes for seconds, _ in each.parts]
+    unit = min(max(speeds) / _DIGITS, min(speeds) / _DIGITS_OF_LEAST)
+    times = [each.formula(unit) for each in takes]
+    return _least(graph, list(zip(placements, times)))
 
-    Both are placements of `graph`.
-    """
-    takes = [Taken.by(placed, devices) for placed in (left, right)]
-    unit = max(seconds for each in takes for seconds, _ in each.parts) / _DIGITS
-    least = min(seconds for each in takes for seconds, _ in each.parts)
-    unit = min(unit, least / 1024)
-    guard = Guard(
-        takes[0].formula(unit), "<=", takes[1].formula(unit), "the faster of two placements"
-    )
+
+def _least(graph: Graph, left: Sequence[tuple[Graph, Size]]) -> Graph:
+    """The first two are compared; what is slower is no longer asked about."""
+    if len(left) == 1:
+        return left[0][0]
+    (_, first), (_, second), *_ = left
+    guard = Guard(first, "<=", second, "the faster one of two placements")
+    arms = _least(graph, [left[0], *left[2:]]), _least(graph, left[1:])
     node = Node(
         BRANCH, graph.inputs, graph.outputs,
-        FrozenMapping({REGION: BranchRegion(left, right, guard)}), "placement by size",
+        FrozenMapping({REGION: BranchRegion(*arms, guard)}), "placement by size",
     )  # fmt: skip
     names = {*graph.inputs, *graph.outputs}
-    return graph.replace(
-        nodes=(node,), constants={},
-        types={name: kind for name, kind in graph.types.items() if name in names},
-    )  # fmt: skip
+    types = FrozenMapping({name: kind for name, kind in graph.types.items() if name in names})
+    return graph.replace(nodes=(node,), constants=FrozenMapping(), types=types)
 
 
-__all__ = ["CLASSES", "Taken", "best_pair", "chosen_by_size", "crossings", "held_bytes"]
+__all__ = ["Taken", "best_few", "chosen_by_size", "crossings", "held_bytes", "points_of"]

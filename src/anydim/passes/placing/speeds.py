@@ -16,7 +16,7 @@ from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.kernels.launch import moved_bytes
 from anydim.kernels.rows.passplan import work
-from anydim.lang.tree import Apply, Group, Statement, TensorType
+from anydim.lang.tree import Apply, Statement, TensorType
 from anydim.sizes import Size, as_size, product
 
 PRODUCT, ROWS, ELEMENTS = "product", "rows", "elements"  # classes of nodes
