@@ -4,7 +4,8 @@
 
 Each row is a model at a set of sizes that come again and again. A figure is the time of a pass over
 all of them once bodies are made, divided by that of generic code: the median of passes in turns.
-`made` is the number of bodies, `generic` the microseconds of a pass.
+`made` is the number of bodies, `generic` the microseconds of a pass. `library` is another program
+for the same work, in memory of its own.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from onnx import TensorProto, helper, numpy_helper
 import anydim as ad
 from anydim.base.records import dataclass
 from anydim.runtime.executable import NEVER
+from examples.minilm.model import model_path
 
 STRATEGIES = ("exact(limit=128)", "adaptive(limit=32, after=4)")
+FORMED = ('library("openblas")',)  # how a program is compiled; bodies beside it there are none
 LAYERS = 12
 SETTLE = 60.0  # seconds at most until nothing is made any more
 Inputs = list[dict[str, numpy.ndarray]]
@@ -90,6 +93,21 @@ def images(channels: int, sizes: Sequence[int]) -> Callable[[], Inputs]:
     return arrays(*shapes)
 
 
+def minilm() -> str:
+    """Its file."""
+    return str(model_path())
+
+
+def sentences(*lengths: int) -> Inputs:
+    """One of each length."""
+    random = numpy.random.default_rng(1)
+    return [
+        {"input_ids": random.integers(1000, 30000, (1, length)),
+         "attention_mask": numpy.ones((1, length), numpy.int64)}
+        for length in lengths
+    ]  # fmt: skip
+
+
 SMALL = (5, 7, 10, 14, 20, 28)
 EVEN = {"pads": [1] * 4}
 WORKS = (
@@ -100,8 +118,11 @@ WORKS = (
          arrays([(1, 512)])),
     Work("dense 512 x 512, batches 32 and 16", chain("MatMul", [["m", 512]], [(512, 512)]),
          arrays([(32, 512)], [(16, 512)])),
+    Work("dense 512 x 512, batches of 200 to 500", chain("MatMul", [["m", 512]], [(512, 512)]),
+         arrays([(200, 512)], [(333, 512)], [(500, 512)])),
     Work("products of 3..17 in batches", chain("MatMul", [["b", "m", "m"], ["b", "m", "m"]]),
          arrays(*([(8, m, m), (8, m, m)] for m in (3, 5, 8, 11, 17)))),
+    Work("MiniLM, 1 x 8 to 1 x 128", minilm, lambda: sentences(8, 17, 64, 128)),
     Work("softmax of short rows", chain("Softmax", [["m", "n"]]),
          arrays(*([(32, n)] for n in (3, 5, 7, 10, 17, 33)))),
     Work("layer normalisation of short rows", chain("LayerNormalization", [["m", "n"], ["n"]]),
@@ -160,6 +181,41 @@ def seconds(model: ad.Model, inputs: Inputs, times: int) -> float:
     return time.perf_counter() - start
 
 
+def in_turns(run: Callable[[int], float], rounds: int) -> float:
+    """The median of what `run(1)` takes, divided by what `run(0)` takes beside it."""
+    ratios = []
+    for turn in range(rounds):
+        taken = [run(turn % 2), run(1 - turn % 2)]
+        ratios.append(taken[0] / taken[1] if turn % 2 else taken[1] / taken[0])
+    return median(ratios)
+
+
+def with_bodies(
+    source: bytes | str, strategy: str, inputs: Inputs, times: int, rounds: int
+) -> tuple[float, int]:
+    """The share of generic code's time that a model takes with its bodies, and how many."""
+    model = ad.compile(source)
+    plain = tables(model)
+    model.serve_by(strategy)
+    settled(model, inputs)
+    fitted = tables(model)
+
+    def run(made: int) -> float:
+        show(model, fitted if made else plain)
+        return seconds(model, inputs, times)
+
+    return in_turns(run, rounds), len(model.variants())
+
+
+def formed(
+    generic: ad.Model, source: bytes | str, strategy: str, inputs: Inputs, times: int, rounds: int
+) -> float:
+    """The share of the generic model's time that one takes that is compiled as a strategy says."""
+    models = (generic, ad.compile(source, strategy=strategy))
+    seconds(models[1], inputs, times)
+    return in_turns(lambda made: seconds(models[made], inputs, times), rounds)
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(
@@ -170,6 +226,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("error")
     head = "".join(f"{s.partition('(')[0]:>12}{'made':>6}" for s in STRATEGIES)
+    head += "".join(f"{s.partition('(')[0]:>12}" for s in FORMED)
     print(f"{'':40}{'generic':>8}{head}")
     for work in WORKS:
         if given.only not in work.name:
@@ -177,22 +234,10 @@ def main() -> None:
         inputs, source = work.inputs(), work.model()
         generic = ad.compile(source)
         base = min(seconds(generic, inputs, 1) for _ in range(20))
-        cells = []
-        for strategy in STRATEGIES:
-            model = ad.compile(source)
-            plain = tables(model)
-            model.serve_by(strategy)
-            settled(model, inputs)
-            fitted = tables(model)
-            times = max(1, int(0.002 / seconds(generic, inputs, 3) * 3))
-            ratios = []
-            for turn in range(given.rounds):
-                taken = []
-                for made in (turn % 2, 1 - turn % 2):
-                    show(model, fitted if made else plain)
-                    taken.append(seconds(model, inputs, times))
-                ratios.append(taken[0] / taken[1] if turn % 2 else taken[1] / taken[0])
-            cells.append(f"{median(ratios):12.3f}{len(model.variants()):6}")
+        how = (inputs, max(1, int(0.002 / seconds(generic, inputs, 3) * 3)), given.rounds)
+        made = [with_bodies(source, strategy, *how) for strategy in STRATEGIES]
+        cells = [f"{ratio:12.3f}{count:6}" for ratio, count in made]
+        cells += [f"{formed(generic, source, s, *how):12.3f}" for s in FORMED]
         print(f"{work.name:40}{1e6 * base:8.0f}{''.join(cells)}", flush=True)
 
 

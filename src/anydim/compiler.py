@@ -36,6 +36,7 @@ from anydim.passes.accumulate import Accumulate
 from anydim.passes.ahead import libraries_ahead
 from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels
+from anydim.passes.form import PLAIN_FORM, Form
 from anydim.passes.fuse import Fuse
 from anydim.passes.inline import Inline
 from anydim.passes.integers import Integers
@@ -209,7 +210,7 @@ class Lowered:
 def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
-    made_by: str | None = None, limit: MemoryLimit | None = None,
+    made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
 ) -> Compiled:  # fmt: skip
     """Source to native code by target `made_by`; `model.compile` says what the arguments are.
 
@@ -223,6 +224,7 @@ def compile_source(
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stage("import", lambda: print_graph(graph), (graph,))
     code = target(settings.target if made_by is None else made_by)
+    code = replace(code, templates=(*form.templates, *code.templates))
     with code.compiling(code.processor, 0) as beside:
         begin_host(code, beside)
         begun = partial(begin, target=code, work=beside)

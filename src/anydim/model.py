@@ -54,6 +54,7 @@ from anydim.sizes import LARGEST, Dim, Size, as_size, given_dims
 from anydim.targets.fastest import fastest
 from anydim.targets.targets import target as made_by
 from anydim.variants.fitted import Fitted
+from anydim.variants.forms import form_of
 from anydim.variants.strategies import GENERIC, Strategy, strategy_of
 
 
@@ -238,7 +239,7 @@ def compile(
     try:
         made = compile_source(
             source, bounds, threads, progress or _quiet, options, operators, precision, target,
-            limit,
+            limit, form_of(known, threads),
         )  # fmt: skip
     except StringsInside as found:
         parts = cut(found.opened)
@@ -261,6 +262,7 @@ def compile(
     model.executable.watched.expect(expected)
     if limit is not None:
         model.limit_memory(limit)
+    model._formed = known if known.formed else GENERIC
     model.serve_by(known)
     model._made = _again(source, made.graph, dims, operators, wanted)
     return model

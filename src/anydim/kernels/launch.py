@@ -109,12 +109,15 @@ Packing = Panels | BytesPanels
 class Argument:
     """An operand of a launch: the tensor's name in the group, and its packing when constant.
 
+    `words` are what an operand holds that is no tensor of the group: int64 numbers, of this process
+    perhaps.
     `STATUS_TENSOR` is an int64 word for each check of the group: it holds
     `runtime.positions.FINE` before the launch, and after it an index that failed, if any did.
     """
 
     tensor: str
     packing: Packing | None = None
+    words: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,10 @@ class Assemble:
             if argument.tensor == STATUS_TENSOR:
                 operands.append(status)
                 continue
+            if argument.words:
+                operands.append(self.store.words(argument.tensor, argument.words))
+                constants[operands[-1]] = None
+                continue
             value = item.values[argument.tensor]
             if value in graph.constants:
                 name = self.store.constant(value, graph.constants[value], argument.packing)
@@ -135,6 +139,7 @@ class Store:
         self.constants: dict[str, Held] = {}
         self.recipes: dict[Recipe, int] = {}
         self._names: dict[tuple[Constant, Packing | None], str] = {}
+        self._words: dict[tuple[int, ...], Constant] = {}
         self._pages = Pages()
 
     def kernel(self, kernel: Kernel) -> str:
@@ -162,6 +167,11 @@ class Store:
             self.arrays[name], self._names[key] = array, name
             self.constants[name] = Held(name, from_numpy(array.dtype), array.shape)
         return self._names[key]
+
+    def words(self, name: str, words: tuple[int, ...]) -> str:
+        """The name of a constant of numbers that a launch brings."""
+        held = self._words.setdefault(words, Constant(numpy.array(words, numpy.int64)))
+        return self.constant(name, held)
 
 
 def fresh(name: str, taken: Collection[str]) -> str:

@@ -33,6 +33,7 @@ class Fitted(Held):
 
     _made_by: str  # the name of the target
     _serving: Serving | None = None
+    _formed: Strategy = GENERIC  # what said how it was compiled
 
     def serve_by(self, strategy: Strategy | str) -> None:
         """From now on bodies are made and chosen as a strategy says.
@@ -40,6 +41,11 @@ class Fitted(Held):
         Raises OptionError for what is none, and for buckets of dims that there are not.
         """
         known = strategy_of(strategy)
+        if known.formed and known != self._formed:
+            raise OptionError(
+                f"{self.name}: {known} is chosen when a model is compiled",
+                f"ad.compile(..., strategy={str(known)!r})",
+            )
         unknown = [
             name for name in (known.sizes if isinstance(known, Buckets) else ())
             if name not in self.dims.names
@@ -50,7 +56,7 @@ class Fitted(Held):
         if self._serving is not None:
             self._serving.close()
             self._serving = None
-        if known == GENERIC:
+        if known in (GENERIC, self._formed):
             return
         made = import_module("anydim.variants.serving").Serving
         self._serving = made(self.program, self.executable, target(self._made_by), known)
@@ -60,7 +66,7 @@ class Fitted(Held):
     @property
     def strategy(self) -> Strategy:
         """What says which bodies there are, and when they are made."""
-        return GENERIC if self._serving is None else self._serving.strategy
+        return self._formed if self._serving is None else self._serving.strategy
 
     def variants(self) -> tuple[Variant, ...]:
         """The bodies beside the generic ones, with their hits and what they take."""

@@ -20,6 +20,7 @@ import numpy
 from anydim.base import settings
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
+from anydim.kernels.schedule import parse_options
 from anydim.program.program import Program
 from anydim.program.recipe import Recipe
 from anydim.program.segment import Site as ProgramSite
@@ -141,7 +142,7 @@ class Serving:
         self, program: Program, executable: Executable[Any], target: Target, strategy: Strategy
     ) -> None:
         self.strategy, self._executable, self._target = strategy, executable, target
-        self.places = _places(program, executable)
+        self.places = _places(program, executable, target)
         self.compiles = 0
         self._process = os.getpid()
         self._lock = threading.Lock()
@@ -357,8 +358,9 @@ class Serving:
         )  # fmt: skip
 
 
-def _places(program: Program, executable: Executable[Any]) -> list[Place]:
-    """The launches of each recipe that other bodies can be made from."""
+def _places(program: Program, executable: Executable[Any], target: Target) -> list[Place]:
+    """The launches of each recipe that other bodies can be made from, in any process."""
+    made = {template.schedule for template in target.templates}
     sites, found = iter(program.sites), dict[int, Place]()
     for entries, names in executable.interface.entries:
         table = executable.entries[entries]
@@ -366,6 +368,8 @@ def _places(program: Program, executable: Executable[Any]) -> list[Place]:
             site = next(sites)
             recipe = None if site.recipe is None else program.recipes[site.recipe]
             if recipe is None or site.recipe is None or not recipe.schedule:
+                continue
+            if parse_options(recipe.schedule)[0] not in made:
                 continue
             place = found.setdefault(site.recipe, Place(site, recipe, int(table[word])))
             if place.generic != int(table[word]) or name != site.kernel:

@@ -6,5 +6,6 @@ micro-kernel that is compiled once.
     contraction/   matrix products of any layout
     convolution/   products of weights with windows of a tensor
     winograd/      3 x 3 windows, transformed
+    blas/          matrix products by a library that is not ours
     bytes/         integers of at most eight bits
 """

@@ -6,12 +6,14 @@ adaptive(limit=8, after=16)   the generic body answers; one for a size that came
                               is made aside, and kept where it is measured to be faster
 buckets(seq=[16, 32], batch=[1, 8])
                               bodies for these sizes, made when the model is
+library("openblas")           matrix products by a BLAS, the rest as generic; chosen by `compile`
 
 A kind is a record in a file of its own and a row of `kinds.py`.
 """
 
 from anydim.variants.strategies.buckets import Buckets
 from anydim.variants.strategies.kinds import KINDS, strategy_of
+from anydim.variants.strategies.library import Library
 from anydim.variants.strategies.plain import GENERIC, Adaptive, Exact, Generic
 from anydim.variants.strategies.strategy import MOST, Strategy
 
@@ -23,6 +25,7 @@ __all__ = [
     "Buckets",
     "Exact",
     "Generic",
+    "Library",
     "Strategy",
     "strategy_of",
 ]

@@ -9,6 +9,7 @@ from anydim.base.errors import OptionError
 from anydim.base.given import shown
 from anydim.base.text import listed
 from anydim.variants.strategies.buckets import buckets
+from anydim.variants.strategies.library import Library
 from anydim.variants.strategies.plain import Adaptive, Exact, Generic
 from anydim.variants.strategies.strategy import Strategy
 from anydim.variants.strategies.text import parse_strategy
@@ -18,6 +19,7 @@ KINDS: Mapping[str, Callable[..., Strategy]] = {
     "exact": Exact,
     "adaptive": Adaptive,
     "buckets": buckets,
+    "library": Library,
 }
 
 

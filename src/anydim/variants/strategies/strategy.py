@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any
+from typing import Any, ClassVar
 
 from anydim.base.given import whole_within
 
@@ -11,7 +11,12 @@ MOST = 4096  # bodies of a site
 
 
 class Strategy:
-    """A frozen record; its text is a call of its kind with all options."""
+    """A frozen record; its text is a call of its kind with all options.
+
+    One that is `formed` says how a program is compiled, and not which bodies there are beside it.
+    """
+
+    formed: ClassVar[bool] = False
 
     def __str__(self) -> str:
         options = ", ".join(

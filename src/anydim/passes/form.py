@@ -1,0 +1,17 @@
+"""What a program is compiled with beside the templates of its target and the options of kernels."""
+
+from __future__ import annotations
+
+from anydim.base.records import dataclass
+from anydim.kernels.template import Template
+
+
+@dataclass(frozen=True)
+class Form:
+    """`templates` are asked before those of the target; code of theirs runs in this process alone,
+    so that what is saved is made without them."""
+
+    templates: tuple[Template, ...] = ()
+
+
+PLAIN_FORM = Form()

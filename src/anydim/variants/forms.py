@@ -1,0 +1,26 @@
+"""What a strategy has `compile` do otherwise: the form of a program, not bodies beside it."""
+
+from __future__ import annotations
+
+import logging
+
+from anydim.kernels.product.blas.template import blas_template
+from anydim.passes.form import PLAIN_FORM, Form
+from anydim.runtime.threads import known_threads
+from anydim.variants.foreign import opened
+from anydim.variants.strategies import Library, Strategy
+
+LOG = logging.getLogger("anydim.variants")
+
+
+def form_of(strategy: Strategy, threads: int | str) -> Form:
+    """The form that a strategy asks for; a library is opened and told how many threads there are.
+
+    Raises OptionError for a library that there is not.
+    """
+    if isinstance(strategy, Library):
+        library = opened(strategy.name)
+        if not library.use(known_threads(threads)):
+            LOG.info("%s: nobody knows how to set its threads", strategy)
+        return Form(templates=(blas_template(library.addresses),))
+    return PLAIN_FORM
