@@ -125,10 +125,11 @@ class Choice:
         row = self._rows.get(sizes)
         return 0 if row is None else int(row[HITS])
 
-    def seen(self) -> dict[Sizes, int]:
-        """Sizes that came often and have no body, and about how often."""
-        rows = ((int(row[COUNT]), tuple(map(int, row[FIRST_SEEN:]))) for row in self._seen.copy())
-        return {sizes: count for count, sizes in rows if count and sizes not in self._rows}
+    def seen(self, after: int = 1) -> dict[Sizes, int]:
+        """Sizes that came so often at least and have no body, and about how often."""
+        rows = self._seen[self._seen[:, COUNT] >= after].tolist()
+        found = {tuple(row[FIRST_SEEN:]): row[COUNT] for row in rows}
+        return {sizes: count for sizes, count in found.items() if sizes not in self._rows}
 
     def forget(self, sizes: Sizes) -> None:
         """Count sizes from 0 again."""

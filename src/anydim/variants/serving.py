@@ -36,6 +36,7 @@ LOG = logging.getLogger("anydim.variants")
 _MISSED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _FIRST_LOOK, _LAST_LOOK = 8, 1 << 16  # calls between two looks at what was seen
 _WINDOW = 64  # calls that are watched after a rest
+_MOST_REJECTED = 4096  # sizes of a place: files of verdicts know them, too
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,12 @@ class Place:
         self._store(self.choice.entry)
         return before
 
+    def reject(self, sizes: Sizes) -> None:
+        """Ask for no body of these sizes again; of too many, all are forgotten."""
+        if len(self.rejected) >= _MOST_REJECTED:
+            self.rejected.clear()
+        self.rejected.add(sizes)
+
     def hits(self, sizes: Sizes) -> int:
         """Launches that a body has served."""
         return 0 if self.choice is None else self.choice.hits(sizes)
@@ -151,7 +158,7 @@ class Serving:
         self._calls = _FIRST_LOOK  # until the next look
         self._resting = False
         self._callback = _MISSED(self._missed)
-        self._failed: dict[int, Exception] = {}  # by thread
+        self._failed: dict[int, BaseException] = {}  # by thread
         self._ledger: Ledger = ledger(_name(target))
         missed = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         if isinstance(strategy, (Exact, Adaptive)):
@@ -212,7 +219,7 @@ class Serving:
                 )  # fmt: skip
             self._make(number, sizes, None).result()
             return 0 if place.choice is None else place.choice.row(sizes)
-        except Exception as error:  # of a callback: nobody above would see it
+        except BaseException as error:  # of a callback: nobody above would see it
             self._failed[threading.get_ident()] = error
             self._executable.until_served = 0
             return 0
@@ -262,9 +269,11 @@ class Serving:
             if place.choice is None:
                 continue
             often = [
-                (count, sizes) for sizes, count in place.choice.seen().items()
-                if count >= self.strategy.after and sizes not in place.rejected
+                (count, sizes) for sizes, count in place.choice.seen(self.strategy.after).items()
+                if sizes not in place.rejected
             ]  # fmt: skip
+            if not often:
+                continue
             for _, sizes in sorted(often, reverse=True)[: self._room(place, self.strategy.limit)]:
                 found = True
                 yield self._make(number, sizes, self.strategy.most)
@@ -293,33 +302,43 @@ class Serving:
             if found is not None:
                 return found
             done = self._waiting[key] = Future()
-        digest = place.recipe.digest
-        known = None if most is None or anew else self._ledger.find(digest, sizes)
-        if known is not None and most is not None and known.ratio > most:
-            self._take(number, sizes, Reply(ratio=known.ratio), done)
+        try:
+            known = self._known(place, sizes, most, anew)
+            if known is not None and most is not None and known.ratio > most:
+                self._take(number, sizes, Reply(ratio=known.ratio), done)
+                return done
+            LOG.debug("make: %s", place.shown(sizes))
+            order = Order(place.recipe, sizes, self._target.name, most)
+            if known is not None:
+                order = replace(order, most=None, schedule=known.schedule)
+            ordered = workers(most is not None and not anew).ask(order)
+        except Exception as error:  # whoever asks for this later would wait without end
+            self._take(number, sizes, Reply(problem=str(error)), done)
             return done
-        LOG.debug("make: %s", place.shown(sizes))
-        order = Order(place.recipe, sizes, self._target.name, most)
-        if known is not None:
-            order = replace(order, most=None, schedule=known.schedule)
 
         def take(asked: Future[Reply]) -> None:
             reply = asked.result()
             self._take(number, sizes, replace(reply, ratio=known.ratio) if known else reply, done)
 
-        workers(most is not None and not anew).ask(order).add_done_callback(take)
+        ordered.add_done_callback(take)
         return done
+
+    def _known(self, place: Place, sizes: Sizes, most: float | None, anew: bool) -> Verdict | None:
+        """What was found before, where it is asked for."""
+        asks = most is not None and not anew
+        return self._ledger.find(place.recipe.digest, sizes) if asks else None
 
     def _take(self, number: int, sizes: Sizes, reply: Reply, done: Future[Reply]) -> None:
         """Publish what was made, or remember that nothing is worth it."""
         place = self.places[number]
-        if reply.tried and reply.ratio is not None:
-            self._ledger.keep(place.recipe.digest, sizes, Verdict(reply.tried[-1][0], reply.ratio))
         try:
+            if reply.tried and reply.ratio is not None:
+                verdict = Verdict(reply.tried[-1][0], reply.ratio)
+                self._ledger.keep(place.recipe.digest, sizes, verdict)
             self._publish(place, sizes, reply)
         except Exception:  # whatever it is, the generic body serves
             LOG.exception("a body cannot be loaded: %s", place.shown(sizes))
-            place.rejected.add(sizes)
+            place.reject(sizes)
         finally:
             with self._lock:
                 self._waiting.pop((number, sizes), None)
@@ -329,7 +348,7 @@ class Serving:
         made = reply.made
         if made is None or self._target.load is None or place.choice is None:
             LOG.info("rejected: %s%s", place.shown(sizes), reply.problem and f", {reply.problem}")
-            place.rejected.add(sizes)
+            place.reject(sizes)
             return
         code = self._target.load(made.objects, [made.symbol])
         address = code.address(made.symbol)
@@ -416,8 +435,11 @@ class _Aside:
                     self._runs = False
                     return
                 serving = self._wanted.pop(0)
-            for made in list(serving.look()):
-                made.result()
+            try:
+                for made in list(serving.look()):
+                    made.result()
+            except Exception:  # another call wakes it again, and the generic bodies serve
+                LOG.exception("no bodies are looked for at this time")
 
 
 aside: Callable[[Serving], None] = _Aside()

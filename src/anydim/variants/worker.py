@@ -1,21 +1,16 @@
 """The process that makes bodies: requests as lines of JSON come in, answers go out.
 
-    python -m anydim.variants.worker [polite]
-
-A polite one leaves the cores to whoever else wants them. It ends when its input does, or after
-`IDLE` seconds without a request. Whoever asks may kill it at any moment: it writes nothing but its
-answers, and what the cache of compiled code keeps.
+It ends when its input does, or after `IDLE` seconds without a request. Whoever asks may kill it at
+any moment: it writes nothing but its answers, and what the cache of compiled code keeps.
 """
 
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import json
 import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -30,7 +25,6 @@ from anydim.variants.search import search
 from anydim.variants.trial import Tried
 
 IDLE = 120.0  # seconds
-NICE = 19
 Answer = dict[str, Any]
 
 
@@ -96,14 +90,6 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
 def main() -> None:
     """The life of a worker. What is printed goes where errors go."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if "polite" in sys.argv[1:]:
-        with contextlib.suppress(OSError, AttributeError):
-            os.nice(NICE)
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     serve(open(0, "rb", buffering=0), answers)  # noqa: SIM115
-
-
-if __name__ == "__main__":
-    main()

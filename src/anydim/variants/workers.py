@@ -1,13 +1,12 @@
 """Worker processes that make bodies, shared by all models of this process.
 
-A worker that dies costs what it was making. One that cannot be started at all is warned of once,
-and nothing more is asked of it.
+A worker that dies costs what it was making, if another one dies of it too. The first death is
+warned of, and so is it once where none can be started at all, and nothing more is asked of them.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import hashlib
 import json
@@ -29,6 +28,10 @@ from anydim.runtime.choices import Sizes
 
 _MOST_DEATHS = 3  # in a row
 _MOST_SECONDS = 120.0  # for one body
+_BETWEEN = 30.0  # seconds from one look at an idle process to the next: whether it has ended
+_NICE = 19
+_SLEPT = "code 0"  # how a process ends that nobody asked for long
+_MAIN = "import sys; sys.path[:] = {}; from anydim.variants.worker import main; main()"
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class Workers:
         self._polite = polite
         self._orders: queue.SimpleQueue[tuple[Order | None, Future[Reply]]] = queue.SimpleQueue()
         self._deaths = 0
+        self._said = False
         self._processes: list[subprocess.Popen[bytes]] = []
         for number in range(count):
             name = f"anydim-variants-{number}"
@@ -115,24 +119,41 @@ class Workers:
         """The life of the thread of one worker."""
         process: subprocess.Popen[bytes] | None = None
         while True:
-            order, promised = self._orders.get()
-            if not promised.set_running_or_notify_cancel():
+            try:
+                order, promised = self._orders.get(timeout=_BETWEEN if process else None)
+            except queue.Empty:
+                if process is not None and process.poll() is not None:
+                    _forget(process)
+                    process = None
                 continue
-            reply = Reply(problem="the worker process died")
-            for _ in range(2):  # one that slept too long has gone
+            if promised.set_running_or_notify_cancel():
+                reply, process = self._reply(order, process)
+                promised.set_result(reply)
+            del order, promised  # this thread may wait for long, and would keep what they hold
+
+    def _reply(
+        self, order: Order | None, process: subprocess.Popen[bytes] | None
+    ) -> tuple[Reply, subprocess.Popen[bytes] | None]:
+        """What becomes of an order, and the process for the next one. Never raises."""
+        problem = "no worker process could be started"
+        for _ in range(2):  # the first one may have slept too long, or died of something else
+            try:
                 if process is None or process.poll() is not None:
                     _forget(process)
                     process = self._started()
                 if process is None or order is None:
                     break
-                try:
-                    reply = reply_of(_answered(process, order))
-                    self._deaths = 0
-                    break
-                except (OSError, ValueError, KeyError, TypeError, binascii.Error):
-                    _forget(process)
-                    process = None
-            promised.set_result(reply)
+                made = reply_of(_answered(process, order))
+                self._deaths = 0
+                return made, process
+            except Exception as error:  # whoever waits for the reply would wait without end
+                words = _last_words(process, error)
+                problem = f"a process that made code for sizes died ({words})"
+                _forget(process)
+                process = None
+                if words != _SLEPT:
+                    self._say(f"{problem}: calls go on with the code that is there")
+        return Reply(problem=problem), process
 
     def _started(self) -> subprocess.Popen[bytes] | None:
         if self._deaths >= _MOST_DEATHS:
@@ -140,19 +161,44 @@ class Workers:
         try:
             self._deaths += 1
             process = subprocess.Popen(
-                [sys.executable, "-m", "anydim.variants.worker", "polite" if self._polite else ""],
+                [sys.executable, "-c", _MAIN.format([str(folder) for folder in sys.path])],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 env={**os.environ, **_settings()}, close_fds=True,
             )  # fmt: skip
-            self._processes = [*self.processes(), process]
-            return process
         except OSError as error:
             self._deaths = _MOST_DEATHS
-            warnings.warn(
+            self._say(
                 f"no process for making code can be started ({error}): models run their generic "
-                "code", RuntimeWarning, stacklevel=1,
-            )  # fmt: skip
+                "code"
+            )
             return None
+        if self._polite:
+            _give_way(process.pid)
+        self._processes = [*self.processes(), process]
+        return process
+
+    def _say(self, what: str) -> None:
+        """Warn, once. Where warnings are errors, nobody is there to catch this one."""
+        if not self._said:
+            self._said = True
+            with contextlib.suppress(Warning):
+                warnings.warn(what, RuntimeWarning, stacklevel=1)
+
+
+def _give_way(process: int) -> None:
+    """Have a process leave the cores to whoever else wants them, from its first step on."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, process, _NICE)
+        os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))
+
+
+def _last_words(process: subprocess.Popen[bytes] | None, error: Exception) -> str:
+    """What ended a process, as far as this one knows."""
+    try:
+        code = None if process is None else process.wait(1.0)
+    except subprocess.TimeoutExpired:
+        code = None
+    return f"code {code}" if code is not None else str(error) or type(error).__name__
 
 
 def _forget(process: subprocess.Popen[bytes] | None) -> None:
@@ -179,9 +225,12 @@ def _answered(process: subprocess.Popen[bytes], order: Order) -> Mapping[str, An
     process.stdin.write(json.dumps(asked(order)).encode() + b"\n")
     process.stdin.flush()
     late = threading.Timer(_MOST_SECONDS, process.kill)
+    late.daemon = True
     late.start()
-    line = process.stdout.readline()
-    late.cancel()
+    try:
+        line = process.stdout.readline()
+    finally:
+        late.cancel()
     if not line:
         raise OSError("it ended")
     found = json.loads(line)

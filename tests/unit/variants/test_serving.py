@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import threading
-import warnings
 
 import numpy
 import pytest
 
 import anydim as ad
 from anydim.base import settings
-from anydim.variants.ledger import Ledger, Verdict
-from anydim.variants.workers import Order, Workers
 from tests.unit.variants.models import Here, depthwise, here, image
 
 __all__ = ["here"]
@@ -145,41 +141,51 @@ def test_a_strategy_can_be_exchanged(here: Here, wanted: dict[int, numpy.ndarray
     assert len(model.variants()) == 2
 
 
-def test_a_worker_process_that_dies_costs_one_body() -> None:
-    model = depthwise("generic")
-    site, recipe = model.program.sites[0], model.program.recipes[0]
-    orders = []
-    for height in (3, 4):
-        dims = {"b": 1, "h": height, "q": 10}
-        key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
-        orders.append(Order(recipe, key, "llvm"))
-    made = Workers(1)
-    first = made.ask(orders[0]).result(60)
-    assert first.made is not None and first.problem == ""
-    made.processes()[0].kill()
-    again = made.ask(orders[1]).result(60)
-    assert again.made is not None and again.made.symbol != first.made.symbol
-    wrong = made.ask(Order(recipe, (1,), "llvm")).result(60)
-    assert wrong.made is None
-    made.close()
+def test_whoever_asks_is_answered_whatever_fails(
+    here: Here, wanted: dict[int, numpy.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    model = depthwise("exact")
+    with monkeypatch.context() as now:
+        now.setattr(here, "ask", fails)
+        same(model, wanted, [3, 3])
+    model = depthwise("adaptive(after=1)")
+    with monkeypatch.context() as now:
+        now.setattr(model._serving._ledger, "find", fails)
+        same(model, wanted, [3] * 20)
+        settle()
+    here.ratio = 0.5
+    same(model, wanted, [4] * 20)
+    settle()
+    assert {variant.sizes["h"] for variant in model.variants() if "h" in variant.sizes} <= {4}
+    assert len(model.variants()) == 2
 
 
-def test_a_damaged_file_of_verdicts_is_warned_of_once(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    path = tmp_path / "verdicts"
-    book = Ledger(path, "llvm here")
-    book.keep("recipe", (1, 2), Verdict("rows()", 0.5))
-    assert Ledger(path, "llvm here").find("recipe", (1, 2)) == Verdict("rows()", 0.5)
-    assert Ledger(path, "llvm there").find("recipe", (1, 2)) is None
-    assert book.find("recipe", (1, 3)) is None
-    with sqlite3.connect(path) as file:
-        file.execute("update trials set ratio = 'fast'")
-    assert book.find("recipe", (1, 2)) is None
-    path.write_bytes(b"no database" * 1000)
-    with pytest.warns(RuntimeWarning, match="not kept"):
-        assert book.find("recipe", (1, 2)) is None
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        book.keep("recipe", (1, 2), Verdict("rows()", 0.5))
+def test_an_interrupt_reaches_who_waits_for_a_body(
+    here: Here, wanted: dict[int, numpy.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    model = depthwise("exact")
+    with monkeypatch.context() as now:
+        now.setattr(model._serving, "_make", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model(x=image(3))
+    same(model, wanted, [3, 4])
+    assert len(model.variants()) == 4
+
+
+def test_sizes_that_are_rejected_are_not_kept_without_end(
+    here: Here, wanted: dict[int, numpy.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("anydim.variants.serving._MOST_REJECTED", 2)
+    here.problem = "no such luck"
+    model = depthwise("exact")
+    same(model, wanted, list(HEIGHTS))
+    assert all(len(place.rejected) <= 2 for place in model._serving.places)
 
 
 def settle() -> None:
