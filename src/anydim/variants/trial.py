@@ -1,14 +1,16 @@
 """Whether a body is worth having: measured beside the generic one, on this machine, in bits equal.
 
 Both run in turns on the same operands, made up of random numbers; integers are 0, which is a right
-index wherever there is one.
+index wherever there is one. A launch that threads share takes the time of its slowest part.
 """
 
 from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from statistics import median
 
@@ -18,7 +20,7 @@ from anydim.base.cache import key_of
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.ir import Kernel
-from anydim.kernels.launch import STATUS_TENSOR, Argument
+from anydim.kernels.launch import STATUS_TENSOR, Argument, Launch
 from anydim.kernels.product.packing import pack
 from anydim.native.body import Body, parameter
 from anydim.passes.recipes import parse_machine
@@ -35,7 +37,7 @@ _MOST_COPIES = 64
 _MOST_TIMES = 10_000
 _ALIGNED = 64
 _REPEAT = "repeat"
-_CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 7)
+_CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 8)
 
 
 @dataclass(frozen=True)
@@ -48,44 +50,73 @@ class Tried:
 
 
 class Trials:
-    """Candidates of one site at its sizes: compiled, compared and timed.
+    """Candidates of one site at its sizes: compiled, compared and timed on so many threads.
 
     Where operands are too large to be made up, `possible` says so.
     """
 
-    def __init__(self, site: Sized, target: Target, rounds: int = ROUNDS) -> None:
-        self._target, self._rounds = target, rounds
-        memory = _Memory.of(site)
+    def __init__(
+        self, site: Sized, target: Target, rounds: int = ROUNDS, threads: int = 1
+    ) -> None:
+        self._site, self._target = site, target
+        self._rounds, self._threads = rounds, threads
+        launch = site.generic
+        self._memories: dict[tuple[Argument, ...], _Memory | None] = {}
+        memory = self._memory(launch)
         self.possible = memory is not None
         if memory is not None:
-            self._memory = memory
-            self._generic = _loaded(site.generic.kernel, target)
-            self._parallel = site.generic.parallel.evaluate(site.dims)
-            self._wanted = memory.results(self._generic, self._parallel)
+            parallel = launch.parallel.evaluate(site.dims)
+            self._generic = self._body(memory, launch.kernel, parallel, launch.grain)
+            self._wanted = self._generic.results()
 
     def run(self, candidate: Candidate, rounds: int = 0) -> Tried:
         """What becomes of a candidate; `rounds` are those of all without a number."""
-        memory, parallel = self._memory, candidate.parallel
-        body = _loaded(candidate.kernel, self._target)
-        found = memory.results(body, parallel)
-        if not all(map(numpy.array_equal, found, self._wanted)):
-            return Tried(candidate, None, "other bits than the generic body")
-        generic = (self._generic, self._parallel)
-        return Tried(candidate, memory.ratio(body, parallel, *generic, rounds or self._rounds))
+        memory = self._generic.memory
+        body = self._body(memory, candidate.kernel, candidate.parallel, candidate.grain)
+        ratio, problem = self._tried(body, rounds)
+        return Tried(candidate, ratio, problem)
+
+    def launched(self, launch: Launch, rounds: int = 0) -> tuple[float | None, str]:
+        """The same of a launch for all sizes, whose operands may be packed in its own way."""
+        memory = self._memory(launch)
+        if memory is None:
+            return None, "operands too large"
+        parallel = launch.parallel.evaluate(self._site.dims)
+        return self._tried(self._body(memory, launch.kernel, parallel, launch.grain), rounds)
+
+    def _tried(self, body: _Body, rounds: int) -> tuple[float | None, str]:
+        found = body.results()
+        if any(not numpy.array_equal(found[name], self._wanted[name]) for name in self._wanted):
+            return None, "other bits than the generic body"
+        return _ratio(body, self._generic, rounds or self._rounds), ""
+
+    def _memory(self, launch: Launch) -> _Memory | None:
+        """Operands of a launch, shared by all that have them alike; their sizes are its own."""
+        if launch.arguments not in self._memories:
+            self._memories[launch.arguments] = _Memory.of(self._site, launch)
+        memory = self._memories[launch.arguments]
+        return None if memory is None else memory.at(self._site, launch)
+
+    def _body(self, memory: _Memory, kernel: Kernel, parallel: int, grain: int) -> _Body:
+        count = max(1, min(self._threads, parallel // max(1, grain)))
+        each, extra = divmod(parallel, count)  # as `native/threads.py` shares it out
+        ends = [each * n + min(n, extra) for n in range(count + 1)]
+        parts = tuple(zip(ends, ends[1:]))
+        return _Body(memory, _loaded(kernel, self._target), parts, parallel)
 
 
 @cache
 def _repeat(target: Target) -> _Code:
-    """`repeat(kernel, first, stride, end, parallel, scratch, times)`: a kernel called many times.
+    """`repeat(kernel, first, stride, end, low, high, scratch, times)`: a kernel called many times.
 
     With arguments at `first`, `stride` bytes further, and so on to `end`, then from `first` again.
     """
     body = Body()
-    names = ("kernel", "first", "stride", "end", "parallel", "scratch", "times")
-    kernel, first, stride, end, parallel, scratch, times = map(parameter, names)
+    names = ("kernel", "first", "stride", "end", "low", "high", "scratch", "times")
+    kernel, first, stride, end, low, high, scratch, times = map(parameter, names)
     at = body.variable(first)
     with body.range(0, times):
-        body.call(kernel, at(), 0, parallel, scratch)
+        body.call(kernel, at(), low, high, scratch)
         at += stride
         with body.when(at() >= end):
             at.set(first)
@@ -108,45 +139,35 @@ def _loaded(kernel: Kernel, target: Target) -> tuple[_Code, _Code]:
     return _Code(target, kernel, kernel.name), _repeat(target)
 
 
+@dataclass(frozen=True)
 class _Memory:
     """Operands of a launch, and blocks of their addresses and its sizes.
 
     Values were just made and are in a cache; weights of a model are not, as those of all its layers
     come in between. So there are `copies` of them, more than a cache holds, which take turns.
+    `written` are the results by name, with what they hold before.
     """
 
-    def __init__(
-        self, arrays: Sequence[numpy.ndarray], copies: Sequence[Sequence[numpy.ndarray]],
-        site: Sized,
-    ) -> None:  # fmt: skip
-        launch = site.generic
-        self._copies = copies
-        places = zip(arrays, launch.kernel.operands, launch.arguments)
-        self.written = [
-            (array, FINE if argument.tensor == STATUS_TENSOR else 0)
-            for array, operand, argument in places if operand.written
-        ]  # fmt: skip
-        sizes = [size.evaluate(site.dims) for size in launch.sizes]
-        blocks = [[*(array.ctypes.data for array in each), *sizes, 0] for each in copies]
-        self._blocks = numpy.array(blocks, numpy.int64)
-        self._scratch = _aligned(launch.scratch.evaluate(site.dims))
+    copies: Sequence[Sequence[numpy.ndarray]]
+    written: Mapping[str, tuple[numpy.ndarray, int]]
+    blocks: numpy.ndarray
+    scratch: numpy.ndarray
 
     @staticmethod
-    def of(site: Sized) -> _Memory | None:
-        """Operands of a site; None where they are too large to be tried."""
-        random = numpy.random.default_rng(0)
+    def of(site: Sized, launch: Launch) -> _Memory | None:
+        """Operands of a site, packed for a launch; None where they are too large to be tried."""
         arrays = []
         left = MOST_BYTES
-        for argument in site.generic.arguments:
+        for argument in launch.arguments:
             shape, dtype = _shape(argument, site)
             left -= int(numpy.prod(shape, dtype=object)) * dtype.itemsize
             if left < 0:
                 return None
-            array = _random(shape, dtype, random)
+            array = _random(shape, dtype, argument.tensor)
             if argument.packing is not None:
                 array = pack(array, argument.packing)
             arrays.append(array)
-        held = [argument.tensor in site.recipe.constants for argument in site.generic.arguments]
+        held = [argument.tensor in site.recipe.constants for argument in launch.arguments]
         bytes = sum(array.nbytes for array, constant in zip(arrays, held) if constant)
         most = COLD * parse_machine(site.recipe.machine).l2_bytes
         count = min(_MOST_COPIES, -(-most // bytes)) if bytes > SMALL else 1
@@ -154,40 +175,64 @@ class _Memory:
             [_copy(array) if constant else array for array, constant in zip(arrays, held)]
             for _ in range(count - 1)
         ]
-        return _Memory(arrays, copies, site)
+        written = {
+            argument.tensor: (array, FINE if argument.tensor == STATUS_TENSOR else 0)
+            for array, operand, argument in zip(arrays, launch.kernel.operands, launch.arguments)
+            if operand.written
+        }
+        none = numpy.zeros(0, numpy.int64)
+        return _Memory(copies, written, none, none).at(site, launch)
 
-    def results(self, body: tuple[_Code, _Code], parallel: int) -> list[numpy.ndarray]:
-        """What a body writes, as bytes, once."""
-        for array, first in self.written:
+    def at(self, site: Sized, launch: Launch) -> _Memory:
+        """The same operands with the sizes and the scratch of a launch."""
+        sizes = [size.evaluate(site.dims) for size in launch.sizes]
+        blocks = [[*(array.ctypes.data for array in each), *sizes, 0] for each in self.copies]
+        scratch = _aligned(launch.scratch.evaluate(site.dims))
+        return replace(self, blocks=numpy.array(blocks, numpy.int64), scratch=scratch)
+
+
+@dataclass(frozen=True)
+class _Body:
+    """Code of a launch and its operands; `parts` of its range are done by a thread each."""
+
+    memory: _Memory
+    code: tuple[_Code, _Code]
+    parts: tuple[tuple[int, int], ...]
+    parallel: int
+
+    def results(self) -> dict[str, numpy.ndarray]:
+        """What it writes, as bytes, once."""
+        for array, first in self.memory.written.values():
             array[...] = first
-        self._run(body, parallel, 1)
-        return [array.view(numpy.uint8).copy() for array, _ in self.written]
+        self._run((0, self.parallel), 1)
+        return {n: a.view(numpy.uint8).copy() for n, (a, _) in self.memory.written.items()}
 
-    def ratio(
-        self, body: tuple[_Code, _Code], parallel: int, other: tuple[_Code, _Code],
-        others: int, rounds: int,
-    ) -> float:  # fmt: skip
-        """The median time of a body over that of another, in turns."""
-        once = max(1e-9, self._run(other, others, 8) / 8)
-        times = min(_MOST_TIMES, max(1, int(_ROUND / once)))
-        rounds = max(5, min(rounds, int(_MOST_SECONDS / (times * once))))
-        ratios = []
-        for number in range(rounds):
-            pair = [(body, parallel), (other, others)]
-            seconds = [self._run(*each, times) for each in (pair if number % 2 else pair[::-1])]
-            ratios.append(seconds[0] / seconds[1] if number % 2 else seconds[1] / seconds[0])
-        return median(ratios)
+    def seconds(self, times: int) -> float:
+        """The time of the slowest part, done so often."""
+        return max(self._run(part, times) for part in self.parts)
 
-    def _run(self, body: tuple[_Code, _Code], parallel: int, times: int) -> float:
-        code, repeat = body
-        call, blocks = _CALL(repeat.address), self._blocks
+    def _run(self, part: tuple[int, int], times: int) -> float:
+        code, repeat = self.code
+        call, blocks = _CALL(repeat.address), self.memory.blocks
         first, stride = blocks.ctypes.data, blocks.strides[0]
-        end = first + blocks.nbytes
-        scratch = self._scratch.ctypes.data
-        given = (code.address, first, stride, end, parallel, scratch, times)
+        end, scratch = first + blocks.nbytes, self.memory.scratch.ctypes.data
+        given = (code.address, first, stride, end, *part, scratch, times)
         start = time.perf_counter()
         call(*given)
         return time.perf_counter() - start
+
+
+def _ratio(body: _Body, other: _Body, rounds: int) -> float:
+    """The median time of a body over that of another, in turns."""
+    once = max(1e-9, other.seconds(8) / 8)
+    times = min(_MOST_TIMES, max(1, int(_ROUND / once)))
+    rounds = max(5, min(rounds, int(_MOST_SECONDS / (times * once))))
+    ratios = []
+    for number in range(rounds):
+        pair = [body, other] if number % 2 else [other, body]
+        seconds = [each.seconds(times) for each in pair]
+        ratios.append(seconds[0] / seconds[1] if number % 2 else seconds[1] / seconds[0])
+    return median(ratios)
 
 
 def _shape(argument: Argument, site: Sized) -> tuple[tuple[int, ...], numpy.dtype]:
@@ -197,13 +242,15 @@ def _shape(argument: Argument, site: Sized) -> tuple[tuple[int, ...], numpy.dtyp
     return tuple(size.evaluate(site.dims) for size in kind.shape), kind.dtype.numpy
 
 
-def _random(
-    shape: tuple[int, ...], dtype: numpy.dtype, random: numpy.random.Generator
-) -> numpy.ndarray:
-    """Random floats; integers and flags are 0. With a margin behind, as wide loads have."""
+def _random(shape: tuple[int, ...], dtype: numpy.dtype, name: str) -> numpy.ndarray:
+    """Random floats, for a name always the same; integers and flags are 0.
+
+    With a margin behind, as wide loads have.
+    """
     count = int(numpy.prod(shape, dtype=object))
     array = _aligned(max(1, count) * dtype.itemsize).view(dtype)[:count]
     if dtype.kind not in "biu":
+        random = numpy.random.default_rng(zlib.crc32(name.encode()))
         some = random.standard_normal(1 << 16).astype(dtype)
         array[...] = numpy.resize(some, count)
     return array.reshape(shape)
