@@ -64,6 +64,7 @@ from anydim.runtime.threads import known_threads
 from anydim.sizes import Dim, Size
 from anydim.targets.target import Target
 from anydim.targets.targets import target
+from anydim.variants.records import tuned_for
 
 Progress = Callable[[str, int, int], None]
 
@@ -267,7 +268,7 @@ def _lowered(
         if entry.name == "accumulate":
             _begin_libraries(parts, fused, code, begun)
     scheduled = work.timed(
-        "schedule", lambda: _scheduled(parts, fused, code, options, begun, store)
+        "schedule", lambda: _scheduled(parts, fused, code, options, threads, begun, store)
     )
     made = work.timed(
         "assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store)
@@ -319,15 +320,15 @@ def _on_parts(
 
 
 def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], code: Target, options: Options,
+    parts: Sequence[Part], graphs: Sequence[Graph], code: Target, options: Options, threads: int,
     begun: Callable[[Kernel | Library], None], store: Store,
 ) -> list[tuple[Scheduled | Alias, ...]]:  # fmt: skip
     known = (code.machine, code.templates, options)
-    opaque = Opaque(*known)
+    opaque, tuned = Opaque(*known), tuned_for(code, threads)
     made = [
-        (opaque if part.opaque else Schedule(*known, part.counter, begun, store.constant)).run(
-            graph
-        )
+        opaque.run(graph)
+        if part.opaque
+        else Schedule(*known, part.counter, begun, store.constant, tuned).run(graph)
         for part, graph in zip(parts, graphs)
     ]
     unmet(options, [item for items in made for item in items])

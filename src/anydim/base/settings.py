@@ -104,6 +104,10 @@ KNOBS = (
         "Most processes that make code for sizes that come often, or wait for it.",
     ),
     Knob(
+        "tuned", _flag, lambda: True,
+        "Whether models are compiled with the schedules that tuning found on this machine.",
+    ),
+    Knob(
         "forbid_compile", _flag, lambda: False,
         "Whether a call that would have code made for its sizes is an error.",
     ),

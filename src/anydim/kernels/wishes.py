@@ -94,6 +94,26 @@ TRIED: dict[str, dict[str, tuple[int, ...]]] = {
     "bytes": {"rows": (2, 4, 6, 8)},
 }
 
+# of a schedule for all sizes: how work is cut for threads and caches, and nothing that would change
+# the order of a sum at a size that nobody tries
+TRIED_WHOLE: dict[str, dict[str, tuple[int, ...]]] = {
+    "pointwise": TRIED["pointwise"],
+    "sliding": TRIED["sliding"],
+    "transposition": {"lanes": (4, 8, 16), "block": (8, 16, 32, 64, 128)},
+    "contraction": {
+        "block_columns_bytes": tuple(n << 15 for n in (1, 2, 3, 4, 6, 8, 16)),
+        "block_rows_bytes": tuple(3 << n for n in (15, 16, 17, 18, 19)),
+    },
+    "convolution": {
+        "block_panels": (1, 2, 3, 4, 6, 8),
+        "block_tiles": (4, 8, 12, 16, 24, 32, 64),
+        "direct": (False, True),
+    },
+    "winograd": {"block_tiles": (2, 3, 4, 6, 8, 12, 16, 32)},
+    "attention": {"query_block": (24, 48, 96, 192, 384), "copies": (False, True)},
+    "bytes": {"rows": (2, 4, 6, 8), "vectors": (1, 2, 3, 4)},
+}
+
 
 def wished(
     text: str,

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from anydim.base.errors import InternalError, OptionError
+from anydim.base.errors import AnydimError, InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.ir import Kernel
@@ -68,7 +68,8 @@ class Schedule:
     """Choose a template and a schedule for every group; `counter` is that of the loop around.
 
     Each kernel is `begun` when it is there, and each constant `packed`: whoever compiles and packs
-    need not wait for the others.
+    need not wait for the others. `tuned` tells the schedule that was found to be better than the
+    template's own for what a recipe computes, '' where none was.
     """
 
     machine: Machine
@@ -77,6 +78,7 @@ class Schedule:
     counter: str | None = None
     begun: Callable[[Kernel], None] = lambda kernel: None
     packed: Callable[[str, Constant, Packing], object] = lambda value, constant, packing: None
+    tuned: Callable[[Recipe], str] = lambda recipe: ""
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
         known: dict[tuple[Group, Box, frozenset[str], str], tuple[Launch, str, Recipe]] = {}
@@ -95,8 +97,12 @@ class Schedule:
             key = (own.group, own.box, constants, "" if wish is None else wish[1])
             if key not in known:
                 made = self._launch(own.group, own.box, constants, node, wish, values)
-                self.begun(made[0].kernel)
                 recipe = template_recipe(made[0], own.group, own.box, self.machine, constants)
+                better = self._tuned(recipe, own.group, own.box, constants) if not wish else None
+                if better is not None:
+                    made = better
+                    recipe = template_recipe(made[0], own.group, own.box, self.machine, constants)
+                self.begun(made[0].kernel)
                 known[key] = (*made, recipe)
             launch, template, recipe = known[key]
             launch = own.back(launch)
@@ -134,6 +140,20 @@ class Schedule:
             where = f"options of {node.source or node.where()}, {wish[1]}"
             problem, hint = (_named(text, values) for text in (error.problem, error.hint))
             raise OptionError(f"{where}: {problem}", hint) from None
+
+    def _tuned(
+        self, recipe: Recipe, group: Group, box: Box, constants: frozenset[str]
+    ) -> tuple[Launch, str] | None:
+        """The launch by a schedule that was found; None where there is none, or it does not fit."""
+        text = self.tuned(recipe)
+        if text in ("", recipe.schedule):
+            return None
+        try:
+            template, schedule = wished(text, self.templates, group, box, self.machine, constants)
+            launch = template.lower(group, schedule, box, self.machine, constants)
+        except (AnydimError, ValueError, ZeroDivisionError):  # of a record that is out of date
+            return None
+        return replace(launch, reason=f"{launch.reason}; tuned for sizes that came"), template.name
 
 
 def unmet(options: Options, scheduled: Iterable[Scheduled | Alias]) -> None:

@@ -60,6 +60,12 @@ class Recipe:
         """The sha256 of its text, in hexadecimal digits."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
+    @cached_property
+    def subject(self) -> str:
+        """The sha256 of what is computed, for which machine: that of every schedule for it."""
+        text = "\n".join((self.machine, _line(self.constants), self.work))
+        return hashlib.sha256(text.encode()).hexdigest()
+
 
 def parse_recipe(text: str) -> Recipe:
     """The recipe that a text says; raises ArtefactError where it says none.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # a model with one body a site needs none of it
     from anydim.program.recording import Recorded
     from anydim.variants.serving import Serving, Variant
     from anydim.variants.tuning import Tuned
+    from anydim.variants.workers import Team
 
 TUNED = Adaptive(limit=64)  # what a model is served by whose bodies were searched for
 
@@ -105,20 +106,41 @@ class Fitted(Held):
         path: str | os.PathLike[str],
         seconds: float = 300.0,
         progress: Callable[[int, int, float], None] | None = None,
+        team: Team | None = None,
     ) -> Tuned:
-        """Search for faster bodies at the sizes that `record` wrote down, within `seconds`.
+        """Search for faster code at the sizes that `record` wrote down, within `seconds`.
 
-        What is found is kept on disk, for this and every later process on this kind of machine, and
-        serves from now on. `progress(done, launches, share)` is told the share of time saved.
-        Raises OptionError for a file that cannot be read, or has none of this model's sizes.
+        First a schedule for all sizes of each kernel, which every model takes that is compiled from
+        now on, on this kind of machine for so many threads; then bodies for single sizes, which
+        serve from now on where this is such a model. All of it is kept on disk.
+        `progress(done, searches, share)` is told the share of time saved. `team` are others that
+        search, such as `ad.ray_team()`. Raises OptionError for a file that cannot be read, or has
+        none of this model's sizes.
         """
-        rows, limit = self._recorded(path), _seconds(seconds)
+        rows, end = self._recorded(path), time.monotonic() + _seconds(seconds)
         function_of("progress", progress)
         if not isinstance(self.strategy, Adaptive):
             self.serve_by(TUNED)
-        made, serving = import_module("anydim.variants.tuning"), self._serving
-        found: Tuned = made.tune(serving, made.wanted(serving, rows), limit, progress or _quiet)
-        return found
+        tell, made = progress or _quiet, import_module("anydim.variants.tuning")
+        found: Tuned = self._searched(made.tune_whole, rows, end, tell, team)
+        again = self._made() if found.whole and self._made is not None else self
+        if not isinstance(again, Fitted):
+            return found
+        if again.strategy != self.strategy:
+            again.serve_by(self.strategy)
+        return found.with_more(again._searched(made.tune, rows, end, tell, team))
+
+    def _searched(
+        self, search: Callable[..., Tuned], rows: Sequence[Recorded], end: float,
+        tell: Callable[[int, int, float], None], team: Team | None,
+    ) -> Tuned:  # fmt: skip
+        """What a search of launches at recorded sizes finds until a time."""
+        serving = self._serving
+        assert serving is not None
+        if team is not None:
+            serving.hire(team)
+        wanted = import_module("anydim.variants.tuning").wanted(serving, rows, {})
+        return search(serving, wanted, rows, max(0.0, end - time.monotonic()), tell)
 
     def _recorded(self, path: str | os.PathLike[str]) -> list[Recorded]:
         """The rows of this model's dims, the costliest first."""

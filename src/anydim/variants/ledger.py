@@ -4,11 +4,15 @@ An SQLite file beside the cache of compiled code. It is a memory, no authority: 
 names is made only where it is among the candidates of its site, and a row whose digest is not its
 own was never there. A file that is damaged goes, one that cannot be used costs trials; both are
 warned of once, and never an error.
+
+Rows are of a recipe at sizes, or of what recipes compute for so many threads at all sizes: these
+schedules are taken by every later compile (`variants/records.py`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import threading
 import time
@@ -19,8 +23,11 @@ from typing import Any
 
 from anydim.base import settings
 from anydim.base.cache import code_version, key_of
+from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.runtime.choices import Sizes
+from anydim.targets.target import Target
+from anydim.variants.records import FILE
 
 _TABLES = {
     "trials": """
@@ -34,6 +41,9 @@ create table trials (
 _VERSION = 2  # of these tables, as `pragma user_version` says it
 _WAIT, _SHORT_WAIT = 2.0, 0.05  # seconds for another process that writes; once that was too long
 _MOST_ROWS = 200_000
+_MOST_TEXT = 1 << 16  # characters
+_ROWS = "select recipe, sizes, target, code, schedule, ratio, made, digest from trials"
+_READ = f"{_ROWS} where target=? and code=?"
 
 
 @dataclass(frozen=True)
@@ -55,21 +65,63 @@ class Ledger:
 
     def find(self, recipe: str, sizes: Sizes) -> Verdict | None:
         """What was found for the recipe of a digest; None where nothing was tried."""
-        text = (
-            "select schedule, ratio, digest from trials "
-            "where recipe=? and sizes=? and target=? and code=?"
-        )
-        key = (recipe, _text(sizes), self._target, code_version())
-        for schedule, ratio, digest in self._run(text, key):
-            if isinstance(schedule, str) and isinstance(ratio, float):
-                verdict = Verdict(schedule, ratio)
-                if _digest(*key, verdict) == digest:
-                    return verdict
-        return None
+        text = f"{_READ} and recipe=? and sizes=?"
+        here = (self._target, code_version())
+        rows = self._run(text, (*here, recipe, _text(sizes)))
+        return next((row.verdict for row in map(_row, rows) if row is not None), None)
+
+    def tuned(self, threads: int) -> dict[str, Verdict]:
+        """Schedules for all sizes by the subjects of recipes, for so many threads."""
+        rows = self._run(f"{_READ} and sizes=?", (self._target, code_version(), _all(threads)))
+        return {row.recipe: row.verdict for row in map(_row, rows) if row is not None}
 
     def keep(self, recipe: str, sizes: Sizes, verdict: Verdict) -> None:
         """Remember what was found."""
-        key = (recipe, _text(sizes), self._target, code_version())
+        self._keep(recipe, _text(sizes), verdict)
+
+    def keep_tuned(self, subject: str, threads: int, verdict: Verdict) -> None:
+        """Remember a schedule for all sizes."""
+        self._keep(subject, _all(threads), verdict)
+
+    def merge(self, path: str | os.PathLike[str]) -> int:
+        """Take what another file has, where it is better or not known; how many rows it has.
+
+        Those of other processors too, who look at them alone. Raises OptionError for a file that
+        cannot be read.
+        """
+        problem = f"{path} is no file of records"
+        if not Path(path).is_file():
+            raise OptionError(f"{path} cannot be read", "give a file that `--export` wrote")
+        try:
+            place = f"{Path(path).resolve().as_uri()}?mode=ro"
+            with contextlib.closing(sqlite3.connect(place, uri=True)) as other:
+                if other.execute("pragma user_version").fetchone() != (_VERSION,):
+                    raise OptionError(f"{problem} of this version")
+                found = other.execute(f"{_ROWS} limit {_MOST_ROWS}").fetchall()
+        except sqlite3.Error as error:
+            raise OptionError(f"{problem}: {error}") from None
+        rows = [row for row in map(_row, found) if row is not None]
+        text = "insert into trials values (?, ?, ?, ?, ?, ?, ?, ?) on conflict do update set "
+        better = ", ".join(f"{n}=excluded.{n}" for n in ("schedule", "ratio", "made", "digest"))
+        for row in rows:
+            self._run(f"{text}{better} where excluded.ratio < ratio", row.values)
+        return len(rows)
+
+    def export(self, path: str | os.PathLike[str]) -> int:
+        """Write what was found on this kind of machine to a file; how many rows."""
+        rows = [row for row in map(_row, self._run(_ROWS, ())) if row is not None]
+        mine = [row for row in rows if (row.target, row.code) == (self._target, code_version())]
+        try:
+            Path(path).unlink(missing_ok=True)
+            with contextlib.closing(self._open(Path(path))) as file, file:
+                values = [row.values for row in mine]
+                file.executemany("insert into trials values (?, ?, ?, ?, ?, ?, ?, ?)", values)
+        except (OSError, sqlite3.Error) as error:
+            raise OptionError(f"{path} cannot be written: {error}") from None
+        return len(mine)
+
+    def _keep(self, recipe: str, sizes: str, verdict: Verdict) -> None:
+        key = (recipe, sizes, self._target, code_version())
         row = (*key, verdict.schedule, verdict.ratio, time.time(), _digest(*key, verdict))
         self._run("insert or replace into trials values (?, ?, ?, ?, ?, ?, ?, ?)", row)
         if not self._tidied:
@@ -121,6 +173,34 @@ class Ledger:
         return file
 
 
+@dataclass(frozen=True)
+class _Row:
+    """A row of the table."""
+
+    recipe: str
+    sizes: str
+    target: str
+    code: str
+    verdict: Verdict
+    made: float
+
+    @property
+    def values(self) -> tuple[object, ...]:
+        key, verdict = (self.recipe, self.sizes, self.target, self.code), self.verdict
+        return (*key, verdict.schedule, verdict.ratio, self.made, _digest(*key, verdict))
+
+
+def _row(values: tuple[Any, ...]) -> _Row | None:
+    """A row that was read, where it is one; None where anything of it is not what was written."""
+    recipe, sizes, target, code, schedule, ratio, made, digest = values
+    words = (recipe, sizes, target, code, schedule)
+    texts = all(isinstance(each, str) and len(each) < _MOST_TEXT for each in words)
+    if not texts or not isinstance(ratio, float) or not isinstance(made, float):
+        return None
+    found = _Row(recipe, sizes, target, code, Verdict(schedule, ratio), made)
+    return found if found.values[-1] == digest else None
+
+
 def _digest(*row: object) -> str:
     """What says that nobody else wrote a row, nor a bit of it: such files have no checksums."""
     return key_of(*map(repr, row))
@@ -131,6 +211,10 @@ def _remove(path: Path) -> None:
     for name in (path, path.with_name(f"{path.name}-journal")):
         with contextlib.suppress(OSError):
             name.unlink()
+
+
+def _all(threads: int) -> str:
+    return f"all, {threads} threads"
 
 
 def _text(sizes: Sizes) -> str:
@@ -144,5 +228,11 @@ def _at(path: Path | None, target: str) -> Ledger:
 
 def ledger(target: str) -> Ledger:
     """The user's, in the folder that the settings name."""
-    path = Path(settings.cache_dir) / "variants.sqlite" if settings.use_cache else None
+    path = Path(settings.cache_dir) / FILE if settings.use_cache else None
     return _at(path, target)
+
+
+def name_of(target: Target) -> str:
+    """A target and the processor that it makes code for, as the ledger knows them."""
+    processor = target.processor
+    return f"{target.name} {processor.triple} {processor.cpu} {processor.features}"

@@ -20,9 +20,9 @@ from anydim.variants.trial import Trials, Tried
 SURE = 31  # rounds: the least of many times is often luck, so it is measured again
 
 
-def search(site: Sized, target: Target, seconds: float) -> list[Tried]:
+def search(site: Sized, target: Target, seconds: float, threads: int = 1) -> list[Tried]:
     """Schedules of a site at its sizes that were tried, the best one last; for so many seconds."""
-    trials = Trials(site, target)
+    trials = Trials(site, target, threads=threads)
     if not trials.possible:
         return []
     tried = list(_search(site, trials, target.templates, time.monotonic() + seconds))

@@ -26,11 +26,13 @@ from anydim.program.recipe import Recipe
 from anydim.program.segment import Site as ProgramSite
 from anydim.runtime import choices
 from anydim.runtime.choices import Body, Callee, Choice, Sizes
+from anydim.runtime.cores import available_cores
 from anydim.runtime.executable import NEVER, Executable
+from anydim.sizes import Box
 from anydim.targets.target import Target
-from anydim.variants.ledger import Ledger, Verdict, ledger
+from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
 from anydim.variants.strategies import Adaptive, Buckets, Exact, Strategy
-from anydim.variants.workers import Order, Reply, workers
+from anydim.variants.workers import Order, Reply, Team, workers
 
 LOG = logging.getLogger("anydim.variants")
 _MISSED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
@@ -159,7 +161,8 @@ class Serving:
         self._resting = False
         self._callback = _MISSED(self._missed)
         self._failed: dict[int, BaseException] = {}  # by thread
-        self._ledger: Ledger = ledger(_name(target))
+        self._team: Team | None = None
+        self._ledger: Ledger = ledger(name_of(target))
         missed = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
         if isinstance(strategy, (Exact, Adaptive)):
             exact = isinstance(strategy, Exact)
@@ -248,10 +251,41 @@ class Serving:
         """The share of the generic body's time that a body may take."""
         return self.strategy.most if isinstance(self.strategy, Adaptive) else Adaptive.most
 
+    def ask_whole(
+        self, number: int, samples: tuple[tuple[Sizes, float], ...], guards: tuple[Sizes, ...],
+        seconds: float,
+    ) -> Future[Reply]:  # fmt: skip
+        """Have a schedule for all sizes of a place searched for; nothing is published."""
+        order = Order(
+            self.places[number].recipe, (), self._target.name, self.most, "", seconds, samples,
+            guards, self._executable.threads,
+        )  # fmt: skip
+        return self._hired().ask(order)
+
+    def keep_whole(self, number: int, verdict: Verdict) -> None:
+        """Remember a schedule for all sizes; one that was there before was better by its share."""
+        recipe, threads = self.places[number].recipe, self._executable.threads
+        before = self._ledger.tuned(threads).get(recipe.subject)
+        if before is not None and before.schedule == recipe.schedule:
+            verdict = replace(verdict, ratio=verdict.ratio * before.ratio)
+        self._ledger.keep_tuned(recipe.subject, threads, verdict)
+
     @property
-    def workers(self) -> int:
-        """Processes that make bodies at once."""
-        return max(1, settings.compile_workers)
+    def box(self) -> Box:
+        """The sizes that the program is for."""
+        return self._executable.signature.box
+
+    @property
+    def tuners(self) -> int:
+        """Processes that search at once."""
+        return self._hired().count
+
+    def hire(self, team: Team) -> None:
+        """Have others search."""
+        self._team = team
+
+    def _hired(self) -> Team:
+        return self._team or workers(False, available_cores())
 
     def key(self, site: ProgramSite, dims: Mapping[str, int]) -> Sizes | None:
         """What a launch is asked for at sizes of dims; None where they do not tell it."""
@@ -308,10 +342,11 @@ class Serving:
                 self._take(number, sizes, Reply(ratio=known.ratio), done)
                 return done
             LOG.debug("make: %s", place.shown(sizes))
-            order = Order(place.recipe, sizes, self._target.name, most)
+            threads = self._executable.threads
+            order = Order(place.recipe, sizes, self._target.name, most, threads=threads)
             if known is not None:
                 order = replace(order, most=None, schedule=known.schedule)
-            ordered = workers(most is not None and not anew).ask(order)
+            ordered = (self._hired() if anew else workers(most is not None)).ask(order)
         except Exception as error:  # whoever asks for this later would wait without end
             self._take(number, sizes, Reply(problem=str(error)), done)
             return done
@@ -396,11 +431,6 @@ def _places(program: Program, executable: Executable[Any], target: Target) -> li
             place.words.append((table, word))
             place.sites.append(site)
     return list(found.values())
-
-
-def _name(target: Target) -> str:
-    processor = target.processor
-    return f"{target.name} {processor.triple} {processor.cpu} {processor.features}"
 
 
 # ---- the thread that has bodies made -------------------------------------------------------------

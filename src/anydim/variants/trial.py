@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise
 from statistics import median
 
 import numpy
@@ -55,9 +56,7 @@ class Trials:
     Where operands are too large to be made up, `possible` says so.
     """
 
-    def __init__(
-        self, site: Sized, target: Target, rounds: int = ROUNDS, threads: int = 1
-    ) -> None:
+    def __init__(self, site: Sized, target: Target, rounds: int = ROUNDS, threads: int = 1) -> None:
         self._site, self._target = site, target
         self._rounds, self._threads = rounds, threads
         launch = site.generic
@@ -101,7 +100,7 @@ class Trials:
         count = max(1, min(self._threads, parallel // max(1, grain)))
         each, extra = divmod(parallel, count)  # as `native/threads.py` shares it out
         ends = [each * n + min(n, extra) for n in range(count + 1)]
-        parts = tuple(zip(ends, ends[1:]))
+        parts = tuple(pairwise(ends))
         return _Body(memory, _loaded(kernel, self._target), parts, parallel)
 
 

@@ -1,40 +1,69 @@
-"""Bodies for the sizes that a model really gets, the costliest launches first, within some time.
+"""Schedules and bodies for the sizes that a model really gets, within some time.
 
 Recorded sizes give each launch its weight: the seconds of their calls, shared out by the work that
-plans count. What is found is kept in the ledger, for every later process.
+plans count. First a schedule for all sizes is searched for each recipe, on a few of its sizes that
+stand for all; then bodies for single sizes, the costliest first. What is found is kept in the
+ledger, for every later process.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from typing import TypeVar
 
 from anydim.base.records import dataclass
 from anydim.program.recording import Recorded
 from anydim.program.segment import Site
 from anydim.runtime.choices import Sizes
+from anydim.sizes import Box
+from anydim.variants.ledger import Verdict
 from anydim.variants.serving import Serving
 from anydim.variants.workers import Reply
 
 FLOPS_A_BYTE = 8  # what a core computes while it moves a byte, to compare launches with each other
-Tell = Callable[[int, int, float], None]  # launches done, of how many, the share of time saved
+SAMPLES = 6  # sizes that stand for all of a recipe
+_LEAST, _MOST = 3.0, 30.0  # seconds of a search for all sizes
+_BESIDE = 2  # guards: every size so many times the largest that came
+Key = TypeVar("Key")
+Tell = Callable[[int, int, float], None]  # searches done, of how many, the share of time saved
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """Sizes of a place, and the seconds that its launches at these sizes are taken to cost."""
+    """Sizes of a place, and the seconds that its launches at these sizes are taken to cost.
+
+    `work` says how large they are, to put them in an order.
+    """
 
     number: int
     sizes: Sizes
     seconds: float
+    work: float = 0.0
+
+
+@dataclass(frozen=True)
+class Found:
+    """A schedule that was found to be better for all sizes of a kernel: its share of the time."""
+
+    kernel: str
+    source: str
+    before: str
+    schedule: str
+    ratio: float
+
+    def __str__(self) -> str:
+        return f"{self.kernel} at all sizes: {self.schedule}, {self.ratio:.2f} of the time before"
 
 
 @dataclass(frozen=True)
 class Tuned:
     """What came of a search: of `seconds` of recorded calls, `saved` are not spent any more.
 
-    `tried` sizes of launches were searched for, `found` have a faster body; `left` were not tried.
+    `tried` kernels and sizes of launches were searched for, `found` have faster code; `left` were
+    not reached. `whole` are schedules for all sizes, which models have that are compiled from now
+    on. `curve` has the share of time saved by the seconds of the search.
     """
 
     seconds: float
@@ -42,19 +71,37 @@ class Tuned:
     tried: int
     found: int
     left: int
+    whole: tuple[Found, ...] = ()
+    curve: tuple[tuple[float, float], ...] = ()
 
     def __str__(self) -> str:
         share = 100 * self.saved / self.seconds if self.seconds else 0.0
         left = f", {self.left} not reached" if self.left else ""
         return (
-            f"{self.found} of {self.tried} launches have a faster body{left}: "
+            f"{self.found} of {self.tried} searches found faster code{left}: "
             f"{share:.1f} % of recorded time saved, by what trials measured"
         )
 
+    def with_more(self, other: Tuned) -> Tuned:
+        """What a second search found, after this one."""
+        start, saved = (self.curve or ((0.0, 0.0),))[-1]
+        rest = tuple((start + at, saved + (1 - saved) * share) for at, share in other.curve)
+        return Tuned(
+            self.seconds, self.saved + (1 - saved) * other.saved, self.tried + other.tried,
+            self.found + other.found, self.left + other.left, self.whole + other.whole,
+            self.curve + rest,
+        )  # fmt: skip
 
-def wanted(serving: Serving, recorded: Sequence[Recorded]) -> list[Wanted]:
-    """Launches at recorded sizes, as far as these tell theirs; the costliest first."""
+
+def wanted(
+    serving: Serving, recorded: Sequence[Recorded], known: Mapping[str, Mapping[Sizes, float]]
+) -> list[Wanted]:
+    """Launches at recorded sizes, the costliest first.
+
+    Of launches whose sizes no input tells those that are `known`: sizes and seconds by recipe.
+    """
     costs: dict[tuple[int, Sizes], float] = {}
+    works: dict[tuple[int, Sizes], float] = {}
     for row in recorded:
         launches = [
             (number, site, serving.key(site, row.dims))
@@ -66,30 +113,156 @@ def wanted(serving: Serving, recorded: Sequence[Recorded]) -> list[Wanted]:
         told = ((number, sizes) for number, _, sizes in launches if sizes is not None)
         for key, share in zip(told, work):
             costs[key] = costs.get(key, 0.0) + row.seconds * share / total
-    rows = [Wanted(number, sizes, cost) for (number, sizes), cost in costs.items()]
+            works[key] = share
+    for number, place in enumerate(serving.places):
+        for sizes, seconds in known.get(place.recipe.subject, {}).items():
+            if len(sizes) == len(place.recipe.sizes) + 1:
+                costs.setdefault((number, sizes), seconds)
+    rows = [
+        Wanted(number, sizes, cost, works.get((number, sizes), float(sizes[-1])))
+        for (number, sizes), cost in costs.items()
+    ]
     return sorted(rows, key=lambda each: -each.seconds)
 
 
-def tune(serving: Serving, rows: Sequence[Wanted], seconds: float, tell: Tell) -> Tuned:
-    """Search for bodies of launches in this order, until the time is over."""
+class Clock:
+    """How far a search is: what it saved when, told to whoever wants to know."""
+
+    def __init__(self, total: float, launches: int, tell: Tell) -> None:
+        self._start, self._total, self._launches = time.monotonic(), total, launches
+        self._tell = tell
+        self.done, self.saved = 0, 0.0
+        self.curve: list[tuple[float, float]] = [(0.0, 0.0)]
+
+    def step(self, saved: float) -> None:
+        """One search more, and the seconds that it saved."""
+        self.done, self.saved = self.done + 1, self.saved + saved
+        share = self.saved / self._total if self._total else 0.0
+        self.curve.append((time.monotonic() - self._start, share))
+        self._tell(self.done, self._launches, share)
+
+
+def tune_whole(
+    serving: Serving, rows: Sequence[Wanted], recorded: Sequence[Recorded], seconds: float,
+    tell: Tell,
+) -> Tuned:  # fmt: skip
+    """Search for a schedule of all sizes for each place, the costliest first."""
     end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
-    running: dict[Future[Reply], Wanted] = {}
-    tried = found = 0
-    saved = 0.0
-    waiting = list(rows)
-    while waiting or running:
-        while waiting and len(running) < serving.workers and time.monotonic() < end:
+    places: dict[int, list[Wanted]] = {}
+    for row in rows:
+        places.setdefault(row.number, []).append(row)
+    order = sorted(places, key=lambda number: -_cost(places[number]))
+    clock, found = Clock(total, len(order), tell), list[Found]()
+    waiting, beside = list(order), list(beside_sizes(serving, [row.dims for row in recorded]))
+
+    def asked() -> Iterator[tuple[int, Future[Reply]]]:
+        if waiting and time.monotonic() < end:
+            left = (end - time.monotonic()) * serving.tuners / len(waiting)
+            number = waiting.pop(0)
+            budget = min(_MOST, max(_LEAST, left), end - time.monotonic())
+            guards = tuple(sizes for at, sizes in beside if at == number)
+            yield number, serving.ask_whole(number, samples(places[number]), guards, budget)
+
+    for number, reply in answers(asked, serving.tuners):
+        ratio, saved = reply.ratio, 0.0
+        if ratio is not None and ratio <= serving.most:
+            place, schedule = serving.places[number], reply.tried[-1][0]
+            serving.keep_whole(number, Verdict(schedule, ratio))
+            names = (place.site.kernel, place.site.source, place.recipe.schedule)
+            found.append(Found(*names, schedule, ratio))
+            saved = (1 - ratio) * _cost(places[number])
+        clock.step(saved)
+    rest = (len(found), len(waiting), tuple(found), tuple(clock.curve))
+    return Tuned(total, clock.saved, clock.done, *rest)
+
+
+def tune(
+    serving: Serving, rows: Sequence[Wanted], recorded: Sequence[Recorded], seconds: float,
+    tell: Tell,
+) -> Tuned:  # fmt: skip
+    """Search for bodies of launches in this order, until the time is over; `recorded` is known."""
+    end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
+    clock, waiting, found = Clock(total, len(rows), tell), list(rows), 0
+
+    def asked() -> Iterator[tuple[Wanted, Future[Reply]]]:
+        if waiting and time.monotonic() < end:
             row = waiting.pop(0)
-            running[serving.ask(row.number, row.sizes)] = row
+            yield row, serving.ask(row.number, row.sizes)
+
+    for row, reply in answers(asked, serving.tuners):
+        ratio, saved = reply.ratio, 0.0
+        if ratio is not None and ratio <= serving.most:
+            found, saved = found + 1, (1 - ratio) * row.seconds
+        clock.step(saved)
+    return Tuned(total, clock.saved, clock.done, found, len(waiting), (), tuple(clock.curve))
+
+
+def answers(
+    ask: Callable[[], Iterator[tuple[Key, Future[Reply]]]], most: int
+) -> Iterator[tuple[Key, Reply]]:
+    """What becomes of orders, `most` of them at once; `ask` gives one, or none any more."""
+    running: dict[Future[Reply], Key] = {}
+    while True:
+        while len(running) < most:
+            more = next(ask(), None)
+            if more is None:
+                break
+            running[more[1]] = more[0]
         if not running:
-            break
+            return
         for done in wait(running, return_when=FIRST_COMPLETED).done:
-            row, ratio = running.pop(done), done.result().ratio
-            tried += 1
-            if ratio is not None and ratio <= serving.most:
-                found, saved = found + 1, saved + (1 - ratio) * row.seconds
-            tell(tried, len(rows), saved / total if total else 0.0)
-    return Tuned(total, saved, tried, found, len(waiting))
+            yield running.pop(done), done.result()
+
+
+def samples(rows: Sequence[Wanted]) -> tuple[tuple[Sizes, float], ...]:
+    """A few sizes that stand for all of a place, with the seconds that each stands for.
+
+    In the order of their work they are cut into parts of equal cost; the middle of each stands for
+    it.
+    """
+    ordered = sorted(rows, key=lambda row: (row.work, row.sizes))
+    total, at = _cost(ordered), 0.0
+    parts: dict[int, list[Wanted]] = {}
+    for row in ordered:
+        middle = (at + row.seconds / 2) / total if total else 0.0
+        parts.setdefault(min(SAMPLES - 1, int(SAMPLES * middle)), []).append(row)
+        at += row.seconds
+    return tuple((_middle(part), _cost(part)) for part in parts.values())
+
+
+def _middle(rows: Sequence[Wanted]) -> Sizes:
+    half, at = _cost(rows) / 2, 0.0
+    for row in rows:
+        at += row.seconds
+        if at >= half:
+            return row.sizes
+    return rows[-1].sizes
+
+
+def beside_sizes(
+    serving: Serving, came: Sequence[Mapping[str, int]]
+) -> Iterator[tuple[int, Sizes]]:
+    """Sizes of places where all dims are the least there are, or more than the most that came."""
+    box = serving.box
+    names = {name for each in came for name in each}
+    most = {name: _BESIDE * max(each.get(name, 0) for each in came) for name in names}
+    for given in (dict.fromkeys(names, 1), most):
+        inside = {name: _inside(box, name, size) for name, size in given.items()}
+        for number, place in enumerate(serving.places):
+            sizes = {serving.key(site, inside) for site in place.sites}
+            yield from ((number, each) for each in sizes if each is not None and each[-1] > 0)
+
+
+def _inside(box: Box, name: str, size: int) -> int:
+    """The size of a dim that is nearest, within its bounds."""
+    dim = next((each for each in box.dims if each.name == name), None)
+    if dim is None:
+        return size
+    return max(dim.lo, size if dim.hi is None else min(size, dim.hi))
+
+
+def _cost(rows: Iterable[Wanted]) -> float:
+    return sum(row.seconds for row in rows)
 
 
 def _work(site: Site, row: Recorded) -> float:

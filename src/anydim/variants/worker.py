@@ -23,6 +23,7 @@ from anydim.targets.targets import target
 from anydim.variants.candidates import Candidate, by_text, sized
 from anydim.variants.search import search
 from anydim.variants.trial import Tried
+from anydim.variants.whole import search_whole
 
 IDLE = 120.0  # seconds
 Answer = dict[str, Any]
@@ -33,25 +34,34 @@ def answer(request: Mapping[str, Any]) -> Answer:
 
     A request has the text of a `recipe`, `sizes`, the name of a `target`, and `most`, the share of
     the generic body's time that a body may take, found by a search of `budget` seconds. With None
-    nothing is measured: it makes the generic schedule, or the `schedule` that it is given.
+    nothing is measured: it makes the generic schedule, or the `schedule` that it is given. With
+    `samples` it is one for all sizes that is searched for.
     """
     start = time.perf_counter()
-    code = target(request["target"])
-    site = sized(parse_recipe(request["recipe"]), code.templates, tuple(request["sizes"]))
+    code, recipe = target(request["target"]), parse_recipe(request["recipe"])
+    if request["samples"]:
+        samples = [(tuple(sizes), float(weight)) for sizes, weight in request["samples"]]
+        guards, rest = map(tuple, request["guards"]), (request["threads"], request["budget"])
+        scored = search_whole(recipe, samples, list(guards), code, *rest)
+        rows = [_row(each.schedule, each.ratio, each.problem) for each in scored]
+        return {"found": None, "tried": rows, "seconds": time.perf_counter() - start}
+    site = sized(recipe, code.templates, tuple(request["sizes"]))
     tried: list[Tried] = []
     best: Candidate | None = None
     if site is not None and request["most"] is None:
         best = by_text(site, code.templates, request["schedule"] or site.generic.schedule)
     elif site is not None:
-        tried = search(site, code, request["budget"])
+        tried = search(site, code, request["budget"], request["threads"])
         ratio = tried[-1].ratio if tried else None
         if ratio is not None and ratio <= request["most"]:
             best = tried[-1].candidate
-    shown = [
-        {"schedule": t.candidate.schedule, "ratio": t.ratio, "problem": t.problem} for t in tried
-    ]
+    rows = [_row(t.candidate.schedule, t.ratio, t.problem) for t in tried]
     made = None if best is None else _code(best, code)
-    return {"found": made, "tried": shown, "seconds": time.perf_counter() - start}
+    return {"found": made, "tried": rows, "seconds": time.perf_counter() - start}
+
+
+def _row(schedule: str, ratio: float | None, problem: str) -> Answer:
+    return {"schedule": schedule, "ratio": ratio, "problem": problem}
 
 
 def _code(candidate: Candidate, target: Target) -> Answer:

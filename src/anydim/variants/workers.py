@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import cache
-from typing import Any
+from typing import Any, Protocol
 
 from anydim.base import settings
 from anydim.base.records import dataclass
@@ -40,6 +40,9 @@ class Order:
 
     It is searched for, for `budget` seconds. With None, the generic schedule or `schedule` is made
     for these sizes and not measured.
+
+    With `samples`, sizes with their weights, a schedule for all sizes is searched for instead, and
+    no code comes back; `guards` are sizes that it may not cost much. `threads` serve a launch.
     """
 
     recipe: Recipe
@@ -48,6 +51,9 @@ class Order:
     most: float | None = None
     schedule: str = ""
     budget: float = 4.0
+    samples: tuple[tuple[Sizes, float], ...] = ()
+    guards: tuple[Sizes, ...] = ()
+    threads: int = 1
 
 
 @dataclass(frozen=True)
@@ -77,6 +83,15 @@ class Reply:
     problem: str = ""
 
 
+class Team(Protocol):
+    """Who makes bodies: so many at once."""
+
+    @property
+    def count(self) -> int: ...
+
+    def ask(self, order: Order) -> Future[Reply]: ...
+
+
 class Workers:
     """So many processes at most, started when they are asked for.
 
@@ -84,7 +99,7 @@ class Workers:
     """
 
     def __init__(self, count: int, polite: bool = False) -> None:
-        self._polite = polite
+        self._polite, self.count = polite, count
         self._orders: queue.SimpleQueue[tuple[Order | None, Future[Reply]]] = queue.SimpleQueue()
         self._deaths = 0
         self._said = False
@@ -217,6 +232,7 @@ def asked(order: Order) -> dict[str, Any]:
     return {
         "recipe": order.recipe.text, "sizes": order.sizes, "target": order.target,
         "most": order.most, "schedule": order.schedule, "budget": order.budget,
+        "samples": order.samples, "guards": order.guards, "threads": order.threads,
     }  # fmt: skip
 
 
@@ -261,10 +277,10 @@ def _settings() -> dict[str, str]:
 
 
 @cache
-def _of(process: int, polite: bool) -> Workers:
-    return Workers(max(1, settings.compile_workers), polite)
+def _of(process: int, polite: bool, count: int) -> Workers:
+    return Workers(count, polite)
 
 
-def workers(polite: bool) -> Workers:
-    """Those of this process; a child of a fork has its own."""
-    return _of(os.getpid(), polite)
+def workers(polite: bool, count: int = 0) -> Workers:
+    """Those of this process, so many, or as the settings say; a child of a fork has its own."""
+    return _of(os.getpid(), polite, count or max(1, settings.compile_workers))

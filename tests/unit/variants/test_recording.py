@@ -70,10 +70,11 @@ def test_bodies_are_found_for_recorded_sizes(here: Here, tmp_path: Path) -> None
         model(x=image(4))
     here.ratio, told = 0.5, []
     found = model.tune(path, 60.0, lambda *given: told.append(given))
-    assert (found.tried, found.found, found.left) == (4, 4, 0)
-    assert [done for done, _, _ in told] == [1, 2, 3, 4]
+    assert (found.tried, found.found, found.left) == (6, 4, 0) and not found.whole
+    assert [done for done, _, _ in told] == [1, 2, 1, 2, 3, 4]
+    assert found.curve[-1][1] == pytest.approx(0.5)
     assert found.saved == pytest.approx(found.seconds / 2) and "50.0 %" in str(found)
-    first = here.orders[0]
+    first = here.orders[-1]
     assert first.sizes in {o.sizes for o in here.orders if o.recipe == first.recipe}
     assert len(model.variants()) == 4
     again = depthwise("adaptive")
@@ -81,7 +82,7 @@ def test_bodies_are_found_for_recorded_sizes(here: Here, tmp_path: Path) -> None
     assert again.prepare_recorded(path) == 4
     assert all(order.most is None and order.schedule for order in here.orders)
     none = model.tune(path, 0.0)
-    assert (none.tried, none.left) == (0, 4)
+    assert (none.tried, none.left) == (0, 6)
 
 
 def test_sizes_of_another_model_are_no_help(tmp_path: Path) -> None:

@@ -1,0 +1,26 @@
+"""Schedules that tuning found, for whoever compiles: read once, from the file of the ledger.
+
+It is looked at where there is such a file, and only then anything is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+from anydim.base import settings
+from anydim.program.recipe import Recipe
+from anydim.targets.target import Target
+
+FILE = "variants.sqlite"  # in the folder of the cache
+
+
+def tuned_for(target: Target, threads: int) -> Callable[[Recipe], str]:
+    """What tells the schedule that was found for a recipe on this processor; '' for none."""
+    if not (settings.tuned and settings.use_cache and (Path(settings.cache_dir) / FILE).is_file()):
+        return lambda recipe: ""
+    made = import_module("anydim.variants.ledger")
+    found = made.ledger(made.name_of(target)).tuned(threads)
+    known = {subject: verdict.schedule for subject, verdict in found.items()}
+    return lambda recipe: known.get(recipe.subject, "")
