@@ -37,7 +37,7 @@ COMMANDS = {
     "explain": "anydim.cli.commands",
     "profile": "anydim.cli.profiling",
     "sizes": "anydim.cli.sizes",
-    "tune": "anydim.cli.sizes",
+    "tune": "anydim.cli.tuning",
     "inspect": "anydim.cli.inspecting",
     "export": "anydim.cli.exporting",
     "bench": "anydim.cli.bench",

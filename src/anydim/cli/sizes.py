@@ -1,20 +1,15 @@
-"""The commands `sizes` and `tune`: what recorded sizes say, and code that is made for them."""
+"""The command `sizes`: what recorded sizes say."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import ceil
 
 import click
 
 from anydim.base.errors import OptionError
-from anydim.cli.opening import compiled
-from anydim.cli.options import Asked, model_options
 from anydim.program.recording import Recorded, read_recorded
-from anydim.report.console import Console
 from anydim.report.text import duration
-from anydim.variants.fitted import TUNED
 
 WIDTH = 30  # characters of a bar
 
@@ -57,34 +52,3 @@ def _write(path: str, rows: Sequence[Recorded]) -> None:
             file.writelines(f"{row.line()}\n" for row in rows)
     except OSError as error:
         raise OptionError(f"{path} cannot be written: {error.strerror}") from None
-
-
-@click.command(short_help="Search for faster code at recorded sizes, for every later process.")
-@model_options
-@click.option("--sizes", "recorded", required=True, metavar="FILE", help="What model.record wrote.")
-@click.option(
-    "--minutes", type=click.FloatRange(0), default=5.0, show_default=True,
-    help="How long to search.",
-)  # fmt: skip
-def tune(asked: Asked, recorded: str, minutes: float) -> None:
-    """Search schedules for the sizes that MODEL was called with, the costliest launches first.
-
-    What is found is kept beside the cache of compiled code. Models with --strategy adaptive, and
-    `model.prepare_recorded`, take it from there without measuring.
-
-    \b
-    Examples:
-      anydim tune encoder.onnx --sizes sizes.jsonl --minutes 5
-      anydim run encoder.onnx --strategy adaptive --input ids.npz
-    """
-    console = Console(asked.quiet)
-    given = asked if asked.strategy else replace(asked, strategy=str(TUNED))
-    model = compiled(console, given)
-    with console.task(f"tuning {model.name}") as advance:
-        found = model.tune(
-            recorded, 60 * minutes,
-            lambda done, launches, share: advance(done, launches, f"{100 * share:.1f} % saved"),
-        )  # fmt: skip
-    click.echo(str(found))
-    for variant in model.variants():
-        click.echo(f"  {variant}")

@@ -108,15 +108,22 @@ class Ledger:
         return len(rows)
 
     def export(self, path: str | os.PathLike[str]) -> int:
-        """Write what was found on this kind of machine to a file; how many rows."""
+        """Write what was found on this kind of machine to a file; how many rows.
+
+        Raises OptionError for a path that cannot be written.
+        """
+        new = Path(f"{os.fspath(path)}.{os.getpid()}")
         rows = [row for row in map(_row, self._run(_ROWS, ())) if row is not None]
         mine = [row for row in rows if (row.target, row.code) == (self._target, code_version())]
         try:
-            Path(path).unlink(missing_ok=True)
-            with contextlib.closing(self._open(Path(path))) as file, file:
+            if not new.parent.is_dir():
+                raise FileNotFoundError(f"there is no folder {new.parent}")
+            with contextlib.closing(self._open(new)) as file, file:
                 values = [row.values for row in mine]
                 file.executemany("insert into trials values (?, ?, ?, ?, ?, ?, ?, ?)", values)
+            os.replace(new, path)
         except (OSError, sqlite3.Error) as error:
+            _remove(new)
             raise OptionError(f"{path} cannot be written: {error}") from None
         return len(mine)
 

@@ -1,0 +1,94 @@
+"""The command `tune`: faster code for the sizes that a model really gets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from anydim.base import settings
+from anydim.base.errors import OptionError
+from anydim.base.text import counted
+from anydim.cli.opening import compiled
+from anydim.cli.options import Asked, model_options
+from anydim.report.console import Console
+from anydim.report.curve import curve
+from anydim.targets.targets import target
+from anydim.variants.fitted import TUNED
+
+if TYPE_CHECKING:
+    from anydim.variants.ledger import Ledger
+
+
+@click.command(short_help="Search for faster code at recorded sizes, for every later process.")
+@model_options
+@click.option("--profile", "--sizes", "recorded", metavar="FILE", help="What model.record wrote.")
+@click.option(
+    "--minutes", type=click.FloatRange(0), default=5.0, show_default=True,
+    help="How long to search.",
+)  # fmt: skip
+@click.option(
+    "--import",
+    "taken",
+    multiple=True,
+    metavar="FILE",
+    help="Take what another machine of this kind has found, before a search or instead of one.",
+)
+@click.option("--export", "written", metavar="FILE", help="Write all that was found, for others.")
+def tune(
+    asked: Asked, recorded: str | None, minutes: float, taken: tuple[str, ...], written: str | None,
+) -> None:  # fmt: skip
+    """Search schedules for the sizes that MODEL was called with, the costliest launches first.
+
+    A schedule that is better over all these sizes is taken by every later compile on this kind of
+    machine for as many threads, at every size; the bits of results stay. Then bodies for single
+    sizes are searched for, which models with --strategy adaptive and `model.prepare_recorded` take.
+    What is found is kept beside the cache of compiled code. Every core is used.
+
+    \b
+    Examples:
+      anydim tune encoder.onnx --profile sizes.jsonl --minutes 5
+      anydim tune encoder.onnx --profile sizes.jsonl --export tuned.sqlite
+      anydim tune encoder.onnx --import tuned.sqlite
+    """
+    console = Console(asked.quiet)
+    if recorded is None and not (taken or written):
+        raise OptionError("tune needs sizes", "--profile sizes.jsonl, which model.record wrote")
+    if recorded is not None and not Path(recorded).is_file():
+        raise OptionError(f"{recorded} cannot be read", "model.record(path) writes one")
+    for path in taken:
+        console.note(f"{path}: {counted(_ledger(asked).merge(path), 'record')}")
+    if recorded is not None:
+        _search(console, asked, recorded, minutes)
+    if written is not None:
+        count = _ledger(asked).export(written)
+        console.note(f"wrote {written}, {counted(count, 'record')}")
+
+
+def _search(console: Console, asked: Asked, recorded: str, minutes: float) -> None:
+    given = asked if asked.strategy else replace(asked, strategy=str(TUNED))
+    model = compiled(console, given)
+    with console.task(f"tuning {model.name}") as advance:
+        found = model.tune(
+            recorded, 60 * minutes,
+            lambda done, launches, share: advance(done, launches, f"{100 * share:.1f} % saved"),
+        )  # fmt: skip
+    console.result(str(found))
+    shown = curve(found.curve)
+    if shown:
+        console.result(f"\nshare of recorded time saved, by seconds of the search\n{shown}\n")
+    for each in (*found.whole, *model.variants()):
+        console.result(f"  {each}")
+    if found.whole:
+        count = counted(len(found.whole), "kernel")
+        console.note(f"models that are compiled from now on have {count} with another schedule")
+
+
+def _ledger(asked: Asked) -> Ledger:
+    """Where this process keeps what is found."""
+    made = import_module("anydim.variants.ledger")
+    found: Ledger = made.ledger(made.name_of(target(asked.code or settings.target)))
+    return found
