@@ -49,7 +49,7 @@ from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
-from anydim.passes.segment import Cut, Part, Segment, cut_text
+from anydim.passes.segment import Cut, Part, Segment, cut_text, devices_of
 from anydim.passes.simplify import Simplify
 from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
@@ -62,6 +62,7 @@ from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
 from anydim.runtime.threads import known_threads
 from anydim.sizes import Dim, Size
+from anydim.targets.placed import Placed, unknown_device
 from anydim.targets.target import Target
 from anydim.targets.targets import target
 from anydim.variants.records import tuned_for
@@ -212,6 +213,7 @@ def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
+    devices: Mapping[str, Placed] | None = None,
 ) -> Compiled:  # fmt: skip
     """Source to native code by target `made_by`; `model.compile` says what the arguments are.
 
@@ -229,10 +231,11 @@ def compile_source(
     with code.compiling(code.processor, 0) as beside:
         begin_host(code, beside)
         begun = partial(begin, target=code, work=beside)
-        lowered = _lowered(graph, code, options, threads, work, begun, Store(beside.beside))
+        on = _On(code, devices or {})
+        lowered = _lowered(graph, on, options, threads, work, begun, Store(beside.beside))
         if limit is not None:
             limit.check(lowered.made.program)
-        built = work.timed("native", lambda: build(lowered.made, code, beside))
+        built = work.timed("native", lambda: build(lowered.made, code, beside, on.devices))
     work.watch.done(work.seconds)
     report = work.report(lowered, built)
     _tell(lowered.made.program, report)
@@ -243,7 +246,8 @@ def compile_source(
             return lowered
         with collector_paused():
             quiet = _Work(lambda *_: None)
-            return _lowered(graph, other, options, cores, quiet, lambda kernel: None, Store())
+            elsewhere = _On(other, on.devices)
+            return _lowered(graph, elsewhere, options, cores, quiet, lambda kernel: None, Store())
 
     return Compiled(
         built.executable, lowered.made.program, _reference(graph, float64), report,
@@ -251,24 +255,46 @@ def compile_source(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _On:
+    """What code is made for: the host by a target, and the devices that parts are on."""
+
+    host: Target
+    devices: Mapping[str, Placed]
+
+    def __call__(self, part: Part) -> Target:
+        """What makes the code of a part."""
+        return self.devices[part.device].target if part.device else self.host
+
+
 def _lowered(
-    graph: Graph, code: Target, options: Options, threads: int, work: _Work,
+    graph: Graph, on: _On, options: Options, threads: int, work: _Work,
     begun: Callable[[Kernel | Library], None], store: Store,
 ) -> Lowered:  # fmt: skip
-    """A graph through all passes, for a target; each kernel is `begun` when it is there."""
+    """A graph through all passes, for targets; each kernel of the host is `begun` when it is there.
+
+    Raises DeviceError for parts on a device that is none of those given.
+    """
+    code = on.host
     cuts = work.timed("segment", lambda: Segment(Recur(code.machine).run).run(graph))
+    missing = [device for device in devices_of(cuts) if device not in on.devices]
+    if missing:
+        raise unknown_device(graph.name, missing, tuple(on.devices))
     work.stage("segment", partial(cut_text, cuts))
     parts = [part for cut in cuts for part in cut.parts]
     fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
+    targets = {part.device: on(part) for part in parts}
     for entry in PASSES:
-        chosen = entry.make(code.machine, code.templates, options)
-        run = chosen.run if entry.name != "fuse" or options.fuse else _same
+        made_for = {d: entry.make(t.machine, t.templates, options) for d, t in targets.items()}
+        run = {device: each.run for device, each in made_for.items()}
+        if entry.name == "fuse" and not options.fuse:
+            run = dict.fromkeys(run, _same)
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)
         if entry.name == "accumulate":
             _begin_libraries(parts, fused, code, begun)
     scheduled = work.timed(
-        "schedule", lambda: _scheduled(parts, fused, code, options, threads, begun, store)
+        "schedule", lambda: _scheduled(parts, fused, on, options, threads, begun, store)
     )
     made = work.timed(
         "assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store)
@@ -302,7 +328,7 @@ def _begin_libraries(
     begun: Callable[[Kernel | Library], None],
 ) -> None:  # fmt: skip
     """Have the libraries compiled that the products of the largest part will call."""
-    straight = [graph for part, graph in zip(parts, graphs) if not part.opaque]
+    straight = [graph for part, graph in zip(parts, graphs) if not (part.opaque or part.device)]
     largest = max(straight, key=lambda graph: len(graph.nodes), default=None)
     if largest is not None and len(largest.nodes) >= _WORTH_LOOKING:
         for library in libraries_ahead(largest, code.machine, code.templates):
@@ -313,26 +339,30 @@ _WORTH_LOOKING = 32  # nodes: the passes over fewer take less time than a look a
 
 
 def _on_parts(
-    run: Callable[[Graph], Graph], parts: Sequence[Part], graphs: Sequence[Graph]
+    run: Mapping[str, Callable[[Graph], Graph]], parts: Sequence[Part], graphs: Sequence[Graph]
 ) -> list[Graph]:
-    """What a pass makes of the graphs of parts, but of opaque ones."""
-    return [graph if part.opaque else run(graph) for part, graph in zip(parts, graphs)]
+    """What a pass, by device, makes of the graphs of parts, but of opaque ones."""
+    return [graph if part.opaque else run[part.device](graph) for part, graph in zip(parts, graphs)]
 
 
 def _scheduled(
-    parts: Sequence[Part], graphs: Sequence[Graph], code: Target, options: Options, threads: int,
+    parts: Sequence[Part], graphs: Sequence[Graph], on: _On, options: Options, threads: int,
     begun: Callable[[Kernel | Library], None], store: Store,
 ) -> list[tuple[Scheduled | Alias, ...]]:  # fmt: skip
-    known = (code.machine, code.templates, options)
-    opaque, tuned = Opaque(*known), tuned_for(code, threads)
-    made = [
-        opaque.run(graph)
-        if part.opaque
-        else Schedule(*known, part.counter, begun, store.constant, tuned).run(graph)
-        for part, graph in zip(parts, graphs)
-    ]
+    made = []
+    first = {part.device: part for part in parts}
+    tuned = {d: tuned_for(on(part), 1 if d else threads) for d, part in first.items()}
+    for part, graph in zip(parts, graphs):
+        code, told = on(part), _unheard if part.device else begun
+        known = (code.machine, code.templates, options)
+        dense = Schedule(*known, part.counter, told, store.constant, tuned[part.device])
+        made.append((Opaque(*known) if part.opaque else dense).run(graph))
     unmet(options, [item for items in made for item in items])
     return made
+
+
+def _unheard(kernel: Kernel | Library) -> None:
+    """Kernels of devices are compiled when all are there."""
 
 
 def _same(graph: Graph) -> Graph:
@@ -353,7 +383,9 @@ def _assembled(
     for part, graph, items in zip(parts, graphs, scheduled):
         outer = graph.replace(types={**graph.types, **_named_types(part.graph)})
         sources = tuple(node.source for node in part.graph.nodes)
-        segment = Assemble(threads, sources, store, options.memory).run(outer, items)
+        workers = 1 if part.device else threads
+        assemble = Assemble(workers, sources, store, options.memory, part.device)
+        segment = assemble.run(outer, items)
         linked[id(part)] = Linked(segment, graph.guards)
     program = Link(store, threads).run(cuts, linked)
     return Assembled(program, store.kernels, store.arrays)

@@ -22,6 +22,7 @@ from anydim.compiler import CompileReport, Lowered, compile_source
 from anydim.compiler import Progress as CompileProgress
 from anydim.deploy.export.export import export
 from anydim.deploy.save import Version, save
+from anydim.devices.device import Device
 from anydim.frontends.onnx.file.strings import (
     StringParts,
     StringsInside,
@@ -52,6 +53,7 @@ from anydim.runtime.frames import Callers
 from anydim.runtime.lists import Listed
 from anydim.sizes import LARGEST, Dim, Size, as_size, given_dims
 from anydim.targets.fastest import fastest
+from anydim.targets.placed import placed_devices
 from anydim.targets.targets import target as made_by
 from anydim.variants.fitted import Fitted
 from anydim.variants.forms import form_of
@@ -96,6 +98,7 @@ class Model(Fitted, Held):
         """
         if self._again is None:
             raise OptionError(f"{self.name} cannot be saved: it was made by hand")
+        self._only_on_the_host("saved")
         place = path_of("path", path)
         function_of("progress", progress)
         several = isinstance(targets, (list, tuple, set, frozenset))
@@ -110,6 +113,13 @@ class Model(Fitted, Held):
             each = self._again(code)
             versions.append(Version(code, each.made, each.notes, last))
         save(place, versions, self._lists, tell)
+
+    def _only_on_the_host(self, what: str) -> None:
+        if self.program.devices:
+            raise OptionError(
+                f"{self.name} cannot be {what}: it has parts on {listed(self.program.devices)}",
+                "compile it without parts on devices for that",
+            )
 
     def _last_indices(self) -> dict[str, Size]:
         return {name: as_size(last) for name, (_, last) in self.index_ranges.items()}
@@ -128,6 +138,7 @@ class Model(Fitted, Held):
         """
         if self._again is None:
             raise OptionError(f"{self.name} cannot be exported: it was made by hand")
+        self._only_on_the_host("exported")
         place = path_of("folder", folder)
         wanted = made_by(text_of("code", code), text_of("target", target))
         export(place, text_of("name", name), self._again(wanted, cores=1).made, wanted)
@@ -195,6 +206,7 @@ def compile(
     memory_limit: MemoryLimit | int | str | None = None,
     on_overflow: str = "error",
     strategy: Strategy | str = GENERIC,
+    devices: Mapping[str, str | Device] | None = None,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -222,15 +234,19 @@ def compile(
     is expected. A Builder's dims have none of their own then; `dims` gives what is expected.
     `strategy` says which code serves which size, and when it is made (docs/strategies.md):
     "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])".
+    `devices` says what the names stand for that nodes are on (docs/devices.md), such as
+    `{"accel": "opencl:0"}`: names of devices, or open ones; two names may be of one.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
-    MemoryLimitError for a model that needs more memory than it may.
+    MemoryLimitError for a model that needs more memory than it may, DeviceError for a device that
+    there is not or that does not take its part.
     """
     callers, known = Callers(arenas, wait), strategy_of(strategy)
     wanted = {
         "threads": threads, "options": options, "precision": precision, "target": target,
         "arenas": arenas, "wait": wait, "memory_limit": memory_limit, "on_overflow": on_overflow,
-        "strategy": strategy,
+        "strategy": strategy, "devices": devices,
     }  # fmt: skip
+    placed = placed_devices(devices)
     bounds, expected = expected_bounds(source, given_dims(dims), on_overflow)
     function_of("progress", progress)
     if not isinstance(options, Options):
@@ -239,7 +255,7 @@ def compile(
     try:
         made = compile_source(
             source, bounds, threads, progress or _quiet, options, operators, precision, target,
-            limit, form_of(known, threads),
+            limit, form_of(known, threads), placed,
         )  # fmt: skip
     except StringsInside as found:
         parts = cut(found.opened)
@@ -247,7 +263,7 @@ def compile(
         core = parts.core and compile(
             parts.core, given, threads=threads, progress=progress, options=options,
             operators=operators, precision=precision, target=target, arenas=arenas, wait=wait,
-            memory_limit=limit,
+            memory_limit=limit, devices=devices,
         )  # fmt: skip
         if core:
             core.executable.watched.expect(expected)

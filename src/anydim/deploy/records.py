@@ -98,7 +98,7 @@ def _size_text(size: Size) -> str:
 
 # the members of unions say what they are
 _TAGGED = frozenset((
-    "SegmentStep", "FindStep", "BranchStep", "CallStep", "LoopStep", "ReleaseStep",
+    "SegmentStep", "FindStep", "BranchStep", "CallStep", "LoopStep", "CopyStep", "ReleaseStep",
 ))  # fmt: skip
 
 

@@ -15,22 +15,45 @@ more together than what was in use at some time: for a new block, kept ones go b
     anydim_leave(call, block) -> address    take it out: it belongs to somebody else
     anydim_clear(call) -> number            drop everything in use; how many blocks that was
     anydim_trim(call, bytes)                keep no more than so many bytes
+
+Blocks of a device (`runtime/home.py`) are kept by the same code, with `anydim_device_` before its
+names and the words of the device for those of the call: only their heads are memory of the host.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from anydim.base.dtypes import int64, uint64
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, apply, larger
 from anydim.native.body import Body, overflows, parameter
-from anydim.runtime import context
+from anydim.runtime import context, home
 from anydim.runtime.context import BYTES, HEAD, MEMORY, NEXT, PREVIOUS, REFERENCES
 
 ALLOCATE, HOLD, DROP = "anydim_allocate", "anydim_hold", "anydim_drop"
 ARENA, GROW, LEAVE = "anydim_arena", "anydim_grow", "anydim_leave"
 CLEAR, TRIM = "anydim_clear", "anydim_trim"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where blocks lie: what its functions are called, and how it is had and given back.
+
+    `data` is where the bytes of a block begin.
+    """
+
+    name: str
+    take: Callable[[Body], None]
+    give: Callable[[Body, Term], None]
+    data: Callable[[Body, Term], Term]
+    copy: Callable[[Body, Term, Term, Term], None]
+
+    def function(self, name: str) -> str:
+        """What a public function is called."""
+        return name.replace("anydim", self.name)
+
 
 _MOST = 1 << 60  # bytes: whoever asks for more has miscounted
 _TRIES = 8  # kept blocks of about the size that are looked at
@@ -38,26 +61,33 @@ _CALL, _BLOCK, _BYTES = parameter("call"), parameter("block"), parameter("bytes"
 
 
 def blocks_code() -> ir.Library:
-    """The module."""
-    return ir.Library("blocks", lambda: tuple(_functions()), identity="of every program")
+    """The module for memory of the host."""
+    return ir.Library("blocks", lambda: tuple(_functions(SYSTEM)), identity="of every program")
 
 
-def _functions() -> Iterator[ir.Function]:
+def device_blocks_code() -> ir.Library:
+    """The module for memory of devices."""
+    made = lambda: tuple(_functions(DEVICE))  # noqa: E731
+    return ir.Library("device blocks", made, identity="of every program with devices")
+
+
+def _functions(memory: Memory) -> Iterator[ir.Function]:
     yield _delist()
     yield _shelve()
-    yield _give_back()
-    yield _trim()
-    yield _from_system()
+    yield _give_back(memory)
+    yield _trim(memory)
+    yield _from_system(memory)
     yield _enlist()
     yield _find()
     yield _fresh()
-    yield _allocate()
-    yield _hold()
-    yield _drop()
-    yield _arena()
-    yield _grow()
-    yield _leave()
-    yield _clear()
+    yield _allocate(memory)
+    yield _hold(memory)
+    yield _drop(memory)
+    yield _arena(memory)
+    yield _grow(memory)
+    if memory is SYSTEM:
+        yield _leave()
+    yield _clear(memory)
 
 
 def _count(body: Body, word: int, amount: Term | int) -> Term:
@@ -86,7 +116,7 @@ def _take_first(body: Body, link: Term, block: Term) -> None:
 # ---- blocks come -------------------------------------------------------------------------------
 
 
-def _allocate() -> ir.Function:
+def _allocate(memory: Memory) -> ir.Function:
     body = Body()
     with body.when((_BYTES < 0) | (_BYTES > _MOST)):
         body.store(_CALL, context.FOUND, 0)
@@ -114,7 +144,7 @@ def _allocate() -> ir.Function:
         _take_first(body, link(), block())
     body.call("enlist", _CALL, block())
     body.give(block())
-    return body.function(ALLOCATE, ("call", "bytes"), public=True)
+    return body.function(memory.function(ALLOCATE), ("call", "bytes"), public=True)
 
 
 def _find() -> ir.Function:
@@ -148,8 +178,14 @@ def _fresh() -> ir.Function:
     return body.function("fresh", ("call", "bytes", "bin"))
 
 
-def _from_system() -> ir.Function:
+def _from_system(memory: Memory) -> ir.Function:
     body = Body()
+    memory.take(body)
+    return body.function("from_system", ("call", "bytes"))
+
+
+def _take_memory(body: Body) -> None:
+    """Head and bytes in one piece."""
     memory = body.ask(body.load(_CALL, context.MALLOC), _BYTES + 2 * HEAD)
     with body.when(memory.equals(0)):
         body.give(0)
@@ -157,7 +193,53 @@ def _from_system() -> ir.Function:
     body.store(block, MEMORY, memory)
     body.store(block, BYTES, _BYTES)
     body.give(block)
-    return body.function("from_system", ("call", "bytes"))
+
+
+def _give_memory(body: Body, block: Term) -> None:
+    body.call(body.load(_CALL, context.FREE), body.load(block, MEMORY))
+
+
+def _copy_memory(body: Body, target: Term, source: Term, bytes: Term) -> None:
+    body.call(body.load(_CALL, context.COPY), target, source, bytes)
+
+
+def _take_of_device(body: Body) -> None:
+    """A head of the host, and bytes of the device."""
+    block = body.ask(body.load(_CALL, home.MALLOC), HEAD)
+    with body.when(block.equals(0)):
+        body.give(0)
+    of = body.load(_CALL, home.CONTEXT)
+    data = body.ask(body.load(_CALL, home.ALLOCATE), of, _BYTES)
+    with body.when(data.equals(0)):
+        body.call(body.load(_CALL, home.FREE_HEAD), block)
+        body.give(0)
+    body.store(block, MEMORY, block)
+    body.store(block, BYTES, _BYTES)
+    body.store(block, home.DATA, data)
+    body.give(block)
+
+
+def _give_to_device(body: Body, block: Term) -> None:
+    of = body.load(_CALL, home.CONTEXT)
+    body.call(body.load(_CALL, home.FREE), of, body.load(block, home.DATA))
+    body.call(body.load(_CALL, home.FREE_HEAD), block)
+
+
+def _copy_of_device(body: Body, target: Term, source: Term, bytes: Term) -> None:
+    """What fails is told when the call goes on."""
+    of = body.load(_CALL, home.CONTEXT)
+    failed = body.ask(body.load(_CALL, home.COPY_WITHIN), of, target, source, bytes)
+    with body.when(failed.differs(0)):
+        body.give(0)
+
+
+SYSTEM = Memory(
+    "anydim", _take_memory, _give_memory, lambda body, block: block + HEAD, _copy_memory
+)
+DEVICE = Memory(
+    "anydim_device", _take_of_device, _give_to_device,
+    lambda body, block: body.load(block, home.DATA), _copy_of_device,
+)  # fmt: skip
 
 
 def _enlist() -> ir.Function:
@@ -206,7 +288,7 @@ def _shelve() -> ir.Function:
     return body.function("shelve", ("call", "block"), result=False)
 
 
-def _give_back() -> ir.Function:
+def _give_back(memory: Memory) -> ir.Function:
     """Keep at most `most` bytes; bins from `start` down, then round."""
     body, most = Body(), parameter("most")
     empty = body.variable(0)
@@ -218,14 +300,14 @@ def _give_back() -> ir.Function:
             empty += 1
         with body.otherwise():
             _take_first(body, first, block)
-            body.call(body.load(_CALL, context.FREE), body.load(block, MEMORY))
+            memory.give(body, block)
     return body.function("give_back", ("call", "most", "start"), result=False)
 
 
-def _trim() -> ir.Function:
+def _trim(memory: Memory) -> ir.Function:
     body = Body()
     body.call("give_back", _CALL, _BYTES, 63)
-    return body.function(TRIM, ("call", "bytes"), public=True, result=False)
+    return body.function(memory.function(TRIM), ("call", "bytes"), public=True, result=False)
 
 
 def _leave() -> ir.Function:
@@ -235,56 +317,56 @@ def _leave() -> ir.Function:
     return body.function(LEAVE, ("call", "block"), public=True)
 
 
-def _clear() -> ir.Function:
+def _clear(memory: Memory) -> ir.Function:
     body = Body()
     arena = body.load(_CALL, context.ARENA_BLOCK)
     body.store(_CALL, context.ARENA_BLOCK, 0)
-    body.call(DROP, _CALL, arena)
+    body.call(memory.function(DROP), _CALL, arena)
     cleared = body.variable(0)
     with body.loop(lambda: body.load(_CALL, context.LIVE).differs(0)):
         body.call("shelve", _CALL, body.load(_CALL, context.LIVE))
         cleared += 1
     body.give(cleared())
-    return body.function(CLEAR, ("call",), public=True)
+    return body.function(memory.function(CLEAR), ("call",), public=True)
 
 
 # ---- blocks are held ---------------------------------------------------------------------------
 
 
-def _hold() -> ir.Function:
+def _hold(memory: Memory) -> ir.Function:
     body = Body()
     with body.when(_BLOCK.differs(0)):
         body.store(_BLOCK, REFERENCES, body.load(_BLOCK, REFERENCES) + 1)
-    return body.function(HOLD, ("block",), public=True, result=False)
+    return body.function(memory.function(HOLD), ("block",), public=True, result=False)
 
 
-def _drop() -> ir.Function:
+def _drop(memory: Memory) -> ir.Function:
     body = Body()
     with body.when(_BLOCK.differs(0)):
         less = body.let(body.load(_BLOCK, REFERENCES) - 1)
         body.store(_BLOCK, REFERENCES, less)
         with body.when(less.equals(0)):
             body.call("shelve", _CALL, _BLOCK)
-    return body.function(DROP, ("call", "block"), public=True, result=False)
+    return body.function(memory.function(DROP), ("call", "block"), public=True, result=False)
 
 
-def _arena() -> ir.Function:
+def _arena(memory: Memory) -> ir.Function:
     body = Body()
     block = body.load(_CALL, context.ARENA_BLOCK)
     with body.when(block.differs(0)):
         with body.when(body.load(block, BYTES) >= _BYTES):
-            body.give(block + HEAD)
+            body.give(memory.data(body, block))
         body.store(_CALL, context.ARENA_BLOCK, 0)
-        body.call(DROP, _CALL, block)
-    fresh = body.ask(ALLOCATE, _CALL, _BYTES)
+        body.call(memory.function(DROP), _CALL, block)
+    fresh = body.ask(memory.function(ALLOCATE), _CALL, _BYTES)
     body.store(_CALL, context.ARENA_BLOCK, fresh)
     with body.when(fresh.equals(0)):
         body.give(0)
-    body.give(fresh + HEAD)
-    return body.function(ARENA, ("call", "bytes"), public=True)
+    body.give(memory.data(body, fresh))
+    return body.function(memory.function(ARENA), ("call", "bytes"), public=True)
 
 
-def _grow() -> ir.Function:
+def _grow(memory: Memory) -> ir.Function:
     names = ("call", "data", "owner", "room", "used", "bytes")
     _, data, owner, room_at, used, bytes = map(parameter, names)
     body = Body()
@@ -294,14 +376,15 @@ def _grow() -> ir.Function:
     wider = body.let(room * 2 + 1)
     with body.when(overflows("mul", wider, bytes)):
         body.give(0)
-    block = body.ask(ALLOCATE, _CALL, wider * bytes)
+    block = body.ask(memory.function(ALLOCATE), _CALL, wider * bytes)
     with body.when(block.equals(0)):
         body.give(0)
     old, before = body.load(data), body.load(owner)
-    body.call(body.load(_CALL, context.COPY), block + HEAD, old, used * bytes)
-    body.call(DROP, _CALL, before)
-    body.store(data, 0, block + HEAD)
+    there = memory.data(body, block)
+    memory.copy(body, there, old, used * bytes)
+    body.call(memory.function(DROP), _CALL, before)
+    body.store(data, 0, there)
     body.store(owner, 0, block)
     body.store(room_at, 0, wider)
     body.give(1)
-    return body.function(GROW, names, public=True)
+    return body.function(memory.function(GROW), names, public=True)

@@ -16,6 +16,7 @@ from anydim.program.program import Program
 from anydim.runtime.executable import Executable, Image
 from anydim.runtime.interface import Interface
 from anydim.runtime.running import executable
+from anydim.targets.placed import Placed
 from anydim.targets.target import Compiling, Source, Target
 
 
@@ -45,10 +46,13 @@ class Built:
     cached: int
 
 
-def build(made: Assembled, target: Target, work: Compiling) -> Built:
+def build(
+    made: Assembled, target: Target, work: Compiling, devices: Mapping[str, Placed] | None = None
+) -> Built:
     """Compile and load a program, whose kernels may be begun in `work`.
 
-    Raises GraphError when the inputs do not tell every needed dim.
+    `devices` are those that its names stand for. Raises GraphError when the inputs do not tell
+    every needed dim, DeviceError where a device does not take its code.
     """
     if target.load is None:
         raise InternalError(f"code of {target.name} for {target.processor.name} cannot run here")
@@ -56,7 +60,13 @@ def build(made: Assembled, target: Target, work: Compiling) -> Built:
     objects = work.finish(prepared.sources)
     loaded = target.load(objects.code.values(), prepared.interface.symbols)
     image = Image(loaded.address, loaded)
-    run = executable(program.signature, prepared.interface, image, made.arrays, program.threads)
+    hosted = {
+        each.name: (devices or {})[each.name].hosted([made.kernels[n] for n in each.symbols])
+        for each in prepared.interface.devices
+    }
+    run = executable(
+        program.signature, prepared.interface, image, made.arrays, program.threads, hosted
+    )
     compiled = len(objects.compiled)
     return Built(run, compiled, len(objects.code) - compiled)
 
@@ -80,10 +90,11 @@ def prepare(made: Assembled, target: Target) -> Prepared:
 
 
 def modules(made: Assembled) -> tuple[tuple[Kernel | Library, ...], Interface]:
-    """The kernels and the host of a program as loop IR; errors are those of `build`."""
+    """The host of a program and its kernels as loop IR; errors are those of `build`."""
     _verify(made)
     host = host_of(made.program)
-    names = dict.fromkeys(site.kernel for site in made.program.sites)
+    segments = (segment for segment in made.program.segments if not segment.device)
+    names = dict.fromkeys(site.kernel for segment in segments for site in segment.sites)
     return (*(made.kernels[name] for name in names), *host.code), host.interface
 
 

@@ -7,15 +7,16 @@ table, so that what a launch runs is no matter of its code. The module calls `an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from anydim.base.cache import key_of
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, constant
-from anydim.kernels.write.values import add
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
-from anydim.native.body import Body, parameter
+from anydim.native.body import Body
+from anydim.native.chunk import BLOCK, Chunk, Words, words_of
+from anydim.native.device_emit import STEPS_PER_FUNCTION, on_device
 from anydim.native.entry import Entry, Questions, verdict
 from anydim.native.threads import LAUNCH, WAKE
 from anydim.native.written import written
@@ -23,13 +24,10 @@ from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
 from anydim.runtime import choices
 from anydim.runtime.checks import Check
-from anydim.runtime.layout import ARENA, CODE, CONSTANTS, POOL, Layout
+from anydim.runtime.layout import ARENA, CODE, POOL, Layout
 from anydim.runtime.positions import FINE
-from anydim.sizes import Size
 
-STEPS_PER_FUNCTION = 16  # keeps register allocation of long programs cheap
 BIND, RUN = "anydim_bind", "anydim_run"
-_BLOCK = parameter("block")
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,8 @@ def emit_segment(program: Segment, prefix: str) -> ir.Library:
 
     def made() -> tuple[ir.Function, ...]:
         layout, (bind, run) = _layout(program), part_names(prefix)
-        return *_bind_given(program, layout, bind), *_run(program, layout, run)
+        launching = on_device if program.device else _run
+        return *_bind_given(program, layout, bind), *launching(program, layout, run)
 
     return ir.Library(prefix, made, key_of(repr(program)))
 
@@ -89,18 +88,18 @@ def _bind(
 ) -> Iterator[ir.Function]:
     signature, body = program.signature, Body()
     given = {
-        name: Ranged(body.load(_BLOCK, layout.first_dim + number), signature.box.dim(name).range)
+        name: Ranged(body.load(BLOCK, layout.first_dim + number), signature.box.dim(name).range)
         for number, name in enumerate(signature.box.names)
         if name in waiting
     }
-    entry = Entry(signature, questions, body, _BLOCK, layout.input_axis, given)
+    entry = Entry(signature, questions, body, BLOCK, layout.input_axis, given)
     entry.solve()
     others: dict[str, Ranged] = {}
     for number, dim in enumerate(signature.box.dims):
         if dim.name not in entry.dims:  # nothing depends on it
             others[dim.name] = Ranged(constant(min(dim.lo, LARGEST)), dim.range)
         value = (entry.dims | others)[dim.name].value
-        body.store(_BLOCK, layout.first_dim + number, value)
+        body.store(BLOCK, layout.first_dim + number, value)
     code = verdict(body, entry.inside(), 1)
     with body.when(code.differs(0)):
         body.give(code)
@@ -116,7 +115,7 @@ def _bind_given(program: Segment, layout: Layout, name: str) -> Iterator[ir.Func
     """Sizes from dims that the caller has written and checked; 1 when one does not fit 64 bits."""
     body = Body()
     dims = {
-        dim.name: Ranged(body.load(_BLOCK, layout.first_dim + number), dim.range)
+        dim.name: Ranged(body.load(BLOCK, layout.first_dim + number), dim.range)
         for number, dim in enumerate(program.signature.box.dims)
         if dim.name in needed_dims(program)
     }
@@ -149,90 +148,40 @@ def needed_dims(program: Segment) -> frozenset[str]:
 
 def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
     """All launches; returns the code of the first checked index that left its axis, else 0."""
-    starts, words = range(0, len(program.sites), STEPS_PER_FUNCTION), _words(program, layout)
+    starts, words = range(0, len(program.sites), STEPS_PER_FUNCTION), words_of(program, layout)
     for number, start in enumerate(starts):
         steps = program.sites[start : start + STEPS_PER_FUNCTION]
         yield _chunk(number, start, steps, program, words)
     body = Body()
-    body.call(WAKE, body.load(_BLOCK, POOL))
+    body.call(WAKE, body.load(BLOCK, POOL))
     statuses = range(layout.first_status, layout.first_status + layout.statuses)
     for word in statuses:
-        body.store(_BLOCK, word, FINE)
+        body.store(BLOCK, word, FINE)
     for number in range(len(starts)):
-        body.call(f"part{number}", _BLOCK)
-    found = [body.load(_BLOCK, word) for word in statuses]
+        body.call(f"part{number}", BLOCK)
+    found = [body.load(BLOCK, word) for word in statuses]
     inside = [body.let(index.equals(FINE)) for index in found]
     body.give(verdict(body, inside, 1))
     yield _straight(body, name)
 
 
 def _chunk(
-    number: int, first: int, steps: Sequence[Site], program: Segment, words: _Words
+    number: int, first: int, steps: Sequence[Site], program: Segment, words: Words
 ) -> ir.Function:
     body = Body()
     most = max(len(step.operands) + len(step.sizes) for step in steps)
-    chunk = _Chunk(program, words, body, body.array(most + choices.MORE))
+    chunk = _Launches(program, words, body, body.array(most + choices.MORE))
     for site, step in enumerate(steps, first):
         chunk.launch(site, step)
     return body.function(f"part{number}", ("block",), result=False, quick=True)
 
 
-@dataclass(frozen=True)
-class _Words:
-    """The words of sizes and pointers in a block, of constants in their table."""
+class _Launches(Chunk):
+    """Launches on the host."""
 
-    slots: Mapping[Size, int]
-    pointers: Mapping[str, int]
-    constants: Mapping[str, int]
-    first_status: int
-
-
-def _words(program: Segment, layout: Layout) -> _Words:
-    interface = (*program.signature.inputs, *program.signature.outputs)
-    return _Words(
-        {size: layout.first_slot + n for n, size in enumerate(program.slots)},
-        {spec.name: layout.pointer(n) for n, spec in enumerate(interface)},
-        {name: n for n, name in enumerate(program.constants)},
-        layout.first_status,
-    )
-
-
-class _Chunk:
-    """The body of a function that does some of the launches; loads each word once."""
-
-    def __init__(self, program: Segment, words: _Words, body: Body, arguments: Term) -> None:
-        self.program, self.words, self.body = program, words, body
-        self.arguments = arguments
-        self.loaded: dict[int, Term] = {}
-        self.buffers: dict[str, Term] = {}
+    def __init__(self, program: Segment, words: Words, body: Body, arguments: Term) -> None:
+        super().__init__(program, words, body, arguments)
         self.arena, self.pool, self.code = map(self.load, (ARENA, POOL, CODE))
-
-    def load(self, word: int) -> Term:
-        if word not in self.loaded:
-            self.loaded[word] = self.body.load(_BLOCK, word)
-        return self.loaded[word]
-
-    def size(self, size: Size) -> Term:
-        fixed = size.constant
-        return self.load(self.words.slots[size]) if fixed is None else constant(fixed)
-
-    def buffer(self, name: str) -> Term:
-        if name not in self.buffers:
-            self.buffers[name] = self._address(name)
-        return self.buffers[name]
-
-    def _address(self, name: str) -> Term:
-        buffer = self.program.buffer[name]
-        if buffer.kind == "constant":
-            return self.body.load(self.load(CONSTANTS), self.words.constants[name])
-        if buffer.kind == "status":
-            assert buffer.offset is not None and buffer.offset.constant is not None
-            return self.body.let(_BLOCK + (8 * self.words.first_status + buffer.offset.constant))
-        if buffer.kind == "arena":
-            assert buffer.offset is not None
-            offset = self.size(buffer.offset)
-            return self.body.let(Term(add(self.arena.value, offset.value)))
-        return self.load(self.words.pointers[name])
 
     def launch(self, site: int, step: Site) -> None:
         values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))

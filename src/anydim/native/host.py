@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from anydim.base.records import dataclass
 from anydim.kernels.ir import Library
 from anydim.kernels.text import print_library
-from anydim.native.blocks import CLEAR, LEAVE, TRIM, blocks_code
+from anydim.native.blocks import CLEAR, DEVICE, LEAVE, TRIM, blocks_code, device_blocks_code
 from anydim.native.emit import BIND, RUN, emit, emit_segment
 from anydim.native.region_emit import MAIN, emit_regions, segment_name
 from anydim.native.stopping import stopping_code
@@ -17,13 +17,19 @@ from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
 from anydim.program.segment import Segment
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
-from anydim.runtime.interface import Interface
+from anydim.runtime.interface import Interface, OnDevice
 from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
 
-_SAME = ("blocks", "stopping", "threads")  # modules that are the same for every program
+_SAME = (
+    "blocks",
+    "device blocks",
+    "stopping",
+    "threads",
+)  # modules that are the same for every program
 _POOL = {"worker": WORKER, "stop": STOP}
 _STRAIGHT = {"bind": BIND, "run": RUN, **_POOL}
 _REGIONS = {"run": MAIN, "clear": CLEAR, "trim": TRIM, "leave": LEAVE, **_POOL}
+_DEVICES = {"device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM)}
 
 
 @dataclass(frozen=True)
@@ -108,29 +114,46 @@ def _regions(program: Program) -> Host:
     inputs = [places.values[spec.name] for spec in program.signature.inputs]
     start = inputs[0] if inputs else Place(0, 0, 0)
     held, segments = list(_constants(program, layout)), _segments(program, layout)
+    own = [(segment, place) for segment, place in segments if not segment.device]
     shapes = {constant.name: constant.shape for constant in program.constants}
     interface = Interface(
-        functions=_REGIONS,
+        functions={**_REGIONS, **_DEVICES} if layout.homes else _REGIONS,
         words=layout.words,
         inputs=start.data,
         shapes=start.shape,
         results=tuple((place.data, place.owner, place.shape) for place in places.results),
-        constants=tuple((place.data, name) for place, name in held),
-        tables=tuple((place.base + CONSTANTS, segment.constants) for segment, place in segments),
-        entries=tuple((place.base + CODE, _kernels(segment)) for segment, place in segments),
-        numbers=tuple((place.shape + axis, size) for place, name in held
+        constants=tuple((place.data, name) for place, name, device in held if not device),
+        tables=tuple((place.base + CONSTANTS, segment.constants) for segment, place in own),
+        entries=tuple((place.base + CODE, _kernels(segment)) for segment, place in own),
+        numbers=tuple((place.shape + axis, size) for place, name, _ in held
                       for axis, size in enumerate(shapes[name])),
         failures=made.failures,
+        devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
     )  # fmt: skip
     parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
-    return Host((*parts, made.code, blocks_code(), stopping_code()), interface)
+    blocks = (blocks_code(), device_blocks_code()) if layout.homes else (blocks_code(),)
+    return Host((*parts, made.code, *blocks, stopping_code()), interface)
 
 
-def _constants(program: Program, layout: RegionLayout) -> Iterator[tuple[Place, str]]:
-    """The constants of regions, and where their words are."""
+def _on_device(
+    device: str, layout: RegionLayout, held: Sequence[tuple[Place, str, str]],
+    segments: Sequence[tuple[Segment, SegmentPlace]],
+) -> OnDevice:  # fmt: skip
+    own = [(segment, place) for segment, place in segments if segment.device == device]
+    return OnDevice(
+        name=device,
+        home=layout.homes[device],
+        constants=tuple((place.data, name) for place, name, where in held if where == device),
+        tables=tuple((place.base + CONSTANTS, segment.constants) for segment, place in own),
+        entries=tuple((place.base + CODE, _kernels(segment)) for segment, place in own),
+    )
+
+
+def _constants(program: Program, layout: RegionLayout) -> Iterator[tuple[Place, str, str]]:
+    """The constants of regions: where their words are, and on which device they lie."""
     for region, places in zip(program.regions, layout.regions):
         for value, name in region.constants.items():
-            yield places.values[value], name
+            yield places.values[value], name, region.devices.get(value, "")
 
 
 def _segments(program: Program, layout: RegionLayout) -> list[tuple[Segment, SegmentPlace]]:

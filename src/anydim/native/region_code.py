@@ -6,7 +6,7 @@ the number of a failure; what a call holds is given back by whoever made the cal
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,13 +14,14 @@ from anydim.base.dtypes import boolean
 from anydim.base.errors import GraphError
 from anydim.kernels.write.term import Like, Term
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
-from anydim.native.blocks import ALLOCATE, DROP, HOLD
+from anydim.native.blocks import ALLOCATE, DEVICE, DROP, HOLD, SYSTEM, Memory
 from anydim.native.body import TRUE, Body, parameter
+from anydim.native.device_emit import ask
 from anydim.native.entry import Entry, Questions, verdict
 from anydim.program.binding import told
 from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
-from anydim.runtime import context
+from anydim.runtime import context, home
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
 from anydim.runtime.signature import Signature, TensorSpec
@@ -28,6 +29,11 @@ from anydim.sizes import Box, Size, product
 
 MAIN = "anydim_regions"
 BLOCK = parameter("block")
+
+
+def memory_of(device: str) -> Memory:
+    """The memory of a device, '' the host."""
+    return DEVICE if device else SYSTEM
 
 
 def function_name(program: Program, number: int) -> str:
@@ -65,6 +71,7 @@ class Code:
         self.places: RegionPlaces = layout.regions[number]
         self.body = Body()
         self.known: set[str] = set()
+        self.coming: dict[str, tuple[str, int]] = {}  # values on their way from devices: events
 
     # ---- words, failures ---------------------------------------------------------------
 
@@ -190,11 +197,12 @@ class Code:
         self.copy(source.owner, target.owner)
         self.copy(source.shape, target.shape, rank)
 
-    def allocate(self, bytes: Term, source: str) -> tuple[Term, Term]:
+    def allocate(self, bytes: Term, source: str, device: str = "") -> tuple[Term, Term]:
         """A new block and the address of its bytes."""
-        block = self.body.ask(ALLOCATE, BLOCK, bytes)
+        where = self.home(device) if device else BLOCK
+        block = self.body.ask(memory_of(device).function(ALLOCATE), where, bytes)
         self.leave_unless(block.differs(0), self.failure("memory", source, found=context.FOUND))
-        return block, self.body.let(block + context.HEAD)
+        return block, self.body.let(memory_of(device).data(self.body, block))
 
     def target(self, name: str) -> Target | None:
         """Where to ask for the place of a value that is a slice of a stack around this region."""
@@ -207,20 +215,56 @@ class Code:
         self.store(place.owner, block)
         self.store(place.data, memory)
 
-    def drop(self, owner: int) -> None:
-        """One holds the block less whose address stands in a word."""
-        self.body.call(DROP, BLOCK, self.load(owner))
+    def drop(self, owner: int, device: str = "") -> None:
+        """One holds the block of a device less whose address stands in a word."""
+        where = self.home(device) if device else BLOCK
+        self.body.call(memory_of(device).function(DROP), where, self.load(owner))
 
     def hold(self, owner: int) -> None:
         """One more holds the block whose address stands in a word."""
         self.body.call(HOLD, self.load(owner))
 
-    def copy_bytes(self, target: Term, source: Term, bytes: Term) -> None:
-        self.body.call(self.load(context.COPY), target, source, bytes)
+    def copy_bytes(self, target: Term, source: Term, bytes: Term, device: str = "") -> None:
+        """Within the memory of a device."""
+        if device:
+            self.do(device, home.COPY_WITHIN, target, source, bytes)
+        else:
+            self.body.call(self.load(context.COPY), target, source, bytes)
 
-    def fill(self, target: Term, bytes: Term) -> None:
+    def fill(self, target: Term, bytes: Term, device: str = "") -> None:
         """Make all bytes 0."""
-        self.body.call(self.load(context.FILL), target, 0, bytes)
+        if device:
+            self.do(device, home.FILL, target, 0, bytes)
+        else:
+            self.body.call(self.load(context.FILL), target, 0, bytes)
+
+    # ---- devices -------------------------------------------------------------------------------
+
+    def device(self, value: str) -> str:
+        """Where a value is, '' the host."""
+        return self.region.devices.get(value, "")
+
+    def home(self, device: str) -> Term:
+        """Where the words of a device are."""
+        return self.address(self.layout.homes[device])
+
+    def do(self, device: str, verb: int, *given: Term | int) -> None:
+        """A verb of a device; leave where it fails."""
+        failed = ask(self.body, self.home(device), verb, *given)
+        self.leave_unless(failed.equals(0), self.failure("device", found=self.layout.homes[device]))
+
+    def event(self, device: str) -> Term:
+        """An event after all that the device was asked for; leave where it fails."""
+        event = ask(self.body, self.home(device), home.RECORD)
+        self.leave_unless(event.differs(0), self.failure("device", found=self.layout.homes[device]))
+        return event
+
+    def arrived(self, values: Iterable[str]) -> None:
+        """Wait for those of some values that are on their way here."""
+        for value in values:
+            if value in self.coming:
+                device, word = self.coming.pop(value)
+                self.do(device, home.WAIT, self.load(word))
 
     # ---- other regions -------------------------------------------------------------------------
 

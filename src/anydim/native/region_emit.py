@@ -15,6 +15,7 @@ from anydim.kernels import ir
 from anydim.kernels.write.term import Term, constant, select
 from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
+from anydim.native.blocks import DROP
 from anydim.native.emit import needed_dims, part_names
 from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.native.region_loop import loop
@@ -22,6 +23,7 @@ from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
     CallStep,
+    CopyStep,
     FindStep,
     LoopStep,
     ReleaseStep,
@@ -29,7 +31,8 @@ from anydim.program.region import (
     Step,
 )
 from anydim.program.region_layout import RegionLayout, region_layout
-from anydim.runtime import context
+from anydim.program.segment import Segment
+from anydim.runtime import context, home
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
 from anydim.runtime.layout import ARENA, ARENA_BYTES, PARALLEL, POOL
@@ -69,7 +72,9 @@ def _function(code: Code) -> ir.Function:
     shapes = [places.values[spec.name] for spec in inputs]
     code.tell(region.signature.name, "input", inputs, shapes, everything=True)
     for number, step in enumerate(region.steps):
+        code.arrived(step.reads)
         _STEPS[type(step)](code, number, step)
+    code.arrived([spec.name for spec in region.signature.outputs])
     for spec, target, moved in zip(region.signature.outputs, places.results, places.moved):
         if not moved:
             code.hand(code.place(spec.name), target, spec.rank)
@@ -81,7 +86,41 @@ def _function(code: Code) -> ir.Function:
 
 def _release(code: Code, number: int, step: ReleaseStep) -> None:
     for name in step.reads:
-        code.drop(code.place(name).owner)
+        code.drop(code.place(name).owner, code.device(name))
+
+
+def _copy(code: Code, number: int, step: CopyStep) -> None:
+    """A value on another device; what comes to the host is waited for where it is read."""
+    spec, value, made = code.spec(step.value), code.place(step.value), code.place(step.made)
+    code.copy(value.shape, made.shape, spec.rank)
+    bytes = constant(spec.dtype.bytes)
+    for axis in range(spec.rank):
+        bytes = code.body.let(bytes * code.load(value.shape + axis))
+    data = code.load(value.data)
+    block, memory = code.allocate(bytes, step.source, step.target)
+    code.store_block(made, block, memory)
+    if not step.origin:
+        code.do(step.target, home.COPY_IN, memory, data, bytes)
+    elif not step.target:
+        code.do(step.origin, home.COPY_OUT, memory, data, bytes)
+        code.store(code.places.events[number], code.event(step.origin))
+        code.coming[step.made] = (step.origin, code.places.events[number])
+    else:
+        _across(code, step, memory, data, bytes)
+
+
+def _across(code: Code, step: CopyStep, target: Term, source: Term, bytes: Term) -> None:
+    """From one device to another: within it, if they are one; else by way of the host."""
+    contexts = (code.layout.homes[device] + home.CONTEXT for device in (step.origin, step.target))
+    first, second = map(code.load, contexts)
+    with code.body.when(first.equals(second)):
+        code.do(step.target, home.COPY_WITHIN, target, source, bytes)
+    with code.body.otherwise():
+        block, between = code.allocate(bytes, step.source)
+        code.do(step.origin, home.COPY_OUT, between, source, bytes)
+        code.do(step.origin, home.WAIT, code.event(step.origin))
+        code.do(step.target, home.COPY_IN, target, between, bytes)
+        code.body.call(DROP, BLOCK, block)
 
 
 # ---- segments ------------------------------------------------------------------------------
@@ -94,8 +133,8 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
     for input, name in enumerate(step.reads):
         code.copy(code.place(name).data, place.base + layout.pointer(input))
     _bind(code, number, step, bind)
-    if program.total_bytes.constant != 0:
-        arena = body.ask(blocks.ARENA, BLOCK, code.load(place.base + ARENA_BYTES))
+    if program.total_bytes.constant != 0 or (program.device and program.positions):
+        arena = _arena(code, program, code.load(place.base + ARENA_BYTES))
         refused = code.failure("memory", step.source, found=context.FOUND)
         code.leave_unless(arena.differs(0), refused)
         code.store(place.base + ARENA, arena)
@@ -103,25 +142,38 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
         size = tensor_bytes(code.spec(name)).constant
         bytes = code.load(place.bytes + output) if size is None else constant(size)
         _result(code, name, bytes, step.source)
-    if program.threads > 1:
+    if program.device:
+        code.store(place.base + POOL, code.home(program.device))
+    elif program.threads > 1:
         several = code.load(place.base + PARALLEL).differs(0)
         code.store(place.base + POOL, select(several, code.load(context.POOL), 0))
     failed = body.ask(run, code.address(place.base))
-    if program.positions:
+    if program.positions or program.device:
         offset = len(code.failures)
         first = place.base + layout.first_status
         code.failures += [
             code.failure("position", step.source, position=position, found=first + word)
             for word, position in enumerate(program.positions)
         ]
+        if program.device:
+            words = code.layout.homes[program.device]
+            code.failures.append(code.failure("device", step.source, found=words))
         code.leave_with(failed, offset)
+
+
+def _arena(code: Code, program: Segment, bytes: Term) -> Term:
+    """Memory for what a segment keeps for itself; on a device, with words of checked indices."""
+    if not program.device:
+        return code.body.ask(blocks.ARENA, BLOCK, bytes)
+    arena = blocks.DEVICE.function(blocks.ARENA)
+    return code.body.ask(arena, code.home(program.device), bytes + 8 * len(program.positions))
 
 
 def _result(code: Code, name: str, bytes: Term, source: str) -> None:
     """Where a segment writes a result: where the loop around it wants a slice, or a new block."""
-    place, target = code.place(name), code.target(name)
+    place, target, device = code.place(name), code.target(name), code.device(name)
     if target is None:
-        code.store_block(place, *code.allocate(bytes, source))
+        code.store_block(place, *code.allocate(bytes, source, device))
         return
     wanted = code.load(target.data)
     with code.body.when(wanted.differs(0)):
@@ -129,7 +181,7 @@ def _result(code: Code, name: str, bytes: Term, source: str) -> None:
         code.hold(target.owner)
         code.store(target.data, 0)
     with code.body.otherwise():
-        code.store_block(place, *code.allocate(bytes, source))
+        code.store_block(place, *code.allocate(bytes, source, device))
 
 
 def _bind(code: Code, number: int, step: SegmentStep, bind: str) -> None:
@@ -213,5 +265,6 @@ _STEPS: dict[type[Step], Callable[..., None]] = {
     BranchStep: _branch,
     CallStep: _call,
     LoopStep: loop,
+    CopyStep: _copy,
     ReleaseStep: _release,
 }

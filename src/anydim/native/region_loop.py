@@ -16,7 +16,7 @@ from anydim.kernels.write.term import Term, constant
 from anydim.native.arithmetic import LARGEST, Arithmetic, Ranged
 from anydim.native.blocks import GROW
 from anydim.native.body import as_word, overflows
-from anydim.native.region_code import BLOCK, Code, tensor_bytes
+from anydim.native.region_code import BLOCK, Code, memory_of, tensor_bytes
 from anydim.native.stopping import INTERRUPTED, PAUSE, TIMEOUT
 from anydim.program.region import LoopStep, Stack
 from anydim.program.region_layout import (
@@ -44,7 +44,7 @@ class _Stacked:
     """A stack, the value that it becomes, and the slices that the body makes.
 
     `known`: the sizes of slices are known before the loop. `target` is where the body takes the
-    address for its slice from, if it can write there itself.
+    address for its slice from, if it can write there itself. All lie on one `device`.
     """
 
     stack: Stack
@@ -55,6 +55,7 @@ class _Stacked:
     words: int
     known: bool
     target: Target | None
+    device: str
 
     @property
     def sizes(self) -> tuple[Size, ...]:
@@ -99,7 +100,7 @@ class _Loop:
         target = self.places.targets.get(output) if known else None
         return _Stacked(
             stack, spec, code.place(name), made, self.places.results[output],
-            self.words.stacks + STACK_WORDS * number, known, target,
+            self.words.stacks + STACK_WORDS * number, known, target, code.device(name),
         )  # fmt: skip
 
     def emit(self) -> None:
@@ -190,7 +191,7 @@ class _Loop:
         if stacked.stack.initial is not None:
             self.begin_from(stacked, stacked.stack.initial)
         elif not self.covered(stacked):
-            code.fill(memory, all_bytes)
+            code.fill(memory, all_bytes, stacked.device)
 
     def begin_from(self, stacked: _Stacked, name: str) -> None:
         """Copy what the stack holds before the first iteration."""
@@ -202,7 +203,7 @@ class _Loop:
         bytes = constant(stacked.spec.dtype.bytes)
         for axis in range(rank):
             bytes = self.writer.let(bytes * code.load(place.shape + axis))
-        code.copy_bytes(code.load(place.data), code.load(initial.data), bytes)
+        code.copy_bytes(code.load(place.data), code.load(initial.data), bytes, stacked.device)
 
     def extent(self, stacked: _Stacked) -> Size | None:
         """The number of slices, where it is known before the loop."""
@@ -224,7 +225,7 @@ class _Loop:
         )
 
     def allocate(self, stacked: _Stacked, bytes: Term) -> Term:
-        block, memory = self.code.allocate(bytes, self.step.source)
+        block, memory = self.code.allocate(bytes, self.step.source, stacked.device)
         self.code.store_block(stacked.place, block, memory)
         return memory
 
@@ -266,7 +267,9 @@ class _Loop:
         """Make room for one more slice."""
         code, place, words = self.code, stacked.place, stacked.words
         cells = map(code.address, (place.data, place.owner, words + ROOM))
-        done = self.writer.ask(GROW, BLOCK, *cells, counter, code.load(words + BYTES))
+        where = code.home(stacked.device) if stacked.device else BLOCK
+        grow = memory_of(stacked.device).function(GROW)
+        done = self.writer.ask(grow, where, *cells, counter, code.load(words + BYTES))
         refused = code.failure("memory", self.step.source, found=context.FOUND)
         code.leave_unless(done.differs(0), refused)
 
@@ -283,12 +286,12 @@ class _Loop:
             place = self.places.results[0]
             code.store(self.going, as_word(code.truth(place)))
             code.drop(place.owner)
-        for place, result, spec in self.carried:
-            code.drop(place.owner)
+        for (place, result, spec), name in zip(self.carried, self.step.makes):
+            code.drop(place.owner, code.device(name))
             code.hand(result, place, spec.rank)
         for stacked in self.stacks:
             self.keep(stacked)
-            code.drop(stacked.result.owner)
+            code.drop(stacked.result.owner, stacked.device)
 
     def keep(self, stacked: _Stacked) -> None:
         """Put a slice into its stack, unless the body did."""
@@ -302,10 +305,10 @@ class _Loop:
         there, made = self.address(stacked), code.load(stacked.result.data)
         bytes = code.load(stacked.words + BYTES)
         if stacked.target is None:
-            code.copy_bytes(there, made, bytes)
+            code.copy_bytes(there, made, bytes, stacked.device)
             return
         with self.writer.when(there.differs(made)):
-            code.copy_bytes(there, made, bytes)
+            code.copy_bytes(there, made, bytes, stacked.device)
 
     def first_shape(self, stacked: _Stacked) -> None:
         """The first slice tells the sizes of all; later ones have to have them."""
@@ -328,7 +331,7 @@ class _Loop:
         failed = code.failure("check", self.step.source, check=Check("large"))
         code.leave_unless(~overflows("mul", room, bytes), failed)
         total = self.writer.let(room * bytes)
-        code.fill(self.allocate(stacked, total), total)
+        code.fill(self.allocate(stacked, total), total, stacked.device)
 
     def same_slices(self, stacked: _Stacked) -> None:
         shape, made = stacked.place.shape + 1, stacked.result.shape

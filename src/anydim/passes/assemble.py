@@ -39,13 +39,14 @@ class Assemble:
 
     Each launch that checks indices gets an operand with a word for each of its checks; `sources`
     names the nodes they came from. Kernels and constants go into `store`; `memory` says
-    where values lie.
+    where values lie, `device` on what.
     """
 
     threads: int = 1
     sources: tuple[str, ...] = ()
     store: Store = field(default_factory=lambda: Store())
     memory: Planner = STACKED
+    device: str = ""
 
     def run(self, graph: Graph, scheduled: Sequence[Scheduled | Alias]) -> Segment:
         """`graph` gives the signature and the constants, `scheduled` the launches in order."""
@@ -83,6 +84,7 @@ class Assemble:
             threads=self.threads,
             positions=tuple(positions),
             updates=names.updates(launches),
+            device=self.device,
         )
 
     def _position(self, check: Found, item: Scheduled, graph: Graph) -> Position:

@@ -1,16 +1,19 @@
 """Cut graphs and the segments of their parts -> a program.
 
-After: every value that a step makes is released behind its last reader, unless it is a result.
+After: every value that a step makes is released behind its last reader, unless it is a result; a
+step reads values of its own device (`copies_between.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.regions import BranchRegion, CallRegion, LoopRegion, Sizes
 from anydim.passes.assemble import Store
+from anydim.passes.copies_between import CopiesBetween
 from anydim.passes.segment import Cut, Held, Part, straight
 from anydim.program.program import Program
 from anydim.program.region import (
@@ -51,6 +54,9 @@ class Link:
             constants = tuple(self.store.constants.values())
             return Program.of(whole.segment, constants, tuple(self.store.recipes))
         regions = tuple(self._region(cut, parts) for cut in cuts)
+        if any(linked.segment.device for linked in parts.values()):
+            regions = CopiesBetween().run(regions)
+        regions = tuple(map(_with_releases, regions))
         constants = tuple(self.store.constants.values())  # regions may have put some there
         return Program(regions, constants, tuple(self.store.recipes), self.threads)
 
@@ -75,7 +81,7 @@ class Link:
             given=cut.given,
             values={spec.name: spec for spec in _specs(graph, tuple(graph.types))},
             constants=self._constants(graph, steps),
-            steps=tuple(_with_releases(steps, graph.outputs)),
+            steps=tuple(steps),
         )
 
     def _constants(self, graph: Graph, steps: Sequence[Step]) -> dict[str, str]:
@@ -94,7 +100,12 @@ def _specs(graph: Graph, names: tuple[str, ...]) -> tuple[TensorSpec, ...]:
     return tuple(TensorSpec(n, graph.types[n].dtype, graph.types[n].shape) for n in names)
 
 
-def _with_releases(steps: Sequence[Step], outputs: Sequence[str]) -> Iterator[Step]:
+def _with_releases(region: Region) -> Region:
+    outputs = {spec.name for spec in region.signature.outputs}
+    return replace(region, steps=tuple(_released(region.steps, outputs)))
+
+
+def _released(steps: Sequence[Step], outputs: Collection[str]) -> Iterator[Step]:
     last: dict[str, int] = {}
     for number, step in enumerate(steps):
         last.update(dict.fromkeys((*step.makes, *step.reads), number))

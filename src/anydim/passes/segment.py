@@ -1,12 +1,12 @@
 """Graphs with regions -> steps in order: straight-line parts, and nodes that are no part of one.
 
-A part goes through all other passes as a graph of its own and becomes one program. Nodes that hold
-graphs, find dims, run in the order of loops or are routines stand between parts. Every node goes to
-the first part that has all it needs, then down to that of its first reader, so that it fuses with
-what reads it and no value waits longer than it has to.
+A part goes through all other passes as a graph of its own and becomes one program, for one device.
+Nodes that hold graphs, find dims, run in the order of loops or are routines stand between parts, on
+the host. Every node goes to the first part of its device that has all it needs, then down to that
+of its first reader, so that it fuses with what reads it and no value waits longer than it has to.
 
-After: each part holds dense nodes only, or a single node of another kind; every step comes after
-those whose values and dims it needs; equal held graphs are one.
+After: each part holds dense nodes of one device only, or a single node of another kind; every step
+comes after those whose values and dims it needs; equal held graphs are one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ class Part:
     """A straight-line graph; `opaque`: its one node is no comprehension, or has its own order.
 
     `counter` is the dim that counts the iterations of the loop it is in, if it speaks of one.
+    `device` is where it runs, '' the host.
     """
 
     graph: Graph
     opaque: bool = False
     counter: str | None = None
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,15 +77,23 @@ class Segment:
         work.cut(graph, {})
         *held, outermost = work.cuts
         steps = outermost.steps
-        if len(steps) == 1 and isinstance(steps[0], Part):
+        if len(steps) == 1 and isinstance(steps[0], Part) and not steps[0].device:
             whole = Part(outermost.graph, steps[0].opaque)
             outermost = replace(outermost, steps=(whole,))
         return (*held, outermost)
 
 
 def straight(cuts: Sequence[Cut]) -> bool:
-    """Whether there is nothing but one part, which is the whole graph."""
-    return len(cuts) == 1 and len(cuts[0].steps) == 1 and bool(cuts[0].parts)
+    """Whether there is nothing but one part of the host, which is the whole graph."""
+    if len(cuts) != 1 or len(cuts[0].steps) != 1:
+        return False
+    return any(not part.device for part in cuts[0].parts)
+
+
+def devices_of(cuts: Sequence[Cut]) -> tuple[str, ...]:
+    """The devices that parts run on, but the host, in order."""
+    found = dict.fromkeys(part.device for cut in cuts for part in cut.parts)
+    return tuple(sorted(device for device in found if device))
 
 
 def cut_text(cuts: Sequence[Cut]) -> str:
@@ -95,6 +105,7 @@ def cut_text(cuts: Sequence[Cut]) -> str:
         for step in cut.steps:
             if isinstance(step, Part):
                 kind = "alone" if step.opaque else "part"
+                kind = f"{kind} on '{step.device}'" if step.device else kind
                 lines.append(f"  {kind} ({', '.join(step.graph.inputs)})")
                 made = (f"{', '.join(n.outputs)} = {n.operator}" for n in step.graph.nodes)
                 lines += [f"    {line}" for line in made]
@@ -127,7 +138,8 @@ class _Work:
     def _cut(self, graph: Graph, given: Mapping[str, Dim], counter: str | None) -> Cut:
         outermost = not self.depth
         graph = self.prepare(graph).pruned()
-        if not outermost or any(map(_Kinds(graph).alone, graph.nodes)):
+        several = any(node.device for node in graph.nodes)
+        if several or not outermost or any(map(_Kinds(graph).alone, graph.nodes)):
             graph = without_copies(graph, outermost)
         own = set(graph.box.names)
         inside = graph.replace(
@@ -142,8 +154,9 @@ class _Work:
         for nodes in order.runs():
             node = graph.nodes[nodes[0]]
             if node.region is None:
-                alone = order.kinds.alone(node)
-                yield Part(_part(graph, [graph.nodes[n] for n in nodes]), alone, counter)
+                alone, device = order.kinds.alone(node), order.devices[nodes[0]]
+                part = _part(graph, [graph.nodes[n] for n in nodes])
+                yield Part(part, alone, counter, device)
                 continue
             known = {name: graph.box.dim(name) for name in order.known[nodes[0]]}
             inner = node.region.counter if isinstance(node.region, LoopRegion) else None
@@ -186,6 +199,9 @@ class _Order:
         self.graph = graph
         self.kinds = _Kinds(graph)
         self.alone = [self.kinds.alone(node) for node in graph.nodes]
+        self.devices = [
+            "" if alone else node.device for node, alone in zip(graph.nodes, self.alone)
+        ]
         self.known: list[frozenset[str]] = []
         self.needs = self._needs(given)
         self.levels = self._levels()
@@ -195,8 +211,8 @@ class _Order:
         for level in range(max(self.levels, default=-1) + 1):
             here = [n for n, other in enumerate(self.levels) if other == level]
             dense = [n for n in here if not self.alone[n]]
-            if dense:
-                yield dense
+            for device in sorted({self.devices[n] for n in dense}, reverse=True):  # host last
+                yield [n for n in dense if self.devices[n] == device]
             yield from ([n] for n in here if self.alone[n])
 
     def _needs(self, given: frozenset[str]) -> list[set[int]]:
@@ -224,18 +240,24 @@ class _Order:
         return needs
 
     def _levels(self) -> list[int]:
-        """The dense nodes of a level run before its other nodes."""
+        """The dense nodes of a level run before its other nodes, those of each device together."""
         levels: list[int] = []
         readers: dict[int, list[int]] = {}
         for number, needs in enumerate(self.needs):
-            later = not self.alone[number]
-            levels.append(max((levels[n] + (later and self.alone[n]) for n in needs), default=0))
+            levels.append(max((levels[n] + self._later(number, n) for n in needs), default=0))
             for needed in needs:
                 readers.setdefault(needed, []).append(number)
         for number in reversed(range(len(levels))):
             if not self.alone[number] and number in readers:
-                levels[number] = min(levels[reader] for reader in readers[number])
+                found = readers[number]
+                levels[number] = min(levels[each] - self._later(each, number) for each in found)
         return levels
+
+    def _later(self, reader: int, needed: int) -> bool:
+        """Whether a node that reads another one cannot run in its level."""
+        if self.alone[reader]:
+            return False
+        return self.alone[needed] or self.devices[needed] != self.devices[reader]
 
 
 def _specs(graph: Graph, names: Iterable[str]) -> list[TensorSpec]:

@@ -282,6 +282,8 @@ class Held:
         if self._lists:
             problem = f"{self.name} takes lists of arrays, and `profile` single ones"
             raise OptionError(problem, "profile what makes and takes no sequences")
+        if self.program.devices:
+            raise OptionError(f"{self.name} has parts on devices, and `profile` times the host")
         taking = import_module("anydim.program.profile.taking")
         found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, integers, self._limits)
         return found

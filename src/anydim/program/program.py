@@ -70,13 +70,21 @@ class Program:
         return tuple(site for segment in self.segments for site in segment.sites)
 
     @cached_property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that it uses beside the host, by the names that it has for them."""
+        found = {segment.device for segment in self.segments}
+        found.update(*(region.devices.values() for region in self.regions))
+        return tuple(sorted(found - {""}))
+
+    @cached_property
     def straight(self) -> Segment | None:
         """The one segment that is all of it; None where there is more."""
         steps = self.regions[-1].steps
         if len(self.regions) > 1 or len(steps) != 1 or not isinstance(steps[0], SegmentStep):
             return None
         segment = steps[0].segment
-        return segment if segment.signature == self.signature else None
+        whole = segment.signature == self.signature and not segment.device
+        return segment if whole else None
 
     def text(self) -> str:
         """A readable print."""

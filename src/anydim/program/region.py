@@ -8,6 +8,7 @@ way. What runs straight through between two steps of another kind is one segment
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import field
 from typing import TypeAlias
 
 from anydim.base.records import dataclass
@@ -18,22 +19,33 @@ from anydim.sizes import Guard, Size
 
 @dataclass(frozen=True)
 class SegmentStep:
-    """Launches in order; the inputs and outputs of the segment are values of the region."""
+    """Launches in order, on the device of the segment.
+
+    The inputs and outputs of the segment are values of the region; where those have other names,
+    `given` and `made` have them.
+    """
 
     segment: Segment
     source: str = ""
+    given: tuple[str, ...] | None = None
+    made: tuple[str, ...] | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
+        if self.given is not None:
+            return self.given
         return tuple(spec.name for spec in self.segment.signature.inputs)
 
     @property
     def makes(self) -> tuple[str, ...]:
+        if self.made is not None:
+            return self.made
         return tuple(spec.name for spec in self.segment.signature.outputs)
 
     def lines(self) -> Iterator[str]:
-        signature = self.segment.signature
-        yield f"run {_names(self.makes)} = segment({_names(self.reads)})"
+        signature, device = self.segment.signature, self.segment.device
+        on = f" on '{device}'" if device else ""
+        yield f"run {_names(self.makes)} = segment({_names(self.reads)}){on}"
         yield from (f"    {_line(guard)}" for guard in signature.guards)
         yield from (f"    {line}" for line in self.segment.lines())
 
@@ -150,6 +162,29 @@ class LoopStep:
 
 
 @dataclass(frozen=True)
+class CopyStep:
+    """A value of one device becomes one of another; '' is the host."""
+
+    value: str
+    made: str
+    origin: str
+    target: str
+    source: str = ""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.value,)
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        return (self.made,)
+
+    def lines(self) -> Iterator[str]:
+        ends = (f"'{device}'" if device else "host" for device in (self.origin, self.target))
+        yield f"copy '{self.made}' = '{self.value}', {' to '.join(ends)}"
+
+
+@dataclass(frozen=True)
 class ReleaseStep:
     """Values that nobody reads any more."""
 
@@ -161,7 +196,7 @@ class ReleaseStep:
         yield f"release {_names(self.reads)}"
 
 
-Step: TypeAlias = SegmentStep | FindStep | BranchStep | CallStep | LoopStep | ReleaseStep
+Step: TypeAlias = SegmentStep | FindStep | BranchStep | CallStep | LoopStep | CopyStep | ReleaseStep
 
 
 @dataclass(frozen=True)
@@ -171,7 +206,7 @@ class Region:
     `signature` names its inputs and outputs, its dims, and the guards that have to hold as soon as
     the dims they speak of have values. `values` has the type of each value. `constants` are those
     that a step other than a segment takes, or that the region gives: by value, the name that the
-    program has for it.
+    program has for it. `devices` has the device of each value that is not on the host.
     """
 
     signature: Signature
@@ -179,6 +214,7 @@ class Region:
     values: Mapping[str, TensorSpec]
     constants: Mapping[str, str]
     steps: tuple[Step, ...]
+    devices: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def segments(self) -> tuple[SegmentStep, ...]:

@@ -14,9 +14,8 @@ from dataclasses import field
 
 from anydim.base.records import dataclass
 from anydim.program.program import Program
-from anydim.program.region import LoopStep, Region, SegmentStep, Stack
-from anydim.program.segment import Segment
-from anydim.runtime import context
+from anydim.program.region import CopyStep, LoopStep, Region, SegmentStep, Stack
+from anydim.runtime import context, home
 from anydim.runtime.layout import Layout
 from anydim.runtime.signature import TensorSpec
 
@@ -67,7 +66,10 @@ class SegmentPlace:
 
 @dataclass(frozen=True)
 class RegionPlaces:
-    """The words of a region; segments and loops by the number of the step, targets by result."""
+    """The words of a region; segments and loops by the number of the step, targets by result.
+
+    `events` are those of copies to the host, by the number of the step.
+    """
 
     dims: Mapping[str, int]
     values: Mapping[str, Place]
@@ -76,6 +78,7 @@ class RegionPlaces:
     segments: Mapping[int, SegmentPlace]
     loops: Mapping[int, LoopPlace]
     targets: Mapping[int, Target]
+    events: Mapping[int, int]
 
 
 @dataclass
@@ -93,21 +96,26 @@ class _Words:
 
 @dataclass(frozen=True)
 class RegionLayout:
-    """All words of a call; `regions` in the order of the program."""
+    """All words of a call; `regions` in the order of the program.
+
+    `homes` are the first words of what is kept for each device (`runtime/home.py`).
+    """
 
     regions: tuple[RegionPlaces, ...]
     words: int
+    homes: Mapping[str, int]
 
 
 def region_layout(program: Program) -> RegionLayout:
     """The layout for a program."""
     words = _Words()
+    homes = {device: words.take(home.WORDS) for device in program.devices}
     wanted = aimed(program)
     regions = tuple(
         _Region(region, words, wanted[number]).places()
         for number, region in enumerate(program.regions)
     )
-    return RegionLayout(regions, words.next)
+    return RegionLayout(regions, words.next, homes)
 
 
 def aimed(program: Program) -> list[set[int]]:
@@ -157,6 +165,7 @@ class _Region:
     values: dict[str, Place] = field(default_factory=dict)
     segments: dict[int, SegmentPlace] = field(default_factory=dict)
     loops: dict[int, LoopPlace] = field(default_factory=dict)
+    events: dict[int, int] = field(default_factory=dict)
 
     def places(self) -> RegionPlaces:
         region, words = self.region, self.words
@@ -166,8 +175,10 @@ class _Region:
             self._value(region.values[name])
         for number, step in enumerate(region.steps):
             if isinstance(step, SegmentStep):
-                self.segments[number] = self._segment(step.segment)
+                self.segments[number] = self._segment(step)
                 continue
+            if isinstance(step, CopyStep):
+                self.events[number] = words.take()
             for name in step.makes:
                 self._value(region.values[name])
             if isinstance(step, LoopStep):
@@ -179,7 +190,9 @@ class _Region:
             for spec, own in zip(region.signature.outputs, moved)
         )
         targets = {output: Target(words.take(), words.take()) for output in sorted(self.aimed)}
-        return RegionPlaces(dims, self.values, results, moved, self.segments, self.loops, targets)
+        return RegionPlaces(
+            dims, self.values, results, moved, self.segments, self.loops, targets, self.events
+        )
 
     def _inputs(self, specs: tuple[TensorSpec, ...]) -> None:
         """Addresses, then owners, then sizes, so that a caller can write each in one go."""
@@ -194,12 +207,12 @@ class _Region:
     def _value(self, spec: TensorSpec) -> None:
         self.values[spec.name] = self._fresh(spec)
 
-    def _segment(self, segment: Segment) -> SegmentPlace:
-        signature = segment.signature
+    def _segment(self, step: SegmentStep) -> SegmentPlace:
+        segment, signature = step.segment, step.segment.signature
         layout = Layout.of(signature, len(segment.slots), len(segment.positions))
         base, first = self.words.take(layout.words), len(signature.inputs)
-        for number, spec in enumerate(signature.outputs):
-            self.values[spec.name] = Place(
+        for number, name in enumerate(step.makes):
+            self.values[name] = Place(
                 base + layout.pointer(first + number), self.words.take(),
                 base + layout.output_axis(number, 0),
             )  # fmt: skip

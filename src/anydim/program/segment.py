@@ -84,7 +84,8 @@ class Segment:
     `constants` are the names in the order of their words. The arena holds `arena_bytes`: values,
     and the workspaces of launches on `threads` threads. `positions` are the indices that the
     launches check, in the order of their words. `updates` are pairs (output, input) that may be the
-    same memory in a call.
+    same memory in a call. All of it is on one `device`, '' the host: arena, constants, inputs and
+    outputs lie there.
     """
 
     signature: Signature
@@ -95,6 +96,7 @@ class Segment:
     threads: int = 1
     positions: tuple[Position, ...] = ()
     updates: tuple[tuple[str, str], ...] = ()
+    device: str = ""
 
     @cached_property
     def total_bytes(self) -> Size:
@@ -113,6 +115,8 @@ class Segment:
                 yield buffer.offset
         for site in self.sites:
             yield from (site.parallel, site.scratch, *site.sizes)
+            if self.device:  # which is told
+                yield from (site.flops, site.moved)
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:

@@ -18,6 +18,7 @@ from anydim.runtime.arrays import check_names, plain, wrapper
 from anydim.runtime.choices import TAG
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
+from anydim.runtime.hosted import Hosted
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
 from anydim.runtime.threads import Pool, PoolCode
@@ -44,7 +45,8 @@ class Executable(ABC, Generic[Own]):
     """A program with a signature, called with arrays. Several threads may call it at once.
 
     `arrays` are the constants by name, aligned as their kernels ask for; they and the code are kept
-    as long as it lives. `entries` are the tables of code.
+    as long as it lives. `entries` are the tables of code. `devices` are those that the program
+    uses, by the names that it has for them, with its code on them.
     """
 
     direct: ClassVar[bool]  # whether results are made where the caller wants them
@@ -56,7 +58,12 @@ class Executable(ABC, Generic[Own]):
         image: Image,
         arrays: Mapping[str, numpy.ndarray],
         threads: int = 1,
+        devices: Mapping[str, Hosted] | None = None,
     ) -> None:
+        self.devices = devices or {}
+        self._arrays_of_devices = {
+            name: arrays[name] for each in interface.devices for name in each.held
+        }
         self.signature = signature
         self.interface = interface
         self.threads = threads
@@ -138,8 +145,9 @@ class Executable(ABC, Generic[Own]):
 
         Limits and set sizes are those of now; all launches are of the generic bodies.
         """
+        arrays = {**self._constants, **self._arrays_of_devices}
         made = type(self)(
-            self.signature, self.interface, self._image, self._constants, self.threads
+            self.signature, self.interface, self._image, arrays, self.threads, self.devices
         )
         made.most_bytes, made.refusal, made.timeout = self.most_bytes, self.refusal, self.timeout
         made.watched = self.watched
@@ -187,7 +195,7 @@ class Executable(ABC, Generic[Own]):
 
     @property
     def constant_bytes(self) -> int:
-        """Bytes of the weights that it holds, as its kernels read them."""
+        """Bytes of the weights that it holds on the host, as its kernels read them."""
         return sum(array.nbytes for array in self._constants.values())
 
     def trim(self) -> int:

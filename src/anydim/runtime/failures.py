@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Protocol
 
-from anydim.base.errors import DimError, InputError, OutOfMemoryError, TimeLimitError, UserError
+from anydim.base.errors import (
+    DeviceError,
+    DimError,
+    InputError,
+    OutOfMemoryError,
+    TimeLimitError,
+    UserError,
+)
 from anydim.base.records import dataclass
 from anydim.runtime.checks import Check, failure
 from anydim.runtime.positions import Position, outside
@@ -33,7 +40,8 @@ class Failure:
     that left its axis, at word `found`), 'memory' (there is none, for as many bytes as word `found`
     says), 'slice' (a slice of a stack has another shape than the stack; `shapes` are those of slice
     and stack), 'place' (the slice at `found` is outside the stack whose size is in word `size`),
-    'time' (a loop ran longer than a call may), 'interrupted' (a signal ended it).
+    'time' (a loop ran longer than a call may), 'interrupted' (a signal ended it), 'device' (a verb
+    failed of the device whose words begin at `found`; what it raised is raised, where it is known).
     """
 
     kind: str
@@ -151,6 +159,10 @@ def _interrupted(failed: Failure, words: Words, name: str) -> UserError:
     return InputError(f"{failed.signature.name}: the call was interrupted")
 
 
+def _device(failed: Failure, words: Words, name: str) -> UserError:
+    return DeviceError(f"{failed.signature.name}: a device failed", "call the model again")
+
+
 _ERRORS = {
     "check": _check,
     "found": _outside,
@@ -162,4 +174,5 @@ _ERRORS = {
     "place": _place,
     "time": _time,
     "interrupted": _interrupted,
+    "device": _device,
 }

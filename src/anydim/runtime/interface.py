@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
+from anydim.runtime import home
 from anydim.runtime.failures import Failure
 from anydim.runtime.layout import POINTERS
 from anydim.runtime.signature import Signature
@@ -17,7 +18,34 @@ from anydim.runtime.signature import Signature
 _MOST_WORDS = 1 << 24
 _STRAIGHT = {"bind", "run", "worker", "stop"}
 _REGIONS = {"run", "clear", "trim", "leave", "worker", "stop"}
+_DEVICES = _REGIONS | {"device_clear", "device_trim"}
 Named = tuple[tuple[int, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """What a program has on the device that it calls `name`; `home` is the first of its words.
+
+    `constants`, `tables` and `entries` are words of the call's memory, as in `Interface`: addresses
+    of constants on the device, and of tables, which lie on the host.
+    """
+
+    name: str
+    home: int
+    constants: tuple[tuple[int, str], ...]
+    tables: Named
+    entries: Named
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """The constants that have an address on the device, each once."""
+        tables = (name for _, names in self.tables for name in names)
+        return tuple(dict.fromkeys((*(name for _, name in self.constants), *tables)))
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The kernels, each once."""
+        return tuple(dict.fromkeys(name for _, names in self.entries for name in names))
 
 
 @dataclass(frozen=True)
@@ -35,7 +63,8 @@ class Interface:
     words that have a value from the beginning. `failures` are those of `bind` (as many as `bound`
     says), then those of `run`; of a straight program the last one is that there is no memory.
     `asked` are dims that no input tells, and the words that wait for their sizes. `updates` are
-    pairs of an output and an input that may be the same memory.
+    pairs of an output and an input that may be the same memory. `devices` are those that it uses
+    beside the host; then it also has functions 'device_clear' and 'device_trim'.
     """
 
     functions: Mapping[str, str]
@@ -51,6 +80,7 @@ class Interface:
     bound: int = 0
     asked: tuple[tuple[str, int], ...] = ()
     updates: tuple[tuple[str, str], ...] = ()
+    devices: tuple[OnDevice, ...] = ()
 
     def verify(self, signature: Signature) -> None:
         """Raise ArtefactError unless all of it can be of a program with this signature.
@@ -59,8 +89,13 @@ class Interface:
         """
         ranks = [spec.rank for spec in signature.inputs]
         straight = set(self.functions) == _STRAIGHT
+        expected = _DEVICES if self.devices else _REGIONS
         problems = {
-            "functions": not straight and set(self.functions) != _REGIONS,
+            "functions": not straight and set(self.functions) != expected,
+            "devices": not all(
+                self._inside(device.home, home.WORDS) and all(map(self._inside, _filled(device)))
+                for device in self.devices
+            ) or (straight and bool(self.devices)),
             "words": not POINTERS <= self.words <= _MOST_WORDS,
             "inputs": not self._inside(self.inputs, len(ranks)),
             "shapes": not self._inside(self.shapes, sum(ranks)),
@@ -88,12 +123,12 @@ class Interface:
         return first >= 0 and first + count <= self.words
 
     def _filled(self) -> Iterator[int]:
-        for rows in (self.constants, self.tables, self.entries, self.numbers):
-            yield from (row[0] for row in rows)
+        yield from _filled(self)
+        yield from (row[0] for row in self.numbers)
 
     @property
     def held(self) -> tuple[str, ...]:
-        """The constants that have an address somewhere, each once."""
+        """The constants that have an address in the memory of the host, each once."""
         tables = (name for _, names in self.tables for name in names)
         return tuple(dict.fromkeys((*(name for _, name in self.constants), *tables)))
 
@@ -102,3 +137,9 @@ class Interface:
         """Everything that a call may start at, each once."""
         kernels = (name for _, names in self.entries for name in names)
         return tuple(dict.fromkeys((*self.functions.values(), *kernels)))
+
+
+def _filled(words: Interface | OnDevice) -> Iterator[int]:
+    """The words that hold addresses of constants and tables."""
+    for rows in (words.constants, words.tables, words.entries):
+        yield from (row[0] for row in rows)

@@ -7,16 +7,17 @@ import math
 import os
 import struct
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy
 
-from anydim.runtime import context, stopping
+from anydim.runtime import context, home, stopping
 from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wrong_shape
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import IDLE, trim_system
+from anydim.runtime.interface import OnDevice
 
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
 WORTH_TRIMMING = 16 << 20  # bytes given back to malloc, which may keep them
@@ -36,6 +37,13 @@ class RegionExecutable(Executable["_Frame"]):
         self._run, self._clear = (_CALL(self._function(role)) for role in ("run", "clear"))
         self._trim = _TRIM(self._function("trim"))
         self._leave = _LEAVE(self._function("leave"))
+        self._homes = tuple(each.home for each in self.interface.devices)
+        self._clear_device: Any = None
+        self._trim_device: Any = None
+        if self._homes:
+            self._clear_device = _CALL(self._function("device_clear"))
+            self._trim_device = _TRIM(self._function("device_trim"))
+        self._on_devices = [self._placed(each) for each in self.interface.devices]
         inputs = self.signature.inputs
         self._pointers = struct.Struct(f"{len(inputs)}Q")
         self._sizes = struct.Struct(f"{sum(spec.rank for spec in inputs)}q")
@@ -49,7 +57,8 @@ class RegionExecutable(Executable["_Frame"]):
         self._sizes.pack_into(block, WORD * interface.shapes, *shapes)
         pool = self._take_pool()
         block[context.POOL] = pool.address if pool else 0
-        block[context.PEAK] = block[context.REFUSED] = 0
+        frame.begin()
+        block[context.REFUSED] = 0
         block[context.ALLOWED] = 0 if self.most_bytes == UNLIMITED else max(1, self.most_bytes)
         try:
             stopping.begin(block, self.timeout)
@@ -60,15 +69,21 @@ class RegionExecutable(Executable["_Frame"]):
                     pool.lock.release()
             if failed:
                 stopping.raise_kept(block)
+                for device in self.devices.values():
+                    device.settle()
+                for device in self.devices.values():
+                    device.raise_kept()
             if failed and block[context.REFUSED]:
                 raise self._refused(interface.failures[failed - 1], block)
             if failed:
                 raise self._failed(failed, block)
             outputs, held = self._take_results(frame, into)
-            self.leaked += block[context.COUNT] - bool(block[context.ARENA_BLOCK]) - held
+            self.leaked += sum(map(frame.left, (0, *self._homes))) - held
             return outputs
         finally:
             self._clear(frame.address)
+            for at in self._homes:
+                self._clear_device(frame.address + WORD * at)
             frame.settle()
 
     def _take_results(
@@ -110,7 +125,27 @@ class RegionExecutable(Executable["_Frame"]):
         words = {word: pointer(self._constants[name]) for word, name in interface.constants}
         words |= {word: pointer(table) for word, table in (self._tables | self.entries).items()}
         words |= dict(interface.numbers)
-        return _Frame(interface.words, words, self._trim, self._image)
+        for filled, _ in self._on_devices:
+            words |= filled
+        keep = (self._image, self.devices, self._on_devices)
+        trims = [(0, self._trim), *((at, self._trim_device) for at in self._homes)]
+        return _Frame(interface.words, words, trims, keep)
+
+    def _placed(self, placed: OnDevice) -> tuple[dict[int, int], list[numpy.ndarray]]:
+        """The words of a device in a call's memory, and the tables that they speak of."""
+        device, arrays = self.devices[placed.name], self._arrays_of_devices
+        address = {name: device.upload(name, arrays[name]) for name in placed.held}
+        words = {placed.home + word: value for word, value in device.words.items()}
+        words |= {word: address[name] for word, name in placed.constants}
+        tables = {
+            **{word: [address[name] for name in names] for word, names in placed.tables},
+            **{word: [device.entry(name) for name in names] for word, names in placed.entries},
+        }
+        kept = {word: numpy.array(table, numpy.uint64) for word, table in tables.items()}
+        words |= {word: pointer(table) for word, table in kept.items()}
+        malloc, free = _system_functions()[:2]
+        words |= {placed.home + home.MALLOC: malloc, placed.home + home.FREE_HEAD: free}
+        return words, list(kept.values())
 
     # ---- memory --------------------------------------------------------------------------------
 
@@ -126,44 +161,66 @@ class RegionExecutable(Executable["_Frame"]):
 
 
 class _Frame:
-    """The memory of one call in progress. What it keeps goes back to the system with it."""
+    """The memory of one call in progress. What it keeps goes back to the system with it.
 
-    def __init__(self, words: int, filled: Mapping[int, int], trim: Any, code: Any) -> None:
+    `trims` are where the words of the host's blocks and of each device's begin, with what gives
+    such blocks back; `code` is kept for it.
+    """
+
+    def __init__(
+        self, words: int, filled: Mapping[int, int], trims: Sequence[tuple[int, Any]], code: Any
+    ) -> None:
         self.block = (ctypes.c_int64 * words)()
         self.address = ctypes.addressof(self.block)
         self.highest = 0
         self.needed = 0  # bytes, by the call in progress
         self.since = IDLE
-        self._trim = trim
+        self._trims = trims
         self.block[context.MALLOC : context.FILL + 1] = list(_system_functions())
         stopping.prepare(self.block)
         for word, value in filled.items():
             self.block[word] = value
-        weakref.finalize(self, _give_back, self.block, trim, code).atexit = False
+        weakref.finalize(self, _give_back, self.block, trims, code).atexit = False
 
     @property
     def bytes(self) -> int:
         """What it keeps for the next call."""
-        return self.block[context.CACHED_BYTES]
+        block = self.block
+        return sum(block[at + context.CACHED_BYTES] for at, _ in self._trims)
+
+    def begin(self) -> None:
+        """Before a call."""
+        for at, _ in self._trims:
+            self.block[at + context.PEAK] = 0
+
+    def left(self, at: int) -> int:
+        """How many blocks are in use, beside the arena, of those whose words begin there."""
+        return self.block[at + context.COUNT] - bool(self.block[at + context.ARENA_BLOCK])
 
     def settle(self) -> None:
         """After a call."""
-        self.needed = needed = self.block[context.PEAK]
+        self.needed = needed = sum(self.block[at + context.PEAK] for at, _ in self._trims)
         if needed > self.highest:
             self.highest = needed
 
     def keep(self, most: int) -> None:
         """Give back to the system what is more than so many bytes."""
         before = self.bytes
-        self.block[context.LIMIT] = most
-        self._trim(self.address, most)
+        for at, trim in self._trims:  # each keeps its share
+            own = self.block[at + context.CACHED_BYTES]
+            share = most if len(self._trims) == 1 else most * own // max(before, 1)
+            self.block[at + context.LIMIT] = share
+            trim(self.address + WORD * at, share)
         if before - self.bytes >= WORTH_TRIMMING:
             trim_system()
 
 
-def _give_back(block: ctypes.Array[ctypes.c_int64], trim: Any, code: Any) -> None:
+def _give_back(
+    block: ctypes.Array[ctypes.c_int64], trims: Sequence[tuple[int, Any]], code: Any
+) -> None:
     """While the code is still there."""
-    trim(ctypes.addressof(block), 0)
+    for at, trim in trims:
+        trim(ctypes.addressof(block) + WORD * at, 0)
 
 
 @cache

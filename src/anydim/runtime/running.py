@@ -8,6 +8,7 @@ from typing import Any
 import numpy
 
 from anydim.runtime.executable import Executable, Image
+from anydim.runtime.hosted import Hosted
 from anydim.runtime.interface import Interface
 from anydim.runtime.region import RegionExecutable
 from anydim.runtime.signature import Signature
@@ -17,7 +18,8 @@ from anydim.runtime.straight import StraightExecutable
 def executable(
     signature: Signature, interface: Interface, image: Image,
     arrays: Mapping[str, numpy.ndarray], threads: int = 1,
+    devices: Mapping[str, Hosted] | None = None,
 ) -> Executable[Any]:  # fmt: skip
-    """What runs the code of `image`, whose symbols are those of `interface`."""
+    """What runs the code of `image`, whose symbols are those of `interface`, and of `devices`."""
     form = StraightExecutable if "bind" in interface.functions else RegionExecutable
-    return form(signature, interface, image, arrays, threads)
+    return form(signature, interface, image, arrays, threads, devices)

@@ -59,6 +59,10 @@ class Fitted(Held):
             self._serving = None
         if known in (GENERIC, self._formed):
             return
+        if self.program.devices:
+            raise OptionError(
+                f"{self.name} has parts on devices: there is one body for each launch"
+            )
         made = import_module("anydim.variants.serving").Serving
         self._serving = made(self.program, self.executable, target(self._made_by), known)
         for sizes in known.combinations() if isinstance(known, Buckets) else ():

@@ -1,0 +1,78 @@
+"""The words that launches read, each once in a function: addresses of buffers, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from anydim.base.records import dataclass
+from anydim.kernels.write.term import Term, constant
+from anydim.kernels.write.values import add
+from anydim.native.body import Body, parameter
+from anydim.program.segment import Segment
+from anydim.runtime.layout import ARENA, ARENA_BYTES, CONSTANTS, Layout
+from anydim.sizes import Size
+
+BLOCK = parameter("block")
+
+
+@dataclass(frozen=True)
+class Words:
+    """The words of sizes and pointers in a block, of constants in their table."""
+
+    slots: Mapping[Size, int]
+    pointers: Mapping[str, int]
+    constants: Mapping[str, int]
+    first_status: int
+
+
+def words_of(program: Segment, layout: Layout) -> Words:
+    interface = (*program.signature.inputs, *program.signature.outputs)
+    return Words(
+        {size: layout.first_slot + n for n, size in enumerate(program.slots)},
+        {spec.name: layout.pointer(n) for n, spec in enumerate(interface)},
+        {name: n for n, name in enumerate(program.constants)},
+        layout.first_status,
+    )
+
+
+class Chunk:
+    """The body of a function that does some of the launches."""
+
+    def __init__(self, program: Segment, words: Words, body: Body, arguments: Term) -> None:
+        self.program, self.words, self.body = program, words, body
+        self.arguments = arguments
+        self.loaded: dict[int, Term] = {}
+        self.buffers: dict[str, Term] = {}
+
+    def load(self, word: int) -> Term:
+        if word not in self.loaded:
+            self.loaded[word] = self.body.load(BLOCK, word)
+        return self.loaded[word]
+
+    def size(self, size: Size) -> Term:
+        fixed = size.constant
+        return self.load(self.words.slots[size]) if fixed is None else constant(fixed)
+
+    def buffer(self, name: str) -> Term:
+        if name not in self.buffers:
+            self.buffers[name] = self._address(name)
+        return self.buffers[name]
+
+    def _address(self, name: str) -> Term:
+        buffer = self.program.buffer[name]
+        if buffer.kind == "constant":
+            return self.body.load(self.load(CONSTANTS), self.words.constants[name])
+        if buffer.kind == "status":
+            assert buffer.offset is not None and buffer.offset.constant is not None
+            return self.body.let(self.statuses() + buffer.offset.constant)
+        if buffer.kind == "arena":
+            assert buffer.offset is not None
+            offset = self.size(buffer.offset)
+            return self.body.let(Term(add(self.load(ARENA).value, offset.value)))
+        return self.load(self.words.pointers[name])
+
+    def statuses(self) -> Term:
+        """Where the words of checked indices begin; on a device, behind its arena."""
+        if self.program.device:
+            return self.body.let(self.load(ARENA) + self.load(ARENA_BYTES))
+        return BLOCK + 8 * self.words.first_status

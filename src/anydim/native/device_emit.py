@@ -1,0 +1,122 @@
+"""The launches of a segment that runs on a device: by its verbs, on its memory, in order.
+
+A launch returns when the device has taken it. The words of indices that launches check lie behind
+the arena on the device; they are read back when all has been launched, which waits for the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from anydim.kernels import ir
+from anydim.kernels.write.term import Term
+from anydim.native.body import Body
+from anydim.native.chunk import BLOCK, Chunk, Words, words_of
+from anydim.native.entry import verdict
+from anydim.program.segment import Segment, Site
+from anydim.runtime import home
+from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, POOL, Layout
+from anydim.runtime.positions import FINE
+
+STEPS_PER_FUNCTION = 16  # keeps register allocation of long programs cheap
+
+
+def on_device(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
+    """All launches; the word POOL of the block says where the words of the device are.
+
+    Returns the code of the first checked index that left its axis, one more than there are where
+    the device failed, else 0.
+    """
+    starts, words = range(0, len(program.sites), STEPS_PER_FUNCTION), words_of(program, layout)
+    for number, start in enumerate(starts):
+        steps = program.sites[start : start + STEPS_PER_FUNCTION]
+        yield _chunk(number, start, steps, program, words)
+    body = Body()
+    failed, statuses = len(program.positions) + 1, _Statuses(body, layout)
+    if program.positions:
+        statuses.clear(failed)
+    for number in range(len(starts)):
+        with body.when(body.ask(f"part{number}", BLOCK).differs(0)):
+            body.give(failed)
+    if not program.positions:
+        body.give(0)
+    else:
+        statuses.read(failed)
+    yield body.function(name, ("block",), public=True, quick=True)
+
+
+def ask(body: Body, words: Term, verb: int, *given: Term | int) -> Term:
+    """What a verb of a device returns, whose words are there."""
+    of = body.load(words, home.CONTEXT)
+    return body.ask(body.load(words, verb), of, *given)
+
+
+class _Statuses:
+    """The words of checked indices of a segment, here and on the device."""
+
+    def __init__(self, body: Body, layout: Layout) -> None:
+        self.body, self.words = (
+            body,
+            range(layout.first_status, layout.first_status + layout.statuses),
+        )
+        self.bytes = 8 * layout.statuses
+
+    def clear(self, failed: int) -> None:
+        for word in self.words:
+            self.body.store(BLOCK, word, FINE)
+        self._try(failed, home.COPY_IN, *self._places())
+
+    def read(self, failed: int) -> None:
+        here, there = self._places()[::-1]
+        self._try(failed, home.COPY_OUT, here, there)
+        words = self.body.load(BLOCK, POOL)
+        event = ask(self.body, words, home.RECORD)
+        with self.body.when(event.equals(0)):
+            self.body.give(failed)
+        with self.body.when(ask(self.body, words, home.WAIT, event).differs(0)):
+            self.body.give(failed)
+        found = [self.body.load(BLOCK, word) for word in self.words]
+        inside = [self.body.let(index.equals(FINE)) for index in found]
+        self.body.give(verdict(self.body, inside, 1))
+
+    def _places(self) -> tuple[Term, Term]:
+        """There, and here."""
+        body = self.body
+        there = body.let(body.load(BLOCK, ARENA) + body.load(BLOCK, ARENA_BYTES))
+        return there, body.let(BLOCK + 8 * self.words.start)
+
+    def _try(self, failed: int, verb: int, target: Term, source: Term) -> None:
+        words = self.body.load(BLOCK, POOL)
+        bad = ask(self.body, words, verb, target, source, self.bytes)
+        with self.body.when(bad.differs(0)):
+            self.body.give(failed)
+
+
+def _chunk(
+    number: int, first: int, steps: Sequence[Site], program: Segment, words: Words
+) -> ir.Function:
+    body = Body()
+    most = max(len(step.operands) + len(step.sizes) for step in steps)
+    chunk = _Launches(program, words, body, body.array(max(most, 1)))
+    for site, step in enumerate(steps, first):
+        chunk.launch(site, step)
+    body.give(0)
+    return body.function(f"part{number}", ("block",), quick=True)
+
+
+class _Launches(Chunk):
+    """Launches on a device."""
+
+    def launch(self, site: int, step: Site) -> None:
+        body, words = self.body, self.load(POOL)
+        values = (*map(self.buffer, step.operands), *map(self.size, step.sizes))
+        for word, value in enumerate(values):
+            body.store(self.arguments, word, value)
+        bad = ask(
+            body, words, home.LAUNCH, body.load(self.load(CODE), site), self.arguments,
+            len(step.operands), len(step.sizes), self.size(step.parallel), max(1, step.grain),
+            self.buffer(step.workspace) if step.workspace else 0, self.size(step.scratch),
+            self.size(step.flops), self.size(step.moved),
+        )  # fmt: skip
+        with body.when(bad.differs(0)):
+            body.give(1)

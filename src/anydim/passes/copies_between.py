@@ -1,0 +1,257 @@
+"""Regions whose segments run on several devices -> the same with every crossing an explicit copy.
+
+A value is made on one device. It is copied once to each other device where its region surely reads
+it, right after it is made, so that the copy runs beside what comes next; where only a branch reads
+it, the branch copies it, if it is taken. A body takes what does not change on the devices where it
+is read, so that it is copied before the loop; a carried value lives on one device, where iterations
+make it, and so do stacks. A constant is no copy: it lies on each device that reads it from the
+first call on. Conditions, found sizes and the results of the program are on the host.
+
+After: every step reads values of its own device; no value is copied twice to one device, but in
+branches, of which one is taken. Values of a device have its name behind theirs: `x@accel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+from anydim.base.records import dataclass
+from anydim.passes.device_uses import HOST, Uses
+from anydim.passes.flow import unused
+from anydim.program.region import (
+    BranchStep,
+    CallStep,
+    CopyStep,
+    FindStep,
+    LoopStep,
+    Region,
+    SegmentStep,
+    Step,
+)
+from anydim.runtime.signature import TensorSpec
+
+Places = tuple[tuple[str, ...], ...]  # of each input of a region, the devices that it comes on
+
+
+@dataclass(frozen=True)
+class CopiesBetween:
+    """Copies between the devices of segments; the last region is the one that is called."""
+
+    def run(self, regions: Sequence[Region]) -> tuple[Region, ...]:
+        work = _Work(regions, Uses(regions))
+        main = regions[-1].signature
+        work.region(
+            len(regions) - 1, tuple((HOST,) for _ in main.inputs), (HOST,) * len(main.outputs)
+        )
+        return tuple(work.made)
+
+
+@dataclass
+class _Work:
+    """The regions that are made, and the numbers of those that are made already."""
+
+    regions: Sequence[Region]
+    uses: Uses
+    made: list[Region] = field(default_factory=list)
+    numbers: dict[tuple[int, Places, tuple[str, ...]], int] = field(default_factory=dict)
+
+    def region(self, number: int, inputs: Places, results: tuple[str, ...]) -> int:
+        """The number of a region that takes inputs and gives results on these devices."""
+        key = (number, inputs, results)
+        if key not in self.numbers:
+            made = _Region(self, number, results).written(inputs)
+            self.numbers[key] = len(self.made)
+            self.made.append(made)
+        return self.numbers[key]
+
+
+class _Region:
+    """One region; `here` are the devices on which each value is there so far."""
+
+    def __init__(self, work: _Work, number: int, results: tuple[str, ...]) -> None:
+        self.work, self.number, self.results = work, number, results
+        self.region = work.regions[number]
+        self.wanted = work.uses.always(number, results)
+        self.here: dict[str, list[str]] = {}
+        self.names: dict[tuple[str, str], str] = {}
+        self.values: dict[str, TensorSpec] = {}
+        self.devices: dict[str, str] = {}
+        self.constants: dict[str, str] = {}
+        self.steps: list[Step] = []
+
+    def written(self, inputs: Places) -> Region:
+        """The whole region."""
+        region = self.region
+        taken = [
+            self.values[self.arrives(spec.name, device)]
+            for spec, devices in zip(region.signature.inputs, inputs)
+            for device in devices
+        ]
+        for spec in region.signature.inputs:
+            self.spread(spec.name)
+        for step in region.steps:
+            self.steps.append(_STEPS[type(step)](self, step))
+            for name in step.makes:
+                self.spread(name)
+        outputs = [
+            self.values[self.on(spec.name, device)]
+            for spec, device in zip(region.signature.outputs, self.results)
+        ]
+        signature = replace(region.signature, inputs=tuple(taken), outputs=tuple(outputs))
+        return Region(
+            signature, region.given, self.values, self.constants, tuple(self.steps), self.devices
+        )
+
+    # ---- values --------------------------------------------------------------------------------
+
+    def name(self, value: str, device: str) -> str:
+        """What a value is called on a device."""
+        if (value, device) not in self.names:
+            taken = {**self.region.values, **self.values}
+            name = unused(f"{value}@{device}", taken) if device else value
+            self.names[value, device] = name
+            self.values[name] = replace(self.region.values[value], name=name)
+            if device:
+                self.devices[name] = device
+        return self.names[value, device]
+
+    def arrives(self, value: str, device: str) -> str:
+        """A value is there on a device."""
+        self.here.setdefault(value, []).append(device)
+        return self.name(value, device)
+
+    def spread(self, value: str) -> None:
+        """Copy a value to all devices where it is surely read; to the host first."""
+        for device in sorted(self.wanted.get(value, ())):
+            self.on(value, device)
+
+    def on(self, value: str, device: str) -> str:
+        """The name of a value on a device, copied there if it was not."""
+        if value in self.region.constants:
+            name = self.name(value, device)
+            self.constants[name] = self.region.constants[value]
+            return name
+        here = self.here[value]
+        if device not in here:
+            origin = HOST if HOST in here else here[0]
+            source = self.name(value, origin)
+            self.steps.append(CopyStep(source, self.arrives(value, device), origin, device, value))
+        return self.name(value, device)
+
+    def there(self, value: str, surely: set[str], maybe: set[str]) -> tuple[str, ...]:
+        """The devices on which a held region gets a value that it reads on these.
+
+        What is read only maybe is copied there, from a device that it gets.
+        """
+        if value in self.region.constants:
+            return tuple(sorted(surely | maybe)) or (HOST,)
+        for device in sorted(surely):
+            self.on(value, device)
+        here = self.here[value]
+        found = sorted((surely | maybe) & {*here})
+        if not found or not maybe <= {*found}:
+            origin = HOST if HOST in here else here[0]
+            found = sorted({*found, origin})
+        return tuple(found)
+
+    def given(self, names: Sequence[str], places: Places) -> tuple[str, ...]:
+        """The values that are given, on the devices where they are wanted."""
+        return tuple(
+            self.on(name, device) for name, devices in zip(names, places) for device in devices
+        )
+
+    def makes(self, step: Step, devices: Sequence[str]) -> tuple[str, ...]:
+        """The results of a step, on these devices."""
+        return tuple(map(self.arrives, step.makes, devices))
+
+    # ---- steps ---------------------------------------------------------------------------------
+
+    def segment(self, step: SegmentStep) -> Step:
+        device = step.segment.device
+        given = tuple(self.on(name, device) for name in step.reads)
+        made = self.makes(step, [device] * len(step.makes))
+        return replace(step, given=given, made=made)
+
+    def find(self, step: FindStep) -> Step:
+        return replace(step, value=self.on(step.value, HOST))
+
+    def call(self, step: CallStep) -> Step:
+        results = self.work.uses.results(self.number, step)
+        inputs = self.held((step.region,), step.given, results)
+        return replace(
+            step,
+            region=self.work.region(step.region, inputs, results),
+            given=self.given(step.given, inputs),
+            makes=self.makes(step, results),
+        )
+
+    def branch(self, step: BranchStep) -> Step:
+        results = self.work.uses.results(self.number, step)
+        arms = (step.then, step.otherwise)
+        inputs = self.held(arms, step.given, results)
+        condition = step.condition
+        if isinstance(condition, str):
+            condition = self.on(condition, HOST)
+        then, otherwise = (self.work.region(number, inputs, results) for number in arms)
+        given = self.given(step.given, inputs)
+        return replace(
+            step, condition=condition, then=then, otherwise=otherwise, given=given,
+            makes=self.makes(step, results),
+        )  # fmt: skip
+
+    def held(
+        self, regions: Sequence[int], given: Sequence[str], results: tuple[str, ...]
+    ) -> Places:
+        """On which devices regions, of which one runs, take what they are given."""
+        uses, found = self.work.uses, []
+        for position, value in enumerate(given):
+            surely = [uses.surely(number, position, results) for number in regions]
+            maybe = [uses.maybe(number, position, results) for number in regions]
+            found.append(self.there(value, set.intersection(*surely), set.union(*maybe)))
+        return tuple(found)
+
+    def loop(self, step: LoopStep) -> Step:
+        uses = self.work.uses
+        results = uses.results(self.number, step)
+        inner = (*((HOST,) if step.condition is not None else ()), *results)
+        carried = len(step.carried)
+        stacks = results[carried:]
+        histories = [device for device, stack in zip(stacks, step.stacks) if stack.history]
+        first = carried + len(histories)
+        places = []
+        for position, value in enumerate(step.given, first):
+            maybe = uses.maybe(step.body, position, inner)
+            places.append(self.there(value, maybe, set()))
+        fixed = ((device,) for device in (*results[:carried], *histories))
+        inputs = (*fixed, *places)
+        condition = step.condition and self.on(step.condition, HOST)
+        return replace(
+            step,
+            body=self.work.region(step.body, inputs, inner),
+            condition=condition,
+            carried=tuple(map(self.on, step.carried, results)),
+            stacks=tuple(
+                stack if stack.initial is None
+                else replace(stack, initial=self.on(stack.initial, device))
+                for stack, device in zip(step.stacks, stacks)
+            ),
+            given=self.given(step.given, tuple(places)),
+            makes=self.makes(step, results),
+        )  # fmt: skip
+
+
+_STEPS: dict[type[Step], Callable[[_Region, Any], Step]] = {
+    SegmentStep: _Region.segment,
+    FindStep: _Region.find,
+    CallStep: _Region.call,
+    BranchStep: _Region.branch,
+    LoopStep: _Region.loop,
+}
+
+
+def copies(regions: Sequence[Region]) -> Iterator[CopyStep]:
+    """The copies of all regions."""
+    for region in regions:
+        yield from (step for step in region.steps if isinstance(step, CopyStep))

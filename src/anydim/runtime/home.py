@@ -1,0 +1,19 @@
+"""The words of a device in the memory of a call; `native/blocks.py` keeps its blocks there.
+
+verbs       of the device: functions of int64s that take its context first and return 0, or what
+            `devices/hosted.py` says; malloc and free of the system, for the heads of blocks
+context     what the verbs are called with
+live, ...   blocks in use and kept, their bytes and bins, the arena: as in `context.py`
+
+The head of a block lies in the memory of the host; its word DATA says where the block itself is.
+"""
+
+from __future__ import annotations
+
+from anydim.runtime import context
+
+ALLOCATE, FREE, COPY_WITHIN, FILL, CONTEXT = range(5)
+LAUNCH, COPY_IN, COPY_OUT, RECORD, WAIT, MALLOC, FREE_HEAD = range(context.CLOCK, context.CLOCK + 7)
+VERBS = (ALLOCATE, FREE, COPY_WITHIN, FILL, LAUNCH, COPY_IN, COPY_OUT, RECORD, WAIT)
+WORDS = context.WORDS
+DATA = 5  # word at the head of a block

@@ -1,0 +1,31 @@
+"""What a call needs of a device: words for its memory, and what went wrong.
+
+`devices/hosted.py` makes it of a device; this room knows no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy
+
+
+class Hosted(Protocol):
+    """A device with a program's code on it."""
+
+    @property
+    def words(self) -> Mapping[int, int]:
+        """The verbs and the context, by their places in `home.py`."""
+
+    def entry(self, symbol: str) -> int:
+        """What launches a kernel."""
+
+    def upload(self, name: str, array: numpy.ndarray) -> int:
+        """The address of a constant, copied there when it is first asked for."""
+
+    def raise_kept(self) -> None:
+        """Raise what a verb has raised in this thread since the last time, if anything."""
+
+    def settle(self) -> None:
+        """Return when nothing is in progress; raises nothing."""

@@ -1,0 +1,213 @@
+"""Promise: a program whose parts are on devices gives what the host alone gives, at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.passes.copies_between import copies
+
+SIZES = (0, 1, 7, 8, 9, 31, 64)
+W = numpy.random.default_rng(0).standard_normal((4, 4)).astype(numpy.float32)
+
+
+def graph_of(make: Callable[..., None], *devices: str) -> ad.Builder:
+    g = ad.Builder("placed")
+    n = g.dim("n", 0, 64)
+    x = g.input("x", ad.float32, (n, 4))
+    make(g, x, *devices)
+    return g
+
+
+def arrays(n: int) -> dict[str, numpy.ndarray]:
+    return {"x": numpy.random.default_rng(n).standard_normal((n, 4)).astype(numpy.float32)}
+
+
+def both(make: Callable[..., None], *devices: str) -> ad.Model:
+    """The model with its parts placed, after it was compared with that of the host."""
+    model = ad.compile(graph_of(make, *devices), devices={"a": "cpu:0", "b": "cpu:1"})
+    host = ad.compile(graph_of(make, *("" for _ in devices)))
+    for n in SIZES:
+        given = arrays(n)
+        came, expected = model(**given), host(**given)
+        for name, value in expected.items():
+            assert came[name].dtype == value.dtype
+            # what is not fused adds four numbers in another order
+            numpy.testing.assert_allclose(came[name], value, rtol=1e-6, atol=1e-6, strict=True)
+    assert model.executable.leaked == 0
+    return model
+
+
+def copied(model: ad.Model) -> list[str]:
+    return sorted(f"{step.value} -> {step.made}" for step in copies(model.program.regions))
+
+
+def diamond(g: ad.Builder, x: ad.Builder, first: str, left: str, right: str, last: str) -> None:
+    with g.on(first):
+        top = g.matmul(x, W)
+    with g.on(left):
+        one = g.softmax(top)
+    with g.on(right):
+        two = g.tanh(top) * 0.5
+    with g.on(last):
+        g.output("y", g.matmul(one, W) + two)
+
+
+@pytest.mark.parametrize("placed, count", [
+    (("a", "a", "a", "a"), 2), (("", "a", "b", ""), 4), (("a", "a", "b", "a"), 4),
+    (("a", "", "b", ""), 4), (("a", "b", "", "a"), 6), (("", "", "", "b"), 3),
+])  # fmt: skip
+def test_a_diamond(placed: tuple[str, ...], count: int) -> None:
+    model = both(diamond, *placed)
+    assert len(copied(model)) == count, copied(model)
+
+
+def three_readers(g: ad.Builder, x: ad.Builder, first: str, second: str) -> None:
+    h = g.exp(x)
+    with g.on(first):
+        one = g.reduce_sum(h, axes=(1,))
+    with g.on(second):
+        two = g.reduce_max(g.abs(h), axes=(1,))
+    g.output("y", g.neg(h))
+    g.output("one", one)
+    g.output("two", two)
+
+
+def test_a_value_read_on_three_devices_is_copied_twice() -> None:
+    model = both(three_readers, "a", "b")
+    assert sum(" -> exp" in each for each in copied(model)) == 2
+    assert len(copied(model)) == 4  # and each result once
+
+
+def iterated(g: ad.Builder, x: ad.Builder, device: str) -> None:
+    def body(b: ad.Builder, i: ad.Builder, state: ad.Builder) -> ad.Builder:
+        with b.on(device):
+            new = b.tanh(b.matmul(state, W) + x)
+            b.stack(b.reduce_sum(new, axes=(1,)))
+        return new
+
+    end, sums = g.loop(body, x, trips=5)
+    g.output("end", end)
+    g.output("sums", sums)
+
+
+def test_a_loop_copies_nothing_in_its_iterations() -> None:
+    model = both(iterated, "a")
+    *held, outermost = model.program.regions
+    assert not [*copies(held)]
+    assert len([*copies([outermost])]) == 3  # in: x, once; out: the state and the stack
+
+
+def chosen(g: ad.Builder, x: ad.Builder, first: str, second: str) -> None:
+    def then(b: ad.Builder) -> ad.Builder:
+        with b.on(first):
+            return b.exp(x)
+
+    def otherwise(b: ad.Builder) -> ad.Builder:
+        with b.on(second):
+            return b.matmul(x, W)
+
+    positive = g.greater(g.reduce_sum(x, axes=(0, 1)), 0.0)
+    g.output("y", g.branch(positive, then, otherwise))
+
+
+def test_a_branch_copies_only_what_the_taken_one_reads() -> None:
+    model = both(chosen, "a", "b")
+    devices = [device.device for device in model.executable.devices.values()]
+    for sign, (used, other) in ((1, (0, 1)), (-1, (1, 0))):
+        before = [device.counters.copies for device in devices]
+        model(x=numpy.full((3, 4), sign, numpy.float32))
+        after = [device.counters.copies for device in devices]
+        assert after[used] - before[used] == 2 and after[other] == before[other]
+
+
+def grown(g: ad.Builder, x: ad.Builder, device: str) -> None:
+    """A state that grows, one that changes places, and a stack of an open number of slices."""
+
+    def body(b: ad.Builder, i: ad.Builder, *states: ad.Builder) -> tuple[ad.Builder, ...]:
+        rows, one, two = states
+        with b.on(device):
+            total = b.reduce_sum(rows, axes=(0, 1))
+            one = b.neg(one) + total
+            b.stack(total)
+        b.proceed(b.less(total, 1e3))
+        return b.concat(rows, x, axis=0), two, one
+
+    with g.on(device):
+        start, zero = g.abs(x), g.reduce_sum(x, axes=(0, 1)) * 0.0
+    results = g.loop(body, start, zero, zero + 1.0, trips=4, condition=g.constant(True))
+    for number, value in enumerate(results):
+        g.output(f"y{number}", value)
+
+
+def test_states_that_grow_and_change_places() -> None:
+    both(grown, "a")
+
+
+def looked_up(g: ad.Builder, x: ad.Builder, device: str) -> None:
+    with g.on(device):
+        index = g.cast(g.reduce_max(x, axes=(1,)), to=ad.int64)
+        g.output("y", g.gather(W, index, axis=0))
+
+
+def test_an_index_that_leaves_its_axis_on_a_device_is_an_error() -> None:
+    model = ad.compile(graph_of(looked_up, "a"), devices={"a": "cpu"})
+    good = numpy.full((5, 4), 3, numpy.float32)
+    numpy.testing.assert_array_equal(model(x=good)["y"], W[[3] * 5])
+    with pytest.raises(ad.InputError, match="index 4"):
+        model(x=good + 1)
+    numpy.testing.assert_array_equal(model(x=good)["y"], W[[3] * 5])
+
+
+def found(g: ad.Builder, x: ad.Builder, device: str) -> None:
+    with g.on(device):
+        h = g.greater(x, 0.0)
+    places = g.nonzero(h)
+    with g.on(device):
+        g.output("y", g.cast(places, to=ad.float32) * 2.0)
+
+
+def test_sizes_that_data_decides() -> None:
+    both(found, "a")
+
+
+def test_both_names_may_be_one_device() -> None:
+    given = arrays(9)
+    expected = ad.compile(graph_of(diamond, "", "", "", ""))(**given)["y"]
+    for one in ("cpu", "cpu:3"):
+        model = ad.compile(graph_of(diamond, "a", "b", "a", "b"), devices={"a": one, "b": one})
+        numpy.testing.assert_array_equal(model(**given)["y"], expected)
+        first, second = (each.device for each in model.executable.devices.values())
+        assert first is second
+        before = replace(first.counters)
+        model(**given)
+        counted = first.counters
+        assert counted.copies - before.copies == 2
+        assert counted.copies_within - before.copies_within == 2
+
+
+def test_a_device_that_nobody_names() -> None:
+    g = graph_of(diamond, "gpu", "", "", "")
+    with pytest.raises(ad.DeviceError, match=r"parts on 'gpu'.*\n.*devices=\{'gpu': 'cpu:0'\}"):
+        ad.compile(g)
+    with pytest.raises(ad.DeviceError, match="there is no device 'opencll:0'"):
+        ad.compile(g, devices={"gpu": "opencll:0"})
+    for wrong in ("cpu", {"gpu": 3}, {3: "cpu"}, {"": "cpu"}):
+        with pytest.raises(ad.OptionError):
+            ad.compile(g, devices=wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_not_for_devices_says_so(tmp_path: object) -> None:
+    model = ad.compile(graph_of(diamond, "a", "a", "a", ""), devices={"a": "cpu"})
+    for refused in (
+        lambda: model.save(f"{tmp_path}/m.anydim"), lambda: model.export(f"{tmp_path}/c"),
+        lambda: model.serve_by("adaptive"), lambda: model.profile(n=3),
+    ):  # fmt: skip
+        with pytest.raises(ad.OptionError, match="on"):
+            refused()
+    assert "copy 'x@a' = 'x', host to 'a'" in model.explain()
+    assert model.check(samples=5).ok
