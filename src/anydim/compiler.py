@@ -386,6 +386,8 @@ def _assembled(
         workers = 1 if part.device else threads
         assemble = Assemble(workers, sources, store, options.memory, part.device)
         segment = assemble.run(outer, items)
+        declared = replace(segment.signature, box=part.graph.box)  # errors speak of what was given
+        segment = replace(segment, signature=declared)
         linked[id(part)] = Linked(segment, graph.guards)
     program = Link(store, threads).run(cuts, linked)
     return Assembled(program, store.kernels, store.arrays)

@@ -229,10 +229,67 @@ def _channel(name: str, types: Types, group: int) -> str:
 # ---- pooling -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Pool:
+    """The text of a pool in pieces: the windows, the result's indices, its read of x, its ranges,
+    and the parameter x."""
+
+    made: list[Window]
+    result: list[str]
+    value: str
+    where: str
+    own: str
+
+    def folded(self, name: str, combine: str, read_as: str, outside: str) -> list[str]:
+        """Statements that fold every window into `name`; `read_as` is around each read of x.
+
+        The axes are folded one after another where that is fewer elements to read: a window of 13
+        by 13 has 169, or 13 in a column and then 13 in a row of what these gave.
+        """
+        if not self._apart():
+            value = read_as.format(_padded(self.value, self.made, outside))
+            return [f"{target(name, self.result)} {combine}=! {value}{self.where}"]
+        statements = []
+        source, indices = "x", ["n", "c", *numbered("x", len(self.made))]
+        for axis, window in enumerate(self.made):
+            places = list(indices)
+            places[2 + axis] = window.place(f"o{axis}", f"k{axis}", f"B{axis}")
+            indices[2 + axis] = f"o{axis}"
+            last = axis == len(self.made) - 1
+            value = _padded(read(source, places), [window], outside)
+            value = read_as.format(value) if axis == 0 else value
+            source = name if last else f"{name}{axis}"
+            statements.append(
+                f"{target(source, indices)} {combine}=! {value}{self._ranges(axis)}"
+            )
+        return statements
+
+    def _apart(self) -> bool:
+        """Whether the axes one by one read less, a kept value counting as some reads."""
+        together, apart, kept = 1, 0, 1
+        for window in reversed(self.made):
+            size = window.kernel.constant or 1
+            together, apart = together * size, apart + size * kept + _KEPT
+            kept *= window.stride
+        return together > apart
+
+    def _ranges(self, axis: int) -> str:
+        """The ranges of the statement that folds one axis; those before it are folded."""
+        places = [
+            (f"o{other}", f"S{other}") if other <= axis else (f"x{other}", f"H{other}")
+            for other in range(len(self.made))
+        ]
+        window = (f"k{axis}", str(self.made[axis].kernel))
+        return ranges([("n", "N"), ("c", "C"), *places, window])
+
+
+_KEPT = 4  # reads that writing a value and reading it again are worth
+
+
 def _pool(
     name: str, types: Types, attributes: Attributes, box: Box
-) -> tuple[list[Window], list[str], str, str, str]:
-    """(windows, result indices, read of x, ranges, parameter) of a pool."""
+) -> Pool:
+    """The pieces of a pool's text; GraphError where the attributes do not fit."""
     expect_inputs(name, types, 1, 1)
     rank = types[0].rank - 2
     if rank < 1:
@@ -248,7 +305,7 @@ def _pool(
         *zip(numbered("k", rank), sizes),
     ])  # fmt: skip
     names = ["N", "C", *numbered("H", rank)]
-    return made, ["n", "c", *numbered("o", rank)], value, where, parameter("x", names)
+    return Pool(made, ["n", "c", *numbered("o", rank)], value, where, parameter("x", names))
 
 
 def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
@@ -257,16 +314,16 @@ def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
     With `indices` a second result has the place of the first of them in the whole of x, counted in
     row-major order, or with the first axis of a window moving fastest with `columns_first`.
     """
-    made, result, value, where, own = _pool("max_pool", types, attributes, box)
+    pool = _pool("max_pool", types, attributes, box)
+    made, result, where, own = pool.made, pool.result, pool.where, pool.own
     lowest = _lowest(types[0].dtype)
-    padded = _padded(value, made, lowest)
     if types[0].dtype.is_integer and types[0].dtype.bits <= 16:
         statements = [  # as int32, which vectors are made of
-            f"{target('t', result)} max=! int({padded}){where}",
+            *pool.folded("t", "max", "int({})", lowest),
             f"{target('y', result)} = cast<T>({read('t', result)})",
         ]
     else:
-        statements = [f"{target('y', result)} max=! {padded}{where}"]
+        statements = pool.folded("y", "max", "{}", lowest)
     values = _values(made)
     if not attributes["indices"]:
         return Written(definition("max_pool", [own], statements, declared(values)), values)
@@ -277,6 +334,7 @@ def max_pool(types: Types, attributes: Attributes, box: Box) -> Written:
     for index, size in zip(_places(made), sizes):
         place = f"({place}) * {size} + ({index})"
     none = " * ".join(sizes)
+    padded = _padded(pool.value, made, lowest)
     taken = f"{' && '.join(inside)} && {padded} == {read('y', result)}"
     spatial = rest = read("q", result)
     statements.append(f"{target('q', result)} min=! {taken} ? {place} : {none}{where}")
@@ -302,9 +360,10 @@ def _lowest(dtype: DType) -> str:
 
 def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
     """The mean of each window; padding counts as zeros with `count_padding`, not at all without."""
-    made, result, value, where, own = _pool("average_pool", types, attributes, box)
+    pool = _pool("average_pool", types, attributes, box)
+    made, result, own = pool.made, pool.result, pool.own
     count_padding = bool(attributes["count_padding"])
-    statements = [f"{target('t', result)} +=! {_padded(value, made, '0')}{where}"]
+    statements = pool.folded("t", "+", "{}", "0")
     counts = []
     for axis, window in enumerate(made):
         ceil = bool(attributes["ceil"])
@@ -331,9 +390,10 @@ def average_pool(types: Types, attributes: Attributes, box: Box) -> Written:
 
 def lp_pool(types: Types, attributes: Attributes, box: Box) -> Written:
     """The p-norm of each window; padding adds nothing."""
-    made, result, value, where, own = _pool("lp_pool", types, attributes, box)
+    pool = _pool("lp_pool", types, attributes, box)
+    made, result, where, own = pool.made, pool.result, pool.where, pool.own
     p = attributes["p"]
-    value = f"abs({_padded(value, made, '0')})"
+    value = f"abs({_padded(pool.value, made, '0')})"
     total = read("t", result)
     element, root = {1: (value, total), 2: (f"{value} * {value}", f"sqrt({total})")}.get(
         p, (f"pow({value}, cast<T>({p}))", f"pow({total}, 1 / cast<T>({p}))")

@@ -2,11 +2,12 @@
 
 After: all nodes are 'fused' with one statement each; operator temporaries are ordinary values;
 constants of one element are literals in the bodies that read them; a checked index has the number
-of the node it came from.
+of the node it came from; dims that guards want to be one number are that number in the box.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 
@@ -17,7 +18,7 @@ from anydim.lang.tree import Expr, Group, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import rewrite
 from anydim.lang.tree.bounds_checks import checked, numbered
 from anydim.passes.flow import Line, live, pack, unused
-from anydim.sizes import Guard, joined
+from anydim.sizes import Box, Dim, Guard, joined
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,27 @@ class Lower:
                 body = numbered(statement.body, partial(_number, number))
                 body = rewrite(body, lambda expr: _literal(expr, literals))
                 lines.append(Line(statement.with_body(body), node.source))
-        lowered = replace(graph, guards=tuple(guards))
+        lowered = replace(graph, guards=tuple(guards), box=pinned(graph.box, guards))
         return pack(lowered, live(lines, graph.outputs), types)
+
+
+def pinned(box: Box, guards: Iterable[Guard]) -> Box:
+    """The box in which a dim that a guard wants to be one number is that number.
+
+    Weights fix the channels of an input that a file leaves open; kernels ask what they are.
+    """
+    only: dict[str, int] = {}
+    for guard in guards:
+        for name, number in ((guard.left, guard.right), (guard.right, guard.left)):
+            if guard.relation == "==" and number.constant is not None:
+                only[str(name)] = number.constant
+
+    def narrowed(dim: Dim) -> Dim:
+        number = only.get(dim.name, -1)
+        inside = dim.lo <= number and (dim.hi is None or number <= dim.hi)
+        return replace(dim, lo=number, hi=number) if inside else dim
+
+    return replace(box, dims=tuple(map(narrowed, box.dims)))
 
 
 def _group(node: Node, graph: Graph) -> Group:

@@ -15,6 +15,7 @@ from anydim.kernels.rows.cells import PIECE, RowForm, Setting
 from anydim.kernels.rows.flatten import flatten, own_address, reads_own_points
 from anydim.kernels.rows.in_place import in_place
 from anydim.kernels.rows.passplan import cost, plan_sweeps, work
+from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.rows.sweeps import RowProgram
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals
@@ -214,7 +215,7 @@ def row_launch(
         sizes,
         machine,
         buffers,
-        aligned=not form.whole,
+        aligned=not form.whole and part_of(form) is None,
         totals=totals(group),
         peaks=peaks(group),
     )

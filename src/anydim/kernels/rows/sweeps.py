@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from anydim.kernels import ir
 from anydim.kernels.rows.cells import PIECE, Cell, Row, Setting
+from anydim.kernels.rows.ranges import limits, part_of
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.loops import (
     START,
@@ -98,7 +99,8 @@ class RowProgram:
     def _rows_along(self, kernel: Elements, empty: bool) -> None:
         extent = self.setting.value(self.form.lane.extent)
         low, high = (START, STOP) if self.form.whole else (index(0), extent)
-        if not empty and not self.form.pieces:
+        part = None if empty else part_of(self.form)
+        if not empty and not self.form.pieces and part is None:
             self.sweeps = segments(kernel, low, high, self.setting.lanes, self.setting.unroll)
             self._distances(kernel)
 
@@ -108,6 +110,11 @@ class RowProgram:
                 last = scope.name(operate("min", scope.name(add(first, index(PIECE))), extent))
                 lanes, unroll = self.setting.lanes, self.setting.unroll
                 self.sweeps = segments(scope, first, last, lanes, unroll)
+            elif part is not None:
+                first, last = limits(part, scope, extent)
+                self.sweeps = segments(
+                    scope, first, last, self.setting.lanes, self.setting.unroll
+                )
             row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
             if empty:
                 row.empty()

@@ -1,0 +1,105 @@
+"""One family after the other: both engines in turns at every size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+import onnxruntime
+
+import anydim as ad
+from anydim.report.measure import interleaved, timed
+from bench.cliffs.family import Family, Sizes
+from bench.cliffs.machine import Limits
+
+ROUNDS = 5
+LONGEST = 0.2  # seconds of one call: longer ones are measured once
+
+
+@dataclass(frozen=True)
+class Found:
+    """Medians in microseconds; `ratio` is ours for one of the peer's; `limit` is the least time."""
+
+    area: str
+    family: str
+    sizes: Sizes
+    threads: int
+    peer: str
+    ours: float
+    theirs: float
+    ratio: float
+    limit: float
+    flops: int
+    bytes: int
+
+    @property
+    def label(self) -> str:
+        """The sizes as text."""
+        return " ".join(f"{name}={size}" for name, size in self.sizes.items())
+
+    @property
+    def share(self) -> float:
+        """How much of the machine's limit the call reaches, with what a call costs."""
+        return self.limit / self.ours
+
+
+class NoPeer(Exception):
+    """No engine to compare with has this operator for these types."""
+
+
+def measured(family: Family, threads: int, limits: Limits, seconds: float) -> Iterator[Found]:
+    """The family at each of its sizes, `seconds` for each."""
+    source = family.model()
+    name, theirs = peer(family, source, threads)
+    model = ad.compile(source, threads=threads)
+    for sizes in family.sizes:
+        feeds = family.feeds(sizes)
+        yield _found(family, model, name, theirs, sizes, feeds, threads, limits, seconds)
+
+
+def peer(
+    family: Family, source: bytes, threads: int
+) -> tuple[str, Callable[[Mapping[str, numpy.ndarray]], Any]]:
+    """onnxruntime where it takes the model, else numpy; raises NoPeer."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(source, options, ["CPUExecutionProvider"])
+    except Exception as error:  # its errors have no common class but this one
+        if family.numpy is None:
+            raise NoPeer(str(error)[:200]) from None
+        function = family.numpy
+        return "numpy", lambda feeds: function(*feeds.values())
+    return "onnxruntime", lambda feeds: session.run(None, feeds)
+
+
+def _found(
+    family: Family, model: ad.Model, name: str, theirs: Callable[[Any], Any], sizes: Sizes,
+    feeds: dict[str, numpy.ndarray], threads: int, limits: Limits, seconds: float,
+) -> Found:  # fmt: skip
+    calls = {"ours": lambda: model(**feeds), "theirs": lambda: theirs(feeds)}
+    results = model(**feeds)
+    slowest = max(timed(call) for call in calls.values())
+    rounds = 1 if slowest > LONGEST else 3 if slowest > seconds else ROUNDS
+    timings = interleaved(calls, rounds=rounds, seconds=seconds)
+    arrays = [*feeds.values(), *results.values()]
+    touched = sum(numpy.asarray(array).nbytes for array in arrays)
+    flops = _flops(model, sizes)
+    return Found(
+        area=family.area, family=family.name, sizes=dict(sizes), threads=threads, peer=name,
+        ours=1e6 * timings.median("ours"), theirs=1e6 * timings.median("theirs"),
+        ratio=timings.ratio("ours", "theirs"), limit=1e6 * limits.seconds(flops, touched),
+        flops=flops, bytes=touched,
+    )  # fmt: skip
+
+
+def _flops(model: ad.Model, sizes: Sizes) -> int:
+    """As the plan counts them; 0 where data decides what runs."""
+    try:
+        named = {name: size for name, size in sizes.items() if name in model.dims.names}
+        return model.plan(**named).flops
+    except ad.UserError:
+        return 0

@@ -1,0 +1,110 @@
+"""What a run says: means, the worst ratios, jumps between neighbouring sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import geometric_mean
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.cliffs.running import Found
+
+AIM = 1.1  # of the peer's time
+SEEN = 30.0  # microseconds: below, what a call costs hides what an element costs
+NEAR = 8.0  # neighbours have at most so many times the work of each other
+
+
+@dataclass(frozen=True)
+class Jump:
+    """Two neighbouring sizes of a family, and the ratio of what their elements cost."""
+
+    slow: Found
+    fast: Found
+    ratio: float
+
+
+def mean(found: Sequence[Found]) -> float:
+    """Geometric mean of the ratios; nan of nothing."""
+    return geometric_mean(one.ratio for one in found) if found else float("nan")
+
+
+def share(found: Sequence[Found], aim: float = AIM) -> float:
+    """The share of cases with at most this ratio."""
+    return sum(one.ratio <= aim for one in found) / max(1, len(found))
+
+
+def jumps(found: Sequence[Found]) -> list[Jump]:
+    """Neighbours by work in a family, the largest ratio first."""
+
+    def pairs() -> Iterator[Jump]:
+        for _, family in groupby(found, lambda one: (one.family, one.threads)):
+            ordered = sorted(
+                (one for one in family if one.ours > SEEN and one.limit > 0),
+                key=lambda one: one.limit,
+            )
+            for small, large in zip(ordered, ordered[1:]):
+                if large.limit < NEAR * small.limit:
+                    slow, fast = sorted((small, large), key=lambda one: one.share)
+                    yield Jump(slow, fast, fast.share / slow.share)
+
+    return sorted(pairs(), key=lambda jump: -jump.ratio)
+
+
+def show(console: Console, found: Sequence[Found], count: int) -> None:
+    """Tables of areas, of the worst and of the largest jumps."""
+    areas = Table(title="time for one of the peer's")
+    for column in ("area", "threads", "cases", "mean", f"<= {AIM}", "worst"):
+        areas.add_column(column, justify="left" if column == "area" else "right")
+    for threads in sorted({one.threads for one in found}):
+        part = [one for one in found if one.threads == threads]
+        for area in (*dict.fromkeys(one.area for one in part), "all"):
+            here = [one for one in part if area in (one.area, "all")]
+            areas.add_row(
+                area, str(threads), str(len(here)), f"{mean(here):.2f}", f"{share(here):.0%}",
+                f"{max(one.ratio for one in here):.1f}",
+            )  # fmt: skip
+    console.print(areas)
+    _show_worst(console, sorted(found, key=lambda one: -one.ratio)[:count])
+    table = Table(title="jumps: cost of an element for one at the neighbouring size")
+    for column in ("family", "size", "beside", "jump"):
+        table.add_column(column, justify="right" if column == "jump" else "left")
+    for jump in jumps(found)[: count // 2]:
+        table.add_row(jump.slow.family, jump.slow.label, jump.fast.label, f"{jump.ratio:.1f}")
+    console.print(table)
+
+
+def _show_worst(console: Console, found: Sequence[Found]) -> None:
+    table = Table(title="the worst")
+    for column in ("family", "size", "threads", "peer", "us", "ratio", "of the limit"):
+        left = column in ("family", "size", "peer")
+        table.add_column(column, justify="left" if left else "right")
+    for one in found:
+        table.add_row(
+            one.family, one.label, str(one.threads), one.peer, f"{one.ours:.1f}",
+            f"{one.ratio:.2f}", f"{one.share:.0%}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def show_changes(console: Console, before: Sequence[Found], found: Sequence[Found]) -> None:
+    """Families whose mean ratio went up or down by a tenth."""
+    table = Table(title="families that changed")
+    for column in ("family", "before", "now", "change"):
+        table.add_column(column, justify="left" if column == "family" else "right")
+    earlier = {(one.family, one.threads, one.label): one for one in before}
+    pairs = [(earlier[key], one) for one in found
+             if (key := (one.family, one.threads, one.label)) in earlier]  # fmt: skip
+    rows = []
+    for name, group in groupby(pairs, lambda pair: f"{pair[1].family}, {pair[1].threads}"):
+        here = list(group)
+        was, now = mean([a for a, _ in here]), mean([b for _, b in here])
+        if not 0.9 < now / was < 1.1:
+            rows.append((now / was, name, was, now))
+    for change, name, was, now in sorted(rows):
+        table.add_row(name, f"{was:.2f}", f"{now:.2f}", f"{change:.2f}")
+    console.print(table)
+    was, now = mean([a for a, _ in pairs]), mean([b for _, b in pairs])
+    console.print(f"{len(pairs)} cases of both: mean {was:.3f} before, {now:.3f} now")

@@ -1,0 +1,89 @@
+"""Reductions over a part of a row that data gives: only that part is visited.
+
+    y(r) +=! val(k) where r in 0:R, k in ptr(r):ptr(r+1)
+
+comes here as a sum over all k of what counts where ptr(r) <= k < ptr(r+1), and is nothing elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anydim.base.dtypes import int64
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.inference import free_axes
+from anydim.kernels.rows.cells import RowForm, folding, identity
+from anydim.kernels.write.elements import Elements
+from anydim.kernels.write.values import operate
+from anydim.lang.tree import Apply, Expr, Index, Literal, Statement
+
+
+@dataclass(frozen=True)
+class Part:
+    """The elements of a row that count: from every one of `lows` on, below every one of `highs`."""
+
+    lows: tuple[Expr, ...] = ()
+    highs: tuple[Expr, ...] = ()
+
+
+def part_of(form: RowForm) -> Part | None:
+    """The part of the lane axis that every reduction of a row is about; None for the whole."""
+    if form.across or form.plan.stored or form.plan.kept:
+        return None
+    statements = [s for s in form.group.statements if s.target in form.plan.made]
+    parts = {_part(s, form) for s in statements}
+    found = parts.pop() if len(parts) == 1 else Part()
+    return found if found.lows or found.highs else None
+
+
+def _part(statement: Statement, form: RowForm) -> Part:
+    body = statement.body
+    if not (isinstance(body, Apply) and body.function == "select"):
+        return Part()
+    condition, _, other = body.arguments
+    function, dtype = folding(statement.combine, form.group.type_of(statement.target).dtype)
+    if not isinstance(other, Literal) or other.value != identity(function, dtype):
+        return Part()
+    row = {axis.name for axis in form.row}
+    lows: list[Expr] = []
+    highs: list[Expr] = []
+    for each in _conjuncts(condition):
+        if not isinstance(each, Apply) or len(each.arguments) != 2:
+            continue
+        left, right = each.arguments
+        if left == Index(form.lane.name) and not free_axes(right) & row:
+            if each.function == "greater_equal":
+                lows.append(right)
+            elif each.function == "less":
+                highs.append(right)
+    return Part(tuple(lows), tuple(highs))
+
+
+def _conjuncts(expr: Expr) -> Iterator[Expr]:
+    """What has to hold for the whole to hold."""
+    if isinstance(expr, Apply) and expr.function == "and":
+        for part in expr.arguments:
+            yield from _conjuncts(part)
+    else:
+        yield expr
+
+
+def limits(part: Part, scope: Elements, extent: ir.Value) -> tuple[ir.Value, ir.Value]:
+    """First and end of a part in this row. A bound outside the row bounds nothing.
+
+    So its check, which stands in the loop, is met as if all were visited.
+    """
+    low: ir.Value = ir.Const(ir.INDEX, 0)
+    high = extent
+    for function, bounds in (("max", part.lows), ("min", part.highs)):
+        for bound in bounds:
+            value = scope.name(scope.scalar(bound, int64))
+            least = operate("less_equal", ir.Const(ir.INDEX, 0), value)
+            most = operate("less_equal", value, extent)
+            inside = scope.name(operate("and", scope.name(least), scope.name(most)))
+            old = low if function == "max" else high
+            new = scope.name(operate(function, old, value))
+            chosen = scope.name(operate("select", inside, new, old))
+            low, high = (chosen, high) if function == "max" else (low, chosen)
+    return low, scope.name(operate("max", low, high))
