@@ -4,10 +4,11 @@
     python -m bench.cliffs --only Transpose --only Resize
     python -m bench.cliffs --before out/old.json    # what changed since
 
-One model of one operator each, all its sizes free, compiled once; onnxruntime (numpy where it has no
-such kernel) and anydim take turns on the same arrays, whole calls with new results. First all on
-one thread, then on two what took long enough for threads. The share of the limit is the least time of the work,
-by fused multiply-adds and by bytes to and fro as measured at the start, over the time of the call.
+One model of one operator each, all its sizes free, compiled once; onnxruntime (numpy where it has
+no such kernel) and anydim take turns on the same arrays, whole calls with new results. First all on
+one thread, then on two what took long enough for threads. The share of the limit is the least time
+of the work, by fused multiply-adds and by bytes to and fro as measured at the start, over the time
+of the call.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from typing import Any
 import click
 from rich.console import Console
 
-import anydim as ad
 from bench.cliffs import machine
 from bench.cliffs.families import families
 from bench.cliffs.family import Family
 from bench.cliffs.page import page
-from bench.cliffs.running import Found, NoPeer, measured
+from bench.cliffs.running import Found, measured
 from bench.cliffs.summary import show, show_changes
 
 THREADED = 200.0  # microseconds: below, a second thread has nothing to gain
@@ -57,7 +57,9 @@ def main(
     ]  # fmt: skip
     limits = machine.measured()
     console.print(f"FMA peak {limits.flops / 1e9:.0f} GFLOP/s; a copy of", end=" ")
-    console.print(", ".join(f"{size >> 10} KB {rate / 1e9:.0f} GB/s" for size, rate in limits.rates))
+    console.print(
+        ", ".join(f"{size >> 10} KB {rate / 1e9:.0f} GB/s" for size, rate in limits.rates)
+    )
     left_out: dict[str, str] = {}
     found = one_thread(console, chosen, limits, seconds, left_out)
     if threads > 1:

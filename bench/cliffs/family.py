@@ -18,6 +18,7 @@ Peer = Callable[..., Any]
 
 HEADER = '<ir_version: 10, opset_import: ["": {opset}, "com.microsoft": 1]>'
 _TENSOR = re.compile(r"(\w+)\[(.*)\] (\w+)$")
+_NUMBERS = re.compile(r"(\w+) := (\w+(?:\[\d*\])? *\{[^}]*\})")
 _DTYPES: Mapping[str, Any] = {
     "float": numpy.float32, "double": numpy.float64, "bfloat16": ml_dtypes.bfloat16,
 }  # fmt: skip
@@ -26,7 +27,7 @@ OPSET = 21
 
 @dataclass(frozen=True)
 class Family:
-    """`nodes` is ONNX's text syntax and makes y; or, with `define`, text of the language.
+    """`nodes` is ONNX's text syntax and makes y; `k := int64[2] {1,2}` is a constant.
 
     Tensors are written as there: "float[n,3] x"; sizes of inputs may be names, which are free.
     `constants` are drawn once. Floats are uniform in `spread`, integers below `below`, which may
@@ -42,13 +43,13 @@ class Family:
     below: Mapping[str, int | str] = field(default_factory=dict)
     spread: tuple[float, float] = (0.1, 0.9)
     numpy: Peer | None = None
-    define: bool = False
     opset: int = OPSET
 
     def model(self) -> bytes:
         """The file that both engines get."""
         given = ", ".join(self.inputs)
-        text = f"{HEADER.format(opset=self.opset)} g ({given}) => (y) {{ {self.nodes} }}"
+        nodes = _NUMBERS.sub(r"\1 = Constant <value = \2> ()", self.nodes)
+        text = f"{HEADER.format(opset=self.opset)} g ({given}) => (y) {{ {nodes} }}"
         made = onnx.parser.parse_model(text)
         random = numpy.random.default_rng(0)
         for constant in self.constants:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, pairwise
 from statistics import geometric_mean
 
 from rich.console import Console
@@ -45,7 +45,7 @@ def jumps(found: Sequence[Found]) -> list[Jump]:
                 (one for one in family if one.ours > SEEN and one.limit > 0),
                 key=lambda one: one.limit,
             )
-            for small, large in zip(ordered, ordered[1:]):
+            for small, large in pairwise(ordered):
                 if large.limit < NEAR * small.limit:
                     slow, fast = sorted((small, large), key=lambda one: one.share)
                     yield Jump(slow, fast, fast.share / slow.share)

@@ -259,9 +259,7 @@ class Pool:
             value = _padded(read(source, places), [window], outside)
             value = read_as.format(value) if axis == 0 else value
             source = name if last else f"{name}{axis}"
-            statements.append(
-                f"{target(source, indices)} {combine}=! {value}{self._ranges(axis)}"
-            )
+            statements.append(f"{target(source, indices)} {combine}=! {value}{self._ranges(axis)}")
         return statements
 
     def _apart(self) -> bool:
@@ -286,9 +284,7 @@ class Pool:
 _KEPT = 4  # reads that writing a value and reading it again are worth
 
 
-def _pool(
-    name: str, types: Types, attributes: Attributes, box: Box
-) -> Pool:
+def _pool(name: str, types: Types, attributes: Attributes, box: Box) -> Pool:
     """The pieces of a pool's text; GraphError where the attributes do not fit."""
     expect_inputs(name, types, 1, 1)
     rank = types[0].rank - 2

@@ -18,6 +18,7 @@ from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wron
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import IDLE, trim_system
 from anydim.runtime.interface import OnDevice
+from anydim.runtime.pointers import pointers
 
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
 WORTH_TRIMMING = 16 << 20  # bytes given back to malloc, which may keep them
@@ -53,7 +54,7 @@ class RegionExecutable(Executable["_Frame"]):
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
         block, interface = frame.block, self.interface
-        self._pointers.pack_into(block, WORD * interface.inputs, *map(pointer, arrays))
+        self._pointers.pack_into(block, WORD * interface.inputs, *pointers(arrays))
         self._sizes.pack_into(block, WORD * interface.shapes, *shapes)
         pool = self._take_pool()
         block[context.POOL] = pool.address if pool else 0
@@ -107,7 +108,8 @@ class RegionExecutable(Executable["_Frame"]):
                 outputs[name] = _owned(block[data], memory, bytes, dtype, shape)
                 continue
             outputs[name] = self._result(shape, dtype) if wanted is None else wanted
-            ctypes.memmove(outputs[name].ctypes.data, block[data], bytes)
+            (target,) = pointers([outputs[name]])
+            ctypes.memmove(target, block[data], bytes)
             if block[owner]:
                 held.add(block[owner])
         return outputs, len(held)

@@ -14,22 +14,30 @@ from typing import Any
 import numpy
 
 from anydim.runtime.arena import Arena
-from anydim.runtime.executable import WORD, Executable, pointer, wrong_shape
+from anydim.runtime.executable import WORD, Executable, wrong_shape
 from anydim.runtime.failures import no_memory
 from anydim.runtime.frames import IDLE
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, CONSTANTS, PARALLEL
+from anydim.runtime.pointers import pointers
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
 
 
 class _Frame(Arena):
-    """What one call in progress needs: an arena, and a block of words at `words`."""
+    """What one call in progress needs: an arena, and a block of words at `words`.
+
+    The block is bound to `shapes` (None: to nothing); `results` are the shapes that follow.
+    """
 
     def __init__(self, words: int) -> None:
         super().__init__()
         self.block = (ctypes.c_int64 * words)()
         self.words = ctypes.addressof(self.block)
         self.since = IDLE
+        self.shapes: list[int] | None = None
+        self.results: list[tuple[int, ...]] = []
+        self.asked_for = 0  # bytes of the arena
+        self.parallel = False
 
 
 class StraightExecutable(Executable[_Frame]):
@@ -41,13 +49,13 @@ class StraightExecutable(Executable[_Frame]):
         super().__init__(*made, **more)
         interface, signature = self.interface, self.signature
         self._bind, self._run = (_CALL(self._function(role)) for role in ("bind", "run"))
-        self._addresses = (pointer(self._tables[CONSTANTS]), pointer(self.entries[CODE]))
+        self._addresses = pointers((self._tables[CONSTANTS], self.entries[CODE]))
         self._shapes = struct.Struct(f"{sum(spec.rank for spec in signature.inputs)}q")
         self._shapes_at = WORD * interface.shapes
         self._results = struct.Struct(f"{sum(spec.rank for spec in signature.outputs)}q")
         self._results_at = WORD * (interface.results[0][2] if interface.results else 0)
-        pointers = len(signature.inputs) + len(signature.outputs)
-        self._call = struct.Struct(f"{4 + pointers}Q")
+        arrays = len(signature.inputs) + len(signature.outputs)
+        self._call = struct.Struct(f"{4 + arrays}Q")
 
     def _frame(self) -> _Frame:
         return _Frame(self.interface.words)
@@ -56,58 +64,62 @@ class StraightExecutable(Executable[_Frame]):
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
-        block = frame.block
-        self._shapes.pack_into(block, self._shapes_at, *shapes)
-        for dim, word in self.interface.asked:
-            block[word] = self.watched.size(dim)
-        failed = self._bind(frame.words)
-        if failed:
-            raise self._failed(failed, block)
-        if block[ARENA_BYTES] > self.most_bytes:
-            raise self._refused(self.interface.failures[-1], block)
+        if shapes != frame.shapes or self.interface.asked:
+            self._bound(frame, shapes)
+        if frame.asked_for > self.most_bytes:
+            raise self._refused(self.interface.failures[-1], frame.block)
         outputs = self._allocate(frame, into)
-        pointers = [array.ctypes.data for array in arrays]
-        pointers += [array.ctypes.data for array in outputs.values()]
-        pool = self._take_pool() if block[PARALLEL] else None
-        call = (frame.address, pool.address if pool else 0, *self._addresses, *pointers)
-        self._call.pack_into(block, WORD * ARENA, *call)
+        pool = self._take_pool() if frame.parallel else None
+        self._call.pack_into(
+            frame.block, WORD * ARENA, frame.address, pool.address if pool else 0,
+            *self._addresses, *pointers(arrays), *pointers(outputs.values()),
+        )  # fmt: skip
         try:
             failed = self._run(frame.words)
         finally:
             if pool:
                 pool.lock.release()
         if failed:
-            raise self._failed(self.interface.bound + failed, block)
+            raise self._failed(self.interface.bound + failed, frame.block)
         return outputs
+
+    def _bound(self, frame: _Frame, shapes: list[int]) -> None:
+        """Have all sizes computed and checked; what is bound already serves calls alike."""
+        block, frame.shapes = frame.block, None
+        self._shapes.pack_into(block, self._shapes_at, *shapes)
+        for dim, word in self.interface.asked:
+            block[word] = self.watched.size(dim)
+        failed = self._bind(frame.words)
+        if failed:
+            raise self._failed(failed, block)
+        frame.asked_for, frame.parallel = block[ARENA_BYTES], bool(block[PARALLEL])
+        sizes, at, frame.results = self._results.unpack_from(block, self._results_at), 0, []
+        for _, _, rank in self._outputs:
+            frame.results.append(sizes[at : at + rank])
+            at += rank
+        frame.shapes = shapes
 
     def _allocate(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]
     ) -> dict[str, numpy.ndarray]:
         """Arrays for the outputs at the sizes just bound, and the arena."""
-        sizes = self._results.unpack_from(frame.block, self._results_at)
-        outputs, at = {}, 0
+        outputs = {}
         try:
-            frame.reserve(frame.block[ARENA_BYTES])
-            for name, dtype, rank in self._outputs:
-                shape = sizes[at : at + rank]
-                held = into.get(name)
+            frame.reserve(frame.asked_for)
+            for (name, dtype, _), shape in zip(self._outputs, frame.results):
+                held = into.get(name) if into else None
                 if held is not None and held.shape != shape:
                     raise wrong_shape(self.signature.name, name, held.shape, shape)
                 outputs[name] = numpy.empty(shape, dtype) if held is None else held
-                at += rank
         except (MemoryError, ValueError):  # numpy's word for more than an array can have
-            failed, made = self.interface.failures[-1], self._result_bytes(sizes)
-            arena = frame.block[ARENA_BYTES]
-            raise no_memory(failed, frame.block, arena, made) from None
+            failed, made = self.interface.failures[-1], self._result_bytes(frame.results)
+            raise no_memory(failed, frame.block, frame.asked_for, made) from None
         return outputs
 
-    def _result_bytes(self, sizes: Sequence[int]) -> int:
+    def _result_bytes(self, shapes: Sequence[tuple[int, ...]]) -> int:
         """Bytes of all results."""
-        total, at = 0, 0
-        for _, dtype, rank in self._outputs:
-            total += dtype.itemsize * math.prod(sizes[at : at + rank])
-            at += rank
-        return total
+        kinds = (dtype.itemsize for _, dtype, _ in self._outputs)
+        return sum(size * math.prod(shape) for size, shape in zip(kinds, shapes))
 
     # ---- memory --------------------------------------------------------------------------------
 

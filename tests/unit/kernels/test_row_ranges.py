@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy
 import pytest
 
@@ -37,7 +39,7 @@ def test_values_are_those_of_the_parts(elements: int) -> None:
     for rows in (0, 1, 7, 40):
         ptr = parts(random, rows, elements)
         x = random.standard_normal(elements).astype(numpy.float32)
-        wanted = [x[low:high] for low, high in zip(ptr, ptr[1:])]
+        wanted = [x[low:high] for low, high in itertools.pairwise(ptr)]
         sums = numpy.array([part.sum(dtype=numpy.float64) for part in wanted])
         # the magnitude of the sums is that of their parts, whatever cancels
         close = 1e-6 * max(1.0, float(numpy.abs(x).sum()))
@@ -47,7 +49,7 @@ def test_values_are_those_of_the_parts(elements: int) -> None:
         col = random.integers(0, 5, elements).astype(numpy.int32)
         table = random.standard_normal(5).astype(numpy.float32)
         held = [float((part * table[c]).sum()) for part, c in
-                zip(wanted, (col[low:high] for low, high in zip(ptr, ptr[1:])))]  # fmt: skip
+                zip(wanted, (col[low:high] for low, high in itertools.pairwise(ptr)))]  # fmt: skip
         numpy.testing.assert_allclose(
             PARTS.product(ptr, col, x, table), held, rtol=0, atol=4 * close
         )

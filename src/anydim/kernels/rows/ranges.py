@@ -2,7 +2,7 @@
 
     y(r) +=! val(k) where r in 0:R, k in ptr(r):ptr(r+1)
 
-comes here as a sum over all k of what counts where ptr(r) <= k < ptr(r+1), and is nothing elsewhere.
+comes here as a sum over all k of what is nothing but where ptr(r) <= k < ptr(r+1).
 """
 
 from __future__ import annotations

@@ -112,9 +112,7 @@ class RowProgram:
                 self.sweeps = segments(scope, first, last, lanes, unroll)
             elif part is not None:
                 first, last = limits(part, scope, extent)
-                self.sweeps = segments(
-                    scope, first, last, self.setting.lanes, self.setting.unroll
-                )
+                self.sweeps = segments(scope, first, last, self.setting.lanes, self.setting.unroll)
             row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
             if empty:
                 row.empty()

@@ -1,0 +1,82 @@
+"""Promise: the finder of cliffs looks at every operator; what it says follows from its times."""
+
+from __future__ import annotations
+
+import pytest
+
+from anydim.frontends.source import read
+from anydim.graph.nodes import Graph
+from bench.cliffs.families import families
+from bench.cliffs.family import Family, at, grid, typed
+from bench.cliffs.page import page
+from bench.cliffs.running import Found
+from bench.cliffs.summary import jumps, mean, share
+from tests.ops.cases import CASES
+
+UNSEEN = {
+    "steps of training, for which there is no peer here": ("adagrad", "adam", "momentum"),
+    "parts of other operators, and never alone": (
+        "bit_cast", "cast_exponent", "cast_saturated", "clip", "floor_div", "not_equal",
+        "size_tensor", "unpack_bits",
+    ),
+    "of newer opsets than the peer's": ("cum_prod", "tensor_scatter"),
+    "tables of strings, words and trees; bench/trees.py has these": (
+        "find_keys", "ngram_counts", "tree_ensemble", "pairwise_coupling",
+    ),
+    "of com.microsoft or the library alone": ("cached_rows", "inverse", "sort"),
+    "once in a model, of numbers alone": ("mel_weights",),
+}  # fmt: skip
+
+
+def used(graph: Graph) -> set[str]:
+    """The operators of a graph and of those that its nodes hold."""
+    found = {node.operator for node in graph.nodes}
+    for node in graph.nodes:
+        if node.region is not None:
+            found.update(*(used(held) for held in node.region.held.values()))
+    return found
+
+
+def found(name: str, n: int, ours: float, theirs: float, limit: float) -> Found:
+    return Found("area", name, {"n": n}, 1, "peer", ours, theirs, ours / theirs, limit, 0, 0)
+
+
+@pytest.mark.slow
+def test_every_operator_is_in_a_family() -> None:
+    seen = set().union(*(used(read(family.model())) for family in families()))
+    without = {name for names in UNSEEN.values() for name in names}
+    assert set(CASES) - seen == without
+
+
+def test_names_and_sizes_are_told_apart() -> None:
+    names = [family.name for family in families()]
+    assert len(names) == len(set(names))
+    for family in families():
+        assert len({tuple(sizes.items()) for sizes in family.sizes}) == len(family.sizes)
+
+
+def test_types_and_numbers_are_written_into_the_text() -> None:
+    (family,) = typed(
+        Family("f", "k := T {3} y = Add (x, k)", ("T[n,2] x",), grid(n=(1, 4))), "int64"
+    )
+    graph = read(family.model())
+    assert str(graph.types["x"]) == "int64[n, 2]"
+    feeds = family.feeds({"n": 4})
+    assert feeds["x"].shape == (4, 2) and feeds["x"].ctypes.data % 64 == 0
+    assert at("a b", (1, 2)) == ({"a": 1, "b": 2},)
+
+
+def test_jumps_are_between_neighbours_that_take_long_enough() -> None:
+    rows = [found("f", 1, 5, 5, 1), found("f", 2, 40, 20, 10), found("f", 3, 400, 100, 20),
+            found("f", 4, 800, 200, 4000)]  # fmt: skip
+    (jump,) = jumps(rows)
+    assert (jump.slow.sizes, jump.fast.sizes) == ({"n": 3}, {"n": 2})
+    assert jump.ratio == pytest.approx(5)
+    assert mean(rows) == pytest.approx(32 ** (1 / 4))
+    assert share(rows) == 0.25
+
+
+def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
+    text = page([found("<f>", 1, 5, 5, 1), found("<f>", 2, 10, 5, 1)], "a & b")
+    assert "<f>" not in text and "&lt;f&gt;" in text and "a &amp; b" in text
+    assert "http" not in text and "<script" not in text
