@@ -46,6 +46,9 @@ from anydim.passes.lower import Lower
 from anydim.passes.numbers import Numbers
 from anydim.passes.opaque import Opaque, guarded
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
+from anydim.passes.place import Placed as PlacedGraph
+from anydim.passes.placement import Placement, placed_notes, placed_text
+from anydim.passes.placing.measure import Run
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
@@ -213,19 +216,21 @@ def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
-    devices: Mapping[str, Placed] | None = None,
+    devices: Mapping[str, Placed] | None = None, placement: Any = None,
 ) -> Compiled:  # fmt: skip
     """Source to native code by target `made_by`; `model.compile` says what the arguments are.
 
     A program whose memory is above the limit is refused before code is made.
     """
     threads = known_threads(threads)
-    work = _Work(progress)
+    work = _Work(progress, bool(devices))
     options = _asked(source) if options is PLAIN else options
     if precision is not None:
         options = replace(options, precision=known_precision(precision))
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stage("import", lambda: print_graph(graph), (graph,))
+    plain = graph
+    graph = _placed(graph, devices or {}, placement, threads, work)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))
     with code.compiling(code.processor, 0) as beside:
@@ -250,9 +255,30 @@ def compile_source(
             return _lowered(graph, elsewhere, options, cores, quiet, lambda kernel: None, Store())
 
     return Compiled(
-        built.executable, lowered.made.program, _reference(graph, float64), report,
-        partial(index_ranges, graph), graph.lists, again, _reference(graph), graph,
+        built.executable, lowered.made.program, _reference(plain, float64), report,
+        partial(index_ranges, plain), plain.lists, again, _reference(plain), plain,
     )  # fmt: skip
+
+
+def _placed(
+    graph: Graph, devices: Mapping[str, Placed], placement: Any, threads: int, work: _Work
+) -> Graph:
+    """The graph with a device for each node; the host for all where there are no devices."""
+    if not devices:
+        work.stages["placed"] = lambda: placed_text(PlacedGraph(graph))
+        return graph
+
+    def compiled(probe: Graph, name: str) -> Run:
+        named = {name: devices[name]} if name else None
+        made = compile_source(probe, None, threads, lambda *_: None, devices=named)
+        return made.executable
+
+    opened = {name: each.device for name, each in devices.items()}
+    placing = Placement(placement, opened, threads, compiled)
+    placed = work.timed("place", lambda: placing.run(graph))
+    work.stage("placed", lambda: placed_text(placed), (placed.graph,))
+    work.notes = placed_notes(placed)
+    return verify(placed.graph)
 
 
 @dataclass(frozen=True)
@@ -396,12 +422,13 @@ def _assembled(
 class _Work:
     """Times the stages of one compilation and keeps what they would print."""
 
-    def __init__(self, progress: Progress) -> None:
+    def __init__(self, progress: Progress, places: bool = False) -> None:
         self.progress = progress
+        self.notes: tuple[str, ...] = ()
         self.seconds: dict[str, float] = {}
         self.stages: dict[str, Callable[[], str]] = {}
         self.watch = Watch()
-        self.total = len(PASSES) + 5
+        self.total = len(PASSES) + 5 + places
 
     def stage(self, name: str, text: Callable[[], str], graphs: Sequence[Graph] = ()) -> None:
         """Keep what a stage would print, and let the settings look at it."""
@@ -423,8 +450,8 @@ class _Work:
             for item in lowered.launches
         )
         return CompileReport(
-            self.seconds, self.stages, lowered.notes, built.compiled, built.cached, chosen,
-            lowered.made.kernels,
+            self.seconds, self.stages, (*self.notes, *lowered.notes), built.compiled, built.cached,
+            chosen, lowered.made.kernels,
         )  # fmt: skip
 
 

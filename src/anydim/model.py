@@ -207,6 +207,7 @@ def compile(
     on_overflow: str = "error",
     strategy: Strategy | str = GENERIC,
     devices: Mapping[str, str | Device] | None = None,
+    placement: Mapping[str, str] | str | None = None,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -236,6 +237,9 @@ def compile(
     "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])".
     `devices` says what the names stand for that nodes are on (docs/devices.md), such as
     `{"accel": "opencl:0"}`: names of devices, or open ones; two names may be of one.
+    `placement` says which nodes are on which, by patterns of their names and operators, such as
+    `{"backbone/*": "accel", "NonMaxSuppression": "cpu"}`; the rest, with "auto" everything, goes
+    where the estimated time is least. Without it the graph says, or where it does not, "auto" does.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
     MemoryLimitError for a model that needs more memory than it may, DeviceError for a device that
     there is not or that does not take its part.
@@ -244,9 +248,11 @@ def compile(
     wanted = {
         "threads": threads, "options": options, "precision": precision, "target": target,
         "arenas": arenas, "wait": wait, "memory_limit": memory_limit, "on_overflow": on_overflow,
-        "strategy": strategy, "devices": devices,
+        "strategy": strategy, "devices": devices, "placement": placement,
     }  # fmt: skip
     placed = placed_devices(devices)
+    if placement is not None and not placed:
+        raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
     bounds, expected = expected_bounds(source, given_dims(dims), on_overflow)
     function_of("progress", progress)
     if not isinstance(options, Options):
@@ -255,7 +261,7 @@ def compile(
     try:
         made = compile_source(
             source, bounds, threads, progress or _quiet, options, operators, precision, target,
-            limit, form_of(known, threads), placed,
+            limit, form_of(known, threads), placed, placement,
         )  # fmt: skip
     except StringsInside as found:
         parts = cut(found.opened)
@@ -263,7 +269,7 @@ def compile(
         core = parts.core and compile(
             parts.core, given, threads=threads, progress=progress, options=options,
             operators=operators, precision=precision, target=target, arenas=arenas, wait=wait,
-            memory_limit=limit, devices=devices,
+            memory_limit=limit, devices=devices, placement=placement,
         )  # fmt: skip
         if core:
             core.executable.watched.expect(expected)

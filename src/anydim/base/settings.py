@@ -115,6 +115,10 @@ KNOBS = (
         "most_nodes", _count, lambda: 100_000,
         "Most nodes that a function of a model, with those it calls, may stand for.",
     ),
+    Knob(
+        "placed_twice_mb", _count, lambda: 1024,
+        "Most weights, in MiB, that are held on a second device so that sizes choose the device.",
+    ),
     Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
     Knob("target", str, lambda: "llvm", "What makes code of kernels: `llvm` or `c`."),
     Knob(

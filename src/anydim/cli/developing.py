@@ -13,7 +13,9 @@ from anydim.compiler import PASSES
 from anydim.report.console import Console
 
 PASS_STAGES = tuple(entry.name for entry in PASSES)
-STAGES = ("import", "segment", *PASS_STAGES, "schedule", "kernels", "program", "host", "llvm")
+STAGES = (
+    "import", "placed", "segment", *PASS_STAGES, "schedule", "kernels", "program", "host", "llvm",
+)  # fmt: skip
 
 
 @click.command(short_help="Print the program at a stage of the compiler.")
@@ -31,6 +33,7 @@ def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
 
     \b
     import     the graph as read, with symbolic sizes
+    placed     the device of each node and why, and copies; with --device
     segment    straight-line parts, and what stands between them
     lower      one statement of the comprehension language for each node
     simplify   after algebra: shape arithmetic and constants are gone

@@ -35,7 +35,8 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
     for option, given in (
         ("--dim", asked.dims), ("--threads", asked.cores), ("--type", asked.types),
         ("--attribute", asked.attributes), ("--precision", asked.precision),
-        ("--code", asked.code), ("--strategy", asked.strategy),
+        ("--code", asked.code), ("--strategy", asked.strategy), ("--device", asked.devices),
+        ("--placement", asked.placement),
     ):  # fmt: skip
         if given:
             raise OptionError(

@@ -107,6 +107,8 @@ class Asked:
     code: str | None = None
     memory_limit: str | None = None
     strategy: str | None = None
+    devices: Mapping[str, str] | None = None
+    placement: str | None = None
 
     @property
     def threads(self) -> int | str:
@@ -149,11 +151,12 @@ def model_options(command: Command) -> Command:
         *rest: Any, model: str, dims: Sequence[NamedDim], threads: int | None, quiet: bool,
         attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]],
         precision: str | None, code: str | None, memory_limit: str | None,
-        strategy: str | None, level: str | None = None, **options: Any,
+        strategy: str | None, devices: Sequence[tuple[str, str]], placement: str | None,
+        level: str | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         asked = Asked(
             model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
-            precision, level, code, memory_limit, strategy,
+            precision, level, code, memory_limit, strategy, once("--device", devices), placement,
         )  # fmt: skip
         return command(*rest, asked=asked, **options)
 
@@ -176,6 +179,17 @@ def model_options(command: Command) -> Command:
             "--strategy", metavar="NAME",
             help="Which code serves which size, and when it is made: generic (the default), "
             "exact, adaptive, 'buckets(seq=[16, 32])'.",
+        ),
+        click.option(
+            "--device", "devices", type=NamedType("--device", "accel=opencl:0"), multiple=True,
+            metavar="NAME=DEVICE",
+            help="A device that parts run on, by a name: accel=opencl:0. Repeat it for each; "
+            "`anydim devices` lists what is here.",
+        ),
+        click.option(
+            "--placement", metavar="PATTERN=NAME,...",
+            help="Which nodes run on which device: 'backbone/*=accel,NonMaxSuppression=cpu'; the "
+            "rest, with auto everything, where the estimated time is least.",
         ),
         click.option(
             "--memory-limit", metavar="BYTES",

@@ -31,6 +31,11 @@ class CpuDevice(Device):
         self._code: list[object] = []
         self._kernels: dict[int, ctypes._FuncPointer] = {}
 
+    @property
+    def identity(self) -> str:
+        """Every number is the same processor."""
+        return "cpu"
+
     def _allocate(self, bytes: int) -> int:
         memory = numpy.empty(bytes + _ALIGNMENT, numpy.uint8)
         address = -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT

@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from anydim.base.errors import DeviceError, DeviceMemoryError, UserError
@@ -91,6 +92,15 @@ class Device(ABC):
         self.counters = Counters()
         self._lock = threading.RLock()
         self._sizes: dict[int, int] = {}  # bytes of each block, by address
+
+    @property
+    def identity(self) -> str:
+        """What its measured speed is kept under; '' where it is measured each time."""
+        return ""
+
+    def clock(self) -> float:
+        """Seconds, of which a difference is what something took."""
+        return perf_counter()
 
     # ---- memory --------------------------------------------------------------------------------
 

@@ -57,6 +57,10 @@ class NullDevice(Device):
         self._kinds: list[str] = [""]
         self._events = 0
 
+    def clock(self) -> float:
+        """Of the simulated device."""
+        return self.seconds
+
     def _allocate(self, bytes: int) -> int:
         if self.capacity is not None and self.counters.bytes + bytes > self.capacity:
             raise MemoryError(f"it has {self.capacity} bytes")

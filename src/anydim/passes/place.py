@@ -15,13 +15,14 @@ import numpy
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.text import counted
+from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
 from anydim.graph.regions import REGION, Region, Sizes
 from anydim.lang.tree import TensorType
 from anydim.passes.placing.choice import Device, Problem, Value
-from anydim.passes.placing.rules import HOST, Rule
-from anydim.passes.placing.speeds import Speed, bytes_of, work_of
+from anydim.passes.placing.rules import HOST, Rule, all_nodes
+from anydim.passes.placing.speeds import bytes_of, work_of
 from anydim.sizes import Sampled, samples
 
 _POINTS = 8  # sizes at which times are compared
@@ -30,10 +31,11 @@ _SMALL = 64  # elements of what computes sizes
 
 @dataclass(frozen=True)
 class Placed:
-    """A graph with devices, and the reasons by the name of a node's first result."""
+    """A graph with devices, the reasons by the name of a node's first result, and notes."""
 
     graph: Graph
     reasons: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,16 @@ class Place:
         """The graph with devices."""
         reasons: dict[str, str] = {}
         return Placed(_Level(self, graph, reasons).run(), reasons)
+
+    def free(self, graph: Graph) -> bool:
+        """Whether time decides anything."""
+        return any(
+            node.region is None
+            and not node.device
+            and not any(rule.fits(node) for rule in self.rules)
+            and not _alone(node)
+            for node in all_nodes(graph)
+        )
 
 
 class _Level:
@@ -170,9 +182,15 @@ class _Level:
 
 def refusal(device: Device, graph: Graph, node: Node) -> str:
     """Why a device does not run a node, '' where it does."""
-    if node.operator != FUSED and operator(node.operator).routine is not None:
+    if _alone(node):
         return "has no such routine"
+    if group_of(graph, node).steps:
+        return "runs no loops in order"
     return device.refuses(graph, node)
+
+
+def _alone(node: Node) -> bool:
+    return node.operator != FUSED and operator(node.operator).routine is not None
 
 
 def _least(problem: Problem, number: int) -> str:
@@ -211,6 +229,3 @@ def summary(placed: Graph) -> str:
     for node in placed.nodes:
         places[node.device or "cpu"] = places.get(node.device or "cpu", 0) + 1
     return ", ".join(f"{counted(n, 'node')} on {name}" for name, n in places.items())
-
-
-__all__ = ["Place", "Placed", "Speed", "refusal", "summary"]

@@ -118,8 +118,8 @@ class Fitted(Held):
         now on, on this kind of machine for so many threads; then bodies for single sizes, which
         serve from now on where this is such a model. All of it is kept on disk.
         `progress(done, searches, share)` is told the share of time saved. `team` are others that
-        search: a `RayTeam` (`variants/remote.py`). Raises OptionError for a file that cannot be
-        read, or has none of this model's sizes.
+        search, such as `ad.ray_team()`. Raises OptionError for a file that cannot be read, or has
+        none of this model's sizes.
         """
         rows, end = self._recorded(path), time.monotonic() + _seconds(seconds)
         function_of("progress", progress)

@@ -98,10 +98,17 @@ def crossings(graph: Graph) -> list[tuple[str, str, str]]:
     return [(name, origin, end) for name, origin, end in wanted if origin != end]
 
 
-def held_bytes(graph: Graph, device: str) -> int:
-    """Bytes of the constants that nodes on a device read."""
-    names = {n for node in graph.nodes if node.device == device for n in node.given}
-    return sum(graph.constants[name].array.nbytes for name in names & set(graph.constants))
+def twice_bytes(placements: Sequence[Graph]) -> int:
+    """Bytes of constants that some placements together hold more than each once."""
+    held = {
+        (name, node.device, placed.constants[name].array.nbytes)
+        for placed in placements
+        for node in placed.nodes
+        for name in node.given
+        if name in placed.constants
+    }
+    once = {name: bytes for name, _, bytes in held}
+    return sum(bytes for *_, bytes in held) - sum(once.values())
 
 
 def best_few(seconds: numpy.ndarray) -> list[int]:
@@ -150,6 +157,3 @@ def _least(graph: Graph, left: Sequence[tuple[Graph, Size]]) -> Graph:
     names = {*graph.inputs, *graph.outputs}
     types = FrozenMapping({name: kind for name, kind in graph.types.items() if name in names})
     return graph.replace(nodes=(node,), constants=FrozenMapping(), types=types)
-
-
-__all__ = ["Taken", "best_few", "chosen_by_size", "crossings", "held_bytes", "points_of"]

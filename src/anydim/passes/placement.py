@@ -1,0 +1,142 @@
+"""Where the nodes of a graph run, when a program is compiled for devices: rules, then times.
+
+    placement={"backbone/*": "accel"}    these there, the rest where the estimated time is least
+    placement="auto"                     all where it is least
+    placement=None                       as the graph says, if it says anything; else "auto"
+
+Where no single placement is good at every size, a few stand in the program under guards on sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy
+
+from anydim.base import settings
+from anydim.base.amounts import told_bytes
+from anydim.base.records import dataclass
+from anydim.devices.device import Device as OpenDevice
+from anydim.graph.nodes import Graph
+from anydim.passes.place import Place, Placed, summary
+from anydim.passes.placing.by_size import (
+    Taken,
+    best_few,
+    chosen_by_size,
+    crossings,
+    points_of,
+    twice_bytes,
+)
+from anydim.passes.placing.choice import Device
+from anydim.passes.placing.measure import Run, speed_of
+from anydim.passes.placing.rules import HOST, all_nodes, known_rules, unused
+from anydim.passes.placing.speeds import Speed
+
+AUTOMATIC = "auto"
+_SAME_SPEED = Speed()  # where there is nothing to compare
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What a user asks for, and what there is: `devices` are open, by the program's names.
+
+    `compiled` makes a call of a graph, for devices of that name.
+    """
+
+    given: Any
+    devices: Mapping[str, OpenDevice]
+    threads: int
+    compiled: Callable[[Graph, str], Run]
+
+    def run(self, graph: Graph) -> Placed:
+        """The graph with devices, and why; raises OptionError for rules that cannot be."""
+        automatic = self.given == AUTOMATIC
+        rules = known_rules(None if automatic else self.given, self.devices)
+        unused(rules, graph)
+        if self.given is None and any(node.device for node in all_nodes(graph)):
+            return Placed(graph)
+        plain = Place([Device(name, _SAME_SPEED) for name in (HOST, *self.devices)], rules)
+        if not plain.free(graph):
+            return plain.run(graph)
+        devices = [Device(HOST, self._speed(HOST))]
+        devices += [Device(name, self._speed(name)) for name in self.devices]
+        return self._by_size(graph, replace(plain, devices=devices))
+
+    def _speed(self, name: str) -> Speed:
+        def compiled(graph: Graph) -> Run:
+            nodes = tuple(replace(node, device=name) for node in graph.nodes)
+            return self.compiled(graph.replace(nodes=nodes), name)
+
+        return speed_of(self.devices.get(name), compiled, self.threads)
+
+    def _by_size(self, graph: Graph, place: Place) -> Placed:
+        """One placement, or some that are together good at every size."""
+        single = place.run(graph)
+        if graph.has_regions or not graph.box.dims:
+            return single
+        points = points_of(graph.box, graph.guards)
+        found: dict[Graph, Placed] = {single.graph: single}
+        for point in points:
+            placed = replace(place, points=(point,)).run(graph)
+            found.setdefault(placed.graph, placed)
+        known = {device.name: device for device in place.devices}
+        every = list(found.values())
+        seconds = numpy.array([Taken.by(placed.graph, known).at(points) for placed in every])
+        few = [every[number] for number in best_few(seconds)]
+        extra = twice_bytes([placed.graph for placed in few])
+        if len(few) == 1 or extra > settings.placed_twice_mb << 20:
+            return few[0] if len(few) == 1 else _noted(single, len(few), extra)
+        chosen = chosen_by_size(graph, [placed.graph for placed in few], known)
+        reasons = {name: why for placed in reversed(few) for name, why in placed.reasons.items()}
+        return Placed(chosen, reasons)
+
+
+def _noted(single: Placed, count: int, extra: int) -> Placed:
+    note = f"{count} placements by size would hold {told_bytes(extra)} of weights twice"
+    return replace(single, notes=(f"{note}: setting placed_twice_mb allows less",))
+
+
+def placed_text(placed: Placed) -> str:
+    """Each node with its device and why; the copies between; guards where sizes choose."""
+    return "\n".join(_lines(placed.graph, placed.reasons)) + "\n"
+
+
+def placed_notes(placed: Placed) -> tuple[str, ...]:
+    """What `explain` says of a placement."""
+    alone = [why for why in dict.fromkeys(placed.reasons.values()) if ", but " in why]
+    return (*_told(placed.graph), *alone, *placed.notes)
+
+
+def _told(graph: Graph, guard: str = "") -> Iterator[str]:
+    region = graph.nodes[0].region if len(graph.nodes) == 1 else None
+    condition = getattr(region, "condition", None)
+    if region is None or condition is None:
+        yield f"placement{guard}: {summary(graph)}, {len(crossings(graph))} copies"
+        return
+    arms = list(region.held.values())
+    said = f"{condition.left} {condition.relation} {condition.right}"
+    yield from _told(arms[0], f" where {said}")
+    yield from _told(arms[1], " else" if guard else " elsewhere")
+
+
+def _lines(graph: Graph, reasons: Mapping[str, str], depth: int = 0) -> Iterator[str]:
+    space = "  " * depth
+    copied: dict[str, list[str]] = {}
+    for name, origin, end in crossings(graph):
+        copied.setdefault(name, []).append(f"{origin or 'cpu'} to {end or 'cpu'}")
+    for name in graph.inputs:
+        yield from (f"{space}copy '{name}', {way}" for way in copied.get(name, ()))
+    for node in graph.nodes:
+        results = ", ".join(f"'{name}'" for name in node.outputs)
+        why = reasons.get((*node.outputs, node.source)[0], "")
+        yield f"{space}{node.device or 'cpu'}: {results} = {node.operator}  # {why}".rstrip()
+        condition = getattr(node.region, "condition", None)
+        for number, held in enumerate(node.region.held.values() if node.region else ()):
+            if condition is not None:
+                said = f"{condition.left} {condition.relation} {condition.right}"
+                yield f"{space}  {'unless' if number else 'where'} {said}"
+            yield from _lines(held, reasons, depth + 2)
+        for name in node.outputs:
+            yield from (f"{space}copy '{name}', {way}" for way in copied.get(name, ()))

@@ -1,0 +1,135 @@
+"""Promise: `placement=` puts nodes where it says, the rest where time is least, and says why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.base import settings
+from anydim.base.errors import OptionError
+from anydim.cli.app import main
+from anydim.devices.null import NullDevice, TimeModel
+
+SIZES = (0, 1, 2, 7, 31, 64)
+AT_ONCE = TimeModel()  # nothing takes any time
+SLOW = TimeModel(latency=1.0)  # a second for each launch
+GROWING = TimeModel(copy_latency=1e-3, bandwidth=1e12, flops={"": 1e15})
+
+
+def net(columns: int = 16) -> ad.Builder:
+    """Two dense layers and a softmax, rows free."""
+    g = ad.Builder("net")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 64), columns))
+    w = g.constant(numpy.random.default_rng(0).normal(size=(columns, columns)).astype("f"))
+    for _ in range(2):
+        x = g.relu(g.matmul(x, w))
+    g.output("y", g.softmax(x, axis=-1))
+    return g
+
+
+def given(rows: int, columns: int = 16) -> numpy.ndarray:
+    return numpy.random.default_rng(rows).normal(size=(rows, columns)).astype(numpy.float32)
+
+
+def devices_of(model: ad.Model) -> set[str]:
+    return {segment.device for segment in model.program.segments}
+
+
+def test_rules_place_nodes_and_results_are_those_of_the_host() -> None:
+    alone = ad.compile(net())
+    rules = {"matmul": "accel", "softmax": "other", "*": "cpu"}
+    model = ad.compile(net(), devices={"accel": "cpu:1", "other": "cpu:2"}, placement=rules)
+    assert devices_of(model) == {"", "accel", "other"}
+    for rows in SIZES:
+        assert (model(x=given(rows))["y"] == alone(x=given(rows))["y"]).all()
+    shown = model.show("placed")
+    assert "accel: 'matmul_2' = matmul  # placement matmul=accel" in shown
+    assert "copy 'x', cpu to accel" in shown
+    assert "placement: 2 nodes on accel" in model.explain()
+
+
+@pytest.mark.parametrize(("time", "expected"), [(AT_ONCE, {"accel"}), (SLOW, {""})])
+def test_what_no_rule_speaks_of_goes_where_time_is_least(
+    time: TimeModel, expected: set[str]
+) -> None:
+    model = ad.compile(net(), devices={"accel": NullDevice(time=time)})
+    assert devices_of(model) == expected
+
+
+def test_a_rule_leaves_the_rest_to_time() -> None:
+    device = NullDevice(time=AT_ONCE)
+    model = ad.compile(net(), devices={"accel": device}, placement={"softmax": "cpu"})
+    assert devices_of(model) == {"", "accel"}
+    before = device.counters.copies_in, device.counters.copies_out
+    model(x=given(5))
+    counters = device.counters
+    assert (counters.copies_in - before[0], counters.copies_out - before[1]) == (1, 1)
+
+
+def test_what_the_graph_says_stays() -> None:
+    g = ad.Builder("said")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 64), 4))
+    with g.on("accel"):
+        x = g.softmax(x, axis=-1)
+    g.output("y", g.reduce_sum(x, axes=(1,)))
+    model = ad.compile(g, devices={"accel": NullDevice(time=AT_ONCE)})
+    assert devices_of(model) == {"", "accel"}
+
+
+def test_sizes_choose_between_placements() -> None:
+    """Copies cost a millisecond: small sizes are the host's, large ones the device's."""
+    g = ad.Builder("large")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 4096), 256))
+    w = g.constant(numpy.ones((256, 256), numpy.float32))
+    for _ in range(6):
+        x = g.relu(g.matmul(x, w))
+    g.output("y", x)
+    device = NullDevice(time=GROWING)
+    model = ad.compile(g, devices={"accel": device})
+    assert devices_of(model) == {"", "accel"}
+    assert "placement by size" in model.explain()
+    before = device.counters.launches
+    assert model(x=abs(given(1, 256)))["y"].any()
+    assert device.counters.launches == before
+    model(x=given(4096, 256))
+    assert device.counters.launches > before
+    with settings.override(placed_twice_mb=0):
+        single = ad.compile(g, devices={"accel": device})
+    assert "of weights twice: setting placed_twice_mb" in single.explain()
+
+
+@pytest.mark.parametrize(
+    ("placement", "words"),
+    [
+        ({"sofmax": "accel"}, "no node fits 'sofmax'"),
+        ({"softmax": "accl"}, "on 'accl', which is no device"),
+        ("softmax", "cannot be read"),
+    ],
+)
+def test_wrong_rules(placement: object, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        ad.compile(net(), devices={"accel": "cpu:1"}, placement=placement)
+
+
+def test_rules_without_devices() -> None:
+    with pytest.raises(OptionError, match="placement without devices"):
+        ad.compile(net(), placement={"softmax": "accel"})
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "k.tc"
+    text.write_text("def double(float(N) x) -> (y) { y(n) = x(n) * 2 }\n")
+    asked = ["--device", "accel=cpu:1", "--placement", "*=accel"]
+    shown = ["show", f"{text}:double", "--stage", "placed", "-q"]
+    for given, code, words in (
+        (asked, 0, "copy 'x', cpu to accel"),
+        (["--device", "accel"], 2, "such as --device accel=opencl:0"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main([*shown, *given])
+        printed = capsys.readouterr()
+        assert ended.value.code == code
+        assert words in (printed.err if code else printed.out)
