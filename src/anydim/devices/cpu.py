@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy
 
-from anydim.devices.device import Device, Launch, Link
+from anydim.devices.device import Device, Launch
 
 _ALIGNMENT = 64
 _KERNEL = ctypes.CFUNCTYPE(
@@ -20,13 +20,12 @@ _KERNEL = ctypes.CFUNCTYPE(
 
 
 class CpuDevice(Device):
-    """`link` makes code of this processor callable; without it there is nothing to launch."""
+    """It runs what `link` makes of objects."""
 
     target = "llvm"
 
-    def __init__(self, name: str = "cpu", link: Link | None = None) -> None:
+    def __init__(self, name: str = "cpu") -> None:
         super().__init__(name)
-        self.link = link
         self._held: dict[int, numpy.ndarray] = {}
         self._code: list[object] = []
         self._kernels: dict[int, ctypes._FuncPointer] = {}
@@ -59,7 +58,7 @@ class CpuDevice(Device):
 
     def _load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
         if self.link is None:
-            raise self.failed("load", "it was opened without a linker")
+            raise self.failed("load", "nothing links code for it")
         entries, kept = self.link(code, symbols)
         self._code.append(kept)
         self._kernels |= {address: _KERNEL(address) for address in entries.values()}

@@ -82,13 +82,15 @@ class Device(ABC):
     """An open device; `name` is what it is asked for by ('opencl:0'), `target` what makes its code.
 
     Verbs count, keep threads apart and make every failure a DeviceError with the device's own text
-    inside; a subclass writes those with an underscore, which may raise anything.
+    inside; a subclass writes those with an underscore, which may raise anything. `link` makes code
+    of this processor callable, for devices that run such; whoever brings code sets it.
     """
 
     target: ClassVar[str]  # a name of `targets/targets.py`
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.link: Link | None = None
         self.counters = Counters()
         self._lock = threading.RLock()
         self._sizes: dict[int, int] = {}  # bytes of each block, by address

@@ -89,8 +89,12 @@ class HostedDevice:
             self.device.copy_in(address, array.ctypes.data, array.nbytes)
         return self._constants[name]
 
+    def begin(self) -> None:
+        """Forget what a verb has raised in this thread: a call begins."""
+        self._kept.error = None
+
     def raise_kept(self) -> None:
-        """Raise what a verb has raised in this thread since the last time, if anything."""
+        """Raise what a verb has raised last in this thread in this call, if anything."""
         error: BaseException | None = getattr(self._kept, "error", None)
         self._kept.error = None
         if error is not None:

@@ -9,7 +9,7 @@ from anydim.base.given import text_of
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.devices.cpu import CpuDevice
-from anydim.devices.device import Device, Link
+from anydim.devices.device import Device
 from anydim.devices.null import NullDevice
 
 
@@ -17,23 +17,21 @@ from anydim.devices.null import NullDevice
 class Driver:
     """A kind of device.
 
-    `target` is the name of the target that makes its code. `open(name, number, link)` opens the
-    one of a number; it raises DeviceError where there is none, with the text of the system inside.
+    `open(name, number)` opens the one of a number; it raises DeviceError where there is none, with
+    the text of the system inside.
     """
 
     about: str
-    target: str
-    open: Callable[[str, int, Link | None], Device]
+    open: Callable[[str, int], Device]
 
 
 DRIVERS: Mapping[str, Driver] = {
     "cpu": Driver(
-        "this machine's processor, with memory of its own for each number", "llvm",
-        lambda name, number, link: CpuDevice(name, link),
+        "this machine's processor, with memory of its own for each number",
+        lambda name, number: CpuDevice(name),
     ),
     "null": Driver(
-        "computes nothing, counts what it is asked for", "llvm",
-        lambda name, number, link: NullDevice(name),
+        "computes nothing, counts what it is asked for", lambda name, number: NullDevice(name),
     ),
 }  # fmt: skip
 _MOST = 1 << 16
@@ -50,10 +48,7 @@ def driver_of(name: str) -> tuple[Driver, int]:
     return DRIVERS[kind], int(number or 0)
 
 
-def open_device(name: str, link: Link | None = None) -> Device:
-    """The device of a name, opened anew: 'cpu' is 'cpu:0'. Raises DeviceError where there is none.
-
-    `link` makes code of this processor callable, for devices that run it.
-    """
+def open_device(name: str) -> Device:
+    """The device of a name, opened anew: 'cpu' is 'cpu:0'. Raises DeviceError if there is none."""
     driver, number = driver_of(name)
-    return driver.open(f"{name.partition(':')[0]}:{number}", number, link)
+    return driver.open(f"{name.partition(':')[0]}:{number}", number)

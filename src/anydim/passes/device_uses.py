@@ -83,18 +83,20 @@ class Uses:
         for spec, device in zip(region.signature.outputs, results):
             yield spec.name, device, True
 
-    def _of_step(self, number: int, step: Step) -> Iterator[Use]:
+    def _of_step(self, number: int, step: Step, passing: bool = True) -> Iterator[Use]:
+        """What a step reads; without what it reads to pass it on, unless that is asked for."""
         if isinstance(step, SegmentStep):
             yield from ((name, step.segment.device, True) for name in step.reads)
         elif isinstance(step, FindStep):
             yield step.value, HOST, True
         elif isinstance(step, CallStep):
-            yield from self._of_arms((step.region,), step.given, self.results(number, step))
+            results = self.results(number, step) if passing else ()
+            yield from self._of_arms((step.region,), step.given, results)
         elif isinstance(step, BranchStep):
             if isinstance(step.condition, str):
                 yield step.condition, HOST, True
-            arms = (step.then, step.otherwise)
-            yield from self._of_arms(arms, step.given, self.results(number, step))
+            results = self.results(number, step) if passing else ()
+            yield from self._of_arms((step.then, step.otherwise), step.given, results)
         elif isinstance(step, LoopStep):
             yield from self._of_loop(number, step)
 
@@ -151,7 +153,7 @@ class Uses:
             arm = [device for device in found if isinstance(device, str)]
             steps = iter(self.regions[number].steps)
             next(other for other in steps if other is step)
-            uses = {use for later in steps for use in self._of_step(number, later)}
+            uses = {use for later in steps for use in self._of_step(number, later, passing=False)}
             readers = {device for value, device, _ in uses if value == name}
             if name in (spec.name for spec in self.regions[number].signature.outputs):
                 readers |= {HOST} if number == len(self.regions) - 1 else set()
@@ -176,7 +178,8 @@ class Uses:
     def _only_reader(self, body: int, input: int) -> str:
         """The one device where a body reads an input that it hands on; else the host."""
         name = self.regions[body].signature.inputs[input].name
-        uses = {use for step in self.regions[body].steps for use in self._of_step(body, step)}
+        steps = self.regions[body].steps
+        uses = {use for step in steps for use in self._of_step(body, step, passing=False)}
         found = {device for value, device, _ in uses if value == name}
         return found.pop() if len(found) == 1 else HOST
 

@@ -24,8 +24,11 @@ class Hosted(Protocol):
     def upload(self, name: str, array: numpy.ndarray) -> int:
         """The address of a constant, copied there when it is first asked for."""
 
+    def begin(self) -> None:
+        """Forget what a verb has raised in this thread: a call begins."""
+
     def raise_kept(self) -> None:
-        """Raise what a verb has raised in this thread since the last time, if anything."""
+        """Raise what a verb has raised last in this thread in this call, if anything."""
 
     def settle(self) -> None:
         """Return when nothing is in progress; raises nothing."""

@@ -61,6 +61,8 @@ class RegionExecutable(Executable["_Frame"]):
         frame.begin()
         block[context.REFUSED] = 0
         block[context.ALLOWED] = 0 if self.most_bytes == UNLIMITED else max(1, self.most_bytes)
+        for device in self.devices.values():
+            device.begin()
         try:
             stopping.begin(block, self.timeout)
             try:

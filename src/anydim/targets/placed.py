@@ -12,7 +12,7 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed
 from anydim.devices.device import Device
 from anydim.devices.hosted import HostedDevice
-from anydim.devices.table import driver_of, open_device
+from anydim.devices.table import Driver, driver_of, open_device
 from anydim.kernels.ir import Kernel
 from anydim.targets.target import Load, Target
 from anydim.targets.targets import target
@@ -43,23 +43,24 @@ def placed_devices(devices: Any) -> dict[str, Placed]:
     if not isinstance(devices, Mapping):
         hint = "say what the names of the program stand for: devices={'accel': 'cpu:0'}"
         raise OptionError(f"devices is {shown(devices)}", hint)
-    opened: dict[tuple[str, int], Device] = {}
+    opened: dict[tuple[Driver, int], Device] = {}
     placed = {}
     for name, given in devices.items():
         if not text_of("the name of a device", name):
             raise OptionError("the host needs no device: '' is no name for one")
         device = given if isinstance(given, Device) else _opened(name, given, opened)
-        placed[name] = Placed(device, target(device.target))
+        made_by = target(device.target)
+        if device.link is None and made_by.load is not None:
+            device.link = partial(_link, made_by.load)
+        placed[name] = Placed(device, made_by)
     return placed
 
 
-def _opened(name: str, given: Any, opened: dict[tuple[str, int], Device]) -> Device:
+def _opened(name: str, given: Any, opened: dict[tuple[Driver, int], Device]) -> Device:
     kind = text_of(f"what device '{name}' stands for", given)
-    driver, number = driver_of(kind)
-    key = (kind.partition(":")[0], number)
+    key = driver_of(kind)
     if key not in opened:
-        load = target(driver.target).load
-        opened[key] = open_device(kind, None if load is None else partial(_link, load))
+        opened[key] = open_device(kind)
     return opened[key]
 
 

@@ -60,10 +60,9 @@ def test_devices_that_there_are_not(name: str) -> None:
         open_device(name)
 
 
-def test_every_driver_opens_a_device_of_its_target() -> None:
-    for name in ("cpu", "null"):
-        device = open_device(name)
-        assert (device.name, device.target) == (f"{name}:0", DRIVERS[name].target)
+def test_every_driver_opens_a_device_of_its_name() -> None:
+    assert {open_device(name).name for name in ("cpu", "null")} == {"cpu:0", "null:0"}
+    assert {"cpu", "null"} <= DRIVERS.keys()
 
 
 def test_a_time_model_says_how_long_work_takes() -> None:

@@ -1,0 +1,53 @@
+"""Promise: branches, loops, calls and found sizes, in each other, with nodes on devices at random
+give what the graph means, at every size, and leave nothing behind."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import anydim as ad
+from anydim.devices.device import Device
+from anydim.graph.evaluate import evaluate
+from tests.unit.devices.queued import QueuedDevice
+from tests.unit.devices.scattered import scattered
+from tests.unit.native.region_cases import drawn
+from tests.unit.native.test_region_fuzz import random_graph
+from tests.unit.native.test_region_programs import GRAPHS, same
+
+
+def devices(queued: int) -> dict[str, str | Device]:
+    if queued % 2:
+        return {"a": QueuedDevice("a"), "b": QueuedDevice("b")}
+    return {"a": "cpu:0", "b": "cpu:1"}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_examples(name: str) -> None:
+    example = GRAPHS[name]()
+    graph = scattered(example.graph, random.Random(name), ("", "a", "b"))
+    model = ad.compile(graph, devices=devices(len(name)))
+    for inputs, wanted in drawn(example, 20):
+        same(model(**inputs), wanted)
+    assert model.executable.leaked == 0
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 10, 24, 25, 33, 50])
+def test_random_regions(seed: int) -> None:
+    graph = random_graph(seed)
+    model = ad.compile(scattered(graph, random.Random(seed), ("", "a", "b")), devices=devices(seed))
+    rng = np.random.default_rng(seed)
+    for n, t in ((0, 0), (1, 1), (4, 2), (0, 3), (5, 3)):
+        shapes = {"n": n, "T": t}
+        inputs = {
+            name: (rng.standard_normal([s.evaluate(shapes) for s in graph.types[name].shape]) * 2)
+            .astype(np.float32)
+            for name in graph.inputs
+        }  # fmt: skip
+        wanted, got = evaluate(graph, inputs), model(**inputs)
+        for name, value in wanted.items():
+            assert got[name].shape == value.shape
+            np.testing.assert_allclose(got[name], value, rtol=1e-4, atol=1e-4)
+    assert model.executable.leaked == 0
