@@ -10,88 +10,14 @@ from __future__ import annotations
 
 import os
 import random
-import subprocess
 import sys
-import tempfile
 import textwrap
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-_BEGIN = """
-import os, resource, signal, sys, threading
-import numpy as np
-import anydim as ad
-from anydim.base import dtypes
-
-def graph(layers=1, name="g"):
-    g = ad.Builder(name)
-    x = g.input("x", dtypes.float32, (g.dim("n", 0, 1 << 40), 64))
-    for number in range(layers):
-        x = g.softmax(g.matmul(x, g.constant(np.eye(64, dtype=np.float32))) + float(number), axis=1)
-    g.output("y", x)
-    return g
-
-def endless():
-    g = ad.Builder("endless")
-    m, x = g.input("m", dtypes.int64, ()), g.input("x", dtypes.float32, (g.dim("n"),))
-    g.output("y", g.loop(lambda b, t, s: s + x, x, trips=g.find(m, "trips")))
-    return g
-
-def works(model, rows=3):
-    y = model(x=np.ones((rows, 64), np.float32))["y"]
-    assert y.shape == (rows, 64) and np.allclose(y.sum(axis=1), 1), y
-"""
-
-
-@dataclass(frozen=True)
-class Case:
-    """A fault, what is promised, and the script that shows it; it prints `outcome` at its end.
-
-    `run` prepares the cache folder and runs the script; the usual one does nothing else.
-    """
-
-    name: str
-    fault: str
-    promise: str
-    script: str
-    run: Callable[[Case, Path], str] | None = None
-
-
-def outcome(case: Case) -> str:
-    """'as promised', or what came instead."""
-    with tempfile.TemporaryDirectory(prefix="anydim-fault-") as folder:
-        found = (case.run or _plain)(case, Path(folder))
-    return "as promised" if found == "ok" else found
-
-
-def script(text: str, folder: Path, **more: str) -> subprocess.Popen[str]:
-    """A process that runs a script with a cache in the folder."""
-    environment = {**os.environ, "ANYDIM_CACHE_DIR": str(folder / "cache"), **more}
-    code = _BEGIN + textwrap.dedent(text)
-    return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", code], cwd=folder, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-
-
-def ended(process: subprocess.Popen[str], seconds: float = 120) -> str:
-    """'ok' when it printed that, else its code and last words."""
-    try:
-        out, err = process.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
-        return f"still running after {seconds:g} s"
-    if process.returncode == 0 and out.strip().endswith("ok"):
-        return "ok"
-    return f"code {process.returncode}: {(out + err).strip()[-500:]}"
-
-
-def _plain(case: Case, folder: Path) -> str:
-    return ended(script(case.script, folder))
-
+from tests.errors.cases import Case, ended, outcome, script
+from tests.errors.strategy_faults import SHORT_STRATEGIES, STRATEGIES
 
 _GOOD = "works(ad.compile(graph(2)))\nprint('ok')"
 
@@ -369,13 +295,14 @@ print('ok')"""),
          time.sleep(0.3)
          print('ok')"""),
 )  # fmt: skip
-SHORT = ("disk-full-save", "memory-call", "fork-after-call")
+ALL = (*CASES, *STRATEGIES)
+SHORT = ("disk-full-save", "memory-call", "fork-after-call", *SHORT_STRATEGIES)
 
 
 def main(names: list[str]) -> int:
     """Run cases; how many did not keep their promise."""
     wrong = 0
-    for case in CASES:
+    for case in ALL:
         if names and case.name not in names:
             continue
         start = time.monotonic()

@@ -2,7 +2,7 @@
 
 Several processes may use one folder: files appear whole by rename, and a file that does not match
 its checksum counts as missing. The least recently used files go when the folder is too large. A
-folder that cannot be used costs time, never an error.
+folder that cannot be used, or a file that is damaged, costs time and one warning, never an error.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import os
 import stat
 import tempfile
 import time
+import warnings
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,7 @@ _DIGEST = 32
 _AT_ONCE = getattr(os, "O_NONBLOCK", 0)  # opening a pipe waits for who writes it
 _BETWEEN_TRIMS = 3600  # seconds
 _PACKAGE = Path(__file__).parents[1]
+_said: set[tuple[Path, str]] = set()  # folders, and what was warned of
 _ROOMS = ("base", "sizes", "runtime", "lang", "kernels", "targets", "program", "native")
 
 
@@ -56,6 +58,7 @@ class DiskCache:
         if data != _filed(key, payload):
             with contextlib.suppress(OSError):
                 path.unlink()
+            self._say("a file was damaged, and made again", path.name)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
@@ -64,7 +67,7 @@ class DiskCache:
     def put(self, key: str, payload: bytes) -> None:
         """Keep something, if the folder lets us."""
         path = self.path(key)
-        with contextlib.suppress(OSError):
+        try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
             try:
@@ -73,6 +76,19 @@ class DiskCache:
                 os.replace(name, path)
             except OSError:
                 os.unlink(name)
+                raise
+        except OSError as error:
+            self._say(
+                "nothing is kept there, so that it is compiled in every process (ANYDIM_CACHE_DIR "
+                "names another folder, ANYDIM_USE_CACHE=0 is for none)", str(error.strerror),
+            )  # fmt: skip
+
+    def _say(self, what: str, why: str) -> None:
+        """Warn, once a process; a folder that cannot be used is no error."""
+        if (self.folder, what) not in _said:
+            _said.add((self.folder, what))
+            with contextlib.suppress(Warning):
+                warnings.warn(f"{self.folder}: {what} ({why})", RuntimeWarning, stacklevel=1)
 
     def tidy(self) -> None:
         """Trim when the last time is an hour ago: a full folder takes seconds to walk.

@@ -2,8 +2,9 @@
 
     {"model": "encoder", "dims": {"batch": 8, "seq": 77}, "count": 2, "seconds": 0.31, "least": 0.1}
 
-A file has such lines, and is only ever appended to, a line at once: several processes may write to
-one, and a file that was cut off at any byte loses what was cut. Lines of the same sizes add up.
+A file has such lines, and is only ever appended to, whole lines at once: several processes may
+write to one, and a file that was cut off at any byte loses what was cut. Lines of the same sizes
+add up. What cannot be written or read is left out, and a warning says so once.
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import math
 import os
 import threading
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -71,6 +74,7 @@ class Recording:
         self._lock = threading.Lock()
         self._came: dict[tuple[int, ...], list[float]] = {}
         self._next = 0.0
+        self._said = False
 
     def start(self) -> Recording:
         """Note calls from now on. Raises OptionError for a file that cannot be written."""
@@ -120,9 +124,16 @@ class Recording:
             Recorded(name, self._dims(shapes), int(count), seconds, least)
             for shapes, (count, seconds, least) in came.items()
         )
-        with contextlib.suppress(OSError), open(self.path, "ab", buffering=0) as file:
-            for row in rows:
-                file.write(row.line().encode() + b"\n")
+        try:
+            _append(self.path, [row.line() for row in rows])
+        except OSError as error:
+            if not self._said:
+                self._said = True
+                with contextlib.suppress(Warning):  # the call is right, whatever warnings are
+                    warnings.warn(
+                        f"{self.path}: sizes are not written ({error})", RuntimeWarning,
+                        stacklevel=1,
+                    )  # fmt: skip
 
     def _dims(self, shapes: Sequence[int]) -> dict[str, int]:
         """The dims that all sizes of the inputs, one after another, tell."""
@@ -137,17 +148,38 @@ class Recording:
 def read_recorded(paths: Iterable[str | os.PathLike[str]]) -> list[Recorded]:
     """What files have, those of the same sizes added up, the most seconds first.
 
-    Lines that are none are left out. Raises OptionError for a file that cannot be read.
+    Lines that are none are left out, and a warning says how many. Raises OptionError for a file
+    that cannot be read.
     """
     rows: list[Recorded] = []
     for path in paths:
         try:
             with open(path, "rb") as file:
-                rows += filter(None, map(_row, _lines(file)))
+                found = [_row(line) for line in _lines(file) if not line.isspace()]
         except OSError as error:
             hint = "model.record(path) writes one"
             raise OptionError(f"{path} cannot be read: {error.strerror}", hint) from None
+        some = [row for row in found if row is not None]
+        if len(some) < len(found):
+            warnings.warn(
+                f"{path}: {len(found) - len(some)} of {len(found)} lines say no sizes, and are "
+                "left out", RuntimeWarning, stacklevel=2,
+            )  # fmt: skip
+        rows += some
     return sorted(added(rows), key=lambda row: -row.seconds)
+
+
+def _append(path: Path, lines: Sequence[str]) -> None:
+    """Lines at the end of a file, after one that was cut off. Raises OSError where not all fit."""
+    with open(path, "a+b", buffering=0) as file:
+        last = b"\n"
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)
+        data = b"".join(line.encode() + b"\n" for line in lines)
+        data = data if last == b"\n" else b"\n" + data
+        if file.write(data) != len(data):
+            raise OSError("there is no room for all of it")
 
 
 def added(rows: Iterable[Recorded]) -> list[Recorded]:
@@ -179,8 +211,9 @@ def _row(line: bytes) -> Recorded | None:
             and all(type(size) is int and 0 <= size <= LARGEST for size in dims.values())
             and type(count) is int
             and 0 < count <= LARGEST
-            and all(isinstance(number, (int, float)) and number >= 0 for number in numbers)
+            and all(isinstance(number, (int, float)) for number in numbers)
+            and all(number >= 0 and math.isfinite(number) for number in numbers)
         )
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         return None
     return Recorded(found["model"], dims, count, *map(float, numbers)) if fine else None

@@ -1,7 +1,8 @@
 """Worker processes that make bodies, shared by all models of this process.
 
 A worker that dies costs what it was making, if another one dies of it too. The first death is
-warned of, and so is it once where none can be started at all, and nothing more is asked of them.
+warned of, and so is it where none can be started at all; after some in a row nothing is asked of
+them for a minute.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import queue
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -27,6 +29,7 @@ from anydim.program.recipe import Recipe
 from anydim.runtime.choices import Sizes
 
 _MOST_DEATHS = 3  # in a row
+_PAUSE = 60.0  # seconds after so many, without a process
 _MOST_SECONDS = 120.0  # for one body
 _BETWEEN = 30.0  # seconds from one look at an idle process to the next: whether it has ended
 _NICE = 19
@@ -102,6 +105,7 @@ class Workers:
         self._polite, self.count = polite, count
         self._orders: queue.SimpleQueue[tuple[Order | None, Future[Reply]]] = queue.SimpleQueue()
         self._deaths = 0
+        self._rests_until = 0.0
         self._said = False
         self._processes: list[subprocess.Popen[bytes]] = []
         for number in range(count):
@@ -124,8 +128,8 @@ class Workers:
     def ask(self, order: Order) -> Future[Reply]:
         """Have a body made."""
         promised: Future[Reply] = Future()
-        if self._deaths >= _MOST_DEATHS:
-            promised.set_result(Reply(problem="workers do not start here"))
+        if time.monotonic() < self._rests_until:
+            promised.set_result(Reply(problem="processes that make code died, or do not start"))
         else:
             self._orders.put((order, promised))
         return promised
@@ -167,21 +171,21 @@ class Workers:
                 _forget(process)
                 process = None
                 if words != _SLEPT:
+                    self._died()
                     self._say(f"{problem}: calls go on with the code that is there")
         return Reply(problem=problem), process
 
     def _started(self) -> subprocess.Popen[bytes] | None:
-        if self._deaths >= _MOST_DEATHS:
+        if time.monotonic() < self._rests_until:
             return None
         try:
-            self._deaths += 1
             process = subprocess.Popen(
                 [sys.executable, "-c", _MAIN.format([str(folder) for folder in sys.path])],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                 env={**os.environ, **_settings()}, close_fds=True,
             )  # fmt: skip
         except OSError as error:
-            self._deaths = _MOST_DEATHS
+            self._rests_until = time.monotonic() + _PAUSE
             self._say(
                 f"no process for making code can be started ({error}): models run their generic "
                 "code"
@@ -191,6 +195,12 @@ class Workers:
             _give_way(process.pid)
         self._processes = [*self.processes(), process]
         return process
+
+    def _died(self) -> None:
+        """One process more: after some in a row there are none for a while."""
+        self._deaths += 1
+        if self._deaths >= _MOST_DEATHS:
+            self._deaths, self._rests_until = 0, time.monotonic() + _PAUSE
 
     def _say(self, what: str) -> None:
         """Warn, once. Where warnings are errors, nobody is there to catch this one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -37,10 +38,52 @@ def test_a_file_that_was_cut_off_loses_what_was_cut(tmp_path: Path) -> None:
     path = tmp_path / "sizes.jsonl"
     for end in range(len(text)):
         path.write_text(text[:end])
-        found = read_recorded([path])
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = read_recorded([path])
         assert len(found) <= 2 and all(each in (row, *found[1:]) for each in found[:1])
-    path.write_text(f"{text}[1, 2]\nnull\n{{}}\n" + '{"model": "m", "dims": {"n": -1}}\n' + text)
-    assert read_recorded([path, path])[0] == Recorded("m", {"n": 3}, 8, 2.0, 0.2)
+        assert len(said) == (len(found) < len(text[:end].splitlines()))
+    wrong = [
+        "[1, 2]",
+        "null",
+        "{}",
+        '{"model": "m", "dims": {"n": -1}}',
+        "\0" * 70_000,
+        "[" * 50_000,
+    ]
+    endless = Recorded("m", {"n": 3}, 2, float("inf"), 0.2).line()
+    path.write_text(
+        text + "\n".join([*wrong, endless, endless.replace("Infinity", "1" * 400)]) + "\n" + text
+    )
+    with pytest.warns(RuntimeWarning, match="lines say no sizes") as told:
+        assert read_recorded([path])[0] == Recorded("m", {"n": 3}, 4, 1.0, 0.2)
+    assert len(told) == 1
+
+
+def test_what_follows_a_line_that_was_cut_off_is_whole(tmp_path: Path) -> None:
+    model, path = depthwise("generic"), tmp_path / "sizes.jsonl"
+    for cut in (0, 1, 30):
+        with model.record(path):
+            model(x=image(3))
+        path.write_bytes(path.read_bytes()[: -cut or None])
+    with model.record(path):
+        model(x=image(3))
+    with pytest.warns(RuntimeWarning, match="1 of 4 lines"):
+        assert [row.count for row in read_recorded([path])] == [3]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full")
+def test_sizes_that_cannot_be_written_are_warned_of_once() -> None:
+    model = depthwise("generic")
+    wanted = model(x=image(3))["y"].tobytes()
+    with (
+        pytest.warns(RuntimeWarning, match="not written") as said,
+        model.record("/dev/full") as kept,
+    ):
+        for _ in range(3):
+            assert model(x=image(3))["y"].tobytes() == wanted
+            kept._write()
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("path", ["no/folder/sizes.jsonl", "."])
