@@ -65,6 +65,17 @@ def main() -> None:
             )
             row.append(nanoseconds(choice.entry, sizes, bodies))
         print(f"{f'a table of {bodies}, all hits':36}" + "".join(f"{ns:8.1f}" for ns in row))
+    for bodies in BODIES[:2]:
+        row = []
+        for sizes in SIZES:
+            choice = Choice(Site(empty, 2, sizes + 1))
+            spans = (
+                choices.Span((*[0] * (sizes - 1), number, 1), (*[9] * (sizes - 1), number, 1))
+                for number in range(bodies)
+            )
+            choice.change(choices.Body(s, empty, choices.AS_LAUNCHED, 1, 0) for s in spans)
+            row.append(nanoseconds(choice.entry, sizes, bodies))
+        print(f"{f'{bodies} for spans, all hits':36}" + "".join(f"{ns:8.1f}" for ns in row))
     for watching, name in ((False, "a miss"), (True, "a miss that is counted")):
         row = []
         for sizes in SIZES:

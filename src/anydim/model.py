@@ -208,6 +208,7 @@ def compile(
     strategy: Strategy | str = GENERIC,
     devices: Mapping[str, str | Device] | None = None,
     placement: Mapping[str, str] | str | None = None,
+    strategies: Mapping[str, Strategy | str] | None = None,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -234,7 +235,8 @@ def compile(
     warning says so once: the code is made without upper bounds then, and bounds of dims are what
     is expected. A Builder's dims have none of their own then; `dims` gives what is expected.
     `strategy` says which code serves which size, and when it is made (docs/strategies.md):
-    "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])".
+    "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])", "where('m <= 4', exact())".
+    `strategies` says it for parts, by patterns of the names of nodes or kernels.
     `devices` says what the names stand for that nodes are on (docs/devices.md), such as
     `{"accel": "opencl:0"}`: names of devices, or open ones; two names may be of one.
     `placement` says which nodes are on which, by patterns of their names and operators, such as
@@ -248,7 +250,8 @@ def compile(
     wanted = {
         "threads": threads, "options": options, "precision": precision, "target": target,
         "arenas": arenas, "wait": wait, "memory_limit": memory_limit, "on_overflow": on_overflow,
-        "strategy": strategy, "devices": devices, "placement": placement,
+        "strategy": strategy, "strategies": strategies, "devices": devices,
+        "placement": placement,
     }  # fmt: skip
     placed = placed_devices(devices)
     if placement is not None and not placed:
@@ -274,6 +277,8 @@ def compile(
         if core:
             core.executable.watched.expect(expected)
         strings = StringModel(parts, core or None)
+        if core:
+            strings.serve_by(known, strategies)
         strings._made = _again(source, None, dims, operators, wanted)
         return strings
     made.executable.admit(callers)
@@ -285,7 +290,7 @@ def compile(
     if limit is not None:
         model.limit_memory(limit)
     model._formed = known if known.formed else GENERIC
-    model.serve_by(known)
+    model.serve_by(known, strategies)
     model._made = _again(source, made.graph, dims, operators, wanted)
     return model
 

@@ -179,13 +179,15 @@ def _show_plan(console: Console, planned: Plan) -> None:
         console.result(f"  {name:<10} {value:>10}{more}")
     rows = _kernel_rows(planned.launches)
     if rows:
-        headers = ("kernel", "launches", "range", "parts", "flop", "moved")
+        headers = ("kernel", "launches", "range", "parts", "flop", "moved", "body")[: len(rows[0])]
         console.result()
         console.table(table(headers, rows))
 
 
 def _kernel_rows(launches: Sequence[LaunchPlan]) -> list[tuple[str, ...]]:
+    """Rows of kernels; with the body that serves each, where any is not the generic one."""
     kernels: dict[str, list[LaunchPlan]] = {}
+    others = any(launch.body != "generic" for launch in launches)
     for launch in launches:
         kernels.setdefault(launch.kernel, []).append(launch)
     return [
@@ -196,6 +198,7 @@ def _kernel_rows(launches: Sequence[LaunchPlan]) -> list[tuple[str, ...]]:
             _span(launch.parts for launch in same),
             amount(sum(launch.flops for launch in same), "").strip(),
             amount(sum(launch.moved for launch in same), "B"),
+            *([" and ".join(dict.fromkeys(launch.body for launch in same))] if others else []),
         )
         for name, same in kernels.items()
     ]

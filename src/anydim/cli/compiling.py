@@ -37,6 +37,7 @@ def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Mod
             target=asked.code,
             memory_limit=asked.memory_limit,
             strategy=asked.strategy or GENERIC,
+            strategies=asked.strategies,
             devices=asked.devices or None,
             placement=asked.placement,
             progress=lambda stage, done, total: advance(done, total, stage),

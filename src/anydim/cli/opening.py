@@ -37,6 +37,7 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
         ("--attribute", asked.attributes), ("--precision", asked.precision),
         ("--code", asked.code), ("--strategy", asked.strategy), ("--device", asked.devices),
         ("--placement", asked.placement),
+        ("--strategies", asked.strategies),
     ):  # fmt: skip
         if given:
             raise OptionError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from functools import wraps
 from typing import Any
 
@@ -109,6 +110,7 @@ class Asked:
     strategy: str | None = None
     devices: Mapping[str, str] | None = None
     placement: str | None = None
+    strategies: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def threads(self) -> int | str:
@@ -151,12 +153,14 @@ def model_options(command: Command) -> Command:
         *rest: Any, model: str, dims: Sequence[NamedDim], threads: int | None, quiet: bool,
         attributes: Sequence[tuple[str, str]], types: Sequence[tuple[str, str]],
         precision: str | None, code: str | None, memory_limit: str | None,
-        strategy: str | None, devices: Sequence[tuple[str, str]], placement: str | None,
-        level: str | None = None, **options: Any,
+        strategy: str | None, strategies: Sequence[tuple[str, str]],
+        devices: Sequence[tuple[str, str]], placement: str | None, level: str | None = None,
+        **options: Any,
     ) -> Any:  # fmt: skip
         asked = Asked(
             model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
             precision, level, code, memory_limit, strategy, once("--device", devices), placement,
+            once("--strategies", strategies),
         )  # fmt: skip
         return command(*rest, asked=asked, **options)
 
@@ -178,7 +182,12 @@ def model_options(command: Command) -> Command:
         click.option(
             "--strategy", metavar="NAME",
             help="Which code serves which size, and when it is made: generic (the default), "
-            "exact, adaptive, 'buckets(seq=[16, 32])'.",
+            "exact, adaptive, 'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".",
+        ),
+        click.option(
+            "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,
+            metavar="PATTERN=NAME", help="The same for the kernels whose nodes, or own names, a "
+            "pattern matches: 'layer*/attn=exact()'. Repeat it for each pattern.",
         ),
         click.option(
             "--device", "devices", type=NamedType("--device", "accel=opencl:0"), multiple=True,

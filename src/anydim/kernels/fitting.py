@@ -7,11 +7,12 @@ recipe, so that host code, which stores what the recipe names, need not know whi
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from anydim.base.errors import InternalError
-from anydim.kernels.ir import INDEX, Const, Kernel, Let, Scalar
+from anydim.kernels.ir import INDEX, Const, Kernel, Let, Scalar, Step
 from anydim.kernels.launch import Launch
 from anydim.kernels.naming import named_kernel
 from anydim.program.recipe import Recipe
@@ -39,7 +40,7 @@ def fitted(launch: Launch, recipe: Recipe) -> Kernel:
         return kernel
     if set(operands) != set(recipe.operands):
         raise InternalError(f"'{kernel.name}' takes {list(operands)}, not {recipe.operands}")
-    pointers, scalars, rest = _parameters(kernel)
+    _, scalars, _ = parameters_of(kernel)
     order = [operands[name] for name in recipe.operands]
     own = {name: scalar for name, scalar in zip(names, scalars) if name in recipe.sizes}
     sizes = [own.get(name, Scalar(f"known.{n}")) for n, name in enumerate(recipe.sizes)]
@@ -50,19 +51,28 @@ def fitted(launch: Launch, recipe: Recipe) -> Kernel:
         if size.constant is None:
             raise InternalError(f"'{kernel.name}' needs {name}, which a site does not give it")
         known.append(Let(scalar.name, Const(INDEX, size.constant)))
+    prefix = kernel.name.rpartition("_")[0]
+    return with_interface(kernel, order, sizes, known, prefix)
+
+
+def with_interface(
+    kernel: Kernel, order: Sequence[int], sizes: Sequence[Scalar], steps: Sequence[Step],
+    prefix: str,
+) -> Kernel:  # fmt: skip
+    """The kernel with its operands in another order, taking `sizes`; it does `steps` first."""
+    pointers, _, rest = parameters_of(kernel)
     main = replace(
         kernel.main,
         parameters=(*(pointers[n] for n in order), *sizes, *rest),
-        body=(*known, *kernel.main.body),
+        body=(*steps, *kernel.main.body),
     )
-    prefix = kernel.name.rpartition("_")[0]
     return named_kernel(
         prefix, [kernel.operands[n] for n in order], [size.name for size in sizes],
         (*kernel.functions[:-1], main), kernel.libraries, kernel.group, kernel.locals,
     )  # fmt: skip
 
 
-def _parameters(kernel: Kernel) -> tuple[list[Any], list[Any], list[Any]]:
+def parameters_of(kernel: Kernel) -> tuple[list[Any], list[Any], list[Any]]:
     """Of `main`: those of operands, of sizes, and the rest."""
     first, second = len(kernel.operands), len(kernel.operands) + len(kernel.sizes)
     parameters = list(kernel.main.parameters)

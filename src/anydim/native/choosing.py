@@ -10,13 +10,15 @@ from anydim.native.body import Body, parameter
 from anydim.runtime import choices
 
 CHOOSE = "choose"
-_TABLE, _SIZES, _COUNT, _HASH = (parameter(name) for name in ("table", "sizes", "count", "hash"))
+_TABLE, _SIZES, _COUNT = (parameter(name) for name in ("table", "sizes", "count"))
 
 
 def choosing_code() -> Iterator[ir.Function]:
     """`choose(table, arguments)`: the row for a launch's sizes, 0: the generic body serves it."""
     yield _hash()
     yield _same()
+    yield _holds()
+    yield _spanned()
     yield _note()
     yield _miss()
     yield _choose()
@@ -56,17 +58,59 @@ def _choose() -> ir.Function:
     last = body.load(_TABLE, choices.LAST)
     with body.when(last.differs(0)):
         _hit(body, last, sizes, count)
-    hash = body.ask("hash_of", sizes, count)
-    mask, index = body.load(_TABLE, choices.MASK), body.load(_TABLE, choices.INDEX)
-    at = body.variable(hash & mask)
-    row = body.variable(body.load(index, at()))
-    with body.loop(lambda: row().differs(0)):
-        here = row()
-        _hit(body, here, sizes, count)
-        at.set((at() + 1) & mask)
-        row.set(body.load(index, at()))
-    body.give(body.ask("miss", _TABLE, sizes, count, hash))
+    mask = body.load(_TABLE, choices.MASK)
+    with body.when(mask >= 0):
+        index = body.load(_TABLE, choices.INDEX)
+        at = body.variable(body.ask("hash_of", sizes, count) & mask)
+        row = body.variable(body.load(index, at()))
+        with body.loop(lambda: row().differs(0)):
+            here = row()
+            _hit(body, here, sizes, count)
+            at.set((at() + 1) & mask)
+            row.set(body.load(index, at()))
+    with body.when(body.load(_TABLE, choices.SPANS) > 0):
+        span = body.ask("spanned", _TABLE, sizes, count)
+        with body.when(span.differs(0)):
+            body.give(span)
+    body.give(body.ask("miss", _TABLE, sizes, count))
     return body.function(CHOOSE, ("table", "arguments"))
+
+
+def _holds() -> ir.Function:
+    """Whether sizes lie in a span, and what its row says of its parallel range holds there."""
+    body, row = Body(), parameter("row")
+    low = body.let(row + 8 * choices.FIRST)
+    high = body.let(low + 8 * _COUNT)
+    with body.range(0, _COUNT) as number:
+        size = _just_stored(body, number)
+        with body.when((size < body.load(low, number)) | (size > body.load(high, number))):
+            body.give(0)
+    extent = body.load(row, choices.EXTENT)
+    with body.when(extent.differs(0)), body.when(body.ask(extent, _SIZES) < 0):
+        body.give(0)
+    body.give(1)
+    return body.function("holds", ("sizes", "row", "count"))
+
+
+def _spanned() -> ir.Function:
+    """The row of a span that has the sizes; 0 where none has."""
+    body = Body()
+    last = body.load(_TABLE, choices.LAST_SPAN)
+    with body.when(last.differs(0)):
+        _within(body, last)
+    rows = body.load(_TABLE, choices.FIRST_SPAN)
+    with body.range(0, body.load(_TABLE, choices.SPANS)) as number:
+        _within(body, body.load(rows, number))
+    body.give(0)
+    return body.function("spanned", ("table", "sizes", "count"))
+
+
+def _within(body: Body, row: Term) -> None:
+    """Leave with a row if it has the sizes."""
+    with body.when(body.ask("holds", _SIZES, row, _COUNT).differs(0)):
+        body.store(row, choices.HITS, body.load(row, choices.HITS) + 1)
+        body.store(_TABLE, choices.LAST_SPAN, row)
+        body.give(row)
 
 
 def _hit(body: Body, row: Term, sizes: Term, count: Term) -> None:
@@ -80,19 +124,20 @@ def _hit(body: Body, row: Term, sizes: Term, count: Term) -> None:
 def _miss() -> ir.Function:
     """Count sizes, and have a row made for them where somebody makes rows at once."""
     body = Body()
+    body.store(_TABLE, choices.MISSES, body.load(_TABLE, choices.MISSES) + 1)
     with body.when(body.load(_TABLE, choices.SEEN).differs(0)):
-        body.call("note", _TABLE, _SIZES, _COUNT, _HASH)
+        body.call("note", _TABLE, _SIZES, _COUNT)
     missed = body.load(_TABLE, choices.MISSED)
     with body.when(missed.differs(0)):
         body.give(body.ask(missed, body.load(_TABLE, choices.NUMBER), _SIZES))
     body.give(0)
-    return body.function("miss", ("table", "sizes", "count", "hash"))
+    return body.function("miss", ("table", "sizes", "count"))
 
 
 def _note() -> ir.Function:
     """Count sizes in their row of what was seen, whose other sizes go when they come less often."""
     body = Body()
-    place = _HASH & body.load(_TABLE, choices.SEEN_MASK)
+    place = body.ask("hash_of", _SIZES, _COUNT) & body.load(_TABLE, choices.SEEN_MASK)
     words = _COUNT + choices.FIRST_SEEN
     row = body.let(body.load(_TABLE, choices.SEEN) + 8 * place * words)
     held = row + 8 * choices.FIRST_SEEN
@@ -106,4 +151,4 @@ def _note() -> ir.Function:
     with body.range(0, _COUNT) as number:
         body.store(held, number, body.load(_SIZES, number))
     body.store(row, choices.COUNT, 1)
-    return body.function("note", ("table", "sizes", "count", "hash"), result=False)
+    return body.function("note", ("table", "sizes", "count"), result=False)

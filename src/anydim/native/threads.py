@@ -163,12 +163,25 @@ def _launch_chosen() -> ir.Function:
     with body.when(row.differs(0)):
         words = (choices.CODE, choices.PARALLEL, choices.GRAIN, choices.SCRATCH)
         code, range, least, bytes = (body.load(row, word) for word in words)
+        with body.when(range < 0):
+            _launch_spanned(body, table, row, code, least)
         with body.when(bytes <= stride):
             body.call(LAUNCH, _POOL, code, arguments, range, least, scratch, bytes)
             body.leave()
     generic = body.load(table, choices.GENERIC)
     body.call(LAUNCH, _POOL, generic, arguments, parallel, grain, scratch, stride)
     return body.function("launch_chosen", _LAUNCHED, result=False)
+
+
+def _launch_spanned(body: Body, table: Term, row: Term, code: Term, least: Term) -> None:
+    """Launch the body of a span, unless it is none, with the launch's own scratch; and leave."""
+    _, _, arguments, parallel, _, scratch, stride = map(parameter, _LAUNCHED)
+    with body.when(code.differs(0)):
+        range, extent = body.variable(parallel), body.load(row, choices.EXTENT)
+        with body.when(extent.differs(0)):
+            range.set(body.ask(extent, arguments + 8 * body.load(table, choices.OPERANDS)))
+        body.call(LAUNCH, _POOL, code, arguments, range(), least, scratch, stride)
+        body.leave()
 
 
 def _launch() -> ir.Function:

@@ -56,7 +56,7 @@ class _Writer:
             "storages": self.storages,
             "values": values,
             "launches": [
-                {"kernel": site.kernel, "source": site.source}
+                {"kernel": site.kernel, "source": site.source, "body": "generic"}
                 for segment, _ in self.needs.parts
                 for site in segment.sites
             ],

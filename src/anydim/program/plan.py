@@ -24,6 +24,7 @@ class LaunchPlan:
     """One kernel call: the parallel range, into how many parts it is cut, estimated work.
 
     It runs `times` times, None: data decides; `flops` and `moved` are those of all times (of one).
+    `body` says what serves it: "generic", or a body for its sizes ("exact") or for a span of them.
     """
 
     kernel: str
@@ -34,6 +35,7 @@ class LaunchPlan:
     flops: int
     moved: int
     times: int | None = 1
+    body: str = "generic"
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,19 @@ class Plan:
     unknown: tuple[str, ...] = ()
     decided: tuple[str, ...] = ()
     describe: Callable[[], Document] = field(default=dict, compare=False, repr=False)
+    sites: tuple[tuple[Site, tuple[int, ...]], ...] = field(default=(), compare=False, repr=False)
+
+    def with_bodies(self, body: Callable[[Site, tuple[int, ...]], str]) -> Plan:
+        """The plan of a model with other bodies: what serves a launch of a site at its sizes."""
+        bodies = [body(*each) for each in self.sites]
+        launches = (replace(each, body=name) for each, name in zip(self.launches, bodies))
+
+        def described() -> Document:
+            found = self.describe()
+            pairs = zip(found["launches"], bodies)
+            return {**found, "launches": [{**launch, "body": name} for launch, name in pairs]}
+
+        return replace(self, launches=tuple(launches), describe=described)
 
     def document(self) -> Document:
         """The plan as plain dicts, lists, texts and numbers; docs/memory.md says which."""
@@ -131,6 +146,7 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
         unknown=unknown,
         decided=tuple(n for n in known.box.names if n not in {*sizes, *unknown}),
         describe=partial(document, program, values),
+        sites=tuple((work.site, _words(work, values)) for work in known.work),
     )
 
 
@@ -144,6 +160,12 @@ def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
                 f"{left} {guard.relation} {right}" + (f"; {needed}" if needed else ""),
                 guard.message,
             )
+
+
+def _words(work: Work, values: Mapping[str, int]) -> tuple[int, ...]:
+    """What a launch is asked for: its sizes, then its parallel range."""
+    sizes = {name: size.evaluate(values) for name, size in work.sizes.items()}
+    return tuple(size.evaluate(sizes) for size in (*work.site.sizes, work.site.parallel))
 
 
 def _launches(work: Work, threads: int, values: Mapping[str, int]) -> LaunchPlan:
@@ -167,9 +189,10 @@ def _table(launches: tuple[LaunchPlan, ...]) -> list[str]:
     width = max(len(launch.kernel) for launch in launches)
     lines = [f"  {'kernel':{width}}  {'range':>9} parts {'flop':>8} {'moved':>8}  schedule"]
     for launch in launches:
+        schedule = launch.schedule if launch.body == "generic" else launch.body
         lines.append(
             f"  {launch.kernel:{width}}  {launch.parallel:9} {launch.parts:5} "
-            f"{_count(launch.flops):>8} {_count(launch.moved):>7}B  {launch.schedule}".rstrip()
+            f"{_count(launch.flops):>8} {_count(launch.moved):>7}B  {schedule}".rstrip()
         )
     return lines
 

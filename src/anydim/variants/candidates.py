@@ -1,8 +1,4 @@
-"""Bodies that could serve one set of sizes of a site, with the interface of its recipe.
-
-A body is a function of the sizes of its site, so any dims that give these sizes give the right one;
-`dims_that_give` finds some.
-"""
+"""Bodies that could serve some sizes of a site, or a span, with the interface of its recipe."""
 
 from __future__ import annotations
 
@@ -14,48 +10,70 @@ from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import FUSED, Graph
 from anydim.graph.reader import read_graph
-from anydim.kernels.fitting import fitted
-from anydim.kernels.ir import INDEX, Const, Kernel, Let, Scalar
+from anydim.kernels.fitting import fitted, parameters_of, with_interface
+from anydim.kernels.ir import INDEX, Const, Kernel, Let, Library, Scalar
 from anydim.kernels.launch import Launch
-from anydim.kernels.naming import named_kernel
-from anydim.kernels.schedule import parse_options, schedule_name
+from anydim.kernels.schedule import parse_options, parse_schedule, schedule_name
 from anydim.kernels.template import Template
 from anydim.kernels.wishes import TRIED, wished
 from anydim.lang.tree import Group
 from anydim.passes.recipes import make, parse_machine
 from anydim.program.recipe import Recipe
-from anydim.runtime.choices import Sizes
-from anydim.sizes import Box, Dim, Size
+from anydim.runtime.choices import AS_LAUNCHED, Key, Span
+from anydim.sizes import Box, Dim, Size, Truth, prove
+from anydim.variants.solving import dims_that_give, word_name
+from anydim.variants.spans import Spanned, extent_of, spanned_kernel
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A kernel for these sizes alone, which it ignores; how it is launched, in numbers."""
+    """A kernel for the sizes of a site, and how it is launched.
+
+    For a span, `parallel` is `AS_LAUNCHED`, and `extent` says the range where that is another one.
+    `ranges` are the parallel ranges at the points of the site.
+    """
 
     schedule: str
     kernel: Kernel
     parallel: int
     grain: int
     scratch: int
+    ranges: tuple[int, ...]
+    extent: Library | None = None
 
 
 @dataclass(frozen=True)
 class Sized:
-    """A site at sizes: its recipe and graph, its generic launch, and dims that give the sizes."""
+    """A site at sizes: its recipe and graph, its generic launch, and the dims that give the sizes.
+
+    `box` has these dims, a point or, for a `span`, more; `points` are some of it to try it at.
+    """
 
     recipe: Recipe
     graph: Graph
     generic: Launch
-    dims: Mapping[str, int]
+    box: Box
+    points: tuple[Mapping[str, int], ...]
+    span: Spanned | None = None
 
     @property
     def group(self) -> Group:
         """What the site computes."""
         return self.graph.nodes[0].group
 
+    @property
+    def lowered(self) -> Box:
+        """What code has to be right for: a body for single sizes is made from generic code."""
+        return self.graph.box if self.span is None else self.box
 
-def sized(recipe: Recipe, templates: Sequence[Template], sizes: Sizes) -> Sized | None:
-    """A site at the sizes of a launch, its parallel range last.
+    @property
+    def dims(self) -> Mapping[str, int]:
+        """The dims of its only point, or those of its largest one."""
+        return self.points[-1]
+
+
+def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | None:
+    """A site at the sizes of a launch, or at a span of them, the parallel range last.
 
     None where no dims that are found give them, and for launches of routines.
     """
@@ -63,28 +81,49 @@ def sized(recipe: Recipe, templates: Sequence[Template], sizes: Sizes) -> Sized 
     if graph.nodes[0].operator != FUSED:
         return None
     launch = make(recipe, templates)
-    if len(sizes) != len(launch.sizes) + 1:
+    if len(key) != len(launch.sizes) + 1:
         return None
+    if isinstance(key, Span):
+        return _spanned(recipe, graph, launch, key)
     if launch.order is not None:  # any number that it may be is right
-        launch = launch.ordered(sizes[launch.order])
-    dims = dims_that_give((*launch.sizes, launch.parallel), sizes)
+        launch = launch.ordered(key[launch.order])
+    dims = dims_that_give((*launch.sizes, launch.parallel), key)
     if dims is None:
         return None
-    return Sized(recipe, graph, launch, {name: dims.get(name, 1) for name in graph.box.names})
+    point = {name: dims.get(name, 1) for name in graph.box.names}
+    exact = Box.of(*(Dim(name, value, value) for name, value in point.items()))
+    return Sized(recipe, graph, launch, exact, (point,))
 
 
-def generic_candidate(site: Sized) -> Candidate:
-    """The generic schedule with sizes known."""
-    return _known(site.generic, site)
+def _spanned(recipe: Recipe, graph: Graph, launch: Launch, span: Span) -> Sized | None:
+    if launch.order is not None:
+        launch = launch.ordered(Size.symbol(word_name(launch.order)))
+    found = Spanned.of((*launch.sizes, launch.parallel), span, graph.box)
+    if found is None:
+        return None
+    return Sized(recipe, graph, launch, found.box, found.points(), found)
+
+
+def generic_candidate(site: Sized, templates: Sequence[Template]) -> Candidate | None:
+    """The generic schedule with sizes known; None where a span makes the generic code of it."""
+    if site.span is None:
+        return _known(site.generic, site)
+    schedule = parse_schedule(site.generic.schedule)
+    template = next(each for each in templates if isinstance(schedule, each.schedule))
+    launch = _launch(site, template, schedule)
+    known = site.span.known
+    if launch is not None and launch.kernel.name == site.generic.kernel.name:
+        if all(size.constant is not None or known(size) is None for size in launch.sizes):
+            return None
+    return None if launch is None else _known(launch, site)
 
 
 def fitting(site: Sized, templates: Sequence[Template]) -> Iterator[Candidate]:
     """What each template would take for these sizes, where that is another schedule."""
     machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
-    exact = Box.of(*(Dim(name, value, value) for name, value in site.dims.items()))
     taken = {site.generic.schedule}
     for template in templates:
-        schedule = template.match(site.group, exact, machine, constants)
+        schedule = template.match(site.group, site.box, machine, constants)
         made = None if schedule is None else _lowered(site, template, schedule)
         if made is not None and made.schedule not in taken:
             taken.add(made.schedule)
@@ -112,26 +151,30 @@ def by_text(site: Sized, templates: Sequence[Template], text: str) -> Candidate 
     """The candidate of a schedule that a text says; None where it cannot serve the site."""
     machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
     if text == site.generic.schedule:
-        return generic_candidate(site)
+        return generic_candidate(site, templates)
     try:
-        return _lowered(
-            site, *wished(text, templates, site.group, site.graph.box, machine, constants)
-        )
+        box = site.lowered
+        return _lowered(site, *wished(text, templates, site.group, box, machine, constants))
     except OptionError:
         return next((each for each in fitting(site, templates) if each.schedule == text), None)
 
 
 def _lowered(site: Sized, template: Template, schedule: Any) -> Candidate | None:
     """A schedule at these sizes; None where its kernel is none for the site."""
+    launch = _launch(site, template, schedule)
+    return None if launch is None else _known(launch, site)
+
+
+def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
     machine, constants = parse_machine(site.recipe.machine), frozenset(site.recipe.constants)
     generic = site.generic
     try:
-        launch = template.lower(site.group, schedule, site.graph.box, machine, constants)
+        launch = template.lower(site.group, schedule, site.lowered, machine, constants)
     except (InternalError, ValueError, ZeroDivisionError):  # values that do not go together
         return None
     if launch.order is not None and generic.order is not None:
         launch = launch.ordered(generic.sizes[generic.order])
-    return _known(launch, site) if _serves(launch, site) else None
+    return launch if _serves(launch, site) else None
 
 
 def _serves(launch: Launch, site: Sized) -> bool:
@@ -139,88 +182,38 @@ def _serves(launch: Launch, site: Sized) -> bool:
     generic, dims = site.generic, site.dims
     operands = {argument.tensor: argument.packing for argument in launch.arguments}
     wanted = {argument.tensor: argument.packing for argument in generic.arguments}
-    return (
-        operands == wanted
-        and set(generic.in_place) <= set(launch.in_place)
-        and launch.scratch.evaluate(dims) <= generic.scratch.evaluate(dims)
-    )
+    if operands != wanted or not set(generic.in_place) <= set(launch.in_place):
+        return False
+    if site.span is not None:
+        return prove(launch.scratch, "<=", generic.scratch, site.box) is Truth.PROVED
+    return launch.scratch.evaluate(dims) <= generic.scratch.evaluate(dims)
 
 
 def _known(launch: Launch, site: Sized) -> Candidate:
+    ranges = tuple(launch.parallel.evaluate(point) for point in site.points)
+    grain = max(1, launch.grain)
+    if site.span is not None:
+        kernel, extent = (
+            spanned_kernel(launch, site.recipe, site.span),
+            extent_of(launch, site.span),
+        )
+        return Candidate(launch.schedule, kernel, AS_LAUNCHED, grain, 0, ranges, extent)
     values = [size.evaluate(site.dims) for size in launch.sizes]
     numbers = tuple(Size.constant_of(value) for value in values)
     made = replace(launch, kernel=with_sizes(launch.kernel, values), sizes=numbers)
-    return Candidate(
-        launch.schedule,
-        fitted(made, site.recipe),
-        launch.parallel.evaluate(site.dims),
-        max(1, launch.grain),
-        launch.scratch.evaluate(site.dims),
-    )
+    scratch = launch.scratch.evaluate(site.dims)
+    kernel = fitted(made, site.recipe)
+    return Candidate(launch.schedule, kernel, ranges[0], grain, scratch, ranges)
 
 
 def with_sizes(kernel: Kernel, values: Sequence[int]) -> Kernel:
     """The kernel for sizes that are known: it takes them still, and looks at none."""
-    first, second = len(kernel.operands), len(kernel.operands) + len(kernel.sizes)
-    pointers, scalars, rest = (
-        kernel.main.parameters[:first],
-        kernel.main.parameters[first:second],
-        kernel.main.parameters[second:],
-    )
+    _, scalars, _ = parameters_of(kernel)
     known, ignored = [], []
     for number, (scalar, value) in enumerate(zip(scalars, values)):
         if not isinstance(scalar, Scalar):
             raise InternalError(f"size {number} of '{kernel.name}' is no number")
         known.append(Let(scalar.name, Const(INDEX, value)))
         ignored.append(Scalar(f"known.{number}"))
-    main = replace(
-        kernel.main, parameters=(*pointers, *ignored, *rest), body=(*known, *kernel.main.body)
-    )
     prefix = f"{kernel.name.rpartition('_')[0]}_exact"
-    return named_kernel(
-        prefix, kernel.operands, kernel.sizes, (*kernel.functions[:-1], main), kernel.libraries,
-        kernel.group, kernel.locals,
-    )  # fmt: skip
-
-
-def dims_that_give(sizes: Sequence[Size], values: Sequence[int]) -> dict[str, int] | None:
-    """Dims at which size expressions have these values; None where none are found."""
-    known: dict[str, int] = {}
-    left = {name for size in sizes for name in size.symbols}
-    while left - known.keys():
-        found = next(filter(None, (_told(s, v, known) for s, v in zip(sizes, values))), None)
-        if found is None:
-            found = _guessed(sizes, values, known)
-        if found is None:
-            return None
-        known[found[0]] = found[1]
-    right = all(size.evaluate(known) == value for size, value in zip(sizes, values))
-    return known if right else None
-
-
-def _told(size: Size, value: int, known: Mapping[str, int]) -> tuple[str, int] | None:
-    """The one dim that a size does not know yet, where the size is linear in it."""
-    rest = size.substitute(known)
-    if len(rest.symbols) != 1:
-        return None
-    (name,) = rest.symbols
-    linear = rest.linear_in([name])
-    if linear is None or name not in linear[0]:
-        return None
-    factor, offset = linear[0][name].constant, linear[1].constant
-    if not factor or offset is None or (value - offset) % factor:
-        return None
-    found = (value - offset) // factor
-    return (name, found) if found >= 0 else None
-
-
-def _guessed(
-    sizes: Sequence[Size], values: Sequence[int], known: Mapping[str, int]
-) -> tuple[str, int] | None:
-    """1 for a dim that only products with others tell; of what nothing tells, too."""
-    open = [size.substitute(known) for size in sizes]
-    for size in open:
-        if len(size.symbols) > 1 and len(size.monomials) <= 2:
-            return min(size.symbols), 1
-    names = sorted({name for size in open for name in size.symbols})
-    return (names[0], 1) if names else None
+    return with_interface(kernel, range(len(kernel.operands)), ignored, known, prefix)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import OptionError
-from anydim.base.given import function_of, path_of, shown
+from anydim.base.given import function_of, path_of, shown, text_of
 from anydim.base.text import suggestion
 from anydim.program.held import Held
 from anydim.sizes import given_sizes
@@ -21,8 +22,10 @@ from anydim.targets.targets import target
 from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Strategy, strategy_of
 
 if TYPE_CHECKING:  # a model with one body a site needs none of it
+    from anydim.program.plan import Plan
     from anydim.program.recording import Recorded
-    from anydim.variants.serving import Serving, Variant
+    from anydim.variants.places import Event, Variant
+    from anydim.variants.serving import Serving
     from anydim.variants.tuning import Tuned
     from anydim.variants.workers import Team
 
@@ -35,53 +38,99 @@ class Fitted(Held):
     _made_by: str  # the name of the target
     _serving: Serving | None = None
     _formed: Strategy = GENERIC  # what said how it was compiled
+    _strategies: Mapping[str, Strategy] = {}
+    _listener: Callable[[Event], None] | None = None
 
-    def serve_by(self, strategy: Strategy | str) -> None:
-        """From now on bodies are made and chosen as a strategy says.
+    def serve_by(
+        self, strategy: Strategy | str, strategies: Mapping[str, Strategy | str] | None = None
+    ) -> None:
+        """From now on bodies are made and chosen as a strategy says, those of parts as theirs do.
 
-        Raises OptionError for what is none, and for buckets of dims that there are not.
+        `strategies` are by patterns of the names of nodes or kernels, the first that matches one:
+        `{"*/attention/*": "exact()", "sliding": "adaptive()"}`.
+        Raises OptionError for what is none, for dims that there are not, and for a pattern that
+        matches nothing.
         """
-        known = strategy_of(strategy)
-        if known.formed and known != self._formed:
-            raise OptionError(
-                f"{self.name}: {known} is chosen when a model is compiled",
-                f"ad.compile(..., strategy={str(known)!r})",
-            )
-        unknown = [
-            name for name in (known.sizes if isinstance(known, Buckets) else ())
-            if name not in self.dims.names
-        ]  # fmt: skip
-        if unknown:
-            hint = suggestion(unknown[0], self.dims.names) or f"there is {self.dims}"
-            raise OptionError(f"{self.name}: buckets name dim '{unknown[0]}'", hint)
-        if self._serving is not None:
-            self._serving.close()
-            self._serving = None
-        if known in (GENERIC, self._formed):
-            return
-        if self.program.devices:
+        known, given = self._resolved(strategy), _mapping(strategies)
+        named = {text_of("pattern", name): self._resolved(each) for name, each in given.items()}
+        made, plain = None, {known, *named.values()} <= {GENERIC, self._formed}
+        if not plain and self.program.devices:
             raise OptionError(
                 f"{self.name} has parts on devices: there is one body for each launch"
             )
-        made = import_module("anydim.variants.serving").Serving
-        self._serving = made(self.program, self.executable, target(self._made_by), known)
-        for sizes in known.combinations() if isinstance(known, Buckets) else ():
-            self.prepare(**sizes)
+        if named or not plain:
+            deciding: Any = import_module("anydim.variants.deciding")
+            parts = deciding.strategies_of(self.program.sites, known, named)
+        if not plain:
+            serving: Any = import_module("anydim.variants.serving")
+            code = target(self._made_by)
+            made = partial(serving.Serving, self.program, self.executable, code, known, parts)
+        if self._serving is not None:
+            self._serving.close()
+        self._serving, self._strategies = None, named
+        if made is not None:
+            self._serving = made(self._told)
+            self._serving.prepare_buckets()
+
+    def _resolved(self, given: Any) -> Strategy:
+        """A strategy whose dims there are, with buckets for what was recorded."""
+        known = strategy_of(given)
+        for leaf in known.leaves():
+            if leaf.formed and known != self._formed:
+                raise OptionError(
+                    f"{self.name}: {leaf} is chosen when a model is compiled, for all of it",
+                    f"ad.compile(..., strategy={str(leaf)!r})",
+                )
+        for name in sorted(known.names.difference(self.dims.names)):
+            hint = suggestion(name, self.dims.names) or f"there is {self.dims}"
+            raise OptionError(f"{self.name}: {known} names dim '{name}'", hint)
+        if not any(isinstance(leaf, Buckets) and leaf.profile for leaf in known.leaves()):
+            return known
+        made: Strategy = import_module("anydim.variants.profiled").with_cuts(known, self._recorded)
+        return made
 
     @property
     def strategy(self) -> Strategy:
         """What says which bodies there are, and when they are made."""
         return self._formed if self._serving is None else self._serving.strategy
 
+    @property
+    def strategies(self) -> Mapping[str, Strategy]:
+        """Those of parts, by patterns of names."""
+        return dict(self._strategies)
+
     def variants(self) -> tuple[Variant, ...]:
-        """The bodies beside the generic ones, with their hits and what they take."""
+        """The bodies beside the generic ones: their sizes, hits, and what they take."""
         return () if self._serving is None else self._serving.variants()
+
+    def on_variant(self, tell: Callable[[Event], None] | None) -> None:
+        """Have a function told of bodies that are compiled, published or rejected; None: no more.
+
+        It is called on the thread that took a body in, and has to return soon.
+        """
+        function_of("tell", tell)
+        self._listener = tell
+
+    def _told(self, event: Event) -> None:
+        if self._listener is not None:
+            self._listener(event)
 
     def explain(self) -> str:
         """Kernels, schedules and memory as text; bodies beside the generic ones last."""
-        lines = [super().explain(), f"strategy {self.strategy}: bodies for"]
-        bodies = [f"    {variant}" for variant in self.variants()]
-        return "\n".join([*lines, *bodies]) if bodies else lines[0]
+        lines = [super().explain()]
+        if self._serving is not None:
+            lines += [f"strategy {self.strategy}"]
+            lines += [f"    {name}: {each}" for name, each in self._strategies.items()]
+            lines += [f"    {line}" for line in self._serving.lines()]
+        return "\n".join(lines)
+
+    def plan(self, **sizes: int) -> Plan:
+        """What a call at these sizes will do, and with which body each kernel; runs nothing.
+
+        Raises DimError for what is no size.
+        """
+        found = super().plan(**sizes)
+        return found if self._serving is None else found.with_bodies(self._serving.serving)
 
     def prepare(self, **sizes: int) -> int:
         """Make now what the strategy would make for a size; how many bodies are new.
@@ -167,6 +216,15 @@ def _seconds(given: Any) -> float:
     if not number or not 0 <= given < math.inf:
         raise OptionError(f"seconds is {shown(given)}", "give seconds, 0 or more")
     return float(given)
+
+
+def _mapping(given: Any) -> Mapping[str, Any]:
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        hint = 'give a mapping, such as {"*attention*": "exact()"}'
+        raise OptionError(f"strategies is {shown(given)}", hint)
+    return given
 
 
 def _quiet(done: int, launches: int, share: float) -> None:

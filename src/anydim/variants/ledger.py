@@ -25,7 +25,7 @@ from anydim.base import settings
 from anydim.base.cache import code_version, key_of
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.runtime.choices import Sizes
+from anydim.runtime.choices import Key, Span
 from anydim.targets.target import Target
 from anydim.variants.records import FILE
 
@@ -63,11 +63,14 @@ class Ledger:
         self._said = False
         self._tidied = False
 
-    def find(self, recipe: str, sizes: Sizes) -> Verdict | None:
-        """What was found for the recipe of a digest; None where nothing was tried."""
+    def find(self, recipe: str, sizes: Key, bits: str = "") -> Verdict | None:
+        """What was found for the recipe of a digest; None where nothing was tried.
+
+        Bodies that may give other `bits` have verdicts of their own.
+        """
         text = f"{_READ} and recipe=? and sizes=?"
         here = (self._target, code_version())
-        rows = self._run(text, (*here, recipe, _text(sizes)))
+        rows = self._run(text, (*here, recipe, _text(sizes) + bits))
         return next((row.verdict for row in map(_row, rows) if row is not None), None)
 
     def tuned(self, threads: int) -> dict[str, Verdict]:
@@ -75,9 +78,9 @@ class Ledger:
         rows = self._run(f"{_READ} and sizes=?", (self._target, code_version(), _all(threads)))
         return {row.recipe: row.verdict for row in map(_row, rows) if row is not None}
 
-    def keep(self, recipe: str, sizes: Sizes, verdict: Verdict) -> None:
+    def keep(self, recipe: str, sizes: Key, verdict: Verdict, bits: str = "") -> None:
         """Remember what was found."""
-        self._keep(recipe, _text(sizes), verdict)
+        self._keep(recipe, _text(sizes) + bits, verdict)
 
     def keep_tuned(self, subject: str, threads: int, verdict: Verdict) -> None:
         """Remember a schedule for all sizes."""
@@ -224,8 +227,9 @@ def _all(threads: int) -> str:
     return f"all, {threads} threads"
 
 
-def _text(sizes: Sizes) -> str:
-    return ",".join(map(str, sizes))
+def _text(sizes: Key) -> str:
+    numbers = ",".join(map(str, sizes))
+    return f"..{numbers}" if isinstance(sizes, Span) else numbers
 
 
 @cache

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from itertools import chain
 
 from anydim.kernels.template import Template
 from anydim.targets.target import Target
 from anydim.variants.candidates import (
+    Candidate,
     Sized,
     fitting,
     generic_candidate,
@@ -20,14 +22,19 @@ from anydim.variants.trial import Trials, Tried
 SURE = 31  # rounds: the least of many times is often luck, so it is measured again
 
 
-def search(site: Sized, target: Target, seconds: float, threads: int = 1) -> list[Tried]:
-    """Schedules of a site at its sizes that were tried, the best one last; for so many seconds."""
-    trials = Trials(site, target, threads=threads)
+def search(
+    site: Sized, target: Target, seconds: float, threads: int = 1, near: bool = False
+) -> list[Tried]:
+    """Schedules of a site at its sizes that were tried, the best one last; for so many seconds.
+
+    `near` bits are enough.
+    """
+    trials = Trials(site, target, threads=threads, near=near)
     if not trials.possible:
         return []
     tried = list(_search(site, trials, target.templates, time.monotonic() + seconds))
-    best = reduce(faster, tried)
-    if best.ratio is None:
+    best = reduce(faster, tried) if tried else None
+    if best is None or best.ratio is None:
         return tried
     return [*(each for each in tried if each is not best), trials.run(best.candidate, SURE)]
 
@@ -39,22 +46,23 @@ def _search(
 
     Those are of the best one so far, one option after another. Each schedule is tried once.
     """
-    best = trials.run(generic_candidate(site))
-    yield best
-    taken = {best.candidate.schedule}
+    best: Tried | None = None
+    taken = {site.generic.schedule}
     options: list[str] | None = None
-    rest = fitting(site, templates)
-    while time.monotonic() < end:
+    first = filter(None, [generic_candidate(site, templates)])
+    rest: Iterator[Candidate] = chain(first, fitting(site, templates))
+    while best is None or time.monotonic() < end:
         candidate = next(rest, None)
         if candidate is None:
-            options = options_of(best.candidate.schedule) if options is None else options[1:]
-            if not options:
+            schedule = site.generic.schedule if best is None else best.candidate.schedule
+            options = options_of(schedule) if options is None else options[1:]
+            if not options or time.monotonic() > end:
                 return
-            rest = neighbours(site, templates, best.candidate.schedule, options[0])
-        elif candidate.schedule not in taken:
+            rest = neighbours(site, templates, schedule, options[0])
+        elif best is None or candidate.schedule not in taken:
             taken.add(candidate.schedule)
             tried = trials.run(candidate)
-            best = faster(best, tried)
+            best = tried if best is None else faster(best, tried)
             yield tried
 
 

@@ -10,152 +10,54 @@ import ctypes
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any
 
-import numpy
-
 from anydim.base import settings
-from anydim.base.errors import InternalError, OptionError
-from anydim.base.records import dataclass
-from anydim.kernels.schedule import parse_options
+from anydim.base.errors import OptionError
+from anydim.base.text import counted
 from anydim.program.program import Program
-from anydim.program.recipe import Recipe
 from anydim.program.segment import Site as ProgramSite
-from anydim.runtime import choices
-from anydim.runtime.choices import Body, Callee, Choice, Sizes
+from anydim.runtime.choices import Body, Callee, Key, Sizes, key_of
 from anydim.runtime.cores import available_cores
 from anydim.runtime.executable import NEVER, Executable
-from anydim.sizes import Box
+from anydim.sizes import LARGEST, Box, Dim, bounds
 from anydim.targets.target import Target
+from anydim.variants.aside import aside
 from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
+from anydim.variants.places import Event, Place, Variant, places_of
 from anydim.variants.strategies import Adaptive, Buckets, Exact, Strategy
+from anydim.variants.strategies.buckets import Between
+from anydim.variants.strategies.strategy import SAME
 from anydim.variants.workers import Order, Reply, Team, workers
 
 LOG = logging.getLogger("anydim.variants")
 _MISSED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _FIRST_LOOK, _LAST_LOOK = 8, 1 << 16  # calls between two looks at what was seen
 _WINDOW = 64  # calls that are watched after a rest
-_MOST_REJECTED = 4096  # sizes of a place: files of verdicts know them, too
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A body beside the generic one of a kernel: for which sizes, and what became of it.
-
-    `sources` are the nodes whose launches it serves. `ratio` is its share of the generic body's
-    time, None where nobody measured; `seconds` is what it took to make and try. `hits` are launches
-    that it served, and only about right where several threads count.
-    """
-
-    kernel: str
-    sources: tuple[str, ...]
-    sizes: Mapping[str, int]
-    schedule: str
-    ratio: float | None
-    seconds: float
-    hits: int
-
-    def __str__(self) -> str:
-        plain = {name: value for name, value in self.sizes.items() if name.isidentifier()}
-        sizes = ", ".join(f"{name}={value}" for name, value in (plain or self.sizes).items())
-        share = "not measured" if self.ratio is None else f"{self.ratio:.2f} of the generic time"
-        return f"{self.kernel} at {sizes}: {self.schedule}, {share}, {self.hits} hits"
-
-
-class Place:
-    """The launches of one recipe: the words of their entries, their bodies, and what was tried."""
-
-    def __init__(self, site: ProgramSite, recipe: Recipe, generic: int) -> None:
-        self.site, self.recipe, self.generic = site, recipe, generic
-        self.words: list[tuple[numpy.ndarray, int]] = []
-        self.sites: list[ProgramSite] = []
-        self.choice: Choice | None = None
-        self.made: dict[Sizes, Reply] = {}
-        self.rejected: set[Sizes] = set()
-        self._used: dict[Sizes, tuple[int, int]] = {}  # hits, and when they last were others
-
-    def open(self, callee: Callee, watching: bool) -> None:
-        """Choose by a table from now on."""
-        site = choices.Site(self.generic, len(self.site.operands), len(self.recipe.sizes) + 1)
-        self.choice = Choice(site, callee, watching)
-        self._store(self.choice.entry)
-
-    def close(self) -> object:
-        """The generic body alone from now on; returns what calls in progress may need."""
-        before, self.choice = self.choice, None
-        self._store(self.generic)
-        return before
-
-    def rest(self, resting: bool) -> None:
-        """Launch the generic body without a look at the table, or with one again."""
-        assert self.choice is not None
-        self._store(self.generic if resting else self.choice.entry)
-
-    def add(self, body: Body, reply: Reply, limit: int | None, clock: int) -> object:
-        """One body more, and one less where there are too many; returns what `close` does."""
-        assert self.choice is not None
-        less = []
-        if limit is not None and len(self.choice.bodies) >= limit:
-            less.append(self._oldest(clock))
-        before = self.choice.change([body], less)
-        self.made[body.sizes], self._used[body.sizes] = reply, (0, clock)
-        for gone in less:
-            del self.made[gone], self._used[gone]
-        self._store(self.choice.entry)
-        return before
-
-    def reject(self, sizes: Sizes) -> None:
-        """Ask for no body of these sizes again; of too many, all are forgotten."""
-        if len(self.rejected) >= _MOST_REJECTED:
-            self.rejected.clear()
-        self.rejected.add(sizes)
-
-    def hits(self, sizes: Sizes) -> int:
-        """Launches that a body has served."""
-        return 0 if self.choice is None else self.choice.hits(sizes)
-
-    def shown(self, sizes: Sizes) -> str:
-        """What makes these sizes, for people."""
-        given = ", ".join(f"{n}={v}" for n, v in zip(self.recipe.sizes, sizes))
-        return f"{self.site.kernel} at {given}"
-
-    def _store(self, entry: int) -> None:
-        """One store a launch, which calls in progress see or do not see."""
-        for table, word in self.words:
-            table[word] = entry
-
-    def busy(self, clock: int) -> int:
-        """How many bodies were used since this was asked, or since they are there."""
-        before = dict(self._used)
-        self._look(clock)
-        return sum(1 for sizes, used in self._used.items() if used != before[sizes] or not used[0])
-
-    def _oldest(self, clock: int) -> Sizes:
-        """The body that was not used for the longest time."""
-        self._look(clock)
-        return min(self._used, key=lambda sizes: self._used[sizes][1])
-
-    def _look(self, clock: int) -> None:
-        for sizes, (hits, _) in list(self._used.items()):
-            if self.hits(sizes) != hits:
-                self._used[sizes] = (self.hits(sizes), clock)
+_WAIT_SECONDS = 1.0  # of the search for a body that somebody waits for
+Tell = Callable[[Event], None]
 
 
 class Serving:
-    """What a strategy keeps for one executable."""
+    """What strategies keep for one executable: `strategy`, and `parts`, those of all its sites.
+
+    `tell` is told what becomes of bodies.
+    """
 
     def __init__(
-        self, program: Program, executable: Executable[Any], target: Target, strategy: Strategy
-    ) -> None:
+        self, program: Program, executable: Executable[Any], target: Target, strategy: Strategy,
+        parts: Sequence[Strategy], tell: Tell,
+    ) -> None:  # fmt: skip
         self.strategy, self._executable, self._target = strategy, executable, target
-        self.places = _places(program, executable, target)
+        self._tell = tell
+        self.places = places_of(program, executable, target, parts)
         self.compiles = 0
         self._process = os.getpid()
         self._lock = threading.Lock()
-        self._waiting: dict[tuple[int, Sizes], Future[Reply]] = {}
+        self._waiting: dict[tuple[int, Key], Future[Reply]] = {}
         self._clock = 0
         self._calls = _FIRST_LOOK  # until the next look
         self._resting = False
@@ -163,16 +65,24 @@ class Serving:
         self._failed: dict[int, BaseException] = {}  # by thread
         self._team: Team | None = None
         self._ledger: Ledger = ledger(name_of(target))
+        self._watched: list[Place] = []  # what rests when nothing is worth a body
+        self._open()
+
+    def _open(self) -> None:
+        """Launches choose by tables, as far as any strategy wants them to."""
         missed = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
-        if isinstance(strategy, (Exact, Adaptive)):
-            exact = isinstance(strategy, Exact)
-            for number, place in enumerate(self.places):
-                place.open(Callee(missed if exact else 0, number), watching=not exact)
-            executable.served = self._raise_failed if exact else self._wake
-            executable.until_served = NEVER if exact else _FIRST_LOOK
-        if isinstance(strategy, Buckets):
-            for place in self.places:
-                place.open(Callee(), watching=False)
+        watching = waiting = False
+        for number, place in enumerate(self.places):
+            kinds = {type(leaf) for leaf in place.decision.leaves}
+            if kinds & {Exact, Adaptive, Buckets}:
+                exact, adaptive = Exact in kinds, Adaptive in kinds
+                place.open(Callee(missed if exact else 0, number), watching=adaptive)
+                watching, waiting = watching or adaptive, waiting or exact
+                self._watched += [place] if kinds == {Adaptive} else []
+        self._looks = watching
+        if watching or waiting:
+            self._executable.served = self._served
+            self._executable.until_served = _FIRST_LOOK if watching else NEVER
 
     def close(self) -> None:
         """The generic bodies alone from now on."""
@@ -184,28 +94,26 @@ class Serving:
 
     # ---- what a call does ----------------------------------------------------------------------
 
-    def _wake(self) -> None:
-        """After some calls under `adaptive`: look, or watch again after a rest."""
-        if self._resting:
+    def _served(self) -> None:
+        """After some calls under `adaptive`, and after one that could not wait for its code."""
+        failed = self._failed.pop(threading.get_ident(), None)
+        if not self._looks:
+            self._executable.until_served = 0 if self._failed else NEVER
+        elif self._resting:
             self._rest(False)
             self._executable.until_served = _WINDOW
         else:
             self._executable.until_served = self._calls
             aside(self)
+        if failed is not None:
+            raise failed
 
     def _rest(self, resting: bool) -> None:
         """Sizes of launches without other bodies are counted, or cost nothing for a while."""
         self._resting = resting
-        for place in self.places:
+        for place in self._watched:
             if place.choice is not None and not place.choice.bodies:
                 place.rest(resting)
-
-    def _raise_failed(self) -> None:
-        """After a call under `exact` that should have waited for code and could not."""
-        self._executable.until_served = 0 if self._failed else NEVER
-        failed = self._failed.pop(threading.get_ident(), None)
-        if failed is not None:
-            raise failed
 
     def _missed(self, number: int, address: int) -> int:
         """A launch under `exact` whose sizes have no body: make one, and wait for it."""
@@ -213,7 +121,11 @@ class Serving:
             place = self.places[number]
             count = len(place.recipe.sizes) + 1
             sizes = tuple((ctypes.c_int64 * count).from_address(address))
-            if sizes in place.rejected or place.choice is None:
+            if place.choice is None:
+                return 0
+            if sizes in place.rejected or not isinstance(place.decision.at(sizes), Exact):
+                with self._lock:
+                    self._executable.retire(place.leave(sizes))
                 return 0
             if settings.forbid_compile:
                 raise OptionError(
@@ -231,13 +143,33 @@ class Serving:
 
     def prepare(self, sizes: Mapping[str, int]) -> int:
         """Bodies for all launches at sizes of dims, as far as these tell them; how many are new."""
-        most = self.strategy.most if isinstance(self.strategy, Adaptive) else None
-        orders: dict[tuple[int, Sizes], Future[Reply]] = {}
+        wanted: dict[tuple[int, Key], float | None] = {}
         for number, place in enumerate(self.places):
             for site in place.sites if place.choice is not None else ():
                 key = self.key(site, sizes)
-                if key is not None and key not in place.made and key not in place.rejected:
-                    orders[number, key] = self._make(number, key, most)
+                leaf = None if key is None else place.decision.at(key)
+                if key is not None and isinstance(leaf, (Exact, Adaptive, Buckets)):
+                    wanted[number, key] = leaf.most if isinstance(leaf, Adaptive) else None
+        return self._all_made(wanted)
+
+    def prepare_buckets(self) -> int:
+        """Bodies for all buckets; how many there are."""
+        wanted: dict[tuple[int, Key], float | None] = {}
+        for number, place in enumerate(self.places):
+            for leaf in place.decision.leaves if place.choice is not None else ():
+                for bucket in leaf.combinations() if isinstance(leaf, Buckets) else ():
+                    for site in place.sites:
+                        key = self._span(site, bucket)
+                        if key is not None and place.decision.at(key) == leaf:
+                            wanted[number, key] = Adaptive.most
+        return self._all_made(wanted)
+
+    def _all_made(self, wanted: Mapping[tuple[int, Key], float | None]) -> int:
+        orders = {
+            (number, key): self._make(number, key, most, waits=True)
+            for (number, key), most in wanted.items()
+            if key not in self.places[number].made and key not in self.places[number].rejected
+        }
         for order in orders.values():
             order.result()
         return sum(1 for number, key in orders if key in self.places[number].made)
@@ -294,26 +226,46 @@ class Serving:
             return None
         return tuple(size.evaluate(dims) for size in wanted)
 
+    def _span(self, site: ProgramSite, bucket: Mapping[str, Between]) -> Key | None:
+        """What launches are asked for in a bucket; None where it has nothing to do with them."""
+        wanted = (*site.sizes, site.parallel)
+        names, whole = frozenset[str]().union(*(size.symbols for size in wanted)), self.box
+        if names.isdisjoint(bucket) or names - set(whole.names):
+            return None
+        dims = [_inside(dim, bucket.get(dim.name, (dim.lo, dim.hi))) for dim in whole.dims]
+        if None in dims:
+            return None
+        box = Box.of(*filter(None, dims), constraints=whole.constraints)
+        ends = [bounds(size, box) for size in wanted]
+        low = tuple(-LARGEST if end.lo is None else max(-LARGEST, end.lo) for end in ends)
+        high = tuple(LARGEST if end.hi is None else min(LARGEST, end.hi) for end in ends)
+        return key_of(low, high)
+
     def look(self) -> Iterator[Future[Reply]]:
         """Under `adaptive`: have made what came often; what is being made."""
-        if not isinstance(self.strategy, Adaptive):
-            return
         found = False
         for number, place in enumerate(self.places):
-            if place.choice is None:
-                continue
-            often = [
-                (count, sizes) for sizes, count in place.choice.seen(self.strategy.after).items()
-                if sizes not in place.rejected
-            ]  # fmt: skip
-            if not often:
-                continue
-            for _, sizes in sorted(often, reverse=True)[: self._room(place, self.strategy.limit)]:
+            adaptive = any(isinstance(leaf, Adaptive) for leaf in place.decision.leaves)
+            for sizes, leaf in self._often(place) if adaptive else ():
                 found = True
-                yield self._make(number, sizes, self.strategy.most)
+                yield self._make(number, sizes, leaf.most)
         self._calls = _FIRST_LOOK if found else min(2 * self._calls, _LAST_LOOK)
         if not found and self._calls > _WINDOW:
             self._rest(True)
+
+    def _often(self, place: Place) -> Iterator[tuple[Sizes, Adaptive]]:
+        """Sizes that have come often enough, the most often first, as far as there is room."""
+        room: int | None = None
+        after = min(leaf.after for leaf in place.decision.leaves if isinstance(leaf, Adaptive))
+        for count, sizes in sorted(
+            ((n, key) for key, n in place.seen(after).items()), reverse=True
+        ):
+            leaf = place.decision.at(sizes)
+            if isinstance(leaf, Adaptive) and count >= leaf.after and sizes not in place.rejected:
+                room = self._room(place, leaf.limit) if room is None else room - 1
+                if room <= 0:
+                    return
+                yield sizes, leaf
 
     def _room(self, place: Place, limit: int) -> int:
         """How many bodies there may be more, those counted that served nothing since last time."""
@@ -322,11 +274,12 @@ class Serving:
             return limit - place.busy(self._clock)
 
     def _make(
-        self, number: int, sizes: Sizes, most: float | None, anew: bool = False
+        self, number: int, sizes: Key, most: float | None, anew: bool = False, waits: bool = False
     ) -> Future[Reply]:
         """A body on its way, one for all who ask at once; it is published when it is there.
 
-        What the ledger has is not tried again, unless it is asked for `anew`.
+        What the ledger has is not tried again, unless it is asked for `anew`. Where somebody
+        `waits`, workers are not polite, and what a search takes is bounded.
         """
         key, place = (number, sizes), self.places[number]
         if self._process != os.getpid():  # whoever worked on bodies stayed in the parent
@@ -337,16 +290,20 @@ class Serving:
                 return found
             done = self._waiting[key] = Future()
         try:
-            known = self._known(place, sizes, most, anew)
+            bits = self._bits(place, sizes)
+            known = self._known(place, sizes, most, anew, bits)
             if known is not None and most is not None and known.ratio > most:
                 self._take(number, sizes, Reply(ratio=known.ratio), done)
                 return done
             LOG.debug("make: %s", place.shown(sizes))
             threads = self._executable.threads
-            order = Order(place.recipe, sizes, self._target.name, most, threads=threads)
+            order = Order(place.recipe, sizes, self._target.name, most, threads=threads, bits=bits)
+            if waits and most is not None:
+                order = replace(order, budget=_WAIT_SECONDS)
             if known is not None:
                 order = replace(order, most=None, schedule=known.schedule)
-            ordered = (self._hired() if anew else workers(most is not None)).ask(order)
+            polite = most is not None and not waits
+            ordered = (self._hired() if anew else workers(polite)).ask(order)
         except Exception as error:  # whoever asks for this later would wait without end
             self._take(number, sizes, Reply(problem=str(error)), done)
             return done
@@ -358,118 +315,99 @@ class Serving:
         ordered.add_done_callback(take)
         return done
 
-    def _known(self, place: Place, sizes: Sizes, most: float | None, anew: bool) -> Verdict | None:
+    def _known(
+        self, place: Place, key: Key, most: float | None, anew: bool, bits: str
+    ) -> Verdict | None:
         """What was found before, where it is asked for."""
         asks = most is not None and not anew
-        return self._ledger.find(place.recipe.digest, sizes) if asks else None
+        return self._ledger.find(place.recipe.digest, key, bits) if asks else None
 
-    def _take(self, number: int, sizes: Sizes, reply: Reply, done: Future[Reply]) -> None:
+    def _bits(self, place: Place, key: Key) -> str:
+        """Which bits a body may give, where they need not be the generic ones."""
+        bits: str = getattr(place.decision.at(key), "bits", SAME)
+        return "" if bits == SAME else bits
+
+    def _take(self, number: int, key: Key, reply: Reply, done: Future[Reply]) -> None:
         """Publish what was made, or remember that nothing is worth it."""
         place = self.places[number]
         try:
             if reply.tried and reply.ratio is not None:
                 verdict = Verdict(reply.tried[-1][0], reply.ratio)
-                self._ledger.keep(place.recipe.digest, sizes, verdict)
-            self._publish(place, sizes, reply)
-        except Exception:  # whatever it is, the generic body serves
-            LOG.exception("a body cannot be loaded: %s", place.shown(sizes))
-            place.reject(sizes)
+                self._ledger.keep(place.recipe.digest, key, verdict, self._bits(place, key))
+            self._publish(place, key, reply)
+        except Exception as error:  # whatever it is, the generic body serves
+            LOG.exception("a body cannot be loaded: %s", place.shown(key))
+            self._reject(place, key, reply, f"it cannot be loaded: {error}")
         finally:
             with self._lock:
-                self._waiting.pop((number, sizes), None)
+                self._waiting.pop((number, key), None)
             done.set_result(reply)
 
-    def _publish(self, place: Place, sizes: Sizes, reply: Reply) -> None:
+    def _publish(self, place: Place, key: Key, reply: Reply) -> None:
         made = reply.made
         if made is None or self._target.load is None or place.choice is None:
-            LOG.info("rejected: %s%s", place.shown(sizes), reply.problem and f", {reply.problem}")
-            place.reject(sizes)
+            slow = "" if reply.ratio is None else f"{reply.ratio:.2f} of the generic time"
+            self._reject(place, key, reply, reply.problem or slow)
             return
-        code = self._target.load(made.objects, [made.symbol])
-        address = code.address(made.symbol)
-        body = Body(sizes, address, made.parallel, made.grain, made.scratch, code)
+        self._say("compiled", place, key, reply)
+        symbols = [made.symbol, *filter(None, [made.extent])]
+        code = self._target.load(made.objects, symbols)
+        address, *extent = map(code.address, symbols)
+        launched = (made.parallel, made.grain, made.scratch)
+        body = Body(key, address, *launched, code, extent[0] if extent else 0)
+        leaf = place.decision.at(key)
+        limit = leaf.limit if isinstance(leaf, (Exact, Adaptive)) else None
         with self._lock:
             self._clock += 1
             self.compiles += 1
-            limit = getattr(self.strategy, "limit", None)
             before = place.add(body, reply, limit, self._clock)
         self._executable.retire(before)
-        LOG.info("published: %s", place.shown(sizes))
+        self._say("published", place, key, reply)
+
+    def _reject(self, place: Place, key: Key, reply: Reply, reason: str) -> None:
+        place.reject(key)
+        self._say("rejected", place, key, reply, reason)
 
     # ---- telling -------------------------------------------------------------------------------
 
+    def _say(self, kind: str, place: Place, key: Key, reply: Reply, reason: str = "") -> None:
+        """Tell the log, and whoever else wants to know; an error there is none of a body."""
+        event = place.event(kind, key, reply, reason)
+        LOG.info("%s", event)
+        try:
+            self._tell(event)
+        except Exception:
+            LOG.exception("what was called with '%s' failed", event)
+
     def variants(self) -> tuple[Variant, ...]:
         """Every body beside the generic ones."""
-        return tuple(
-            Variant(
-                place.site.kernel, tuple(site.source for site in place.sites),
-                dict(zip((*place.recipe.sizes, "parallel"), sizes)),
-                reply.made.schedule, reply.ratio, reply.seconds, place.hits(sizes),
+        return tuple(variant for place in self.places for variant in place.variants())
+
+    def lines(self) -> Iterator[str]:
+        """What bodies there are, kernel by kernel, for people."""
+        for place in self.places:
+            if place.choice is None:
+                continue
+            bodies = place.variants()
+            hits = sum(body.hits for body in bodies)
+            yield (
+                f"{place.site.kernel} under {place.decision.strategy}: "
+                f"{counted(len(bodies), 'variant')} beside the generic body, "
+                f"{hits} hits, {place.misses} misses"
             )
-            for place in self.places
-            for sizes, reply in list(place.made.items())
-            if reply.made is not None
-        )  # fmt: skip
+            untold = place.decision.untold
+            yield from (f"    its sizes do not tell whether {condition}" for condition in untold)
+            yield from (f"    {body}" for body in bodies)
+
+    def serving(self, site: ProgramSite, sizes: Sizes) -> str:
+        """The body that launches of a site at its sizes, the parallel range last, have now."""
+        place = next((p for p in self.places if any(site is each for each in p.sites)), None)
+        return "generic" if place is None else place.serving(sizes)
 
 
-def _places(program: Program, executable: Executable[Any], target: Target) -> list[Place]:
-    """The launches of each recipe that other bodies can be made from, in any process."""
-    made = {template.schedule for template in target.templates}
-    sites, found = iter(program.sites), dict[int, Place]()
-    for entries, names in executable.interface.entries:
-        table = executable.entries[entries]
-        for word, name in enumerate(names):
-            site = next(sites)
-            recipe = None if site.recipe is None else program.recipes[site.recipe]
-            if recipe is None or site.recipe is None or not recipe.schedule:
-                continue
-            if parse_options(recipe.schedule)[0] not in made:
-                continue
-            place = found.setdefault(site.recipe, Place(site, recipe, int(table[word])))
-            if place.generic != int(table[word]) or name != site.kernel:
-                raise InternalError(f"the table of code has another kernel than '{site.kernel}'")
-            place.words.append((table, word))
-            place.sites.append(site)
-    return list(found.values())
-
-
-# ---- the thread that has bodies made -------------------------------------------------------------
-
-
-class _Aside:
-    """One thread for all models of the process; it lives while there is something to do."""
-
-    def __init__(self) -> None:
-        self._start()
-
-    def _start(self) -> None:
-        self._process = os.getpid()
-        self._lock = threading.Lock()
-        self._wanted: list[Serving] = []
-        self._runs = False
-
-    def __call__(self, serving: Serving) -> None:
-        if self._process != os.getpid():
-            self._start()
-        with self._lock:
-            if serving not in self._wanted:
-                self._wanted.append(serving)
-            if not self._runs:
-                self._runs = True
-                threading.Thread(target=self._run, name="anydim-adaptive", daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._wanted:
-                    self._runs = False
-                    return
-                serving = self._wanted.pop(0)
-            try:
-                for made in list(serving.look()):
-                    made.result()
-            except Exception:  # another call wakes it again, and the generic bodies serve
-                LOG.exception("no bodies are looked for at this time")
-
-
-aside: Callable[[Serving], None] = _Aside()
+def _inside(dim: Dim, ends: tuple[int, int | None]) -> Dim | None:
+    """The part of a dim between two sizes; None where there is none."""
+    low = max(dim.lo, ends[0])
+    highs = [high for high in (dim.hi, ends[1]) if high is not None]
+    high = min(highs, default=None)
+    return Dim(dim.name, low, high) if high is None or low <= high else None

@@ -9,11 +9,11 @@ from __future__ import annotations
 import ctypes
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
-from statistics import median
+from statistics import geometric_mean, median
 
 import numpy
 
@@ -37,6 +37,8 @@ _MOST_SECONDS = 1.0  # of all rounds of a body
 _MOST_COPIES = 64
 _MOST_TIMES = 10_000
 _ALIGNED = 64
+_BFLOAT16 = 2.0**-7  # its unit, as numpy knows none
+NEAR = 64  # units of the last place of the largest result, where bits may be others
 _REPEAT = "repeat"
 _CALL = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 8)
 
@@ -53,48 +55,89 @@ class Tried:
 class Trials:
     """Candidates of one site at its sizes: compiled, compared and timed on so many threads.
 
-    Where operands are too large to be made up, `possible` says so.
+    Results are to have the same bits, or `near` ones. Where operands are too large to be made up,
+    `possible` says so; for a span, operands at some points of it are enough.
     """
 
-    def __init__(self, site: Sized, target: Target, rounds: int = ROUNDS, threads: int = 1) -> None:
-        self._site, self._target = site, target
-        self._rounds, self._threads = rounds, threads
+    def __init__(
+        self, site: Sized, target: Target, rounds: int = ROUNDS, threads: int = 1,
+        near: bool = False,
+    ) -> None:  # fmt: skip
+        self._rounds = rounds
+        given = (threads, _near if near else _same)
+        made = [(n, _Point(site, at, target, *given)) for n, at in enumerate(site.points)]
+        self._points = [(number, point) for number, point in made if point.possible]
+        self.possible = bool(self._points)
+
+    def run(self, candidate: Candidate, rounds: int = 0) -> Tried:
+        """What becomes of a candidate; `rounds` are those of all without a number.
+
+        Of a span it is the geometric mean of the shares at its points.
+        """
+        rounds, kernel, grain = rounds or self._rounds, candidate.kernel, candidate.grain
+        ranges = candidate.ranges
+        found = (point.run(kernel, ranges[n], grain, rounds) for n, point in self._points)
+        return Tried(candidate, *_mean(found))
+
+    def launched(self, launch: Launch, rounds: int = 0) -> tuple[float | None, str]:
+        """The same of a launch for all sizes, whose operands may be packed in its own way."""
+        return _mean(point.launched(launch, rounds or self._rounds) for _, point in self._points)
+
+
+def _mean(found: Iterable[tuple[float | None, str]]) -> tuple[float | None, str]:
+    """The geometric mean of shares; the first problem where there is one."""
+    ratios = []
+    for ratio, problem in found:
+        if ratio is None:
+            return None, problem
+        ratios.append(ratio)
+    return geometric_mean(ratios), ""
+
+
+class _Point:
+    """A site at dims, for trials."""
+
+    def __init__(
+        self, site: Sized, dims: Mapping[str, int], target: Target, threads: int,
+        equal: Callable[[numpy.ndarray, numpy.ndarray], bool],
+    ) -> None:  # fmt: skip
+        self._site, self._dims, self._target = site, dims, target
+        self._threads, self._equal = threads, equal
         launch = site.generic
         self._memories: dict[tuple[Argument, ...], _Memory | None] = {}
         memory = self._memory(launch)
         self.possible = memory is not None
         if memory is not None:
-            parallel = launch.parallel.evaluate(site.dims)
+            parallel = launch.parallel.evaluate(dims)
             self._generic = self._body(memory, launch.kernel, parallel, launch.grain)
             self._wanted = self._generic.results()
 
-    def run(self, candidate: Candidate, rounds: int = 0) -> Tried:
-        """What becomes of a candidate; `rounds` are those of all without a number."""
-        memory = self._generic.memory
-        body = self._body(memory, candidate.kernel, candidate.parallel, candidate.grain)
-        ratio, problem = self._tried(body, rounds)
-        return Tried(candidate, ratio, problem)
+    def run(
+        self, kernel: Kernel, parallel: int, grain: int, rounds: int
+    ) -> tuple[float | None, str]:
+        """The share of the generic body's time, or why there is none."""
+        return self._tried(self._body(self._generic.memory, kernel, parallel, grain), rounds)
 
-    def launched(self, launch: Launch, rounds: int = 0) -> tuple[float | None, str]:
-        """The same of a launch for all sizes, whose operands may be packed in its own way."""
+    def launched(self, launch: Launch, rounds: int) -> tuple[float | None, str]:
+        """The same of a launch for all sizes."""
         memory = self._memory(launch)
         if memory is None:
             return None, "operands too large"
-        parallel = launch.parallel.evaluate(self._site.dims)
+        parallel = launch.parallel.evaluate(self._dims)
         return self._tried(self._body(memory, launch.kernel, parallel, launch.grain), rounds)
 
     def _tried(self, body: _Body, rounds: int) -> tuple[float | None, str]:
         found = body.results()
-        if any(not numpy.array_equal(found[name], self._wanted[name]) for name in self._wanted):
+        if any(not self._equal(found[name], self._wanted[name]) for name in self._wanted):
             return None, "other bits than the generic body"
-        return _ratio(body, self._generic, rounds or self._rounds), ""
+        return _ratio(body, self._generic, rounds), ""
 
     def _memory(self, launch: Launch) -> _Memory | None:
         """Operands of a launch, shared by all that have them alike; their sizes are its own."""
         if launch.arguments not in self._memories:
-            self._memories[launch.arguments] = _Memory.of(self._site, launch)
+            self._memories[launch.arguments] = _Memory.of(self._site, launch, self._dims)
         memory = self._memories[launch.arguments]
-        return None if memory is None else memory.at(self._site, launch)
+        return None if memory is None else memory.at(launch, self._dims)
 
     def _body(self, memory: _Memory, kernel: Kernel, parallel: int, grain: int) -> _Body:
         count = max(1, min(self._threads, parallel // max(1, grain)))
@@ -153,12 +196,12 @@ class _Memory:
     scratch: numpy.ndarray
 
     @staticmethod
-    def of(site: Sized, launch: Launch) -> _Memory | None:
+    def of(site: Sized, launch: Launch, dims: Mapping[str, int]) -> _Memory | None:
         """Operands of a site, packed for a launch; None where they are too large to be tried."""
         arrays = []
         left = MOST_BYTES
         for argument in launch.arguments:
-            shape, dtype = _shape(argument, site)
+            shape, dtype = _shape(argument, site, dims)
             left -= int(numpy.prod(shape, dtype=object)) * dtype.itemsize
             if left < 0:
                 return None
@@ -180,13 +223,13 @@ class _Memory:
             if operand.written
         }
         none = numpy.zeros(0, numpy.int64)
-        return _Memory(copies, written, none, none).at(site, launch)
+        return _Memory(copies, written, none, none).at(launch, dims)
 
-    def at(self, site: Sized, launch: Launch) -> _Memory:
+    def at(self, launch: Launch, dims: Mapping[str, int]) -> _Memory:
         """The same operands with the sizes and the scratch of a launch."""
-        sizes = [size.evaluate(site.dims) for size in launch.sizes]
+        sizes = [size.evaluate(dims) for size in launch.sizes]
         blocks = [[*(array.ctypes.data for array in each), *sizes, 0] for each in self.copies]
-        scratch = _aligned(launch.scratch.evaluate(site.dims))
+        scratch = _aligned(launch.scratch.evaluate(dims))
         return replace(self, blocks=numpy.array(blocks, numpy.int64), scratch=scratch)
 
 
@@ -200,11 +243,11 @@ class _Body:
     parallel: int
 
     def results(self) -> dict[str, numpy.ndarray]:
-        """What it writes, as bytes, once."""
+        """What it writes, once."""
         for array, first in self.memory.written.values():
             array[...] = first
         self._run((0, self.parallel), 1)
-        return {n: a.view(numpy.uint8).copy() for n, (a, _) in self.memory.written.items()}
+        return {n: a.copy() for n, (a, _) in self.memory.written.items()}
 
     def seconds(self, times: int) -> float:
         """The time of the slowest part, done so often."""
@@ -234,11 +277,13 @@ def _ratio(body: _Body, other: _Body, rounds: int) -> float:
     return median(ratios)
 
 
-def _shape(argument: Argument, site: Sized) -> tuple[tuple[int, ...], numpy.dtype]:
+def _shape(
+    argument: Argument, site: Sized, dims: Mapping[str, int]
+) -> tuple[tuple[int, ...], numpy.dtype]:
     if argument.tensor == STATUS_TENSOR:
         return (64,), numpy.dtype(numpy.int64)
     kind = site.graph.types[argument.tensor]
-    return tuple(size.evaluate(site.dims) for size in kind.shape), kind.dtype.numpy
+    return tuple(size.evaluate(dims) for size in kind.shape), kind.dtype.numpy
 
 
 def _random(shape: tuple[int, ...], dtype: numpy.dtype, name: str) -> numpy.ndarray:
@@ -260,6 +305,22 @@ def _copy(array: numpy.ndarray) -> numpy.ndarray:
     made = _aligned(array.nbytes).view(array.dtype).reshape(array.shape)
     made[...] = array
     return made
+
+
+def _same(one: numpy.ndarray, other: numpy.ndarray) -> bool:
+    return one.tobytes() == other.tobytes()
+
+
+def _near(one: numpy.ndarray, other: numpy.ndarray) -> bool:
+    """Whether sums in another order may make one of the other; integers are what they are."""
+    if one.dtype.kind in "biu":
+        return _same(one, other)
+    wide = numpy.longdouble if one.dtype == numpy.float64 else numpy.float64
+    first, second = one.astype(wide), other.astype(wide)
+    most = numpy.abs(second[numpy.isfinite(second)]).max(initial=0)
+    unit = float(numpy.finfo(one.dtype).eps) if one.dtype.kind == "f" else _BFLOAT16
+    near = NEAR * unit * most
+    return bool(numpy.allclose(first, second, rtol=0, atol=near, equal_nan=True))
 
 
 def _aligned(bytes: int) -> numpy.ndarray:

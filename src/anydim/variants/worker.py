@@ -19,7 +19,9 @@ from collections.abc import Mapping
 from typing import Any, BinaryIO
 
 from anydim.base.errors import AnydimError
+from anydim.kernels.ir import Kernel, Library
 from anydim.program.recipe import parse_recipe
+from anydim.runtime.choices import Key, key_of
 from anydim.targets.target import Target
 from anydim.targets.targets import target
 from anydim.variants.candidates import Candidate, by_text, sized
@@ -34,10 +36,11 @@ Answer = dict[str, Any]
 def answer(request: Mapping[str, Any]) -> Answer:
     """What becomes of a site at sizes: every candidate tried, and code for the best one.
 
-    A request has the text of a `recipe`, `sizes`, the name of a `target`, and `most`, the share of
-    the generic body's time that a body may take, found by a search of `budget` seconds. With None
-    nothing is measured: it makes the generic schedule, or the `schedule` that it is given. With
-    `samples` it is one for all sizes that is searched for.
+    A request has the text of a `recipe`, `sizes` (with `high` where they are the least ones of a
+    span), the name of a `target`, and `most`, the share of the generic body's time that a body may
+    take, found by a search of `budget` seconds. With None nothing is measured: it makes the generic
+    schedule, or the `schedule` that it is given. With `samples` it is one for all sizes that is
+    searched for.
     """
     start = time.perf_counter()
     code, recipe = target(request["target"]), parse_recipe(request["recipe"])
@@ -47,13 +50,14 @@ def answer(request: Mapping[str, Any]) -> Answer:
         scored = search_whole(recipe, samples, list(guards), code, *rest)
         rows = [_row(each.schedule, each.ratio, each.problem) for each in scored]
         return {"found": None, "tried": rows, "seconds": time.perf_counter() - start}
-    site = sized(recipe, code.templates, tuple(request["sizes"]))
+    site = sized(recipe, code.templates, _key(request))
     tried: list[Tried] = []
     best: Candidate | None = None
     if site is not None and request["most"] is None:
         best = by_text(site, code.templates, request["schedule"] or site.generic.schedule)
     elif site is not None:
-        tried = search(site, code, request["budget"], request["threads"])
+        near = request["bits"] == "any"
+        tried = search(site, code, request["budget"], request["threads"], near)
         ratio = tried[-1].ratio if tried else None
         if ratio is not None and ratio <= request["most"]:
             best = tried[-1].candidate
@@ -66,13 +70,20 @@ def _row(schedule: str, ratio: float | None, problem: str) -> Answer:
     return {"schedule": schedule, "ratio": ratio, "problem": problem}
 
 
+def _key(request: Mapping[str, Any]) -> Key:
+    low = tuple(request["sizes"])
+    return key_of(low, tuple(request["high"] or low))
+
+
 def _code(candidate: Candidate, target: Target) -> Answer:
     """A candidate as objects that whoever asked can load."""
-    kernel = candidate.kernel
-    objects = target.compile(target.sources([kernel], target.processor), 1).code.values()
+    kernel, extent = candidate.kernel, candidate.extent
+    made: list[Kernel | Library] = [kernel, *filter(None, [extent])]
+    objects = target.compile(target.sources(made, target.processor), 1).code.values()
     return {
         "schedule": candidate.schedule,
         "symbol": kernel.name,
+        "extent": "" if extent is None else extent.name,
         "parallel": candidate.parallel,
         "grain": candidate.grain,
         "scratch": candidate.scratch,

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from anydim.base import settings
 from anydim.base.records import dataclass
 from anydim.program.recipe import Recipe
-from anydim.runtime.choices import Sizes
+from anydim.runtime.choices import Key, Sizes, Span
 
 _MOST_DEATHS = 3  # in a row
 _PAUSE = 60.0  # seconds after so many, without a process
@@ -41,7 +41,8 @@ _MAIN = "import sys; sys.path[:] = {}; from anydim.variants.worker import main; 
 class Order:
     """What to make: `most` is the share of the generic body's time that a body may take.
 
-    It is searched for, for `budget` seconds. With None, the generic schedule or `schedule` is made
+    It is searched for, for `budget` seconds, and has the generic bits, or with `bits` "any" what
+    another order of sums makes of them. With None, the generic schedule or `schedule` is made
     for these sizes and not measured.
 
     With `samples`, sizes with their weights, a schedule for all sizes is searched for instead, and
@@ -49,7 +50,7 @@ class Order:
     """
 
     recipe: Recipe
-    sizes: Sizes
+    sizes: Key
     target: str
     most: float | None = None
     schedule: str = ""
@@ -57,11 +58,15 @@ class Order:
     samples: tuple[tuple[Sizes, float], ...] = ()
     guards: tuple[Sizes, ...] = ()
     threads: int = 1
+    bits: str = ""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A body that was made, as objects, and how it is launched."""
+    """A body that was made, as objects, and how it is launched.
+
+    `extent` is the function that says the parallel range of one for a span; empty: the launch does.
+    """
 
     schedule: str
     symbol: str
@@ -69,6 +74,7 @@ class Made:
     grain: int
     scratch: int
     objects: tuple[bytes, ...]
+    extent: str = ""
 
 
 @dataclass(frozen=True)
@@ -239,10 +245,13 @@ def _forget(process: subprocess.Popen[bytes] | None) -> None:
 
 def asked(order: Order) -> dict[str, Any]:
     """What a worker process is asked."""
+    key = order.sizes
+    low, high = (key.low, key.high) if isinstance(key, Span) else (key, None)
     return {
-        "recipe": order.recipe.text, "sizes": order.sizes, "target": order.target,
+        "recipe": order.recipe.text, "sizes": low, "high": high, "target": order.target,
         "most": order.most, "schedule": order.schedule, "budget": order.budget,
         "samples": order.samples, "guards": order.guards, "threads": order.threads,
+        "bits": order.bits,
     }  # fmt: skip
 
 
@@ -274,7 +283,7 @@ def reply_of(found: Mapping[str, Any]) -> Reply:
             raise ValueError("its objects are not what it made")
         parallel, grain, scratch = (int(body[name]) for name in ("parallel", "grain", "scratch"))
         words = str(body["schedule"]), str(body["symbol"])
-        made = Made(*words, parallel, grain, scratch, objects)
+        made = Made(*words, parallel, grain, scratch, objects, str(body["extent"]))
     tried = tuple((str(row["schedule"]), row["ratio"]) for row in found["tried"])
     ratio = tried[-1][1] if tried else None
     return Reply(made, ratio, tried, float(found["seconds"]), str(found.get("problem", "")))

@@ -11,11 +11,21 @@ import numpy
 import pytest
 
 from anydim.native.threads import LAUNCH, threads_code
-from anydim.runtime.choices import SEEN_ROWS, Body, Callee, Choice, Site, hash_of
+from anydim.runtime.choices import (
+    AS_LAUNCHED,
+    SEEN_ROWS,
+    Body,
+    Callee,
+    Choice,
+    Site,
+    Span,
+    hash_of,
+)  # fmt: skip
 from anydim.targets.target import Code
 from anydim.targets.targets import TARGETS, target
 
 WORD = ctypes.c_int64
+EXTENT = ctypes.CFUNCTYPE(WORD, WORD)
 KERNEL = ctypes.CFUNCTYPE(None, WORD, WORD, WORD, WORD)
 MISSED = ctypes.CFUNCTYPE(WORD, WORD, WORD)
 
@@ -43,6 +53,12 @@ class Launched:
     def code(self, name: str) -> int:
         """The address of a kernel that says its name."""
         run = KERNEL(lambda a, start, stop, s: self.ran.append((name, start, stop)))
+        self._kept.append(run)
+        return ctypes.cast(run, ctypes.c_void_p).value or 0
+
+    def extent(self, says: Callable[..., int]) -> int:
+        """The address of what says the parallel range for sizes."""
+        run = EXTENT(lambda at: says(*(WORD * 3).from_address(at)))
         self._kept.append(run)
         return ctypes.cast(run, ctypes.c_void_p).value or 0
 
@@ -77,6 +93,50 @@ def test_a_body_is_launched_its_own_way() -> None:
     launched.choice.change([Body((5, 6, 7), launched.code("wide"), 2, 1, 0)])
     assert launched((5, 6), 7) == "wide"
     assert launched.ran == [("wide", 0, 2)]
+
+
+@pytest.mark.parametrize("made", TARGETS)
+def test_what_has_no_body_of_its_own_has_that_of_a_span(made: str) -> None:
+    launched = Launched(watching=True, made=made)
+    spans = [Span((low, 3, 0), (high, 3, 99)) for low, high in ((1, 16), (17, 32), (20, 1 << 40))]
+    for span in spans:
+        code = launched.code(str(span.low[0]))
+        launched.choice.change([Body(span, code, AS_LAUNCHED, 1, 1 << 62)])
+    asked = (0, 1, 16, 17, 31, 32, 33, 1 << 40, (1 << 40) + 1, 1)
+    wanted = ["generic", "1", "1", *["17"] * 3, "20", "20", "generic", "1"]
+    assert [launched((size, 3), 4) for size in asked] == wanted
+    assert launched.ran == [("1", 0, 4)]
+    assert [launched((5, 2), 4), launched((5, 3), 100)] == ["generic", "generic"]
+    assert launched((20, 3), 4) == "17" and launched((33, 3), 4) == "20"
+    assert launched((20, 3), 4) == "20"  # that was found last
+    assert [launched.choice.hits(span) for span in spans] == [3, 4, 4]
+    assert sum(launched.choice.seen().values()) == 4
+    launched.choice.change([Body((5, 3, 4), launched.code("5"), 4, 1, 0)])
+    assert [launched((size, 3), 4) for size in (5, 6, 5)] == ["5", "1", "5"]
+    launched.choice.change(less=[spans[0]])
+    assert [launched((size, 3), 4) for size in (5, 6, 21)] == ["5", "generic", "17"]
+
+
+def test_a_span_may_have_a_parallel_range_of_its_own_and_sizes_that_it_does_not_take() -> None:
+    launched = Launched()
+    extent = launched.extent(lambda m, n, parallel: -1 if m % 2 else (m + n) * parallel)
+    span, other = Span((1, 1, 1), (9, 9, 9)), Span((1, 1, 1), (7, 7, 7))
+    launched.choice.change([Body(span, launched.code("even"), AS_LAUNCHED, 1, 0, extent=extent)])
+    assert (launched((2, 3), 4), launched.ran) == ("even", [("even", 0, 20)])
+    assert launched((3, 3), 4) == "generic"
+    launched.choice.change([Body(other, launched.code("any"), AS_LAUNCHED, 1, 0)])
+    assert [launched((m, 3), 4) for m in (2, 3, 2, 8, 9)] == [
+        "even", "any", "any", "even", "generic"
+    ]  # fmt: skip
+
+
+def test_a_row_without_code_leaves_a_launch_to_the_generic_body() -> None:
+    told: list[int] = []
+    run = MISSED(lambda number, sizes: told.append(number) or 0)
+    launched = Launched(Callee(ctypes.cast(run, ctypes.c_void_p).value or 0, 8))
+    launched.choice.change([Body((1, 2, 3), 0, AS_LAUNCHED, 1, 1 << 62)])
+    assert [launched((m, 2), 3) for m in (1, 1, 2)] == ["generic"] * 3
+    assert told == [8]
 
 
 def test_what_comes_often_is_seen() -> None:

@@ -14,7 +14,9 @@ from anydim.variants.worker import answer
 from anydim.variants.workers import Order, Reply, asked, reply_of
 
 
-def depthwise(strategy: str, channels: int = 8) -> ad.Model:
+def depthwise(
+    strategy: str, channels: int = 8, strategies: dict[str, str] | None = None
+) -> ad.Model:
     """A depthwise convolution and a pool over free batch, height and width."""
     weights = numpy.random.default_rng(0).standard_normal((channels, 1, 3, 3))
     nodes = [
@@ -28,7 +30,7 @@ def depthwise(strategy: str, channels: int = 8) -> ad.Model:
         [numpy_helper.from_array(weights.astype(numpy.float32), "w")],
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return ad.compile(model.SerializeToString(), strategy=strategy)
+    return ad.compile(model.SerializeToString(), strategy=strategy, strategies=strategies)
 
 
 def image(height: int, width: int = 10, batch: int = 1, channels: int = 8) -> numpy.ndarray:

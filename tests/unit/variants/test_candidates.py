@@ -9,12 +9,12 @@ from anydim.sizes import parse
 from anydim.targets.targets import target
 from anydim.variants.candidates import (
     by_text,
-    dims_that_give,
     fitting,
     generic_candidate,
     sized,
 )
 from anydim.variants.search import search
+from anydim.variants.solving import dims_that_give
 from anydim.variants.trial import Trials
 from tests.unit.variants.models import depthwise
 
@@ -54,7 +54,7 @@ def test_bodies_give_the_bits_of_the_generic_one() -> None:
             key = tuple(size.evaluate(dims) for size in (*site.sizes, site.parallel))
             known = sized(recipe, code.templates, key)
             assert known is not None
-            trials, made = Trials(known, code, rounds=1), generic_candidate(known)
+            trials, made = Trials(known, code, rounds=1), generic_candidate(known, code.templates)
             assert made.schedule == site.schedule and trials.run(made).ratio is not None
             for other in fitting(known, code.templates):
                 assert other.schedule != site.schedule

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
+from pathlib import Path
 
 import numpy
 import pytest
 
 import anydim as ad
 from anydim.base import settings
+from anydim.variants.places import Event
+from anydim.variants.strategies import Buckets
 from tests.unit.variants.models import Here, depthwise, here, image
 
 __all__ = ["here"]
@@ -79,13 +83,82 @@ def test_verdicts_are_asked_for_once(here: Here, wanted: dict[int, numpy.ndarray
 
 
 def test_buckets_are_made_with_the_model(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
+    here.ratio = 0.5
     model = depthwise("buckets(b=1, h=[3, 9], q=10)")
     assert len(here.orders) == 4
     same(model, wanted, list(HEIGHTS))
     assert str(model.variants()[0]) in model.explain() and "sliding" in model.explain()
-    assert sum(variant.hits for variant in model.variants()) == 4 == len(here.orders)
-    with pytest.raises(ad.OptionError, match="buckets name dim 'height'"):
+    assert sum(variant.hits for variant in model.variants()) == 6
+    assert len(here.orders) == 4
+    assert {variant.sizes["h"] for variant in model.variants() if "h" in variant.sizes} == {
+        (1, 3), (4, 9)
+    }  # fmt: skip
+    with pytest.raises(ad.OptionError, match="names dim 'height'"):
         depthwise("buckets(height=3)")
+
+
+def test_buckets_are_cut_for_what_was_recorded(here: Here, tmp_path: Path) -> None:
+    here.ratio, path = 0.5, tmp_path / "sizes.jsonl"
+    plain = depthwise("generic")
+    with plain.record(path):
+        for height in (3, 3, 4, 9, 9, 17):
+            plain(x=image(height))
+    model = depthwise(f"buckets(profile={json.dumps(str(path))}, count=3)")
+    assert model.strategy == Buckets({"b": 1, "h": [4, 9, 17], "q": 10})
+    made = len(here.orders)
+    same(model, {h: plain(x=image(h))["y"] for h in range(1, 20)}, list(range(1, 20)))
+    assert len(here.orders) == made
+
+
+def test_parts_have_strategies_of_their_own(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
+    model = depthwise("generic", strategies={"z": "exact(limit=2)", "y*": "generic()"})
+    same(model, wanted, [*HEIGHTS, *HEIGHTS])
+    assert len(here.orders) == 2 * len(HEIGHTS) and len(model.variants()) == 2
+    assert all(order.recipe == here.orders[0].recipe for order in here.orders)
+    assert str(model.strategy) == "generic()" and str(model.strategies["z"]) == "exact(limit=2)"
+    assert [launch.body.partition(" ")[0] for launch in model.plan(b=1, h=17, q=10).launches] == [
+        "exact", "generic"
+    ]  # fmt: skip
+    assert model.plan(b=1, h=17, q=10).document()["launches"][0]["body"].startswith("exact sliding")
+    model.serve_by("generic", {"sliding*": "exact"})
+    same(model, wanted, [3])
+    assert len(model.variants()) == 2
+    with pytest.raises(ad.OptionError, match="no node or kernel is called 'softmax'"):
+        model.serve_by("generic", {"softmax": "exact"})
+    assert len(model.variants()) == 2 and list(model.strategies) == ["sliding*"]
+
+
+def test_conditions_choose_a_strategy_at_each_size(
+    here: Here, wanted: dict[int, numpy.ndarray]
+) -> None:
+    model = depthwise("where('h <= 4', exact(), else_=adaptive(after=4))")
+    here.ratio = 0.5
+    same(model, wanted, [3, 4, 9, 10, 3, 4, 9, 10])
+    assert {order.most for order in here.orders} == {None}
+    first, second = ([o for o in here.orders if o.recipe == r] for r in model.program.recipes)
+    assert len(first) == 2 and len(second) == 0  # the pool knows (h + 1)//2, no h
+    assert "do not tell whether h <= 4" in model.explain()
+    same(model, wanted, [9] * 40)
+    settle()
+    assert len(model.variants()) == 4 and model.variants()[0].misses > 0
+    with pytest.raises(ad.OptionError, match="names dim 'n'"):
+        model.serve_by("where('n <= 4', exact())")
+
+
+def test_somebody_may_be_told_of_bodies(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
+    told: list[Event] = []
+    model = depthwise("exact")
+    model.on_variant(told.append)
+    same(model, wanted, [3])
+    assert [event.kind for event in told] == ["compiled", "published"] * 2
+    assert told[0].sizes["h"] == 3 and told[0].schedule.startswith("sliding")
+    here.problem = "no such luck"
+    model.on_variant(lambda event: told.append(event) or 1 / 0)
+    same(model, wanted, [4])
+    assert [event.kind for event in told[4:]] == ["rejected"] * 2
+    assert told[-1].reason == "no such luck" and "no such luck" in str(told[-1])
+    with pytest.raises(ad.OptionError, match="expected a function"):
+        model.on_variant(3)
 
 
 def test_a_body_that_cannot_be_made_costs_nothing_but_itself(
@@ -181,7 +254,7 @@ def test_an_interrupt_reaches_who_waits_for_a_body(
 def test_sizes_that_are_rejected_are_not_kept_without_end(
     here: Here, wanted: dict[int, numpy.ndarray], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("anydim.variants.serving._MOST_REJECTED", 2)
+    monkeypatch.setattr("anydim.variants.places.MOST_REJECTED", 2)
     here.problem = "no such luck"
     model = depthwise("exact")
     same(model, wanted, list(HEIGHTS))

@@ -5,8 +5,11 @@ exact(limit=64)               a body for each size, made when it is first seen, 
 adaptive(limit=8, after=16)   the generic body answers; one for a size that came `after` times
                               is made aside, and kept where it is measured to be faster
 buckets(seq=[16, 32], batch=[1, 8])
-                              bodies for these sizes, made when the model is
+                              bodies for seq 1..16 and 17..32, batch 1 and 2..8, made when the
+                              model is; with profile="sizes.jsonl" for the sizes recorded there
 library("openblas")           matrix products by a BLAS, the rest as generic; chosen by `compile`
+where("m <= 4", exact(), else_=generic())
+                              one strategy or another, by sizes
 
 A kind is a record in a file of its own and a row of `kinds.py`.
 """
@@ -16,6 +19,7 @@ from anydim.variants.strategies.kinds import KINDS, strategy_of
 from anydim.variants.strategies.library import Library
 from anydim.variants.strategies.plain import GENERIC, Adaptive, Exact, Generic
 from anydim.variants.strategies.strategy import MOST, Strategy
+from anydim.variants.strategies.where import Where
 
 __all__ = [
     "GENERIC",
@@ -27,5 +31,6 @@ __all__ = [
     "Generic",
     "Library",
     "Strategy",
+    "Where",
     "strategy_of",
 ]

@@ -1,48 +1,120 @@
-"""Bodies for some sizes of some dims."""
+"""Bodies for spans of sizes of some dims, made with the model.
+
+A list has the largest size of each bucket: `seq=[16, 32]` are 1..16 and 17..32. A pair is a bucket
+from one size to another, and a number alone is just that size: `seq=[[16, 20]]`, `batch=8`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from itertools import product
 from keyword import iskeyword
 from typing import Any
 
 from anydim.base.errors import OptionError
+from anydim.base.frozen import FrozenMapping
+from anydim.base.given import shown
 from anydim.base.records import dataclass
-from anydim.variants.strategies.strategy import MOST, Strategy, text_of, whole
+from anydim.sizes import LARGEST
+from anydim.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, text_of, whole
+
+Between = tuple[int, int]  # the least size and the largest one
 
 
 @dataclass(frozen=True)
 class Buckets(Strategy):
-    """Bodies for some sizes of some dims, all combinations of them, made with the model."""
+    """Bodies for buckets of some dims, all combinations of them, made with the model.
 
-    sizes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    With `profile`, a file that `model.record` wrote, the buckets are chosen for the sizes there, at
+    most `count` combinations of them, those of `sizes` beside. `bits` are as in `Adaptive`.
+    """
+
+    sizes: Mapping[str, tuple[Between, ...]] = field(default_factory=FrozenMapping)
+    profile: str = ""
+    count: int = 8
+    bits: str = SAME
 
     def __post_init__(self) -> None:
-        held = {}
-        for name, values in self.sizes.items():
-            some = values if isinstance(values, (list, tuple, range)) else (values,)
-            held[name] = tuple(whole(f"a size of '{name}'", value, 0, 1 << 62) for value in some)
-        object.__setattr__(self, "sizes", held)
+        held = {name: tuple(_between(name, given)) for name, given in self.sizes.items()}
+        object.__setattr__(self, "sizes", FrozenMapping(held))
+        whole("count", self.count, 1, MOST)
+        bits_of(self.bits)
+        if not isinstance(self.profile, str):
+            raise OptionError(f"profile is {shown(self.profile)}", "give the path of a file")
         count = sum(1 for _, _ in zip(self.combinations(), range(MOST + 1)))
-        if not self.sizes or count > MOST:
+        if not (self.sizes or self.profile) or count > MOST:
             raise OptionError(
                 f"buckets of {len(self.sizes)} dims, {count} combinations",
                 f"name dims and some sizes of each, {MOST} combinations at most",
             )
 
-    def combinations(self) -> list[dict[str, int]]:
-        """The sizes of all named dims, one after another."""
-        return [dict(zip(self.sizes, values)) for values in product(*self.sizes.values())]
+    @property
+    def names(self) -> frozenset[str]:
+        return frozenset(self.sizes)
+
+    def combinations(self) -> Iterator[dict[str, Between]]:
+        """The buckets of all named dims, one after another."""
+        return (dict(zip(self.sizes, values)) for values in product(*self.sizes.values()))
 
     def __str__(self) -> str:
-        plain = all(name.isidentifier() and not iskeyword(name) for name in self.sizes)
+        cuts = {name: _cuts(given) for name, given in self.sizes.items()}
+        plain = all(name.isidentifier() and not iskeyword(name) for name in cuts)
         form, around = ("{}={}", "{}") if plain else ('"{}": {}', "{{{}}}")
-        rows = (form.format(name, text_of(cuts)) for name, cuts in self.sizes.items())
-        return f"buckets({around.format(', '.join(rows))})"
+        rows = [form.format(name, text_of(given)) for name, given in cuts.items()]
+        parts = [around.format(", ".join(rows))] if rows else []
+        if self.profile:
+            parts += [f"profile={text_of(self.profile)}", f"count={self.count}"]
+        if self.bits != SAME:
+            parts += [f"bits={text_of(self.bits)}"]
+        return f"buckets({', '.join(parts)})"
 
 
 def buckets(sizes: Mapping[str, Any] | None = None, /, **more: Any) -> Buckets:
-    """Buckets of dims by name; `sizes` has those whose names are no words of Python."""
-    return Buckets({**(sizes or {}), **more})
+    """Buckets of dims by name; `sizes` has those whose names are no words of Python.
+
+    `profile` and `bits` are no dims where they are texts, and `count` is none beside a profile.
+    """
+    options = {name: more.pop(name) for name in ("profile", "bits") if _text(more.get(name))}
+    if "profile" in options and "count" in more:
+        options["count"] = more.pop("count")
+    return Buckets({**(sizes or {}), **more}, **options)
+
+
+def _text(given: Any) -> bool:
+    return isinstance(given, str)
+
+
+def _between(name: str, given: Any) -> Iterator[Between]:
+    """The buckets of a dim, the least first."""
+    if not isinstance(given, (list, tuple, range)):
+        size = _size(name, given)
+        given = [(size, size)]
+    above = 1
+    for each in sorted(given, key=lambda each: _ends(name, each, 0)[1]):
+        low, high = _ends(name, each, above)
+        if low > high:
+            raise OptionError(f"buckets of '{name}': {shown(each)} has no sizes", "sort its ends")
+        yield low, high
+        above = high + 1
+
+
+def _ends(name: str, given: Any, above: int) -> Between:
+    """A pair as it is; a number: from what is above the others."""
+    if isinstance(given, (list, tuple)) and len(given) == 2:
+        return _size(name, given[0]), _size(name, given[1])
+    high = _size(name, given)
+    return min(above, high), high
+
+
+def _size(name: str, given: Any) -> int:
+    return whole(f"a size of '{name}'", given, 0, LARGEST)
+
+
+def _cuts(given: tuple[Between, ...]) -> tuple[int | Between, ...]:
+    """As short as they can be said."""
+    above, found = 1, list[int | Between]()
+    for low, high in given:
+        found.append(high if low == min(above, high) else (low, high))
+        above = high + 1
+    return tuple(found)

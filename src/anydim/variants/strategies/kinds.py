@@ -13,6 +13,7 @@ from anydim.variants.strategies.library import Library
 from anydim.variants.strategies.plain import Adaptive, Exact, Generic
 from anydim.variants.strategies.strategy import Strategy
 from anydim.variants.strategies.text import parse_strategy
+from anydim.variants.strategies.where import Where
 
 KINDS: Mapping[str, Callable[..., Strategy]] = {
     "generic": Generic,
@@ -20,6 +21,7 @@ KINDS: Mapping[str, Callable[..., Strategy]] = {
     "adaptive": Adaptive,
     "buckets": buckets,
     "library": Library,
+    "where": Where,
 }
 
 

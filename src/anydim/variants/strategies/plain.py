@@ -5,7 +5,7 @@ from __future__ import annotations
 from anydim.base.errors import OptionError
 from anydim.base.given import shown
 from anydim.base.records import dataclass
-from anydim.variants.strategies.strategy import MOST, Strategy, whole
+from anydim.variants.strategies.strategy import MOST, SAME, Strategy, bits_of, whole
 
 
 @dataclass(frozen=True)
@@ -27,18 +27,21 @@ class Exact(Strategy):
 class Adaptive(Strategy):
     """Bodies made aside for sizes that came `after` times, at most `limit` a site.
 
-    One is kept that takes at most `most` of the generic body's time.
+    One is kept that takes at most `most` of the generic body's time. With `bits` "any" it may add
+    in another order, so that results depend on which body serves.
     """
 
     limit: int = 8
     after: int = 16
     most: float = 0.97
+    bits: str = SAME
 
     def __post_init__(self) -> None:
         whole("limit", self.limit, 1, MOST)
         whole("after", self.after, 1, 1 << 30)
         if not isinstance(self.most, (int, float)) or not 0 < self.most <= 1:
             raise OptionError(f"most is {shown(self.most)}", "give a share of time, 0.97 say")
+        bits_of(self.bits)
 
 
 GENERIC = Generic()

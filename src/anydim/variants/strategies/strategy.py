@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from anydim.base.given import whole_within
+from anydim.base.errors import OptionError
+from anydim.base.given import shown, whole_within
 
 MOST = 4096  # bodies of a site
+SAME, ANY = "same", "any"  # bits of a body beside the generic one's
 
 
 class Strategy:
@@ -18,12 +22,28 @@ class Strategy:
 
     formed: ClassVar[bool] = False
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The dims that it speaks of."""
+        return frozenset()
+
+    def leaves(self) -> Iterator[Strategy]:
+        """The strategies that it is made of."""
+        yield self
+
     def __str__(self) -> str:
         options = ", ".join(
             f"{option.name}={text_of(getattr(self, option.name))}"
             for option in fields(self)  # type: ignore[arg-type]
+            if option.name != "bits" or getattr(self, "bits", SAME) != SAME
         )
         return f"{type(self).__name__.lower()}({options})"
+
+
+def bits_of(given: Any) -> None:
+    """Raises OptionError for what is no answer to which bits a body may give."""
+    if given not in (SAME, ANY):
+        raise OptionError(f"bits is {shown(given)}", 'give "same" or "any"')
 
 
 def text_of(value: Any) -> str:
@@ -32,13 +52,11 @@ def text_of(value: Any) -> str:
         return f"[{', '.join(map(text_of, value))}]"
     if isinstance(value, Strategy):
         return str(value)
-    return f'"{value}"' if isinstance(value, str) else f"{value:g}" if _float(value) else str(value)
+    if isinstance(value, str):
+        return json.dumps(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def whole(name: str, value: Any, low: int, high: int) -> int:
     """An option that is a whole number within two; raises OptionError for another one."""
     return whole_within(name, value, low, high, f"give a whole number, {low} or more")
-
-
-def _float(value: Any) -> bool:
-    return isinstance(value, float)

@@ -1,0 +1,276 @@
+"""The launches of a program that may have other bodies: which there are, what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
+from anydim.kernels.schedule import parse_options
+from anydim.program.program import Program
+from anydim.program.recipe import Recipe
+from anydim.program.segment import Site as ProgramSite
+from anydim.runtime import choices
+from anydim.runtime.choices import AS_LAUNCHED, Body, Callee, Choice, Key, Sizes, Span
+from anydim.runtime.executable import Executable
+from anydim.targets.target import Target
+from anydim.variants.deciding import Decision
+from anydim.variants.strategies import Strategy
+from anydim.variants.workers import Reply
+
+_MOST_LEFT = 1024  # sizes of a place that are known to be served by the generic body
+MOST_REJECTED = 4096  # sizes of a place: files of verdicts know them, too
+_NEVER_ENOUGH = 1 << 62  # bytes of scratch
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A body beside the generic one of a kernel: for which sizes, and what became of it.
+
+    `sources` are the nodes whose launches it serves; `sizes` those that it is for, a pair where it
+    is for all between. `ratio` is its share of the generic body's time, None where nobody measured;
+    `seconds` is what it took to make and try. `hits` are launches that it served, `misses` those of
+    its kernel that no body served; both are only about right where several threads count.
+    """
+
+    kernel: str
+    sources: tuple[str, ...]
+    sizes: Mapping[str, int | tuple[int, int]]
+    schedule: str
+    ratio: float | None
+    seconds: float
+    hits: int
+    misses: int = 0
+
+    @property
+    def guard(self) -> str:
+        """The sizes that it is for, as a text."""
+        plain = {name: value for name, value in self.sizes.items() if name.isidentifier()}
+        return shown_sizes(plain or self.sizes)
+
+    def __str__(self) -> str:
+        share = "not measured" if self.ratio is None else f"{self.ratio:.2f} of the generic time"
+        return (
+            f"{self.kernel} at {self.guard}: {self.schedule}, {share}, {self.hits} hits, "
+            f"made in {self.seconds:.2f} s"
+        )
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something became of a body: it was "compiled", "published", or "rejected" for `reason`.
+
+    The rest is as in `Variant`.
+    """
+
+    kind: str
+    kernel: str
+    sources: tuple[str, ...]
+    sizes: Mapping[str, int | tuple[int, int]]
+    schedule: str = ""
+    ratio: float | None = None
+    seconds: float = 0.0
+    reason: str = ""
+
+    def __str__(self) -> str:
+        why = f", {self.reason}" if self.reason else ""
+        return f"{self.kind}: {self.kernel} at {shown_sizes(self.sizes)}{why}"
+
+
+class Place:
+    """The launches of one recipe that share a strategy: their bodies, and what was tried.
+
+    `words` are those of their entries in tables of code.
+    """
+
+    def __init__(self, site: ProgramSite, recipe: Recipe, generic: int, decision: Decision) -> None:
+        self.site, self.recipe, self.generic, self.decision = site, recipe, generic, decision
+        self.words: list[tuple[numpy.ndarray, int]] = []
+        self.sites: list[ProgramSite] = []
+        self.choice: Choice | None = None
+        self.made: dict[Key, Reply] = {}
+        self.rejected: set[Key] = set()
+        self._left: set[Sizes] = set()  # sizes that the generic body serves, without a question
+        self._used: dict[Key, tuple[int, int]] = {}  # hits, and when they last were others
+
+    # ---- what launches see ---------------------------------------------------------------------
+
+    def open(self, callee: Callee, watching: bool) -> None:
+        """Choose by a table from now on."""
+        site = choices.Site(self.generic, len(self.site.operands), len(self.recipe.sizes) + 1)
+        self.choice = Choice(site, callee, watching)
+        self._store(self.choice.entry)
+
+    def close(self) -> object:
+        """The generic body alone from now on; returns what calls in progress may need."""
+        before, self.choice = self.choice, None
+        self._store(self.generic)
+        return before
+
+    def rest(self, resting: bool) -> None:
+        """Launch the generic body without a look at the table, or with one again."""
+        assert self.choice is not None
+        self._store(self.generic if resting else self.choice.entry)
+
+    def add(self, body: Body, reply: Reply, limit: int | None, clock: int) -> object:
+        """One body more, and one less where there are too many; returns what `close` does."""
+        assert self.choice is not None
+        less = []
+        if limit is not None and len(self._used) >= limit:
+            less.append(self._oldest(clock))
+        before = self.choice.change([body], less)
+        self.made[body.sizes] = reply
+        if not isinstance(body.sizes, Span):
+            self._used[body.sizes] = (0, clock)
+            self._left.discard(body.sizes)
+        for gone in less:
+            del self.made[gone], self._used[gone]
+        self._store(self.choice.entry)
+        return before
+
+    def leave(self, sizes: Sizes) -> object:
+        """These sizes are served by the generic body, and counted; returns what `close` does."""
+        assert self.choice is not None
+        less = self._left if len(self._left) >= _MOST_LEFT else set()
+        before = self.choice.change([Body(sizes, 0, AS_LAUNCHED, 1, _NEVER_ENOUGH)], less)
+        self._left = self._left - less | {sizes}
+        self._store(self.choice.entry)
+        return before
+
+    def _store(self, entry: int) -> None:
+        """One store a launch, which calls in progress see or do not see."""
+        for table, word in self.words:
+            table[word] = entry
+
+    # ---- what was counted ----------------------------------------------------------------------
+
+    def seen(self, after: int) -> dict[Sizes, int]:
+        """Sizes that came so often at least and have no body, and about how often."""
+        if self.choice is None:
+            return {}
+        left = {sizes: self.choice.hits(sizes) for sizes in self._left}
+        often = {sizes: hits for sizes, hits in left.items() if hits >= after}
+        return {**self.choice.seen(after), **often}
+
+    def reject(self, key: Key) -> None:
+        """Ask for no such body again; of too many, all are forgotten."""
+        if len(self.rejected) >= MOST_REJECTED:
+            self.rejected.clear()
+        self.rejected.add(key)
+
+    def hits(self, key: Key) -> int:
+        """Launches that a body has served."""
+        return 0 if self.choice is None else self.choice.hits(key)
+
+    @property
+    def misses(self) -> int:
+        """Launches that no body served, while sizes were looked at."""
+        if self.choice is None:
+            return 0
+        return self.choice.misses + sum(self.choice.hits(sizes) for sizes in self._left)
+
+    def busy(self, clock: int) -> int:
+        """How many bodies were used since this was asked, or since they are there."""
+        before = dict(self._used)
+        self._look(clock)
+        return sum(1 for sizes, used in self._used.items() if used != before[sizes] or not used[0])
+
+    def _oldest(self, clock: int) -> Key:
+        """The body that was not used for the longest time."""
+        self._look(clock)
+        return min(self._used, key=lambda sizes: self._used[sizes][1])
+
+    def _look(self, clock: int) -> None:
+        for sizes, (hits, _) in list(self._used.items()):
+            if self.hits(sizes) != hits:
+                self._used[sizes] = (self.hits(sizes), clock)
+
+    # ---- telling -------------------------------------------------------------------------------
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The nodes of its launches."""
+        return tuple(site.source for site in self.sites)
+
+    def sizes_of(self, key: Key) -> dict[str, int | tuple[int, int]]:
+        """The sizes of a body by name; pairs where it is for all between."""
+        names = (*self.recipe.sizes, "parallel")
+        if not isinstance(key, Span):
+            return dict(zip(names, key))
+        pairs = zip(names, key.low, key.high)
+        return {name: low if low == high else (low, high) for name, low, high in pairs}
+
+    def shown(self, key: Key) -> str:
+        """What makes these sizes, for people."""
+        return f"{self.site.kernel} at {shown_sizes(self.sizes_of(key))}"
+
+    def event(self, kind: str, key: Key, reply: Reply, reason: str = "") -> Event:
+        """What became of a body."""
+        schedule = reply.made.schedule if reply.made else ""
+        return Event(
+            kind, self.site.kernel, self.sources, self.sizes_of(key), schedule, reply.ratio,
+            reply.seconds, reason,
+        )  # fmt: skip
+
+    def variants(self) -> list[Variant]:
+        """Its bodies beside the generic one."""
+        return [
+            Variant(
+                self.site.kernel, self.sources, self.sizes_of(key), reply.made.schedule,
+                reply.ratio, reply.seconds, self.hits(key), self.misses,
+            )
+            for key, reply in list(self.made.items())
+            if reply.made is not None
+        ]  # fmt: skip
+
+    def serving(self, sizes: Sizes) -> str:
+        """Which body serves launches of these sizes now."""
+        spans = (key for key in self.made if isinstance(key, Span) and sizes in key)
+        key = sizes if sizes in self.made else next(spans, None)
+        made = None if key is None else self.made[key].made
+        if key is None or made is None:
+            return "generic"
+        kind = "span" if isinstance(key, Span) else "exact"
+        return f"{kind} {made.schedule}"
+
+
+def shown_sizes(sizes: Mapping[str, int | tuple[int, int]]) -> str:
+    """`n=4, m=17..32`."""
+    return ", ".join(
+        f"{name}={f'{size[0]}..{size[1]}' if isinstance(size, tuple) else size}"
+        for name, size in sizes.items()
+    )
+
+
+def places_of(
+    program: Program, executable: Executable[Any], target: Target, strategies: Sequence[Strategy]
+) -> list[Place]:
+    """The launches of each recipe that other bodies can be made from, in any process.
+
+    `strategies` are those of all sites of the program, in their order.
+    """
+    made = {template.schedule for template in target.templates}
+    sites, found = iter(zip(program.sites, strategies)), dict[Any, Place]()
+    for entries, names in executable.interface.entries:
+        table = executable.entries[entries]
+        for word, name in enumerate(names):
+            site, strategy = next(sites)
+            recipe = None if site.recipe is None else program.recipes[site.recipe]
+            if recipe is None or not recipe.schedule:
+                continue
+            if parse_options(recipe.schedule)[0] not in made:
+                continue
+            words = (*site.sizes, site.parallel)
+            decision = Decision(strategy, words)
+            key = (site.recipe, strategy, words if len(decision.leaves) > 1 else ())
+            if key not in found:
+                found[key] = Place(site, recipe, int(table[word]), decision)
+            place = found[key]
+            if place.generic != int(table[word]) or name != site.kernel:
+                raise InternalError(f"the table of code has another kernel than '{site.kernel}'")
+            place.words.append((table, word))
+            place.sites.append(site)
+    return list(found.values())

@@ -1,0 +1,85 @@
+"""Buckets for recorded sizes: the cuts that leave calls as little above their size as may be.
+
+A call of size n in a bucket up to m has code for m: (m - n)/m of it is not for n. The sum of these
+over all calls is the waste that cuts are chosen by, exactly for one dim (dynamic programming over
+the sizes that came), a cut more for the dim that gains most for several.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+from anydim.program.recording import Recorded
+from anydim.variants.strategies import Buckets, Strategy, Where
+
+_MOST_CUTS = 128  # of a dim that are chosen among
+Rows = Callable[[str], Sequence[Recorded]]
+
+
+def with_cuts(strategy: Strategy, recorded: Rows) -> Strategy:
+    """The strategy with buckets for what files have, wherever it names one."""
+    if isinstance(strategy, Where):
+        then, other = (with_cuts(each, recorded) for each in (strategy.then, strategy.else_))
+        return replace(strategy, then=then, else_=other)
+    if not isinstance(strategy, Buckets) or not strategy.profile:
+        return strategy
+    counts = {name: Counter[int]() for row in recorded(strategy.profile) for name in row.dims}
+    for row in recorded(strategy.profile):
+        for name, size in row.dims.items():
+            counts[name][size] += row.count
+    left = {name: sizes for name, sizes in counts.items() if name not in strategy.sizes}
+    cuts = {**strategy.sizes, **cuts_for(left, strategy.count)}
+    return Buckets(cuts, bits=strategy.bits)
+
+
+def cuts_for(counts: Mapping[str, Mapping[int, int]], count: int) -> dict[str, Any]:
+    """The largest sizes of buckets of each dim, `count` combinations of them at most.
+
+    A dim that had one size has no other one.
+    """
+    known = {name: _best(sizes, count) for name, sizes in counts.items() if any(sizes)}
+    number = dict.fromkeys(known, 1)
+
+    def gain(name: str) -> float:
+        rows, now = known[name], number[name]
+        if now == len(rows) or prod(number.values()) // now * (now + 1) > count:
+            return 0.0
+        return rows[now - 1][0] - rows[now][0]
+
+    while known and gain(best := max(known, key=gain)) > 0:
+        number[best] += 1
+    cuts = {name: rows[number[name] - 1][1] for name, rows in known.items()}
+    alone = {name: next(filter(None, counts[name])) for name in cuts if len(counts[name]) == 1}
+    return {**cuts, **alone}
+
+
+def _best(counts: Mapping[int, int], most: int) -> list[tuple[float, list[int]]]:
+    """For 1, 2, ... cuts the least waste, and the cuts that have it."""
+    sizes = sorted(size for size in counts if size > 0)
+    calls = [0, *accumulate(counts[size] for size in sizes)]
+    total = [0, *accumulate(counts[size] * size for size in sizes)]
+    ends = sorted({-(-n * len(sizes) // _MOST_CUTS) for n in range(1, _MOST_CUTS + 1)})
+
+    def waste(first: int, end: int) -> float:
+        """Of calls of the sizes from one to another, with a bucket that ends with these."""
+        return calls[end] - calls[first] - (total[end] - total[first]) / sizes[end - 1]
+
+    found: list[tuple[float, list[int]]] = []
+    last: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}  # for so many of the sizes
+    for _ in range(min(most, len(ends))):
+        last = {
+            end: min(
+                (before + waste(first, end), [*cuts, sizes[end - 1]])
+                for first, (before, cuts) in last.items()
+                if first < end
+            )
+            for end in ends
+            if any(first < end for first in last)
+        } | {0: (0.0, [])}
+        found.append(last[len(sizes)])
+    return found

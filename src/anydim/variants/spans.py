@@ -1,0 +1,188 @@
+"""A body for a span of sizes: it knows what is one number there, and works out what else it needs.
+
+What a kernel needs may be no word of its launch, as it depends on the schedule: `(m + 3)//4` where
+the launch has m and `(m + 7)//8`. So dims are said by the words (`solving.py`), at the beginning of
+the kernel, and once before it in `extent`, a function of the address of the words. That says the
+parallel range, or less than 0 where the sizes are none for the body: a dim is outside of what the
+body was made for, a number does not fit 64 bits, or dims that were guessed do not give the words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from anydim.base.cache import key_of
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.fitting import parameters_of, with_interface
+from anydim.kernels.ir import INDEX, Kernel, Let, Scalar
+from anydim.kernels.launch import Launch
+from anydim.kernels.write.term import Term
+from anydim.native.arithmetic import Arithmetic, Ranged
+from anydim.native.body import Body, parameter
+from anydim.program.recipe import Recipe
+from anydim.runtime.choices import Span
+from anydim.sizes import LARGEST, Box, Dim, Interval, Size, bounds, simplify
+from anydim.variants.solving import Told, dims_of_span, word_name
+
+_WORDS = parameter("words")
+_PARTS = 2  # of a span, at whose ends bodies are tried
+_OPEN = 32  # how far above the least one that is tried, where there is no largest one
+
+
+@dataclass(frozen=True)
+class Spanned:
+    """The words of launches in a span, the parallel range last, and how they tell dims.
+
+    `box` bounds the dims of the recipe.
+    """
+
+    words: tuple[Size, ...]
+    span: Span
+    told: tuple[Told, ...]
+    box: Box
+
+    @staticmethod
+    def of(words: Sequence[Size], span: Span, box: Box) -> Spanned | None:
+        """That of a recipe whose dims are those of `box`; None where dims are not told."""
+        told = dims_of_span(words, span)
+        if told is None:
+            return None
+        sure = all(each.word is not None for each in told)
+        bounded = [_met(each.dim, box if sure else Box()) for each in told]
+        others = [dim for dim in box.dims if dim.name not in {each.name for each in told}]
+        if None in bounded:
+            return None
+        dims = [*filter(None, bounded), *others]
+        return Spanned(
+            tuple(words), span, told, Box.of(*dims, constraints=box.constraints if sure else ())
+        )
+
+    def points(self) -> tuple[dict[str, int], ...]:
+        """Dims from the least ones to the largest, to try a body at."""
+        ends = [(max(dim.lo, min(1, _top(dim))), _top(dim), dim.name) for dim in self.box.dims]
+        found = [
+            {name: low + (high - low) * part // _PARTS for low, high, name in ends}
+            for part in range(_PARTS + 1)
+        ]
+        return tuple(point for n, point in enumerate(found) if point not in found[:n])
+
+    def known(self, size: Size) -> int | None:
+        """What a size is everywhere in the span; None where it changes."""
+        return bounds(simplify(size, self.box), self.box).value
+
+
+def _top(dim: Dim) -> int:
+    """The largest size of a dim that is tried."""
+    return dim.lo + _OPEN if dim.hi is None else dim.hi
+
+
+def _met(dim: Dim, box: Box) -> Dim | None:
+    """What a dim is inside a box, too; None where that is nothing."""
+    if dim.name not in box.names:
+        return dim
+    other = box.dim(dim.name)
+    highs = [high for high in (dim.hi, other.hi) if high is not None]
+    low, high = max(dim.lo, other.lo), min(highs, default=None)
+    return Dim(dim.name, low, high) if high is None or low <= high else None
+
+
+def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
+    """The kernel of a launch with the interface of a recipe; its sizes follow from the words."""
+    kernel = launch.kernel
+    operands = {argument.tensor: n for n, argument in enumerate(launch.arguments)}
+    order = [operands[name] for name in recipe.operands]
+    _, scalars, _ = parameters_of(kernel)
+    body, given = _Prologue(), [Scalar(word_name(n)) for n in range(len(launch_words(site)))]
+    needed = _Needed(body, site, [parameter(scalar.name) for scalar in given])
+    values = [needed.value(size) for size in launch.sizes]
+    steps = [Let(scalar.name, value.value) for scalar, value in zip(scalars, values)]
+    prefix = f"{kernel.name.rpartition('_')[0]}_span"
+    return with_interface(kernel, order, given, (*body.written, *steps), prefix)
+
+
+def launch_words(site: Spanned) -> tuple[Size, ...]:
+    """The words that a kernel is given: all but the parallel range."""
+    return site.words[:-1]
+
+
+def extent_of(launch: Launch, site: Spanned) -> ir.Library | None:
+    """The function that says the parallel range; None where that is the launch's, everywhere."""
+    same = launch.parallel == site.words[-1]
+    words = set(site.words)
+    direct = all(size in words or site.known(size) is not None for size in launch.sizes)
+    if same and direct and all(told.plain for told in site.told):
+        return None
+    body = Body()
+    values = [body.load(_WORDS, number) for number in range(len(site.words))]
+    needed = _Needed(body, site, values, checked=True)
+    for size in launch.sizes:
+        needed.value(size)
+    parallel = needed.value(launch.parallel)
+    needed.check_fit()
+    body.give(parallel)
+    made = body.function("extent", ("words",), public=True)
+    name = f"extent_{key_of(repr(made))[:12]}"
+    named = ir.Function(name, made.parameters, made.body, made.public, made.result)
+    return ir.Library(name, lambda: (named,), key_of(repr(named)))
+
+
+class _Prologue(Body):
+    """Steps before those of a kernel, with names that it has not."""
+
+    def fresh(self, letter: str) -> str:
+        return f"launch.{super().fresh(letter)}"
+
+
+class _Needed:
+    """Sizes written into a body, from the values of words; `checked`: it gives -1 for others."""
+
+    def __init__(
+        self, body: Body, site: Spanned, words: Sequence[Term], checked: bool = False
+    ) -> None:
+        self._body, self._site, self._words = body, site, words
+        self._direct = dict(zip(site.words, words))
+        ranges = (Interval(low, high) for low, high in zip(site.span.low, site.span.high))
+        self._symbols = {
+            word_name(number): Ranged(word, range)
+            for number, (word, range) in enumerate(zip(words, ranges))
+        }
+        self._arithmetic = Arithmetic(body, self._symbols)
+        for told in site.told:
+            self._tell(told, checked)
+        if checked and any(told.word is None for told in site.told):
+            self._check_words()
+
+    def value(self, size: Size) -> Term:
+        """The value of a size: a number, a word, or what dims make it."""
+        known = self._site.known(size)
+        if known is not None:
+            return Term(ir.Const(INDEX, known))
+        found = self._direct.get(size)
+        return self._arithmetic.size(size) if found is None else found
+
+    def check_fit(self) -> None:
+        """Give -1 where something did not fit."""
+        if self._arithmetic.overflow is not None:
+            with self._body.when(self._arithmetic.overflow):
+                self._body.give(-1)
+
+    def _tell(self, told: Told, checked: bool) -> None:
+        """The value of a dim, inside its bounds."""
+        dim = self._site.box.dim(told.name)
+        if told.word is None:
+            value = Term(ir.Const(INDEX, told.low))
+        else:
+            word = Size.symbol(word_name(told.word))
+            value = self._body.let(self._arithmetic.size((word - told.rest) // told.factor))
+        high = LARGEST if dim.hi is None else dim.hi
+        if checked and told.word is not None:
+            with self._body.when((value < dim.lo) | (value > high)):
+                self._body.give(-1)
+        self._symbols[told.name] = Ranged(value, Interval(dim.lo, high))
+
+    def _check_words(self) -> None:
+        for size, word in zip(self._site.words, self._words):
+            if size.constant is None:
+                with self._body.when(self._arithmetic.size(size).differs(word)):
+                    self._body.give(-1)

@@ -1,0 +1,91 @@
+"""One strategy where sizes are as a condition says, another one elsewhere.
+
+where("m <= 4", exact(), else_=generic())
+where("8 <= seq and batch*seq < 512", adaptive())
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from anydim.base.errors import DimError, OptionError
+from anydim.base.given import shown
+from anydim.base.records import dataclass
+from anydim.sizes import Size, parse
+from anydim.variants.strategies.plain import GENERIC
+from anydim.variants.strategies.strategy import Strategy, text_of
+
+_RELATION = re.compile(r"(<=|>=|==|!=|<|>)")
+_MOST = 1000  # characters of a condition
+_HOLDS = {
+    "<=": int.__le__, ">=": int.__ge__, "==": int.__eq__,
+    "!=": int.__ne__, "<": int.__lt__, ">": int.__gt__,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Relation:
+    """`left relation right`, of size expressions."""
+
+    left: Size
+    relation: str
+    right: Size
+
+    def holds(self, dims: Mapping[str, int]) -> bool:
+        """Whether it does; where a size is not defined, it does not."""
+        try:
+            left, right = self.left.evaluate(dims), self.right.evaluate(dims)
+        except DimError:
+            return False
+        return bool(_HOLDS[self.relation](left, right))
+
+
+@dataclass(frozen=True)
+class Where(Strategy):
+    """`then` at sizes where `condition` holds, else `else_`.
+
+    A condition is relations of dims of the model, with `and` between them.
+    """
+
+    condition: str
+    then: Strategy
+    else_: Strategy = GENERIC
+
+    def __post_init__(self) -> None:
+        for name in ("then", "else_"):
+            if not isinstance(getattr(self, name), Strategy):
+                raise OptionError(f"where: {name} is {shown(getattr(self, name))}, no strategy")
+        relations_of(self.condition)
+
+    @property
+    def relations(self) -> tuple[Relation, ...]:
+        """Those that all have to hold."""
+        return relations_of(self.condition)
+
+    @property
+    def names(self) -> frozenset[str]:
+        own = (each.left.symbols | each.right.symbols for each in self.relations)
+        return self.then.names.union(self.else_.names, *own)
+
+    def leaves(self) -> Iterator[Strategy]:
+        yield from self.then.leaves()
+        yield from self.else_.leaves()
+
+    def __str__(self) -> str:
+        return f"where({text_of(self.condition)}, {self.then}, else_={self.else_})"
+
+
+def relations_of(text: str) -> tuple[Relation, ...]:
+    """The relations of a condition; raises OptionError for a text that is none."""
+    if not isinstance(text, str) or len(text) > _MOST:
+        raise OptionError(f"where: {shown(text)} is no condition", 'write one as "m <= 4"')
+    found = []
+    for part in re.split(r"\band\b", text):
+        sides = _RELATION.split(part)
+        if len(sides) < 3:
+            hint = 'write conditions as "m <= 4" or "8 <= seq and batch*seq < 512"'
+            raise OptionError(f"where: '{part.strip()}' is no condition", hint)
+        sizes = [parse(side.strip()) for side in sides[::2]]
+        found += [Relation(*each) for each in zip(sizes, sides[1::2], sizes[1:])]
+    return tuple(found)
