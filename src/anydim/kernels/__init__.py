@@ -7,6 +7,7 @@ with sizes as formulas. Floors import only from those above them, and from files
     write/      what all loops are made of: values, lanes, expressions
     product/    blocked products: contraction, convolution, winograd, bytes
     rows/       element work and reductions, row by row
+    ranges/     element work that differs from range to range of an axis
     attention/  scores, softmax and the weighted sum
     sliding/    reductions over windows
     nest/       ordered steps

@@ -31,6 +31,8 @@ from anydim.kernels.groups import Group, Member, Touched
 from anydim.kernels.space import Space
 from anydim.lang.functions import FUNCTIONS
 
+NEAR = 1024  # bytes that the lanes of a vector that are off may lie outside of its tensor
+
 
 def run(
     kernel: ir.Kernel,
@@ -298,7 +300,23 @@ class _Frame:
         return self._made(node.type, result)
 
     def _load(self, node: ir.Load) -> Any:
-        return self._read(node, self.integer(node.offset) + numpy.arange(node.type.lanes))
+        offset, lanes = self.integer(node.offset), node.type.lanes
+        if node.mask is not None and lanes > 1:
+            self._touches("load", node, node.type, offset)
+        return self._read(node, offset + numpy.arange(lanes))
+
+    def _touches(self, use: str, node: ir.Load | ir.Store, kind: ir.Type, offset: int) -> None:
+        """Fail where all of a vector lies far outside: lanes that are off cost time there."""
+        if node.buffer not in self.buffers:
+            return
+        pointer, size = self.buffers[node.buffer], kind.dtype.bytes
+        first = pointer.byte + offset * size
+        behind, held = first + kind.lanes * size, len(pointer.memory.data)
+        if held and (behind <= -NEAR or first >= held + NEAR):
+            self._fail(
+                f"masked {use} of {kind} in '{node.buffer}' lies far outside"
+                f" '{pointer.memory.name}': byte {first} of {held}"
+            )
 
     def _gather(self, node: ir.Gather) -> Any:
         return self._read(node, self._array(node.offsets))
@@ -307,7 +325,10 @@ class _Frame:
         kind = step.value.type
         array = self._array(step.value)
         mask = self._mask(step.mask, kind.lanes)
-        offsets = self.integer(step.offset) + numpy.arange(kind.lanes)
+        offset = self.integer(step.offset)
+        offsets = offset + numpy.arange(kind.lanes)
+        if step.mask is not None and kind.lanes > 1:
+            self._touches("store", step, kind, offset)
         data, places = self._elements(step.buffer, kind, offsets[mask], "store")
         memory = self.buffers[step.buffer].memory
         if not memory.writable and mask.any():

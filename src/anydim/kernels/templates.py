@@ -13,6 +13,7 @@ from anydim.kernels.product.bytes import template as bytes_product
 from anydim.kernels.product.contraction import template as contraction
 from anydim.kernels.product.convolution import template as convolution
 from anydim.kernels.product.winograd import template as winograd
+from anydim.kernels.ranges import template as ranges
 from anydim.kernels.rows import pointwise
 from anydim.kernels.rows import template as rows
 from anydim.kernels.sliding import template as sliding
@@ -27,6 +28,7 @@ TEMPLATES: tuple[Template, ...] = (
     contraction.TEMPLATE,
     sliding.TEMPLATE,
     transposition.TEMPLATE,
+    ranges.TEMPLATE,
     rows.TEMPLATE,
     pointwise.TEMPLATE,
 )

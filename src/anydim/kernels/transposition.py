@@ -251,13 +251,19 @@ class _Body:
         rows: list[ir.Value] = []
         for number in range(self.vector.lanes):
             at = plus(variable(f"{row}_from"), times(lane_stride, number))
-            mask = self._mask(number, variable("known"), variable(f"{row}_left")) if edge else None
+            mask = None
+            if edge:
+                at = either(compare("greater", variable("known"), number), at, constant(0))
+                mask = self._mask(number, variable("known"), variable(f"{row}_left"))
             rows.append(ir.Load(self.vector, "x", at, mask))
         made, columns = transposed(self.vector, rows, f"{row}_")
         steps += made
         for number, column in enumerate(columns):
             at = plus(variable(f"{row}_to"), times(row_stride, number))
-            mask = self._mask(number, variable(f"{row}_left"), variable("left")) if edge else None
+            mask = None
+            if edge:
+                at = either(compare("greater", variable(f"{row}_left"), number), at, constant(0))
+                mask = self._mask(number, variable(f"{row}_left"), variable("left"))
             steps.append(ir.Store("y", at, column, mask))
         return steps
 

@@ -52,6 +52,7 @@ _TILE: dict[str, Rule] = {
 
 RULES: dict[str, dict[str, Rule]] = {
     "pointwise": {"lanes": _power(64), "unroll": _power(16)},
+    "ranges": {"lanes": _power(64), "unroll": _power(16)},
     "rows": {"lanes": _power(64), "unroll": _power(16), "across": _FLAG},
     "nest": {
         "lanes": _power(64), "unroll": _power(16), "parallel": _WORD, "block": _between(0, 1 << 30),
@@ -84,6 +85,7 @@ RULES: dict[str, dict[str, Rule]] = {
 # values that a search tries one by one; others follow from the machine, or hardly matter
 TRIED: dict[str, dict[str, tuple[int, ...]]] = {
     "pointwise": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
+    "ranges": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
     "rows": {"lanes": (4, 8, 16), "unroll": (1, 2, 4, 8)},
     "nest": {"lanes": (4, 8, 16), "unroll": (1, 2, 4)},
     "sliding": {"lanes": (4, 8, 16), "vectors": (1, 2, 3, 4)},

@@ -49,6 +49,19 @@ def test_masked_lanes_may_be_anywhere() -> None:
         run(*steps, n=3)
 
 
+@pytest.mark.parametrize("offset", [-(2**20), 2**20])
+def test_a_vector_without_lanes_is_not_far_outside(offset: int) -> None:
+    """Such a load is nothing, but takes as long as hundreds where the page is not mapped."""
+    lanes = ir.Type(int64, 4)
+    mask = op("less", ir.Iota(lanes), ir.Splat(lanes, index("n")))
+    near, far = (ir.Load(V4, "x", number(at), mask) for at in (8, offset))
+    assert run(ir.Store("y", number(0), near)).tolist() == [0.0] * 8
+    with pytest.raises(InternalError, match="far outside"):
+        run(ir.Store("y", number(0), far))
+    with pytest.raises(InternalError, match="far outside"):
+        run(ir.Store("y", number(offset), near, mask))
+
+
 def test_inputs_are_not_written() -> None:
     with pytest.raises(InternalError, match="only read"):
         run(ir.Store("x", number(0), ir.Const(F32, 1)))

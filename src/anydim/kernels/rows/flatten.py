@@ -28,13 +28,13 @@ from anydim.lang.tree.affine import (
 from anydim.sizes import Size, as_size
 
 
-def flatten(group: Group) -> Group:
-    """The same computation with flat addresses and merged axes."""
+def flatten(group: Group, apart: frozenset[str] = frozenset()) -> Group:
+    """The same computation with flat addresses and merged axes; those `apart` join none before."""
     group = _flat_reads(_without_unit_axes(group))
-    pair = _mergeable(group)
+    pair = _mergeable(group, apart)
     while pair is not None:
         group = _merge(group, *pair)
-        pair = _mergeable(group)
+        pair = _mergeable(group, apart)
     return group
 
 
@@ -93,7 +93,7 @@ def _without_unit_axes(group: Group) -> Group:
     return _rewrite_bodies(replace(group, statements=statements), change)
 
 
-def _mergeable(group: Group) -> tuple[str, str] | None:
+def _mergeable(group: Group, apart: frozenset[str]) -> tuple[str, str] | None:
     """Two axes, outer and inner, that can be one loop everywhere."""
     candidates: dict[tuple[str, str], None] = {}
     for statement in group.statements:
@@ -104,7 +104,9 @@ def _mergeable(group: Group) -> tuple[str, str] | None:
                 if outer is not inner:
                     candidates[outer.name, inner.name] = None
     for pair in candidates:
-        if all(_merges(statement, *pair) for statement in group.statements):
+        if pair[1] not in apart and all(
+            _merges(statement, *pair) for statement in group.statements
+        ):
             return pair
     return None
 

@@ -12,7 +12,7 @@ from anydim.kernels.ir import Function, Kernel, Operand, Pointer, Scalar, Step
 from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.rows.cells import PIECE, RowForm, Setting
-from anydim.kernels.rows.flatten import flatten, own_address, reads_own_points
+from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
 from anydim.kernels.rows.in_place import in_place
 from anydim.kernels.rows.passplan import cost, plan_sweeps, work
 from anydim.kernels.rows.ranges import part_of
@@ -218,6 +218,7 @@ def row_launch(
         aligned=not form.whole and part_of(form) is None,
         totals=totals(group),
         peaks=peaks(group),
+        extents={axis.name: axis.extent for s in group.statements for axis in all_axes(s)},
     )
     setting = Setting(form, context, lanes, unroll)
     program = RowProgram(setting)

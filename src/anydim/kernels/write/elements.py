@@ -19,7 +19,7 @@ never touches memory that is not the tensor's. Masked-off lanes touch no memory 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int64
@@ -43,10 +43,10 @@ from anydim.kernels.launch import STATUS, Machine
 from anydim.kernels.write import lanes as along
 from anydim.kernels.write.facts import at_peak
 from anydim.kernels.write.quotient import DIVISIONS, Divisor, corrected, divisor, quotient
-from anydim.kernels.write.values import add, convert, number, operate, splat
+from anydim.kernels.write.values import add, convert, near, number, operate, splat
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
-from anydim.lang.tree.affine import Affine, reads, to_expr
+from anydim.lang.tree.affine import Affine, affine, reads, to_expr
 from anydim.lang.tree.bounds_checks import Check, checked, counting, within
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
@@ -84,7 +84,7 @@ class Context:
     `running` says that every loop runs at least once wherever this code runs: then any read may
     move out of the loops it does not depend on. `aligned` says that vectors begin at multiples of
     their lanes. `totals` are sums of what is never negative, as it is read; `peaks` are largest
-    elements, and of what (`facts.py`).
+    elements, and of what (`facts.py`). `extents` are those of axes: their indices stay below.
     """
 
     types: Mapping[str, TensorType]
@@ -95,6 +95,7 @@ class Context:
     aligned: bool = False
     totals: Mapping[str, Expr] = field(default_factory=dict)
     peaks: Mapping[str, Expr] = field(default_factory=dict)
+    extents: Mapping[str, Size] = field(default_factory=dict)
     _used: dict[str, int] = field(default_factory=dict)
     _homes: dict[str, Elements] = field(default_factory=dict)
 
@@ -406,22 +407,45 @@ class Elements:
         assert self.lane is not None
         vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
         mask = self._both(self.mask, inside)
+        guard = None if mask is None or inside is None else self._guard(read, mask)
         regular = not any(self._varies(atom) for atom, _ in form.atoms)
         stride = form.affine.stride(self.lane).constant
         if regular and stride is not None and along.steps_over(vector.dtype, stride):
             terms = {n: c for n, c in form.affine.terms if n != self.lane}
             rest = Linear(Affine.of(form.affine.constant, terms), form.atoms)
             offset = self._start(self._at(linear_expr(rest), int64), stride)
-            return along.load_steps(vector, self._buffer(read), offset, stride, mask, self.name)
+            return along.load_steps(
+                vector, self._buffer(read), offset, stride, mask, self.name, guard
+            )
         found = along.runs_of(form, self.lane, self.lanes) if self.context.aligned else None
         if found is not None:
-            return self._load_runs(read, form, found, mask)
+            return self._load_runs(read, form, found, mask, guard)
         offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
         return ir.Gather(vector, self._buffer(read), offsets, mask)
 
+    def _guard(self, read: Read, mask: ir.Value) -> ir.Value | None:
+        """What to ask before a load so that its address is not far outside; None: nothing.
+
+        Not the lanes, where they are neighbours about as far along the tensor as along the loop.
+        """
+        uniform: Expr | None = None
+        for index, extent in self._asked(read, self.context.types[read.tensor].shape):
+            if self._varies(index):
+                form = affine(index)
+                start = None if form is None else form.constant.constant
+                if start is None or form != Affine.of(start, {self.lane or "": as_size(1)}):
+                    return mask
+                if abs(start) > self.lanes:
+                    return mask
+            else:
+                both = within(index, extent)
+                uniform = both if uniform is None else Apply("and", (uniform, both))
+        return None if uniform is None else self._at(uniform, boolean)
+
     def _load_runs(
-        self, read: Read, form: Linear, found: along.Runs, mask: ir.Value | None
-    ) -> ir.Value:
+        self, read: Read, form: Linear, found: along.Runs, mask: ir.Value | None,
+        guard: ir.Value | None,
+    ) -> ir.Value:  # fmt: skip
         """Lanes out of a few runs of neighbours."""
         assert self.lane is not None
         rest = {name: by for name, by in form.affine.terms if name != self.lane}
@@ -431,6 +455,7 @@ class Elements:
             self._at(linear_expr(outside), int64),
             along.start_of(found, self.indices[self.lane], self.context.sizes.value),
         )
+        at = at if guard is None else near(self.name(at), guard)
         vector = ir.Type(self.context.types[read.tensor].dtype, self.lanes)
         size, buffer = self.context.sizes.value, self._buffer(read)
         return along.load_runs(vector, buffer, self.name(at), found, mask, size, self.name)
@@ -461,15 +486,22 @@ class Elements:
     def _inside(self, read: Read, shape: tuple[Size, ...]) -> ir.Value | None:
         """Whether the position is inside the tensor; None when that needs no question."""
         condition: Expr | None = None
+        for index, extent in self._asked(read, shape):
+            both = within(index, extent)
+            condition = both if condition is None else Apply("and", (condition, both))
+        return None if condition is None else self._at(condition, boolean)
+
+    def _asked(self, read: Read, shape: tuple[Size, ...]) -> Iterator[tuple[Expr, Size]]:
+        """The indices that may leave their axis, with its extent."""
         extents = (product(shape),) if read.flat else shape
         for index, extent in zip(read.indices, extents):
             if read.default is None and not reads(index) and not checked(index):
                 continue
+            if isinstance(index, Index) and self.context.extents.get(index.name) == extent:
+                continue
             if isinstance(index, Apply) and index.function == INSIDE:
                 index = index.arguments[0]
-            both = within(index, extent)
-            condition = both if condition is None else Apply("and", (condition, both))
-        return None if condition is None else self._at(condition, boolean)
+            yield index, extent
 
     def _check(self, check: Check) -> None:
         """Report a failing index, once, in the outermost loop that knows it."""

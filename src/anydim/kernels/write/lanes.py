@@ -16,7 +16,7 @@ from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes
-from anydim.kernels.write.values import add, number, operate, splat
+from anydim.kernels.write.values import add, near, number, operate, splat
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.sizes import Size
 
@@ -250,9 +250,14 @@ def steps_over(dtype: DType, stride: int) -> bool:
 
 def load_steps(
     vector: ir.Type, buffer: str, at: ir.Value, stride: int, mask: ir.Value | None,
-    name: Callable[[ir.Value], ir.Value],
+    name: Callable[[ir.Value], ir.Value], guard: ir.Value | None = None,
 ) -> ir.Value:  # fmt: skip
-    """Elements `stride` apart from `at` on, out of whole vectors; nothing is read past the last."""
+    """Elements `stride` apart from `at` on, out of whole vectors; nothing is read past the last.
+
+    With a `guard`, `at` may lie far outside where that is off (in every lane).
+    """
+    if guard is not None:
+        at = name(near(at, guard))
     if stride == 1:
         return ir.Load(vector, buffer, at, mask)
     lanes, last = vector.lanes, stride * (vector.lanes - 1)

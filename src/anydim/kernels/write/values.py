@@ -47,6 +47,16 @@ def operate(function: str, *arguments: ir.Value) -> ir.Value:
     return ir.Op(last, function, arguments)
 
 
+def near(at: ir.Value, mask: ir.Value) -> ir.Value:
+    """An offset for a load by a mask that may be off in every lane: the tensor's first then.
+
+    Lanes that are off touch no memory, but far outside of the tensor they take as long as hundreds
+    of loads where the page is not mapped.
+    """
+    some = ir.Reduce(ir.FLAG, "max", mask) if mask.type.lanes > 1 else mask
+    return operate("select", some, at, ir.Const(at.type, 0))
+
+
 def add(left: ir.Value, right: ir.Value) -> ir.Value:
     """The sum of two index values, with constants folded."""
     if isinstance(left, ir.Const) and isinstance(right, ir.Const):

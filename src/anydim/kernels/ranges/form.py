@@ -1,0 +1,170 @@
+"""Find the axis along which elements are something else from range to range, and its ranges.
+
+    y(b,k,d) = k < P ? past(b,k,d) else 0 : new(b, k - P, d) else 0 where k in 0:{P + N}
+
+is two copies: k from 0 to P without a question, then k from P to P + N. In each range the branch
+that is taken is known, and positions that lie inside need no default any more, so that axes merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from anydim.base.records import dataclass
+from anydim.kernels.inference import dtype_of, free_axes
+from anydim.kernels.rows.flatten import flatten
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
+from anydim.lang.tree.affine import affine, parts, reads, rewrite
+from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import Box, Size, Truth, as_size, prove
+
+MOST = 16  # ranges, each with code of its own
+
+
+@dataclass(frozen=True)
+class RangesForm:
+    """Loops over `outer` and over `axis`, which `stops` cut into ranges; each has its own group.
+
+    A group's statements run over the outer axes, then `axis` (alone, or merged with those behind
+    it), then what is left. `inner` are the elements of one position of `axis`.
+    """
+
+    outer: tuple[Axis, ...]
+    axis: Axis
+    inner: tuple[Axis, ...]
+    stops: tuple[Size, ...]
+    groups: tuple[Group, ...]
+
+
+def ranges_form(group: Group, box: Box) -> RangesForm | None:
+    """The form of a group without reductions; None where no axis has ranges."""
+    statements = _alone(group)
+    if statements is None:
+        return None
+    axes = statements[0].axes
+    found = next((f for s in statements for f in _chains(s.body)), None)
+    if found is None or found[0] not in {a.name for a in axes if a.extent.constant != 1}:
+        return None
+    name, stops = found
+    if len(stops) >= MOST or not any(_guarded(s.body, name) for s in statements):
+        return None
+    place = [axis.name for axis in axes].index(name)
+    apart = frozenset(axis.name for axis in axes[: place + 1])
+    group = replace(group, statements=statements, temporaries=())
+    ends = (*stops, axes[place].extent)
+    groups = tuple(
+        flatten(_within(group, _Range(name, number, ends), box), apart)
+        for number in range(len(ends))
+    )
+    return RangesForm(axes[:place], axes[place], axes[place + 1 :], ends, groups)
+
+
+def _alone(group: Group) -> tuple[Statement, ...] | None:
+    """The statements that make results, each of inputs alone, over the same axes; None: no."""
+    axes = group.statements[0].axes
+    types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+    bodies: dict[str, Expr] = {}
+    for statement in group.statements:
+        if statement.combine or statement.reduced or statement.axes != axes:
+            return None
+        if checked(statement.body):
+            return None  # what is not computed is not checked
+        own = tuple(Index(axis.name) for axis in axes)
+        for read in reads(statement.body):
+            if read.tensor in bodies and (read.flat or read.default or read.indices != own):
+                return None
+        body = rewrite(statement.body, lambda e: _known(e, bodies))
+        wanted = types[statement.target].dtype
+        bodies[statement.target] = body if dtype_of(body, types) == wanted else Cast(wanted, body)
+    outputs = {tensor.name for tensor in group.outputs}
+    return tuple(s.with_body(bodies[s.target]) for s in group.statements if s.target in outputs)
+
+
+def _known(expr: Expr, bodies: Mapping[str, Expr]) -> Expr | None:
+    return bodies.get(expr.tensor) if isinstance(expr, Read) else None
+
+
+def _chains(body: Expr) -> Iterator[tuple[str, tuple[Size, ...]]]:
+    """The axis and the ends of `k < a ? .. : k < b ? .. : ..`, the longest one first."""
+    for part in reversed(parts(body)):
+        stops: list[Size] = []
+        name, rest = "", part
+        while isinstance(rest, Apply) and rest.function == "select":
+            found = _stop(rest.arguments[0])
+            if found is None or name not in ("", found[0]):
+                break
+            name, rest = found[0], rest.arguments[2]
+            stops.append(found[1])
+        if stops:
+            yield name, tuple(stops)
+
+
+def _stop(condition: Expr) -> tuple[str, Size] | None:
+    """(k, a) of k < a."""
+    if not isinstance(condition, Apply) or condition.function != "less":
+        return None
+    index, stop = condition.arguments[0], affine(condition.arguments[1])
+    if not isinstance(index, Index) or stop is None or stop.terms:
+        return None
+    return index.name, stop.constant
+
+
+def _guarded(body: Expr, axis: str) -> bool:
+    return any(read.default is not None and axis in free_axes(read) for read in reads(body))
+
+
+@dataclass(frozen=True)
+class _Range:
+    """Where `ends[number - 1] <= axis < ends[number]`."""
+
+    axis: str
+    number: int
+    ends: tuple[Size, ...]
+
+    def low(self) -> Size:
+        return self.ends[self.number - 1] if self.number else as_size(0)
+
+    def taken(self, condition: Expr) -> bool | None:
+        """Whether a condition holds here; None where that is not known."""
+        found = _stop(condition)
+        if found is None or found[0] != self.axis:
+            return None
+        if found[1] == self.ends[self.number]:
+            return True
+        return False if found[1] in self.ends[: self.number] else None
+
+
+def _within(group: Group, here: _Range, box: Box) -> Group:
+    """The group where the axis is in one range."""
+    extents = {axis.name: axis.extent for axis in group.statements[0].axes}
+    bounds = {name: (as_size(0), extent) for name, extent in extents.items()}
+    bounds[here.axis] = (here.low(), here.ends[here.number])
+
+    def change(expr: Expr) -> Expr | None:
+        if isinstance(expr, Apply) and expr.function == "select":
+            taken = here.taken(expr.arguments[0])
+            return None if taken is None else expr.arguments[1 if taken else 2]
+        if isinstance(expr, Read) and expr.default is not None and not expr.flat:
+            shape = group.type_of(expr.tensor).shape
+            inside = zip(expr.indices, shape)
+            if all(_fits(index, size, bounds, box) for index, size in inside):
+                return replace(expr, default=None)
+        return None
+
+    statements = tuple(s.with_body(rewrite(s.body, change)) for s in group.statements)
+    return replace(group, statements=statements)
+
+
+def _fits(index: Expr, size: Size, bounds: Mapping[str, tuple[Size, Size]], box: Box) -> bool:
+    """Whether an index lies in 0:size wherever the axes are in their bounds."""
+    form = affine(index)
+    if form is None:
+        return False
+    low, high = form.constant, form.constant + 1
+    for name, stride in form.terms:
+        if name not in bounds or prove(stride, ">=", 0, box) is not Truth.PROVED:
+            return False
+        first, behind = bounds[name]
+        low, high = low + stride * first, high + stride * (behind - 1)
+    return prove(low, ">=", 0, box) is Truth.PROVED and prove(high, "<=", size, box) is Truth.PROVED

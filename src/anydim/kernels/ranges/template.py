@@ -1,0 +1,183 @@
+"""The template of concatenations, fused with element work: a loop for each range of an axis.
+
+    for o in outer, block of k:              parts for threads
+      for k, d in the block up to P: y = past
+      for k, d in the rest of it: y = new    what is contiguous is one loop
+
+No element asks which range it is in, and no load goes to a tensor that has nothing there.
+"""
+
+from __future__ import annotations
+
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.ranges.form import RangesForm, ranges_form
+from anydim.kernels.rows.cells import PIECE
+from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW, assemble
+from anydim.kernels.rows.passplan import cost, work
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.kernels.write.elements import Context, Elements, SizeParameters
+from anydim.kernels.write.loops import index, loop, parallel_loop, run_segment, segments
+from anydim.kernels.write.values import add, operate
+from anydim.lang.tree import Axis, Group
+from anydim.lang.tree.affine import reads
+from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
+
+PART = "part of the axis"
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """`lanes` wide vectors, `unroll` of them side by side."""
+
+    lanes: int
+    unroll: int = 4
+
+
+register("ranges", Ranges)
+
+
+def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Ranges | None:
+    """A schedule for a group of elements that differ from range to range; else None."""
+    form = ranges_form(group, box)
+    return None if form is None else Ranges(_lanes(form, group, machine))
+
+
+def _lanes(form: RangesForm, group: Group, machine: Machine) -> int:
+    """Vector lanes by the widest type; fewer where the last axis is short."""
+    read = {r.tensor for g in form.groups for s in g.statements for r in reads(s.body)}
+    width = max(group.type_of(n).dtype.bytes for n in {*read, *(t.name for t in group.outputs)})
+    lanes = max(1, machine.vector_bytes // width)
+    most = max((g.statements[0].axes[-1].extent.constant or lanes for g in form.groups), default=1)
+    while lanes > 1 and lanes // 2 >= most:
+        lanes //= 2
+    return lanes
+
+
+def lower(
+    group: Group, schedule: Ranges, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group."""
+    form = ranges_form(group, box)
+    assert form is not None
+    used = {read.tensor for g in form.groups for s in g.statements for read in reads(s.body)}
+    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
+    buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
+    types = {t.name: t.type for t in (*group.inputs, *group.outputs)}
+    context = Context(types, SizeParameters(), machine, buffers)
+    writer = _Writer(form, context, schedule)
+    body = writer.body()
+    outputs = {tensor.name for tensor in group.outputs}
+    operands = tuple(ir.Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors)
+    flops, moved = work(group)
+    return Launch(
+        kernel=assemble("ranges", operands, context.sizes.names, body),
+        arguments=tuple(Argument(tensor.name) for tensor in tensors),
+        sizes=context.sizes.sizes,
+        parallel=product(axis.extent for axis in form.outer) * writer.blocks,
+        grain=writer.grain,
+        scratch=as_size(0),
+        flops=flops,
+        moved=moved,
+        schedule=print_schedule(schedule),
+        reason="elements that are something else from range to range of an axis",
+    )
+
+
+class _Writer:
+    """Writes the body: parts of the axis at one point of the outer loops, range by range."""
+
+    def __init__(self, form: RangesForm, context: Context, schedule: Ranges) -> None:
+        self.form, self.context, self.schedule = form, context, schedule
+        each = maximum(product(axis.extent for axis in form.inner), 1)
+        self.block = maximum(as_size(PIECE) // each, 1)  # positions of a part
+        self.blocks = ceil_div(form.axis.extent, self.block)
+
+    @property
+    def grain(self) -> int:
+        """Parts that are worth a thread."""
+        form = self.form
+        elements = 1
+        for axis in (form.axis, *form.inner):
+            elements *= max(1, axis.extent.constant or TYPICAL_ROW)
+        each = max(cost(s.body) + 1 for g in form.groups for s in g.statements)
+        return max(1, round(PART_WORK / (each * min(PIECE, elements))))
+
+    def value(self, size: Size) -> ir.Value:
+        """A size as an int64 scalar."""
+        return self.context.sizes.value(size)
+
+    def body(self) -> tuple[ir.Step, ...]:
+        """All steps of the main function."""
+        kernel = Elements(self.context)
+        stops: list[ir.Value] = []
+        for stop in self.form.stops:
+            end = self.value(stop)
+            stops.append(kernel.name(operate("max", stops[-1], end)) if stops else end)
+        axes = [(axis.name, self.value(axis.extent)) for axis in self.form.outer]
+        axes.append((PART, self.value(self.blocks)))
+        parallel_loop(kernel, axes, lambda scope: self._part(scope, stops))
+        return tuple(kernel.steps)
+
+    def _part(self, scope: Elements, stops: list[ir.Value]) -> None:
+        """What a part of the axis has of each range."""
+        block, extent = self.value(self.block), self.value(self.form.axis.extent)
+        first = scope.name(operate("mul", scope.indices[PART], block))
+        last = scope.name(operate("min", scope.name(add(first, block)), extent))
+        for group, stop in zip(self.form.groups, stops):
+            high = scope.name(operate("min", last, stop))
+            inner = scope.inner({})
+            self._range(inner, group, first, high)
+            scope.steps.append(ir.If(operate("less", first, high), tuple(inner.steps)))
+            first = scope.name(operate("max", first, stop))
+
+    def _range(self, scope: Elements, group: Group, low: ir.Value, high: ir.Value) -> None:
+        """All elements from one position of the axis to another, in the same range."""
+        axes = group.statements[0].axes
+        place = [axis.name for axis in axes].index(self.form.axis.name)
+        along, rest = axes[place], axes[place + 1 :]
+        left = {axis.name for axis in rest}
+        each = self.value(product(a.extent for a in self.form.inner if a.name not in left))
+        low, high = (scope.name(operate("mul", at, each)) for at in (low, high))
+        if not rest:
+            self._sweep(scope, group, along, low, high)
+            return
+        variable = self.context.fresh("i")
+        inner = scope.inner({along.name: ir.Var(ir.INDEX, variable)})
+        self._nested(inner, group, rest)
+        scope.steps.append(ir.For(variable, low, high, index(1), tuple(inner.steps)))
+
+    def _nested(self, scope: Elements, group: Group, axes: tuple[Axis, ...]) -> None:
+        extent = self.value(axes[0].extent)
+        if len(axes) == 1:
+            self._sweep(scope, group, axes[0], index(0), extent)
+        else:
+            loop(scope, axes[0].name, extent, lambda inner: self._nested(inner, group, axes[1:]))
+
+    def _sweep(
+        self, scope: Elements, group: Group, lane: Axis, low: ir.Value, high: ir.Value
+    ) -> None:
+        """A loop over vectors."""
+        lanes = self.schedule.lanes
+
+        def cell(outer: Elements, at: ir.Value, copy: int, mask: ir.Value | None) -> None:
+            inner = outer.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
+            for statement in group.statements:
+                value = inner.value(statement.body, self.context.types[statement.target].dtype)
+                to = inner.offset(own_address(statement))
+                inner.steps.append(
+                    ir.Store(self.context.buffers[statement.target], to, value, mask)
+                )
+            outer.steps += inner.steps
+
+        for part in segments(scope, low, high, lanes, self.schedule.unroll):
+            run_segment(
+                scope, part, lanes,
+                lambda inner, at, copy, mask=part.mask: cell(inner, at, copy, mask),
+            )  # fmt: skip
+
+
+TEMPLATE = Template("ranges", Ranges, match, lower)

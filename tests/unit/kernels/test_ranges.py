@@ -1,0 +1,136 @@
+"""Ranges: concatenations are a loop for each part, right at every size and split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import pytest
+
+import anydim as ad
+from anydim.base.dtypes import DType, boolean, float32, float64, uint8
+from anydim.kernels.launch import Machine
+from anydim.kernels.ranges import template as ranges
+from anydim.kernels.rows import pointwise
+from anydim.kernels.rows import template as rows
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Box, Dim, as_size
+from tests.unit.kernels.launching import Prepared
+
+TEMPLATES = (ranges.TEMPLATE, rows.TEMPLATE, pointwise.TEMPLATE)
+BOX = Box.of(*(Dim(name, 0, 5000) for name in "RPNC"))
+TWO = """def two(T(R,P,C) a, T(R,N,C) b) -> (y) {
+  y(r,k,c) = k < P ? (a(r,k,c) else 0) : (b(r, k - P, c) else 0)
+    where r in 0:R, k in 0:P + N, c in 0:C
+}"""
+TURNED = """def turned(T(R,P,C) a, T(N,R,C) b) -> (y) {
+  y(r,k,c) = k < P ? (a(r,k,c) else 0) : (b(k - P, r, c) else 0)
+    where r in 0:R, k in 0:P + N, c in 0:C
+}"""
+LAST = """def last(T(R,P) a, T(R,N) b, T(R,C) c) -> (y) {
+  y(r,k) = k < P ? (a(r,k) else 0) : k < P + N ? (b(r, k - P) else 0) : (c(r, k - P - N) else 0)
+    where r in 0:R, k in 0:P + N + C
+}"""
+SCALED = """def scaled(T(P,C) a, T(N,C) b, T(C) s) -> (y, z) {
+  both(k,c) = k < P ? (a(k,c) else 0) : (b(k - P, c) else 0)
+    where k in 0:P + N, c in 0:C
+  y(k,c) = both(k,c) * s(c)
+  z(k,c) = k < P ? both(k,c) : both(k,c) + 1
+}"""
+SUMMED = """def summed(T(R,P) a, T(R,N) b) -> (y) {
+  y(r) +=! k < P ? (a(r,k) else 0) : (b(r, k - P) else 0)
+    where r in 0:R, k in 0:P + N
+}"""
+Meaning = Callable[..., tuple[np.ndarray, ...]]
+
+
+def scaled(a: np.ndarray, b: np.ndarray, s: np.ndarray) -> tuple[np.ndarray, ...]:
+    both = np.concatenate([a, b])
+    return both * s, np.concatenate([a, b + 1])
+
+
+CASES: dict[str, tuple[str, tuple[str, ...], Meaning]] = {
+    "two": (TWO, ("R P C", "R N C"), lambda a, b: (np.concatenate([a, b], 1),)),
+    "turned": (
+        TURNED,
+        ("R P C", "N R C"),
+        lambda a, b: (np.concatenate([a, b.transpose(1, 0, 2)], 1),),
+    ),
+    "last": (LAST, ("R P", "R N", "R C"), lambda *x: (np.concatenate(x, 1),)),
+    "scaled": (SCALED, ("P C", "N C", "C"), scaled),
+}
+LETTERS = {float32: "float", float64: "double", uint8: "uint8"}
+
+
+@cache
+def prepared(name: str, vector_bytes: int, dtype: DType = float32) -> Prepared:
+    text, shapes, _ = CASES[name]
+    return Prepared(group(text, shapes, dtype), TEMPLATES, BOX, Machine(vector_bytes, 16))
+
+
+def group(text: str, shapes: tuple[str, ...], dtype: DType) -> Group:
+    definition = parse_definition(text.replace("T(", f"{LETTERS[dtype]}("))
+    types = [TensorType(dtype, tuple(as_size(s) for s in shape.split())) for shape in shapes]
+    return instantiate(definition, types, box=BOX)
+
+
+def check(name: str, made: Prepared, env: dict[str, int], dtype: DType, *how: object) -> None:
+    _, shapes, meaning = CASES[name]
+    random = np.random.default_rng(0)
+    arrays = [
+        (random.random([env[s] for s in shape.split()]) * 99).astype(dtype.numpy)
+        for shape in shapes
+    ]
+    for found, want in zip(made.outputs(arrays, env, *how), meaning(*arrays), strict=True):
+        np.testing.assert_array_equal(found, want)
+
+
+def sizes(lanes: int) -> list[dict[str, int]]:
+    some = ((2, 3, 1, 5), (0, 3, 1, 5), (3, 0, 2, 1), (2, 5, 0, lanes), (1, 0, 0, 3), (2, 2, 2, 0),
+            (3, lanes - 1, 1, lanes + 1), (2, 1, lanes, 4 * lanes), (1, 4, 3, 131))  # fmt: skip
+    return [dict(zip("RPNC", each)) for each in some]
+
+
+@pytest.mark.parametrize("vector_bytes", (16, 64))
+@pytest.mark.parametrize("name", CASES)
+def test_every_access_is_near_its_tensor(name: str, vector_bytes: int) -> None:
+    made = prepared(name, vector_bytes)
+    assert made.template.name == "ranges"
+    for env in sizes(vector_bytes // 4):
+        check(name, made, env, float32, 2, False)
+
+
+@pytest.mark.parametrize("dtype", (float32, float64, uint8))
+@pytest.mark.parametrize("name", CASES)
+def test_compiled(name: str, dtype: DType) -> None:
+    made = prepared(name, 64, dtype)
+    for env in (*sizes(64 // dtype.bytes), {"R": 2, "P": 700, "N": 3, "C": 40}):
+        for parts in (1, 3):
+            check(name, made, env, dtype, parts, True)
+
+
+@pytest.mark.parametrize("vector_bytes", (16, 64))
+def test_a_reduction_over_parts_asks_before_it_loads(vector_bytes: int) -> None:
+    """A thousand elements of the first part lie far before the second tensor."""
+    made = Prepared(
+        group(SUMMED, ("R P", "R N"), float32), TEMPLATES, BOX, Machine(vector_bytes, 16)
+    )
+    assert made.template.name == "rows"
+    for env in ({"R": 2, "P": 1000, "N": 3}, {"R": 3, "P": 0, "N": 700}, {"R": 1, "P": 9, "N": 0}):
+        a, b = (np.ones((env["R"], env[n]), np.float32) for n in "PN")
+        (found,) = made.outputs([a, b], {**env, "C": 1}, 1, False)
+        np.testing.assert_array_equal(found, np.full(env["R"], env["P"] + env["N"]))
+
+
+def test_flags_and_integers_are_joined_too() -> None:
+    g = ad.Builder()
+    n, m = g.dim("n", 0, 300), g.dim("m", 0, 300)
+    flags = [g.input(f"f{i}", boolean, (2, size)) for i, size in enumerate((n, m))]
+    g.output("y", g.concat(*flags, axis=1))
+    model = ad.compile(g)
+    for sizes_ in ((0, 0), (1, 0), (0, 1), (65, 3), (3, 200)):
+        arrays = [np.arange(2 * s).reshape(2, s) % 3 == 0 for s in sizes_]
+        np.testing.assert_array_equal(model(*arrays)["y"], np.concatenate(arrays, 1))
