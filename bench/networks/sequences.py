@@ -74,20 +74,22 @@ def tagger() -> onnx.ModelProto:
     return net.model("tagger", {"ids": (INT64, ["t", "b"])}, {"tags": (FLOAT, ["t", "b", 20])})
 
 
-def decoder(layers: int = 12, heads: int = 12, width: int = 64) -> onnx.ModelProto:
+def decoder(
+    layers: int = 12, heads: int = 12, width: int = 64, words: int = WORDS, places: int = PLACES
+) -> onnx.ModelProto:
     """A step of GPT-2: new words [b, s] and caches [b, heads, past, width] -> logits, caches."""
     net, size = Network(), heads * width
     cache = (FLOAT, ["b", heads, "past", width])
     inputs = {"ids": (INT64, ["b", "s"])}
-    outputs = {"logits": (FLOAT, ["b", "s", WORDS])}
+    outputs = {"logits": (FLOAT, ["b", "s", words])}
     before, count = net.scalar_size("keys_0", 2), net.scalar_size("ids", 1)
     whole = net("Add", before, count)
     one, zero = (net.constant("", number, np.int64) for number in (1, 0))
-    places = net("Range", before, whole, one)
+    place = net("Range", before, whole, one)
     every = net("Range", zero, whole, one)
-    allowed = net("LessOrEqual", every, net("Unsqueeze", places, net.integers(1)))
-    x = net("Add", net("Gather", net.drawn(WORDS, size), "ids"),
-            net("Gather", net.drawn(PLACES, size), places))  # fmt: skip
+    allowed = net("LessOrEqual", every, net("Unsqueeze", place, net.integers(1)))
+    x = net("Add", net("Gather", net.drawn(words, size), "ids"),
+            net("Gather", net.drawn(places, size), place))  # fmt: skip
     for layer in range(layers):
         qkv = net.linear(net.norm(x, size), size, 3 * size)
         parts = (
@@ -109,5 +111,5 @@ def decoder(layers: int = 12, heads: int = 12, width: int = 64) -> onnx.ModelPro
         x = net("Add", net.linear(net.joined(mixed, size), size, size), x)
         wide = net.gelu(net.linear(net.norm(x, size), size, 4 * size))
         x = net("Add", x, net.linear(wide, 4 * size, size))
-    net("MatMul", net.norm(x, size), net.drawn(size, WORDS), output="logits")
+    net("MatMul", net.norm(x, size), net.drawn(size, words), output="logits")
     return net.model("decoder", inputs, outputs)
