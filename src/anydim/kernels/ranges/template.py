@@ -9,6 +9,8 @@ No element asks which range it is in, and no load goes to a tensor that has noth
 
 from __future__ import annotations
 
+from functools import partial
+
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
@@ -163,7 +165,7 @@ class _Writer:
         """A loop over vectors."""
         lanes = self.schedule.lanes
 
-        def cell(outer: Elements, at: ir.Value, copy: int, mask: ir.Value | None) -> None:
+        def cell(mask: ir.Value | None, outer: Elements, at: ir.Value, copy: int) -> None:
             inner = outer.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
             for statement in group.statements:
                 value = inner.value(statement.body, self.context.types[statement.target].dtype)
@@ -174,10 +176,7 @@ class _Writer:
             outer.steps += inner.steps
 
         for part in segments(scope, low, high, lanes, self.schedule.unroll):
-            run_segment(
-                scope, part, lanes,
-                lambda inner, at, copy, mask=part.mask: cell(inner, at, copy, mask),
-            )  # fmt: skip
+            run_segment(scope, part, lanes, partial(cell, part.mask))
 
 
 TEMPLATE = Template("ranges", Ranges, match, lower)

@@ -432,10 +432,10 @@ class Elements:
         for index, extent in self._asked(read, self.context.types[read.tensor].shape):
             if self._varies(index):
                 form = affine(index)
-                start = None if form is None else form.constant.constant
-                if start is None or form != Affine.of(start, {self.lane or "": as_size(1)}):
+                if form is None or form.terms != ((self.lane, as_size(1)),):
                     return mask
-                if abs(start) > self.lanes:
+                start = form.constant.constant
+                if start is None or abs(start) > self.lanes:
                     return mask
             else:
                 both = within(index, extent)
