@@ -4,8 +4,8 @@
 
 Each row is a model at a set of sizes that come again and again. A figure is the time of a pass over
 all of them once bodies are made, divided by that of generic code: the median of passes in turns.
-`made` is the number of bodies, `generic` the microseconds of a pass. `library` is another program
-for the same work, in memory of its own.
+`made` is the number of bodies, `generic` the microseconds of a pass. `library` and `pad` are other
+programs for the same work, in memory of their own; what is padded are the dims that change.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from anydim.runtime.executable import NEVER
 from examples.minilm.model import model_path
 
 STRATEGIES = ("exact(limit=128)", "adaptive(limit=32, after=4)")
-FORMED = ('library("openblas")',)  # how a program is compiled; bodies beside it there are none
+FORMED = ("library", "pad 16", "pad pow2")  # how a program is compiled, not bodies beside it
 LAYERS = 12
 SETTLE = 60.0  # seconds at most until nothing is made any more
 Inputs = list[dict[str, numpy.ndarray]]
@@ -39,6 +39,7 @@ class Work:
     name: str
     model: Callable[[], bytes | str]
     inputs: Callable[[], Inputs]
+    changing: tuple[str, ...]  # dims
 
 
 def chain(
@@ -113,32 +114,34 @@ EVEN = {"pads": [1] * 4}
 WORKS = (
     Work("products 33 x 77 and 77 x 33, M 1..100",
          chain("MatMul", [["m", 33]], [(33, 77), (77, 33)]),
-         arrays(*([(m, 33)] for m in (1, 2, 3, 5, 8, 13, 21, 34, 55, 100)))),
+         arrays(*([(m, 33)] for m in (1, 2, 3, 5, 8, 13, 21, 34, 55, 100))), ("m",)),
     Work("dense 512 x 512, batch 1", chain("MatMul", [["m", 512]], [(512, 512)]),
-         arrays([(1, 512)])),
+         arrays([(1, 512)]), ("m",)),
     Work("dense 512 x 512, batches 32 and 16", chain("MatMul", [["m", 512]], [(512, 512)]),
-         arrays([(32, 512)], [(16, 512)])),
+         arrays([(32, 512)], [(16, 512)]), ("m",)),
     Work("dense 512 x 512, batches of 200 to 500", chain("MatMul", [["m", 512]], [(512, 512)]),
-         arrays([(200, 512)], [(333, 512)], [(500, 512)])),
+         arrays([(200, 512)], [(333, 512)], [(500, 512)]), ("m",)),
     Work("products of 3..17 in batches", chain("MatMul", [["b", "m", "m"], ["b", "m", "m"]]),
-         arrays(*([(8, m, m), (8, m, m)] for m in (3, 5, 8, 11, 17)))),
-    Work("MiniLM, 1 x 8 to 1 x 128", minilm, lambda: sentences(8, 17, 64, 128)),
+         arrays(*([(8, m, m), (8, m, m)] for m in (3, 5, 8, 11, 17))), ("m",)),
+    Work("MiniLM, 1 x 8 to 1 x 128", minilm, lambda: sentences(8, 17, 64, 128), ("seq",)),
     Work("softmax of short rows", chain("Softmax", [["m", "n"]]),
-         arrays(*([(32, n)] for n in (3, 5, 7, 10, 17, 33)))),
+         arrays(*([(32, n)] for n in (3, 5, 7, 10, 17, 33))), ("m", "n")),
     Work("layer normalisation of short rows", chain("LayerNormalization", [["m", "n"], ["n"]]),
-         arrays(*([(32, n), (n,)] for n in (3, 5, 7, 10, 17, 33)))),
+         arrays(*([(32, n), (n,)] for n in (3, 5, 7, 10, 17, 33))), ("m", "n")),
     Work("convolution 3 x 3, small images",
-         chain("Conv", [["b", 16, "h", "q"]], [(16, 16, 3, 3)], **EVEN), images(16, SMALL)),
+         chain("Conv", [["b", 16, "h", "q"]], [(16, 16, 3, 3)], **EVEN), images(16, SMALL),
+         ("h", "q")),
     Work("depthwise 3 x 3, small images",
          chain("Conv", [["b", 32, "h", "q"]], [(32, 1, 3, 3)], group=32, **EVEN),
-         images(32, SMALL)),
+         images(32, SMALL), ("h", "q")),
     Work("depthwise 5 x 5, small images",
          chain("Conv", [["b", 32, "h", "q"]], [(32, 1, 5, 5)], group=32, pads=[2] * 4),
-         images(32, SMALL)),
+         images(32, SMALL), ("h", "q")),
     Work("pool 3 x 3, small images",
-         chain("MaxPool", [["b", 32, "h", "q"]], kernel_shape=[3, 3], **EVEN), images(32, SMALL)),
+         chain("MaxPool", [["b", 32, "h", "q"]], kernel_shape=[3, 3], **EVEN), images(32, SMALL),
+         ("h", "q")),
     Work("transposes of small matrices", chain("Transpose", [["b", "m", "n"]], perm=[2, 0, 1]),
-         arrays(*([(8, m, m + 2)] for m in (3, 7, 15, 31)))),
+         arrays(*([(8, m, m + 2)] for m in (3, 7, 15, 31))), ("m", "n")),
 )  # fmt: skip
 
 
@@ -207,6 +210,13 @@ def with_bodies(
     return in_turns(run, rounds), len(model.variants())
 
 
+def forms(work: Work) -> list[str]:
+    """The strategies of `FORMED` for a model."""
+    pads = ("16", '"pow2"')
+    dims = (", ".join(f"{name}={pad}" for name in work.changing) for pad in pads)
+    return ['library("openblas")', *(f"pad({each})" for each in dims)]
+
+
 def formed(
     generic: ad.Model, source: bytes | str, strategy: str, inputs: Inputs, times: int, rounds: int
 ) -> float:
@@ -226,7 +236,7 @@ def main() -> None:
     given = parser.parse_args()
     warnings.simplefilter("error")
     head = "".join(f"{s.partition('(')[0]:>12}{'made':>6}" for s in STRATEGIES)
-    head += "".join(f"{s.partition('(')[0]:>12}" for s in FORMED)
+    head += "".join(f"{s:>12}" for s in FORMED)
     print(f"{'':40}{'generic':>8}{head}")
     for work in WORKS:
         if given.only not in work.name:
@@ -237,7 +247,7 @@ def main() -> None:
         how = (inputs, max(1, int(0.002 / seconds(generic, inputs, 3) * 3)), given.rounds)
         made = [with_bodies(source, strategy, *how) for strategy in STRATEGIES]
         cells = [f"{ratio:12.3f}{count:6}" for ratio, count in made]
-        cells += [f"{formed(generic, source, s, *how):12.3f}" for s in FORMED]
+        cells += [f"{formed(generic, source, s, *how):12.3f}" for s in forms(work)]
         print(f"{work.name:40}{1e6 * base:8.0f}{''.join(cells)}", flush=True)
 
 

@@ -46,6 +46,7 @@ from anydim.passes.lower import Lower
 from anydim.passes.numbers import Numbers
 from anydim.passes.opaque import Opaque, guarded
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
+from anydim.passes.pad import Pad, known_pads
 from anydim.passes.place import Placed as PlacedGraph
 from anydim.passes.placement import Placement, placed_notes, placed_text
 from anydim.passes.placing.measure import Run
@@ -134,6 +135,10 @@ PASSES: tuple[Pass, ...] = (
         "numbers", "after fuse: it compares what will be kernels",
         "groups that differ in numbers alone are one kernel", lambda m, t, o: Numbers(),
     ),
+    Pass(
+        "pad", "last: a group is padded as a whole, as its kernel will be",
+        "loops over dims that a strategy pads run further", lambda m, t, o: Pad(o.pads, m, t),
+    ),
 )  # fmt: skip
 # then, from graph to program:
 #   schedule   groups -> launches of kernels, equal groups sharing one kernel
@@ -190,11 +195,12 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A graph of so many nodes as a program for a target, and what it launches."""
+    """A graph of so many nodes as a program for a target, what it launches, what passes found."""
 
     made: Assembled
     nodes: int
     items: tuple[Scheduled | Alias, ...]
+    found: tuple[str, ...] = ()
 
     @property
     def launches(self) -> list[Scheduled]:
@@ -207,6 +213,7 @@ class Lowered:
         return (
             f"{self.nodes} nodes became {len(launches)} launches;"
             f" {len(self.items) - len(launches)} values are other values' bytes",
+            *self.found,
             *(f"{item.template}: {item.source}" for item in launches),
         )
 
@@ -233,6 +240,7 @@ def compile_source(
     graph = _placed(graph, devices or {}, placement, threads, work)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))
+    options = replace(options, pads=known_pads(form.pads, graph.box))
     with code.compiling(code.processor, 0) as beside:
         begin_host(code, beside)
         begun = partial(begin, target=code, work=beside)
@@ -310,6 +318,7 @@ def _lowered(
     parts = [part for cut in cuts for part in cut.parts]
     fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
     targets = {part.device: on(part) for part in parts}
+    found: list[str] = []
     for entry in PASSES:
         made_for = {d: entry.make(t.machine, t.templates, options) for d, t in targets.items()}
         run = {device: each.run for device, each in made_for.items()}
@@ -317,6 +326,7 @@ def _lowered(
             run = dict.fromkeys(run, _same)
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
         work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)
+        found += chain(*(getattr(each, "notes", ()) for each in made_for.values()))
         if entry.name == "accumulate":
             _begin_libraries(parts, fused, code, begun)
     scheduled = work.timed(
@@ -331,7 +341,7 @@ def _lowered(
     work.stage("host", lambda: host_text(made.program))
     work.stage("llvm", lambda: _llvm_text(made, code))
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
-    return Lowered(made, nodes, tuple(item for items in scheduled for item in items))
+    return Lowered(made, nodes, tuple(item for items in scheduled for item in items), tuple(found))
 
 
 def _tell(program: Program, report: CompileReport) -> None:

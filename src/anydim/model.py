@@ -235,7 +235,8 @@ def compile(
     warning says so once: the code is made without upper bounds then, and bounds of dims are what
     is expected. A Builder's dims have none of their own then; `dims` gives what is expected.
     `strategy` says which code serves which size, and when it is made (docs/strategies.md):
-    "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])", "where('m <= 4', exact())".
+    "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])", "where('m <= 4', exact())",
+    'library("openblas")', "pad(seq=16)".
     `strategies` says it for parts, by patterns of the names of nodes or kernels.
     `devices` says what the names stand for that nodes are on (docs/devices.md), such as
     `{"accel": "opencl:0"}`: names of devices, or open ones; two names may be of one.

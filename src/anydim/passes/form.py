@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import field
+
+from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.kernels.template import Template
 
@@ -9,9 +12,10 @@ from anydim.kernels.template import Template
 @dataclass(frozen=True)
 class Form:
     """`templates` are asked before those of the target; code of theirs runs in this process alone,
-    so that what is saved is made without them."""
+    so that what is saved is made without them. `pads` says what dims are padded to (`pad.py`)."""
 
     templates: tuple[Template, ...] = ()
+    pads: FrozenMapping[str, int | str] = field(default_factory=FrozenMapping)
 
 
 PLAIN_FORM = Form()

@@ -43,12 +43,14 @@ class Options:
     `memory` is the planner that says where values lie.
     `precision` is "exact", every division rounded correctly, or "fast", divisions by numbers and by
     what a row shares as products with reciprocals, off by one or two units in the last place.
+    `pads` is what a strategy pads dims to.
     """
 
     schedules: FrozenMapping[str, str] = field(default_factory=FrozenMapping)
     fuse: bool = True
     memory: Planner = STACKED
     precision: str = EXACT
+    pads: FrozenMapping[str, int | str] = field(default_factory=FrozenMapping)
 
     def wish(self, results: Iterable[str]) -> tuple[str, str] | None:
         """The name and the text of the schedule for a kernel that makes these results."""

@@ -147,6 +147,11 @@ class Box:
             tuple(c for c in self.constraints if c.symbols.isdisjoint(names)),
         )
 
+    def without_zero(self) -> Box:
+        """The sizes of the box at which no dim is 0, where there are any."""
+        some = (d if d.hi == 0 else Dim(d.name, max(1, d.lo), d.hi) for d in self.dims)
+        return Box(tuple(some), self.constraints)
+
     def also(self, *dims: Dim, constraints: tuple[Size, ...] = ()) -> Box:
         """The box with more dims and constraints."""
         return Box((*self.dims, *dims), (*self.constraints, *constraints))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 
+from anydim.base.frozen import freeze
 from anydim.kernels.product.blas.template import blas_template
 from anydim.passes.form import PLAIN_FORM, Form
 from anydim.runtime.threads import known_threads
 from anydim.variants.foreign import opened
-from anydim.variants.strategies import Library, Strategy
+from anydim.variants.strategies import Library, Pad, Strategy
 
 LOG = logging.getLogger("anydim.variants")
 
@@ -23,4 +24,4 @@ def form_of(strategy: Strategy, threads: int | str) -> Form:
         if not library.use(known_threads(threads)):
             LOG.info("%s: nobody knows how to set its threads", strategy)
         return Form(templates=(blas_template(library.addresses),))
-    return PLAIN_FORM
+    return Form(pads=freeze(strategy.pads)) if isinstance(strategy, Pad) else PLAIN_FORM

@@ -10,6 +10,7 @@ buckets(seq=[16, 32], batch=[1, 8])
 library("openblas")           matrix products by a BLAS, the rest as generic; chosen by `compile`
 where("m <= 4", exact(), else_=generic())
                               one strategy or another, by sizes
+pad(seq=16)                   loops over dims run to a multiple, a power of 2 or the bound; so too
 
 A kind is a record in a file of its own and a row of `kinds.py`.
 """
@@ -17,6 +18,7 @@ A kind is a record in a file of its own and a row of `kinds.py`.
 from anydim.variants.strategies.buckets import Buckets
 from anydim.variants.strategies.kinds import KINDS, strategy_of
 from anydim.variants.strategies.library import Library
+from anydim.variants.strategies.pad import Pad
 from anydim.variants.strategies.plain import GENERIC, Adaptive, Exact, Generic
 from anydim.variants.strategies.strategy import MOST, Strategy
 from anydim.variants.strategies.where import Where
@@ -30,6 +32,7 @@ __all__ = [
     "Exact",
     "Generic",
     "Library",
+    "Pad",
     "Strategy",
     "Where",
     "strategy_of",

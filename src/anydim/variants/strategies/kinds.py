@@ -10,6 +10,7 @@ from anydim.base.given import shown
 from anydim.base.text import listed
 from anydim.variants.strategies.buckets import buckets
 from anydim.variants.strategies.library import Library
+from anydim.variants.strategies.pad import pad
 from anydim.variants.strategies.plain import Adaptive, Exact, Generic
 from anydim.variants.strategies.strategy import Strategy
 from anydim.variants.strategies.text import parse_strategy
@@ -22,6 +23,7 @@ KINDS: Mapping[str, Callable[..., Strategy]] = {
     "buckets": buckets,
     "library": Library,
     "where": Where,
+    "pad": pad,
 }
 
 

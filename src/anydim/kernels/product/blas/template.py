@@ -38,7 +38,7 @@ from anydim.kernels.write.arithmetic import (
 )
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Dim, Size, Truth, as_size, product, prove
+from anydim.sizes import Box, Size, Truth, as_size, product, prove
 
 FUNCTIONS = {float32: "cblas_sgemm", float64: "cblas_dgemm"}  # in the order of the operand's words
 WORDS = "$library"  # what the operand of addresses is called
@@ -126,16 +126,9 @@ def _form(group: Group, box: Box, machine: Machine) -> ContractionForm | None:
         return None
     if group.type_of(form.outputs[0].tensor).dtype != form.dtype:
         return None
-    here = _without_zero(box)
+    here = box.without_zero()  # elsewhere there is nothing to multiply, or nothing to sum
     fine = all(prove(x.stride, ">=", x.width, here) is Truth.PROVED for x in _matrices(form))
     return form if fine else None
-
-
-def _without_zero(box: Box) -> Box:
-    """The sizes where no dim is 0: elsewhere there is nothing to multiply, or nothing to sum."""
-    dims = (box.dim(name) for name in box.names)
-    some = (d if d.hi == 0 else Dim(d.name, max(1, d.lo), d.hi) for d in dims)
-    return Box.of(*some, constraints=box.constraints)
 
 
 def _matrices(form: ContractionForm) -> tuple[_Matrix, _Matrix, _Matrix]:

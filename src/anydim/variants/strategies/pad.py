@@ -1,0 +1,54 @@
+"""Loops that run to padded sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field
+from keyword import iskeyword
+from typing import Any, ClassVar
+
+from anydim.base.errors import OptionError
+from anydim.base.frozen import FrozenMapping
+from anydim.base.given import shown
+from anydim.base.records import dataclass
+from anydim.sizes.padded import BOUND, POWER
+from anydim.variants.strategies.strategy import Strategy, text_of, whole
+
+_LARGEST = 1 << 20  # of a multiple
+
+
+@dataclass(frozen=True)
+class Pad(Strategy):
+    """Loops over named dims run to a multiple of a number, the next power of 2 or the upper bound.
+
+    Each of `pads` is a whole number, "pow2" or "bound". Sums and results keep their true sizes;
+    decided by `compile`, which finds what can be padded (`explain` says so).
+    """
+
+    formed: ClassVar[bool] = True
+
+    pads: Mapping[str, int | str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.pads:
+            raise OptionError("pad of no dim", "name one: pad(seq=16)")
+        held = FrozenMapping({name: _rule(name, given) for name, given in self.pads.items()})
+        object.__setattr__(self, "pads", held)
+
+    def __str__(self) -> str:
+        plain = all(name.isidentifier() and not iskeyword(name) for name in self.pads)
+        form, around = ("{}={}", "{}") if plain else ('"{}": {}', "{{{}}}")
+        rows = (form.format(name, text_of(rule)) for name, rule in self.pads.items())
+        return f"pad({around.format(', '.join(rows))})"
+
+
+def _rule(name: str, given: Any) -> int | str:
+    if isinstance(given, str) and given not in (POWER, BOUND):
+        hint = f'give a number, "{POWER}" or "{BOUND}"'
+        raise OptionError(f"the pad of '{name}' is {shown(given)}", hint)
+    return given if isinstance(given, str) else whole(f"the pad of '{name}'", given, 1, _LARGEST)
+
+
+def pad(pads: Mapping[str, Any] | None = None, /, **more: Any) -> Pad:
+    """Pads of dims by name; `pads` has those whose names are no words of Python."""
+    return Pad({**(pads or {}), **more})
