@@ -1,12 +1,13 @@
 """How a dialect of C spells what loop IR says: one record, all that the printer asks.
 
-To add a dialect (OpenCL C, CUDA C), write another record: docs/new-target.md walks through this
-one.
+To add a dialect (CUDA C), write another record: docs/new-target.md walks through this one, and
+`opencl/dialect.py` is the second.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
@@ -36,6 +37,12 @@ class Dialect:
     are the lines of a step on an int64 that other threads see, which name what was there before;
     `pause` is what a processor of some architecture does while it waits. `primitives` are what
     loop IR is legalised to.
+
+    `flag` is the type of one flag. `several` makes a vector of its lanes, `same` of one number;
+    `lane` is one of them, `cast` the same bits as another type as wide. `overflows` says whether
+    int64 arithmetic does. `spaces` says how pointers to memory of a kind ('global', 'local',
+    'private') begin, where they differ: a function is then written for every kind that it meets.
+    Of kernels of groups, `item` is the number of an item and `barrier` where items meet.
     """
 
     name: str
@@ -62,6 +69,15 @@ class Dialect:
     pause: Mapping[str, str]
     literals: Literals
     primitives: Primitives
+    flag: str = "_Bool"
+    several: str = "({type}){{{lanes}}}"
+    same: str = ""
+    lane: str = "{value}[{lane}]"
+    cast: str = "({type}){value}"
+    overflows: str = "__builtin_{function}_overflow({parts}, &({type}){{0}})"
+    spaces: Mapping[str, str] = field(default_factory=dict)
+    item: str = ""
+    barrier: str = ""
 
 
 C11 = Dialect(

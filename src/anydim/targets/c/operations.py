@@ -16,7 +16,7 @@ from anydim.targets.c.machines import Choice, choices
 from anydim.targets.c.prelude import Helper, Prelude
 
 # by operation and kind of element ('f', 'i', 'u'); of scalars and of vectors
-_SCALARS: dict[tuple[str, str], str] = {
+SCALARS: dict[tuple[str, str], str] = {
     ("abs", "f"): "__builtin_fabs{f}(a)",
     ("abs", "i"): "a < 0 ? ({t})-({w})a : a",
     ("abs", "u"): "a",
@@ -86,14 +86,16 @@ _VECTORS: dict[tuple[str, str], str] = {
         " + (({u})a >> 24) * ({u})(({s})b >> 24))"
     ),
 }
-_SAME = {"fast_min": "min", "fast_max": "max", "quotient": "div"}  # of integers
-_ARITY = {
+SAME = {"fast_min": "min", "fast_max": "max", "quotient": "div"}  # of integers
+ARITY = {
     "abs": 1, "sqrt": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "neg": 1, "bit_not": 1,
     "ones": 1, "trailing_zeros": 1, "leading_zeros": 1, "fma": 3, "dot_bytes": 3,
 }  # fmt: skip
 
 
-def helper(operation: str, form: Form, other: Form | None, prelude: Prelude) -> Helper:
+def helper(
+    operation: str, form: Form, other: Form | None, prelude: Prelude, space: str
+) -> Helper:
     """The small function of that name; raises InternalError where there is none."""
     if operation in _MEMORY:
         return _MEMORY[operation](form, other, prelude)
@@ -104,19 +106,19 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude) -> 
 
 
 def _lanewise(operation: str, form: Form, prelude: Prelude) -> Helper:
-    names = "abc"[: _ARITY.get(operation, 2)]
+    names = "abc"[: ARITY.get(operation, 2)]
     parameters = tuple(f"{prelude.type(form)} {name}" for name in names)
     found = choices(operation, form, prelude.processor)
     kind = form.kind
-    plain = _SAME.get(operation, operation) if kind in "iu" else operation
+    plain = SAME.get(operation, operation) if kind in "iu" else operation
     if plain != operation:
         return Helper(form.name, parameters, _body([], prelude.call(plain, form, *names)))
-    rows = _SCALARS if form.lanes == 1 else _VECTORS
+    rows = SCALARS if form.lanes == 1 else _VECTORS
     row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
     if operation == "fma" and kind == "f":
         return Helper(form.name, parameters, _fused(form, found, prelude))
     if row is not None:
-        return Helper(form.name, parameters, _body(found, _filled(row, form, prelude)))
+        return Helper(form.name, parameters, _body(found, filled(row, form, prelude)))
     if form.lanes == 1:
         raise InternalError(f"C has no '{operation}' of {form.name}")
     if form.all_bits > 8 * prelude.processor.vector_bytes and form.lanes > 2:
@@ -124,7 +126,7 @@ def _lanewise(operation: str, form: Form, prelude: Prelude) -> Helper:
     return Helper(form.name, parameters, _body(found, _each(operation, form, names, prelude)))
 
 
-def _filled(row: str, form: Form, prelude: Prelude) -> str:
+def filled(row: str, form: Form, prelude: Prelude) -> str:
     """A row with the names of its types, which are defined, and of the functions it calls."""
     wide = form.unsigned if form.lanes > 1 or form.bits >= 32 else Form("u32")
     texts = {
@@ -187,14 +189,14 @@ def _halves(operation: str, form: Form, names: str, prelude: Prelude) -> tuple[s
 def _part(name: str, form: Form, high: bool, prelude: Prelude) -> str:
     count = form.lanes // 2
     if count == 1:
-        return f"{name}[{int(high)}]"
+        return prelude.lane(name, int(high))
     start = count if high else 0
-    return prelude.shuffle(name, name, tuple(range(start, start + count)))
+    return prelude.shuffle(name, name, tuple(range(start, start + count)), form)
 
 
 def _joined(form: Form, parts: Iterable[str], prelude: Prelude) -> str:
     low, high = parts
-    return prelude.shuffle(low, high, tuple(range(form.lanes)))
+    return prelude.shuffle(low, high, tuple(range(form.lanes)), form.half)
 
 
 # ---- memory and lanes --------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import field
 from typing import TypeAlias
 
@@ -21,7 +21,7 @@ class Helper:
     lines: tuple[str, ...]
 
 
-Write: TypeAlias = "Callable[[str, Form, Form | None, Prelude], Helper]"
+Write: TypeAlias = "Callable[[str, Form, Form | None, Prelude, str], Helper]"
 
 
 @dataclass
@@ -36,11 +36,15 @@ class Prelude:
 
     def type(self, form: Form) -> str:
         """The name of a type, which is defined."""
-        if form.element != FLAG and form.name not in self.types:
+        if form.element == FLAG:
+            return self.dialect.flag
+        if form.name not in self.types:
             element = self.dialect.scalars[form.element]
             text = self.dialect.scalar if form.lanes == 1 else self.dialect.vector
             size = form.all_bits // 8
-            self.types[form.name] = text.format(type=element, name=form.name, bytes=size)
+            self.types[form.name] = text.format(
+                type=element, name=form.name, bytes=size, lanes=form.lanes
+            )
         return form.name
 
     def unaligned(self, form: Form) -> str:
@@ -53,16 +57,19 @@ class Prelude:
             )  # fmt: skip
         return name
 
-    def call(self, operation: str, form: Form, *arguments: str) -> str:
+    def call(self, operation: str, form: Form, *arguments: str, space: str = "") -> str:
         """A call of the function of that name for a form, which is defined."""
-        return f"{self.function(operation, form)}({', '.join(arguments)})"
+        return f"{self.function(operation, form, space=space)}({', '.join(arguments)})"
 
-    def function(self, operation: str, form: Form, other: Form | None = None) -> str:
-        """The name of a small function: add_i32x8, bits_u32_f32, ..."""
+    def function(
+        self, operation: str, form: Form, other: Form | None = None, space: str = ""
+    ) -> str:
+        """The name of a small function: add_i32x8, bits_u32_f32, load_f32x4_local ..."""
         name = f"{operation}_{form.name}" + (f"_{other.name}" if other else "")
+        name += f"_{space}" if space else ""
         if name not in self.functions:
             self.functions[name] = ""  # none calls itself; asked for again while it is written
-            made = self.write(operation, form, other, self)
+            made = self.write(operation, form, other, self, space)
             del self.functions[name]
             self.define(name, made)
         return name
@@ -73,10 +80,35 @@ class Prelude:
         head = f"{self.dialect.inline}{made.result} {name}({parameters}) {{"
         self.functions[name] = "\n".join([head, *made.lines, "}"])
 
-    def shuffle(self, left: str, right: str, lanes: tuple[int, ...]) -> str:
-        """Lanes of two vectors."""
+    def shuffle(self, left: str, right: str, lanes: tuple[int, ...], source: Form) -> str:
+        """Lanes of two vectors of the form `source`."""
         text = ", ".join(map(str, lanes))
-        return self.dialect.shuffle.format(left=left, right=right, lanes=text)
+        if self.dialect.shuffle:
+            return self.dialect.shuffle.format(left=left, right=right, lanes=text)
+        form, kind = Form(source.element, len(lanes)), self.type(source)
+        name = "_".join(["pick", source.name, *map(str, lanes)])
+        if name not in self.functions:
+            count = source.lanes
+            picks = (self.lane("ab"[lane >= count], lane % count) for lane in lanes)
+            line = f"  return {self.several(form, picks)};"
+            self.define(name, Helper(self.type(form), (f"{kind} a", f"{kind} b"), (line,)))
+        return f"{name}({left}, {right})"
+
+    def several(self, form: Form, lanes: Iterable[str]) -> str:
+        """A vector of its lanes."""
+        return self.dialect.several.format(type=self.type(form), lanes=", ".join(lanes))
+
+    def lane(self, value: str, lane: int) -> str:
+        """One lane of a vector."""
+        return self.dialect.lane.format(value=value, lane=lane)
+
+    def cast(self, value: str, form: Form) -> str:
+        """The same bits; a value that holds together less than a name stands in parentheses."""
+        return self.dialect.cast.format(value=value, type=self.type(form))
+
+    def zero(self, form: Form) -> str:
+        """A vector of zeros."""
+        return self.several(form, "0")
 
     def convert(self, value: str, form: Form) -> str:
         """Lanes of a vector as another element type."""

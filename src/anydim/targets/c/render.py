@@ -18,7 +18,7 @@ from anydim.targets.c.dialect import C11, Dialect, held
 from anydim.targets.c.forms import Form, form_of
 from anydim.targets.c.names import identifier, is_identifier
 from anydim.targets.c.operations import helper
-from anydim.targets.c.prelude import Prelude
+from anydim.targets.c.prelude import Prelude, Write
 from anydim.targets.c.steps import Steps
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
@@ -54,7 +54,7 @@ def _source(code: ir.Kernel | ir.Library, processor: Processor) -> Source:
 
 def render(code: ir.Kernel | ir.Library, processor: Processor, dialect: Dialect = C11) -> str:
     """The file of a kernel or a library."""
-    file = _File(dialect, processor)
+    file = File(dialect, processor)
     functions = legalise(code.functions, dialect.primitives)
     if isinstance(code, ir.Library):
         file.add(functions)
@@ -65,12 +65,12 @@ def render(code: ir.Kernel | ir.Library, processor: Processor, dialect: Dialect 
     return file.text(f"kernel {code.name}")
 
 
-class _File:
-    """A file that is being written."""
+class File:
+    """A file that is being written; `write` makes the small functions that it begins with."""
 
-    def __init__(self, dialect: Dialect, processor: Processor) -> None:
+    def __init__(self, dialect: Dialect, processor: Processor, write: Write = helper) -> None:
         self.dialect = dialect
-        self.prelude = Prelude(dialect, processor, helper)
+        self.prelude = Prelude(dialect, processor, write)
         self.known: dict[str, ir.Function] = {}
         self.named: set[str] = set()  # functions that are defined or called here
         self.parts: list[str] = []
@@ -91,28 +91,40 @@ class _File:
         self.parts += [f"{self._linkage(f)}{self._head(f)};" for f in _ahead(functions)]
         self.parts += [self._defined(function) for function in functions]
 
-    def _defined(self, function: ir.Function) -> str:
-        steps = Steps(function, self.prelude, self.known, self.named)
+    def callee(self, name: str, spaces: Sequence[str]) -> str:
+        """What a function is called by, given the kinds of memory that its pointers lead to."""
+        return identifier(name)
+
+    def _defined(self, function: ir.Function, called: str = "", spaces: Sequence[str] = ()) -> str:
+        steps = Steps(function, self.prelude, self.known, self.named, self.callee)
         names = []
         for parameter in function.parameters:
             names.append(steps.values.scope.declare(parameter.name))
             if isinstance(parameter, ir.Pointer):
                 steps.values.buffers[parameter.name] = parameter.dtype
+        pointers = (p.name for p in function.parameters if isinstance(p, ir.Pointer))
+        steps.values.spaces |= dict(zip(pointers, spaces))
         steps.run(function.body)
         quick = self.dialect.quick if function.quick else ""
-        head = self._head(function, names)
+        head = self._head(function, names, called, spaces)
         return "\n".join([f"{quick}{self._linkage(function)}{head} {{", *steps.lines, "}"])
 
     def _linkage(self, function: ir.Function) -> str:
         return self.dialect.public if function.public else self.dialect.internal
 
-    def _head(self, function: ir.Function, names: Sequence[str] = ()) -> str:
+    def _head(
+        self, function: ir.Function, names: Sequence[str] = (), called: str = "",
+        spaces: Sequence[str] = (),
+    ) -> str:  # fmt: skip
         """Result, name and parameters."""
         result = "void" if function.result is None else self._type(function.result)
-        called = names or [identifier(parameter.name) for parameter in function.parameters]
-        pairs = zip(function.parameters, called)
-        parameters = ", ".join(self._parameter(*pair) for pair in pairs)
-        return f"{result} {identifier(function.name)}({parameters or 'void'})"
+        names = names or [identifier(parameter.name) for parameter in function.parameters]
+        kinds = iter(spaces)
+        parameters = ", ".join(
+            self._parameter(p, name, next(kinds, "") if isinstance(p, ir.Pointer) else "")
+            for p, name in zip(function.parameters, names)
+        )
+        return f"{result} {called or identifier(function.name)}({parameters or 'void'})"
 
     def _declared(self, call: ir.Call) -> str:
         """The function of another file that a step calls."""
@@ -135,11 +147,12 @@ class _File:
     def _type(self, kind: ir.Type) -> str:
         return self.prelude.type(form_of(kind))
 
-    def _parameter(self, parameter: ir.Pointer | ir.Scalar, name: str) -> str:
+    def _parameter(self, parameter: ir.Pointer | ir.Scalar, name: str, space: str) -> str:
         if isinstance(parameter, ir.Scalar):
             return f"{self._type(parameter.type)} {name}"
         text = self.dialect.alias if parameter.alias else self.dialect.pointer
-        return text.format(type=self.prelude.type(Form(held(parameter.dtype))), name=name)
+        kind = self.prelude.type(Form(held(parameter.dtype)))
+        return self.dialect.spaces.get(space, "") + text.format(type=kind, name=name)
 
     def entry(self, kernel: ir.Kernel) -> None:
         """The function that takes the argument block apart and calls `main`."""

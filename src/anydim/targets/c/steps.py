@@ -2,34 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from anydim.kernels import ir
 from anydim.targets.c.dialect import held
 from anydim.targets.c.flows import data_names
 from anydim.targets.c.forms import Form
-from anydim.targets.c.names import Scope, identifier
+from anydim.targets.c.names import Scope
 from anydim.targets.c.prelude import Prelude
 from anydim.targets.c.values import ATOM, FLAG_BITS, Values
 
 _INDENT = "  "
+GLOBAL, LOCAL, PRIVATE = "global", "local", "private"  # kinds of memory
 
 
 class Steps:
     """Writes the body of one function.
 
     `known` are functions that it may call; no name of its own is one of `named`, the functions
-    of its file.
+    of its file. `callee` gives the name that a function is called by, given the kinds of memory
+    that its pointers lead to.
     """
 
     def __init__(
         self, function: ir.Function, prelude: Prelude, known: Mapping[str, ir.Function],
-        named: Iterable[str],
+        named: Iterable[str], callee: Callable[[str, Sequence[str]], str],
     ) -> None:  # fmt: skip
         self.prelude = prelude
         self.values = Values(prelude, Scope(named), data_names(function))
         self.known = known
+        self.callee = callee
         self.lines: list[str] = []
         self._depth = 0
 
@@ -73,6 +76,8 @@ class Steps:
 
     def _stack(self, step: ir.Stack) -> None:
         self.values.buffers[step.name] = step.dtype
+        if self.prelude.dialect.spaces:
+            self.values.spaces[step.name] = PRIVATE
         kind = self.prelude.type(Form(held(step.dtype)))
         name = self.values.scope.declare(step.name)
         text = self.prelude.dialect.stack
@@ -86,17 +91,19 @@ class Steps:
             test = f"if ({values.value(step.mask)}) " if step.mask is not None else ""
             self.write(test + plain)
             return
-        form = Form(held(kind.dtype), kind.lanes)
+        form, space = Form(held(kind.dtype), kind.lanes), values.spaces.get(step.buffer, "")
         place = values.place(step.buffer, step.offset, kind.dtype)
         if step.mask is None:
-            self.write(self.prelude.call("store", form, place, value) + ";")
+            self.write(self.prelude.call("store", form, place, value, space=space) + ";")
             return
         mask = values.flags(step.mask, form.bits)
-        self.write(self.prelude.call("store_if", form, place, mask, value) + ";")
+        self.write(self.prelude.call("store_if", form, place, mask, value, space=space) + ";")
 
     def _prefetch(self, step: ir.Prefetch) -> None:
-        place = self.values.place(step.buffer, step.offset, self.values.buffers[step.buffer])
         text = self.prelude.dialect.prefetch
+        if not text:
+            return
+        place = self.values.place(step.buffer, step.offset, self.values.buffers[step.buffer])
         self.write(text.format(place=place, write=int(step.write)))
 
     def _call(self, step: ir.Call) -> None:
@@ -113,7 +120,14 @@ class Steps:
     def _callee(self, step: ir.Call) -> str:
         """What is called: a function by its name, or by an address that is a number."""
         if isinstance(step.function, str):
-            return identifier(step.function)
+            known = self.known.get(step.function)
+            parameters = known.parameters if known is not None else ()
+            spaces = [
+                self.values.spaces.get(argument.buffer, "")
+                for parameter, argument in zip(parameters, step.arguments)
+                if isinstance(parameter, ir.Pointer) and isinstance(argument, ir.Address)
+            ]
+            return self.callee(step.function, spaces)
         kinds = ", ".join(self.values.type(argument) for argument in step.arguments)
         result = "void" if step.result is None else self.values.type(step.result)
         return f"(({result} (*)({kinds or 'void'})){self.values.text(step.function).inside(ATOM)})"
@@ -125,7 +139,12 @@ class Steps:
         same = isinstance(wanted, ir.Pointer) and (
             held(wanted.dtype) == held(self.values.buffers[argument.buffer])
         )
-        return place if same else f"(void *)({place})"
+        if same or not isinstance(wanted, ir.Pointer):
+            return place if same else f"(void *)({place})"
+        if not self.prelude.dialect.spaces:
+            return f"(void *)({place})"
+        kind = self.prelude.type(Form(held(wanted.dtype)))
+        return f"({self.values.spelled(argument.buffer)}{kind} *)({place})"
 
     def _return(self, step: ir.Return) -> None:
         self.write("return;" if step.value is None else f"return {self.values.value(step.value)};")
@@ -146,6 +165,9 @@ class Steps:
 
     def _fence(self, step: ir.Fence) -> None:
         self.write(self.prelude.dialect.fence)
+
+    def _barrier(self, step: ir.Barrier) -> None:
+        self.write(self.prelude.dialect.barrier)
 
     def _pause(self, step: ir.Pause) -> None:
         dialect = self.prelude.dialect
@@ -214,4 +236,5 @@ _RULES: dict[type, Callable[[Steps, Any], None]] = {
     ir.Atomic: Steps._atomic,
     ir.Fence: Steps._fence,
     ir.Pause: Steps._pause,
+    ir.Barrier: Steps._barrier,
 }

@@ -56,7 +56,8 @@ FLAG_BITS = 32  # of flags that nothing gives a width
 class Values:
     """Writes the values of one function.
 
-    `scope` has the names, `buffers` the element type of each buffer, `widths` the bits of the
+    `scope` has the names, `buffers` the element type of each buffer, `spaces` the kind of memory
+    that it lies in, where kinds differ, `widths` the bits of the
     flags that names hold, `tests` the comparisons that they are, `data` the int64 names that may
     wrap.
     """
@@ -65,6 +66,7 @@ class Values:
         self.prelude = prelude
         self.scope = scope
         self.buffers: dict[str, DType] = {}
+        self.spaces: dict[str, str] = {}
         self.widths: dict[str, int] = {}
         self.tests: dict[str, ir.Op] = {}
         self.data = data
@@ -149,9 +151,12 @@ class Values:
         if node.function == "select":
             return self._select(node, form)
         if node.function in _OVERFLOWS:
-            name = f"__builtin_{_OVERFLOWS[node.function]}_overflow"
             parts = ", ".join(map(self.value, node.arguments))
-            return Text(f"{name}({parts}, &({self.prelude.type(form)}){{0}})")
+            name, kind = _OVERFLOWS[node.function], self.prelude.type(form)
+            overflows = self.prelude.dialect.overflows
+            if not overflows:
+                return Text(f"{self.prelude.function(node.function, form)}({parts}) != 0", OTHER)
+            return Text(overflows.format(function=name, parts=parts, type=kind))
         infix = self._infix(node, form)
         if infix is not None:
             symbol, level = infix
@@ -239,8 +244,8 @@ class Values:
             return f"({parts[0]}) {_LOGICAL[function]} ({parts[1]})"
         if function not in _COMPARISONS:
             raise InternalError(f"C has no '{node.function}' of flags")
-        kind = self.prelude.type(form.unsigned)  # as numbers flags are 0 and 1
-        return f"({kind})({parts[0]}) {_COMPARISONS[function]} ({kind})({parts[1]})"
+        numbers = [self.prelude.cast(f"({part})", form.unsigned) for part in parts]
+        return f" {_COMPARISONS[function]} ".join(numbers)  # as numbers flags are 0 and 1
 
     # ---- conversions ---------------------------------------------------------------------------
 
@@ -254,7 +259,7 @@ class Values:
         if have.dtype.kind == "bool":
             whole = wanted.unsigned if wanted.kind == "f" else wanted
             ones = self.flags(node.argument, wanted.bits)
-            text = f"({self.prelude.type(whole)})({ones}) & 1"
+            text = f"{self.prelude.cast(f'({ones})', whole)} & {self._one(whole)}"
             if wanted.kind == "f":
                 return Text(self.prelude.convert(f"({text})", wanted))
             return Text(text, OTHER)
@@ -264,7 +269,7 @@ class Values:
         argument = node.argument
         if argument.type.dtype.kind == "bool":
             return self.text(argument)
-        zero = "0" if argument.type.lanes == 1 else f"({self.type(argument)}){{0}}"
+        zero = "0" if argument.type.lanes == 1 else self.prelude.zero(self.form(argument))
         return Text(f"{self.text(argument).inside(SUM)} != {zero}", OTHER)
 
     def _bitcast(self, node: ir.Bitcast) -> Text:
@@ -281,7 +286,7 @@ class Values:
             return self.text(node.argument)
         if source.lanes > 1 and form.lanes > 1:
             text = self.text(node.argument).inside(ATOM)
-            return Text(f"({self.prelude.type(form)}){text}", PRODUCT)
+            return Text(self.prelude.cast(text, form), PRODUCT)
         if source.kind != "f" and form.kind != "f" and source.lanes == form.lanes:
             text = self.text(node.argument).inside(ATOM)
             return Text(f"({self.prelude.type(form)}){text}", PRODUCT)
@@ -296,7 +301,11 @@ class Values:
             raise InternalError(f"loop IR uses a buffer '{buffer}' that is not there")
         if held(self.buffers[buffer]) == held(dtype):
             return name
-        return f"(({self.prelude.type(Form(held(dtype)))} *){name})"
+        return f"(({self.spelled(buffer)}{self.prelude.type(Form(held(dtype)))} *){name})"
+
+    def spelled(self, buffer: str) -> str:
+        """How a pointer to a buffer begins."""
+        return self.prelude.dialect.spaces.get(self.spaces.get(buffer, ""), "")
 
     def place(self, buffer: str, offset: ir.Value, dtype: DType) -> str:
         """The address of an element."""
@@ -319,32 +328,41 @@ class Values:
                 return Text(f"({text}) != 0" if node.mask is not None else f"{text} != 0", OTHER)
             return Text(text, ATOM if node.mask is None else OTHER)
         form, place = Form(held(dtype), lanes), self.place(node.buffer, node.offset, dtype)
+        space = self.spaces.get(node.buffer, "")
         if node.mask is None:
-            text = self.prelude.call("load", form, place)
+            text = self.prelude.call("load", form, place, space=space)
         else:
-            text = self.prelude.call("load_if", form, place, self.flags(node.mask, form.bits))
+            mask = self.flags(node.mask, form.bits)
+            text = self.prelude.call("load_if", form, place, mask, space=space)
         return self._from_memory(node.type, text)
 
     def _gather(self, node: ir.Gather) -> Text:
         form = Form(held(node.type.dtype), node.type.lanes)
         pointer, offsets = self.pointer(node.buffer, node.type.dtype), self.value(node.offsets)
+        space = self.spaces.get(node.buffer, "")
         if node.mask is None:
-            text = self.prelude.call("gather", form, pointer, offsets)
+            text = self.prelude.call("gather", form, pointer, offsets, space=space)
         else:
             mask = self.flags(node.mask, form.bits)
-            text = self.prelude.call("gather_if", form, pointer, offsets, mask)
+            text = self.prelude.call("gather_if", form, pointer, offsets, mask, space=space)
         return self._from_memory(node.type, text)
 
     def _from_memory(self, kind: ir.Type, text: str) -> Text:
         if kind.dtype.kind != "bool":
             return Text(text)
-        return Text(f"{text} != ({self.prelude.type(Form('u8', kind.lanes))}){{0}}", OTHER)
+        return Text(f"{text} != {self.prelude.zero(Form('u8', kind.lanes))}", OTHER)
 
     def to_memory(self, node: ir.Value) -> str:
         """A value in the form it is stored in."""
         if node.type.dtype.kind != "bool" or node.type.lanes == 1:
             return self.value(node)
-        return f"({self.prelude.type(Form('u8', node.type.lanes))})({self.flags(node, 8)}) & 1"
+        form = Form("u8", node.type.lanes)
+        return f"{self.prelude.cast(f'({self.flags(node, 8)})', form)} & {self._one(form)}"
+
+    def _one(self, form: Form) -> str:
+        """The number 1 beside vectors: some dialects want it to be no larger than a lane."""
+        same = self.prelude.dialect.same
+        return same.format(type=self.prelude.type(form), value=1) if same else "1"
 
     def address(self, node: ir.Address) -> str:
         """Where an element lies, as a pointer."""
@@ -367,6 +385,10 @@ class Values:
         level = PRODUCT if text.startswith("*") else ATOM
         return Text(f"{text} != 0", OTHER) if node.type == ir.FLAG else Text(text, level)
 
+    def _item(self, node: ir.Item) -> Text:
+        kind = self.prelude.type(form_of(node.type))
+        return Text(self.prelude.dialect.item.format(type=kind), PRODUCT)
+
     # ---- lanes ---------------------------------------------------------------------------------
 
     def _splat(self, node: ir.Splat) -> Text:
@@ -388,16 +410,17 @@ class Values:
     def _shuffle(self, node: ir.Shuffle) -> Text:
         if node.type.dtype.kind == "bool":
             return Text(self._free_shuffle(node, self.width(node) or FLAG_BITS))
-        return Text(self.prelude.shuffle(self.value(node.left), self.value(node.right), node.lanes))
+        parts = self.value(node.left), self.value(node.right)
+        return Text(self.prelude.shuffle(*parts, node.lanes, form_of(node.left.type)))
 
     def _free_shuffle(self, node: ir.Shuffle, bits: int) -> str:
         left, right = (self.flags(part, bits) for part in (node.left, node.right))
-        return self.prelude.shuffle(left, right, node.lanes)
+        return self.prelude.shuffle(left, right, node.lanes, flags(node.left.type.lanes, bits))
 
     def _extract(self, node: ir.Extract) -> Text:
         if node.argument.type.lanes == 1:
             return self.text(node.argument)
-        text = f"{self.text(node.argument).inside(ATOM)}[{node.lane}]"
+        text = self.prelude.lane(self.text(node.argument).inside(ATOM), node.lane)
         return Text(f"{text} != 0", OTHER) if node.type == ir.FLAG else Text(text)
 
     def _reduce(self, node: ir.Reduce) -> Text:
@@ -452,4 +475,5 @@ _RULES: dict[type, Callable[[Values, Any], Text]] = {
     ir.Extract: Values._extract,
     ir.Address: Values._number,
     ir.LoadAt: Values._load_at,
+    ir.Item: Values._item,
 }

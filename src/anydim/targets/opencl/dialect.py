@@ -1,0 +1,62 @@
+"""How OpenCL C 1.2 spells what loop IR says."""
+
+from __future__ import annotations
+
+from anydim.kernels.functions.primitives import Primitives
+from anydim.targets.c.dialect import Dialect, Literals
+
+MOST_LANES = 16  # vectors have 2, 4, 8 or 16 lanes
+
+OPENCL = Dialect(
+    name="OpenCL C 1.2",
+    suffix=".cl",
+    head="""\
+/* {title} */
+
+#pragma OPENCL FP_CONTRACT OFF
+""",
+    scalars={
+        "f32": "float", "f64": "double",
+        "i8": "char", "i16": "short", "i32": "int", "i64": "long",
+        "u8": "uchar", "u16": "ushort", "u32": "uint", "u64": "ulong",
+    },
+    scalar=(
+        "typedef {type} {name} __attribute__((may_alias));\n"
+        "#define as_{name} as_{type}\n#define convert_{name} convert_{type}"
+    ),
+    vector=(
+        "typedef {type}{lanes} {name};\n"
+        "#define as_{name} as_{type}{lanes}\n#define convert_{name} convert_{type}{lanes}"
+    ),
+    unaligned="",
+    inline="static inline ",
+    internal="static ",
+    public="static ",
+    pointer="{type} *restrict {name}",
+    alias="{type} *{name}",
+    stack="{type} {name}[{count}] __attribute__((aligned(64)));",
+    prefetch="",
+    shuffle="",
+    convert="convert_{type}({value})",
+    symbol="",
+    quick="",
+    entry="__kernel ",
+    atomics={},
+    fence="",
+    pause={},
+    literals=Literals(
+        infinity={"f32": "as_float(0x7f800000u)", "f64": "as_double(0x7ff0000000000000ul)"},
+        nan={"f32": "as_float(0x7fc00000u)", "f64": "as_double(0x7ff8000000000000ul)"},
+        suffix={"f32": "f", "u32": "u", "u64": "ul", "i64": "l"},
+    ),
+    primitives=Primitives(functions=frozenset(("copysign",))),
+    flag="bool",
+    several="({type})({lanes})",
+    same="({type})({value})",
+    lane="{value}.s{lane:x}",
+    cast="as_{type}({value})",
+    overflows="",
+    spaces={"global": "__global ", "local": "__local ", "private": ""},
+    item="({type})get_local_id(0)",
+    barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
+)  # fmt: skip

@@ -1,0 +1,94 @@
+"""Loop IR to the text of an OpenCL program, one for each kernel.
+
+`__kernel void NAME(__global uchar *, long, ..., long, ..., long start, long stop, long part,
+__global uchar *scratch, long at, long stride)`: for each operand the memory it lies in and the
+offset in bytes, then the sizes. Items of a range do `part` places of start:stop each, with
+`stride` bytes of scratch of their own; group g of a kernel of groups does the place start + g.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+from anydim.base.cache import code_version
+from anydim.kernels import ir
+from anydim.kernels.functions.legalise import legalise
+from anydim.targets.c.dialect import held
+from anydim.targets.c.forms import Form
+from anydim.targets.c.names import identifier
+from anydim.targets.c.render import File
+from anydim.targets.c.steps import GLOBAL, LOCAL
+from anydim.targets.opencl.dialect import OPENCL
+from anydim.targets.opencl.operations import helper
+from anydim.targets.processor import Processor
+from anydim.targets.target import Source
+
+
+def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
+    """The texts of kernels by name; what they need of libraries is in them."""
+    kernels = (made for made in code if isinstance(made, ir.Kernel))
+    return {kernel.name: _source(kernel, processor) for kernel in kernels}
+
+
+def _source(kernel: ir.Kernel, processor: Processor) -> Source:
+    text = partial(render, kernel, processor)
+    if not kernel.identity:
+        return Source.of(text())
+    return Source(f"{OPENCL.name} {kernel.name} {kernel.identity} {code_version()}", text)
+
+
+def render(kernel: ir.Kernel, processor: Processor) -> str:
+    """The program of a kernel."""
+    program = _Program(OPENCL, processor, helper)
+    libraries = [function for library in kernel.libraries for function in library.functions]
+    program.know(legalise([*libraries, *kernel.functions], OPENCL.primitives))
+    program.named = {identifier(kernel.name)}
+    program.entry(kernel)
+    return program.text(f"kernel {kernel.name}")
+
+
+class _Program(File):
+    """A program: functions are written when they are called, for each kind of memory."""
+
+    def __init__(self, *given: object) -> None:
+        super().__init__(*given)  # type: ignore[arg-type]
+        self.written: set[str] = set()
+
+    def callee(self, name: str, spaces: Sequence[str]) -> str:
+        called = f"{identifier(name)}_{''.join(space[0] for space in spaces)}"
+        if called not in self.written:
+            self.written.add(called)
+            self.named.add(called)
+            self.parts.append(self._defined(self.known[name], called, spaces))
+        return called
+
+    def entry(self, kernel: ir.Kernel) -> None:
+        """The function that a device launches, and all that it calls."""
+        spaces = [GLOBAL] * (len(kernel.operands) + 1) + [LOCAL] * len(kernel.locals)
+        called = self.callee(kernel.main.name, spaces)
+        index, byte = self.prelude.type(Form("i64")), self.prelude.type(Form("u8"))
+        parameters, given = [], []
+        for number, operand in enumerate(kernel.operands):
+            parameters += [f"__global {byte} *m{number}", f"{index} o{number}"]
+            kind = self.prelude.type(Form(held(operand.dtype)))
+            given.append(f"(__global {kind} *)(m{number} + o{number})")
+        numbers = [f"p{number}" for number in range(len(kernel.sizes))]
+        parameters += [f"{index} {name}" for name in (*numbers, "start", "stop", "part")]
+        parameters += [f"__global {byte} *scratch", f"{index} at", f"{index} stride"]
+        lines = [self._local(number, a) for number, a in enumerate(kernel.locals)]
+        lines.append(f"const {index} number = ({index})get_{'group' if kernel.group else 'global'}_id(0);")
+        part = "" if kernel.group else " * part"
+        lines.append(f"const {index} first = start + number{part};")
+        last = "first + 1" if kernel.group else "min(first + part, stop)"
+        given += [*numbers, "first", last, "scratch + at + number * stride"]
+        given += [f"l{number}" for number in range(len(kernel.locals))]
+        lines.append(f"if (first < stop) {called}({', '.join(given)});")
+        size = f"__attribute__((reqd_work_group_size({kernel.group}, 1, 1))) "
+        head = f"__kernel {size if kernel.group else ''}void {identifier(kernel.name)}"
+        body = "\n".join(f"  {line}" for line in lines)
+        self.parts.append(f"{head}({', '.join(parameters)}) {{\n{body}\n}}")
+
+    def _local(self, number: int, array: ir.Local) -> str:
+        kind = self.prelude.type(Form(held(array.dtype)))
+        return f"__local {kind} l{number}[{max(array.count, 1)}] __attribute__((aligned(64)));"
