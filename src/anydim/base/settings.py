@@ -125,6 +125,10 @@ KNOBS = (
         "c_compiler", str, lambda: "", "The compiler of target `c`, as a command line.",
         "the first of `cc`, `gcc`, `clang` and `zig` there is",
     ),
+    Knob(
+        "opencl_library", _text, str, "The file of the OpenCL loader.",
+        "the one in the package `pyopencl`, or the system's",
+    ),
     Knob("vector_bits", _count, lambda: 0, "Widest vectors to use; 0 is the widest of the CPU."),
     Knob(
         "ort_fallback", _text, str,

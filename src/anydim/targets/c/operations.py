@@ -93,9 +93,7 @@ ARITY = {
 }  # fmt: skip
 
 
-def helper(
-    operation: str, form: Form, other: Form | None, prelude: Prelude, space: str
-) -> Helper:
+def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """The small function of that name; raises InternalError where there is none."""
     if operation in _MEMORY:
         return _MEMORY[operation](form, other, prelude)

@@ -57,9 +57,7 @@ _VECTORS: dict[tuple[str, str], str] = {
 }
 
 
-def helper(
-    operation: str, form: Form, other: Form | None, prelude: Prelude, space: str
-) -> Helper:
+def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """The small function of that name; raises InternalError where there is none."""
     for made in (form, other):
         if made is not None and made.lanes > MOST_LANES:

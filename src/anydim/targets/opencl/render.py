@@ -1,9 +1,10 @@
 """Loop IR to the text of an OpenCL program, one for each kernel.
 
-`__kernel void NAME(__global uchar *, long, ..., long, ..., long start, long stop, long part,
-__global uchar *scratch, long at, long stride)`: for each operand the memory it lies in and the
-offset in bytes, then the sizes. Items of a range do `part` places of start:stop each, with
-`stride` bytes of scratch of their own; group g of a kernel of groups does the place start + g.
+`__kernel void NAME(__global uchar *m0, ..., __global uchar *scratch, words w)`: the memory that
+each operand lies in, and a struct of int64 words: where in it each operand begins, in bytes, the
+sizes, then `start, stop, part, at, stride`. Items of a range do `part` places of start:stop each,
+with `stride` bytes of scratch of their own from `at` on; group g of a kernel of groups does the
+place start + g.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from anydim.targets.opencl.dialect import OPENCL
 from anydim.targets.opencl.operations import helper
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
+
+REST = ("start", "stop", "part", "at", "stride")
 
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
@@ -70,23 +73,27 @@ class _Program(File):
         index, byte = self.prelude.type(Form("i64")), self.prelude.type(Form("u8"))
         parameters, given = [], []
         for number, operand in enumerate(kernel.operands):
-            parameters += [f"__global {byte} *m{number}", f"{index} o{number}"]
+            parameters.append(f"__global {byte} *m{number}")
             kind = self.prelude.type(Form(held(operand.dtype)))
-            given.append(f"(__global {kind} *)(m{number} + o{number})")
-        numbers = [f"p{number}" for number in range(len(kernel.sizes))]
-        parameters += [f"{index} {name}" for name in (*numbers, "start", "stop", "part")]
-        parameters += [f"__global {byte} *scratch", f"{index} at", f"{index} stride"]
+            given.append(f"(__global {kind} *)(m{number} + w.at[{number}])")
+        count = len(kernel.operands) + len(kernel.sizes)
+        given += [f"w.at[{number}]" for number in range(len(kernel.operands), count)]
+        start, stop, part, at, stride = (f"w.at[{count + n}]" for n in range(len(REST)))
+        parameters += [f"__global {byte} *scratch", "const words w"]
         lines = [self._local(number, a) for number, a in enumerate(kernel.locals)]
-        lines.append(f"const {index} number = ({index})get_{'group' if kernel.group else 'global'}_id(0);")
-        part = "" if kernel.group else " * part"
-        lines.append(f"const {index} first = start + number{part};")
-        last = "first + 1" if kernel.group else "min(first + part, stop)"
-        given += [*numbers, "first", last, "scratch + at + number * stride"]
+        lines.append(
+            f"const {index} number = ({index})get_{'group' if kernel.group else 'global'}_id(0);"
+        )
+        many = "" if kernel.group else f" * {part}"
+        lines.append(f"const {index} first = {start} + number{many};")
+        last = "first + 1" if kernel.group else f"min(first + {part}, {stop})"
+        given += ["first", last, f"scratch + {at} + number * {stride}"]
         given += [f"l{number}" for number in range(len(kernel.locals))]
-        lines.append(f"if (first < stop) {called}({', '.join(given)});")
+        lines.append(f"if (first < {stop}) {called}({', '.join(given)});")
         size = f"__attribute__((reqd_work_group_size({kernel.group}, 1, 1))) "
         head = f"__kernel {size if kernel.group else ''}void {identifier(kernel.name)}"
         body = "\n".join(f"  {line}" for line in lines)
+        self.parts.append(f"typedef struct {{ {index} at[{count + len(REST)}]; }} words;")
         self.parts.append(f"{head}({', '.join(parameters)}) {{\n{body}\n}}")
 
     def _local(self, number: int, array: ir.Local) -> str:

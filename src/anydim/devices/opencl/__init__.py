@@ -1,0 +1,5 @@
+"""Devices that OpenCL drives, from version 1.2 on: processors, graphics cards and others.
+
+`library.py` finds libOpenCL and has its functions, `inventory.py` lists platforms and devices,
+`programs.py` builds programs and keeps their binaries, `device.py` is the driver.
+"""

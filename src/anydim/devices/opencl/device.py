@@ -1,0 +1,266 @@
+"""The driver of an OpenCL device: a context, a queue for work, one for copies, and programs.
+
+What two queues do happens as if in the order of the calls: a copy waits for the work that was
+begun on its block, work for the copies of its blocks. Arguments that a kernel has from its last
+launch are not given again.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import byref, c_int64, c_size_t, c_void_p
+from dataclasses import field
+
+from anydim.base.records import dataclass
+from anydim.devices.addresses import Blocks
+from anydim.devices.device import Device, Launch
+from anydim.devices.opencl import inventory
+from anydim.devices.opencl.library import library
+from anydim.devices.opencl.programs import build
+
+_COMPILE_GROUP = 0x11B1
+_ITEMS_PER_UNIT = 8  # of kernels that run on ranges, on a processor: a unit that is late has less
+_ITEMS_ELSEWHERE = 512
+
+
+@dataclass(eq=False)
+class _Block:
+    """Memory: its handle, the last event of a copy of it, and whether work was begun on it."""
+
+    memory: c_void_p
+    copied: int = 0
+    worked: int = 0  # the last launch that touched it
+
+
+@dataclass
+class _Kernel:
+    """A kernel that can be launched: `group` items together, 0: any number of them."""
+
+    handle: int
+    name: str
+    group: int
+    given: list[object] = field(default_factory=list)  # the arguments it has
+
+
+class OpenClDevice(Device):
+    """Device `number` of OpenCL; raises DeviceError where there is none."""
+
+    target = "opencl"
+
+    def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
+        super().__init__(name)
+        self.found = inventory.device(number)
+        self.library = library()
+        handles = (c_void_p * 1)(self.found.handle)
+        self._context = self.library.make("clCreateContext", None, 1, handles, None, None)
+        self._work, self._copies = (
+            self.library.make("clCreateCommandQueue", self._context, self.found.handle, 0)
+            for _ in range(2)
+        )
+        self._blocks: Blocks[_Block] = Blocks()
+        self._kernels: list[_Kernel] = []
+        self._programs: list[int] = []
+        self._launched = self._waited = 0  # launches, and those that copies have waited for
+        self._events: dict[int, tuple[int, ...]] = {}
+        self._last_event = 0
+        self._staged: dict[int, list[object]] = {}
+        self._staging: list[object] = []
+
+    @property
+    def workers(self) -> int:
+        """Items of a kernel on ranges that may run at once, each with scratch of its own."""
+        each = _ITEMS_PER_UNIT if self.found.processor else _ITEMS_ELSEWHERE
+        return self.found.units * each
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def _allocate(self, bytes: int) -> int:
+        memory = self.library.make("clCreateBuffer", self._context, 1, bytes, None)
+        return self._blocks.add(_Block(c_void_p(memory)))
+
+    def _free(self, address: int) -> None:
+        block = self._blocks.remove(address)
+        self._forget([block])
+        self.library.do("clReleaseMemObject", block.memory)
+
+    def _copy_in(self, target: int, source: int, bytes: int) -> None:
+        block, at = self._blocks.find(target)
+        idle = block.worked <= self._waited and not block.copied
+        data: object = source
+        if not idle:  # the caller may change its bytes when this returns
+            data = ctypes.create_string_buffer(ctypes.string_at(source, bytes), bytes)
+            self._staging.append(data)
+        waits = self._before_copy([block])
+        event = c_void_p()
+        self.library.do(
+            "clEnqueueWriteBuffer", self._copies, block.memory, int(idle), at, bytes, data,
+            *waits, byref(event),
+        )  # fmt: skip
+        self._copied([block], event)
+
+    def _copy_out(self, target: int, source: int, bytes: int) -> None:
+        block, at = self._blocks.find(source)
+        event = c_void_p()
+        self.library.do(
+            "clEnqueueReadBuffer", self._copies, block.memory, 0, at, bytes, target,
+            *self._before_copy([block]), byref(event),
+        )  # fmt: skip
+        self._copied([block], event)
+
+    def _copy_within(self, target: int, source: int, bytes: int) -> None:
+        (first, to), (second, at) = self._blocks.find(target), self._blocks.find(source)
+        self._before_work([first, second])
+        self.library.do(
+            "clEnqueueCopyBuffer", self._work, second.memory, first.memory, at, to, bytes,
+            0, None, None,
+        )  # fmt: skip
+
+    def _fill(self, target: int, value: int, bytes: int) -> None:
+        block, at = self._blocks.find(target)
+        self._before_work([block])
+        pattern = (ctypes.c_uint8 * 1)(value)
+        self.library.do(
+            "clEnqueueFillBuffer", self._work, block.memory, pattern, 1, at, bytes, 0, None, None
+        )
+
+    # ---- order between the queues --------------------------------------------------------------
+
+    def _before_copy(self, blocks: Iterable[_Block]) -> tuple[int, object]:
+        """What a copy waits for: the work begun so far, if some of it was on these blocks."""
+        if all(block.worked <= self._waited for block in blocks):
+            return 0, None
+        event = c_void_p()
+        self.library.do("clEnqueueMarkerWithWaitList", self._work, 0, None, byref(event))
+        self.library.do("clFlush", self._work)
+        waits = (c_void_p * 1)(event)
+        self.library.do("clEnqueueBarrierWithWaitList", self._copies, 1, waits, None)
+        self.library.do("clReleaseEvent", event)
+        self._waited = self._launched
+        return 0, None
+
+    def _copied(self, blocks: Iterable[_Block], event: c_void_p) -> None:
+        self._forget(blocks)
+        for block in blocks:
+            block.copied = event.value or 0
+
+    def _before_work(self, blocks: Sequence[_Block]) -> None:
+        """Work on these blocks waits for the copies of them."""
+        pending = [block.copied for block in blocks if block.copied]
+        if pending:
+            self.library.do("clFlush", self._copies)
+            events = (c_void_p * len(pending))(*pending)
+            self.library.do("clEnqueueBarrierWithWaitList", self._work, len(pending), events, None)
+            self._forget(blocks)
+        self._launched += 1
+        for block in blocks:
+            block.worked = self._launched
+
+    def _forget(self, blocks: Iterable[_Block]) -> None:
+        for block in blocks:
+            if block.copied:
+                self.library.do("clReleaseEvent", block.copied)
+                block.copied = 0
+
+    # ---- work ----------------------------------------------------------------------------------
+
+    def _load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
+        entries = {}
+        for symbol in symbols:
+            program = build(self.library, self._context, self.found, symbol, code[symbol])
+            self._programs.append(program)
+            handle = self.library.make("clCreateKernel", program, symbol.encode())
+            sizes = (c_size_t * 3)()
+            self.library.do(
+                "clGetKernelWorkGroupInfo", handle, self.found.handle, _COMPILE_GROUP,
+                ctypes.sizeof(sizes), sizes, None,
+            )  # fmt: skip
+            self._kernels.append(_Kernel(handle, symbol, sizes[0]))
+            entries[symbol] = len(self._kernels)
+        return entries
+
+    def _launch(self, launch: Launch) -> None:
+        kernel = self._kernels[launch.entry - 1]
+        operands, sizes = launch.operands, launch.sizes
+        words = (c_int64 * (operands + sizes + 5)).from_buffer_copy(
+            ctypes.string_at(launch.arguments, 8 * (operands + sizes)) + bytes(40)
+        )
+        blocks: list[_Block] = []
+        memories: list[c_void_p] = []
+        for place in range(operands):
+            words[place] = self._place(words[place], blocks, memories)
+        at = self._place(launch.scratch, blocks, memories)
+        items, part = self._split(kernel, launch)
+        words[operands + sizes :] = (0, launch.parallel, part, at, launch.stride)
+        self._before_work(blocks)
+        self._give(kernel, memories, words)
+        total, group = c_size_t(items), c_size_t(kernel.group or 1)
+        self.library.do(
+            "clEnqueueNDRangeKernel", self._work, kernel.handle, 1, None, byref(total),
+            byref(group), 0, None, None,
+        )  # fmt: skip
+
+    def _place(self, address: int, blocks: list[_Block], memories: list[c_void_p]) -> int:
+        """The offset of an address in its block, which is noted; nothing is at address 0."""
+        if not address:
+            memories.append(c_void_p())
+            return 0
+        block, offset = self._blocks.find(address)
+        if block not in blocks:
+            blocks.append(block)
+        memories.append(block.memory)
+        return offset
+
+    def _split(self, kernel: _Kernel, launch: Launch) -> tuple[int, int]:
+        """How many items run, and how many places of the range each of them does."""
+        if kernel.group:
+            return launch.parallel * kernel.group, 1
+        grain = max(1, launch.grain)
+        most = min(self.workers, -(-launch.parallel // grain))
+        part = -(-launch.parallel // most)
+        return -(-launch.parallel // part), part
+
+    def _give(
+        self, kernel: _Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]
+    ) -> None:
+        """The arguments of a launch, but for those that the kernel has."""
+        given, do = kernel.given, self.library.do
+        if not given:
+            given.extend([None] * (len(memories) + 1))
+        for place, memory in enumerate(memories):
+            if given[place] is not memory:
+                do("clSetKernelArg", kernel.handle, place, 8, byref(memory))
+                given[place] = memory
+        raw = bytes(words)
+        if given[-1] != raw:
+            do("clSetKernelArg", kernel.handle, len(memories), len(raw), words)
+            given[-1] = raw
+
+    def _record(self) -> int:
+        events = []
+        for queue in (self._work, self._copies):
+            event = c_void_p()
+            self.library.do("clEnqueueMarkerWithWaitList", queue, 0, None, byref(event))
+            self.library.do("clFlush", queue)
+            events.append(event.value or 0)
+        self._last_event += 1
+        self._events[self._last_event] = tuple(events)
+        self._staged[self._last_event], self._staging = self._staging, []
+        return self._last_event
+
+    def _wait(self, event: int) -> None:
+        waited = self._events.get(event)
+        if waited is None:
+            return
+        self.library.do("clWaitForEvents", len(waited), (c_void_p * len(waited))(*waited))
+        with self._lock:
+            for number in [number for number in self._events if number <= event]:
+                for handle in self._events.pop(number):
+                    self.library.do("clReleaseEvent", handle)
+                self._staged.pop(number)
+
+    def _synchronise(self) -> None:
+        for queue in (self._copies, self._work, self._copies):
+            self.library.do("clFinish", queue)
+        with self._lock:
+            self._staging = []

@@ -1,0 +1,96 @@
+"""The devices that libOpenCL knows, in the order in which they are numbered."""
+
+from __future__ import annotations
+
+from anydim.base.errors import DeviceError
+from anydim.base.records import dataclass
+from anydim.devices.opencl.library import ClError, Library, library
+
+_PLATFORM_NAME, _PLATFORM_VERSION = 0x0902, 0x0901
+_NAME, _DRIVER, _VERSION, _EXTENSIONS, _TYPE = 0x102B, 0x102D, 0x102F, 0x1030, 0x1000
+_UNITS, _MOST_ITEMS, _LOCAL_BYTES, _LARGEST, _MEMORY = 0x1002, 0x1004, 0x1023, 0x1010, 0x101F
+_ARGUMENT_BYTES, _FLOAT_WORDS, _FLOATS, _LITTLE = 0x1017, 0x1036, 0x101B, 0x1026
+_ALL, _CPU = 0xFFFFFFFF, 1 << 1
+_ROUNDED_DIVIDE = 1 << 7
+
+
+@dataclass(frozen=True)
+class Found:
+    """A device: its handle, what it is, and what it has.
+
+    `units` work at the same time. A group has at most `items` items and `local_bytes` of memory
+    that they share. `largest` bytes make a block, `memory` all of them. `argument_bytes` is what
+    a kernel is given at most. Floats of 64 bits are there with `float64`; `divides` says that
+    quotients and roots of float32 are rounded correctly where that is asked for.
+    """
+
+    handle: int
+    platform: str
+    name: str
+    version: str
+    driver: str
+    processor: bool
+    units: int
+    items: int
+    local_bytes: int
+    largest: int
+    memory: int
+    argument_bytes: int
+    lanes: int
+    float64: bool
+    divides: bool
+
+    @property
+    def identity(self) -> str:
+        """What tells the binaries for it apart from others."""
+        return f"{self.platform} | {self.name} | {self.version} | {self.driver}"
+
+
+def devices() -> list[Found]:
+    """All devices; raises DeviceError where there is no loader."""
+    known = library()
+    return [
+        _found(known, platform, handle)
+        for platform in known.handles("clGetPlatformIDs")
+        for handle in known.handles("clGetDeviceIDs", platform, _ALL)
+    ]
+
+
+def device(number: int) -> Found:
+    """The device of a number; raises DeviceError where there is none."""
+    try:
+        found = devices()
+    except ClError as error:
+        raise DeviceError(
+            f"OpenCL cannot list its devices: {error}", "look at the installation of its drivers"
+        ) from None
+    if number < len(found):
+        return found[number]
+    names = ", ".join(f"'opencl:{n}' is {each.name}" for n, each in enumerate(found))
+    raise DeviceError(
+        f"there is no device 'opencl:{number}': the OpenCL loader {library().path} has"
+        f" {len(found)} devices{': ' + names if names else ''}",
+        "install the driver of the device, or PoCL, which runs on processors, with"
+        " `pip install anydim[opencl]`",
+    )
+
+
+def _found(known: Library, platform: int, handle: int) -> Found:
+    def text(what: int) -> str:
+        return known.text("clGetDeviceInfo", handle, what)
+
+    def number(what: int, bytes: int = 8) -> int:
+        return known.number("clGetDeviceInfo", handle, what, bytes=bytes)
+
+    made = known.text("clGetPlatformInfo", platform, _PLATFORM_NAME)
+    return Found(
+        handle=handle,
+        platform=f"{made} {known.text('clGetPlatformInfo', platform, _PLATFORM_VERSION)}",
+        name=text(_NAME), version=text(_VERSION), driver=text(_DRIVER),
+        processor=bool(number(_TYPE) & _CPU),
+        units=number(_UNITS, 4), items=number(_MOST_ITEMS), local_bytes=number(_LOCAL_BYTES),
+        largest=number(_LARGEST), memory=number(_MEMORY),
+        argument_bytes=number(_ARGUMENT_BYTES), lanes=max(1, number(_FLOAT_WORDS, 4)),
+        float64="cl_khr_fp64" in text(_EXTENSIONS),
+        divides=bool(number(_FLOATS) & _ROUNDED_DIVIDE),
+    )  # fmt: skip

@@ -1,0 +1,86 @@
+"""Programs of a device from their texts; binaries are kept on disk between runs."""
+
+from __future__ import annotations
+
+import ctypes
+
+from anydim.base.cache import key_of, user_cache
+from anydim.base.errors import DeviceError
+from anydim.devices.opencl.inventory import Found
+from anydim.devices.opencl.library import ClError, Library
+
+# What a text means: version 1.2, and quotients and roots rounded as numpy rounds them.
+_OPTIONS = "-cl-std=CL1.2"
+_ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
+_BUILD_LOG, _BINARY_SIZES, _BINARIES = 0x1183, 0x1165, 0x1166
+
+
+def options(found: Found) -> str:
+    """What texts are built with for a device."""
+    return f"{_OPTIONS} {_ROUNDED}" if found.divides else _OPTIONS
+
+
+def build(known: Library, context: int, found: Found, name: str, text: bytes) -> int:
+    """The handle of a program, built from its kept binary or its text.
+
+    Raises DeviceError with the log of the build for a text that the device refuses.
+    """
+    cache = user_cache()
+    key = key_of("opencl", found.identity, options(found), text.decode("utf-8", "replace"))
+    binary = cache.get(key) if cache is not None else None
+    if binary is not None:
+        program = _of_binary(known, context, found, binary)
+        if program is not None:
+            return program
+    program = _of_text(known, context, found, name, text)
+    if cache is not None:
+        cache.put(key, _binary(known, program))
+    return program
+
+
+def _of_text(known: Library, context: int, found: Found, name: str, text: bytes) -> int:
+    texts, sizes = (ctypes.c_char_p * 1)(text), (ctypes.c_size_t * 1)(len(text))
+    program = known.make("clCreateProgramWithSource", context, 1, texts, sizes)
+    devices = (ctypes.c_void_p * 1)(found.handle)
+    try:
+        known.do(
+            "clBuildProgram", program, 1, devices, options(found).encode(), None, None
+        )  # fmt: skip
+    except (ClError, MemoryError) as error:
+        log = known.text("clGetProgramBuildInfo", program, found.handle, _BUILD_LOG)
+        known.do("clReleaseProgram", program)
+        raise DeviceError(
+            f"device {found.name} cannot build '{name}': {error}\n{log}",
+            "this is a fault of anydim or of the device's compiler: please report it, with the"
+            " name of the device; devices={...: 'cpu'} runs the model meanwhile",
+        ) from None
+    return program
+
+
+def _of_binary(known: Library, context: int, found: Found, binary: bytes) -> int | None:
+    """A program of a binary; None where the device does not take it any more."""
+    devices, sizes = (ctypes.c_void_p * 1)(found.handle), (ctypes.c_size_t * 1)(len(binary))
+    parts = (ctypes.c_char_p * 1)(binary)
+    try:
+        program = known.make(
+            "clCreateProgramWithBinary", context, 1, devices, sizes, parts, None
+        )  # fmt: skip
+    except ClError:
+        return None
+    try:
+        known.do(
+            "clBuildProgram", program, 1, devices, options(found).encode(), None, None
+        )  # fmt: skip
+    except ClError:
+        known.do("clReleaseProgram", program)
+        return None
+    return program
+
+
+def _binary(known: Library, program: int) -> bytes:
+    """The binary of a program that was built for one device."""
+    size = known.number("clGetProgramInfo", program, _BINARY_SIZES)
+    data = ctypes.create_string_buffer(max(1, size))
+    places = (ctypes.c_void_p * 1)(ctypes.addressof(data))
+    known.do("clGetProgramInfo", program, _BINARIES, 8, places, None)
+    return data.raw[:size]
