@@ -25,7 +25,8 @@ class Machine:
     """What templates may know of a target: its vector unit and caches.
 
     `lanes(dtype)` counts elements of a vector register; `registers` counts vector registers.
-    Cache sizes are bytes of one core's share. `fused` says that a * b + c is rounded once.
+    Cache sizes are bytes of one core's share. `fused` says that a * b + c is rounded once. A vector
+    has `most_lanes` at most, 0: any number.
     """
 
     vector_bytes: int = 32
@@ -33,9 +34,15 @@ class Machine:
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
     fused: bool = True
+    most_lanes: int = 0
 
     def lanes(self, dtype: DType) -> int:
-        return max(1, self.vector_bytes // dtype.bytes)
+        return self.lanes_of(dtype.bytes)
+
+    def lanes_of(self, bytes: int) -> int:
+        """Elements of so many bytes in a vector register."""
+        lanes = max(1, self.vector_bytes // bytes)
+        return min(lanes, self.most_lanes) if self.most_lanes else lanes
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.errors import InternalError
+from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.kernels.ir import Kernel, Library
 from anydim.native.host import host_of
@@ -84,7 +84,10 @@ def begin(code: Kernel | Library, target: Target, work: Compiling) -> None:
 def prepare(made: Assembled, target: Target) -> Prepared:
     """A program for a target, with nothing compiled yet; errors are those of `build`."""
     if target.launch != "range":
-        raise InternalError(f"host code launches no kernels of {target.name}")
+        raise OptionError(
+            f"target '{target.name}' makes code for devices, none of a host",
+            "compile for another target, and give parts a device: devices={'accel': 'opencl:0'}",
+        )
     code, interface = modules(made)
     return Prepared(target.sources(code, target.processor), interface)
 

@@ -69,8 +69,14 @@ def make(recipe: Recipe, templates: Sequence[Template]) -> Launch:
 
 
 def machine_text(machine: Machine) -> str:
-    """`vector_bytes=32, registers=16, ...`; `parse_machine` reads it."""
-    return ", ".join(f"{name}={int(value)}" for name, value in asdict(machine).items())
+    """`vector_bytes=32, registers=16, ...`; `parse_machine` reads it.
+
+    `most_lanes` is there where vectors have a most.
+    """
+    told = {name: int(value) for name, value in asdict(machine).items()}
+    if not machine.most_lanes:
+        del told["most_lanes"]
+    return ", ".join(f"{name}={value}" for name, value in told.items())
 
 
 def parse_machine(text: str) -> Machine:
@@ -78,7 +84,7 @@ def parse_machine(text: str) -> Machine:
     pairs = [pair.partition("=")[::2] for pair in text.split(", ")]
     names = tuple(asdict(Machine()))
     fine = all(value.isascii() and value.isdigit() and len(value) < 12 for _, value in pairs)
-    if tuple(name for name, _ in pairs) != names or not fine:
+    if tuple(name for name, _ in pairs) not in (names, names[:-1]) or not fine:
         raise ArtefactError(f"'{text[:80]}' is no machine", f"expected {', '.join(names)}")
     sizes = {name: int(value) for name, value in pairs}
     fused = bool(sizes.pop("fused"))

@@ -28,8 +28,8 @@ class Processor:
     """What code is made for; all of it but the caches is part of the key of a cached object.
 
     `name` is the one that users give, `triple`, `cpu` and `features` ('+avx2,-sse4a') are LLVM's.
-    Vectors have `vector_bytes` bytes, of which there are `registers`. Caches are bytes of one
-    core's share.
+    Vectors have `vector_bytes` bytes and `most_lanes` lanes at most (0: any number), of which there
+    are `registers`. Caches are bytes of one core's share.
     """
 
     name: str
@@ -40,6 +40,7 @@ class Processor:
     registers: int
     l1_bytes: int = Machine.l1_bytes
     l2_bytes: int = Machine.l2_bytes
+    most_lanes: int = 0
 
     @cached_property
     def has(self) -> frozenset[str]:
@@ -56,7 +57,9 @@ class Processor:
     def machine(self) -> Machine:
         """What templates know of it."""
         fused = "fma" in self.has or self.architecture == "aarch64"
-        return Machine(self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused)
+        return Machine(
+            self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused, self.most_lanes
+        )
 
     @cached_property
     def flags(self) -> frozenset[str]:

@@ -87,7 +87,8 @@ class Target:
     """A way to make code, and the processor that it makes it for.
 
     `templates` are what kernels are made by, most special first. A kernel is launched by `launch`:
-    'range' is a function on a part of 0:parallel, which threads share. `sources` gives the modules
+    'range' is a function on a part of 0:parallel, which threads share; those of a 'device' its
+    driver launches (`devices/`), and hosts are of another target. `sources` gives the modules
     of kernels, of the libraries they use and of others (host code), by name, each once. `compiling`
     makes objects of modules, on so many threads (0: as the settings say). `load` makes objects
     callable; None where this machine cannot run them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from anydim.base.errors import OptionError
 from anydim.base.given import text_of
@@ -15,6 +16,9 @@ from anydim.targets.llvm.compiler import compiling
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import sources
+from anydim.targets.opencl.dialect import MOST_LANES
+from anydim.targets.opencl.render import sources as opencl_sources
+from anydim.targets.opencl.render import texts
 from anydim.targets.processor import NATIVE, Processor, described
 from anydim.targets.target import Target
 
@@ -43,7 +47,19 @@ def _c(processor: Processor) -> Target:
     )
 
 
-TARGETS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}
+def _opencl(processor: Processor) -> Target:
+    return Target(
+        name="opencl",
+        processor=replace(processor, most_lanes=MOST_LANES),
+        templates=TEMPLATES,
+        launch="device",
+        sources=opencl_sources,
+        compiling=texts,
+        load=None,
+    )
+
+
+TARGETS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c, "opencl": _opencl}
 
 
 def target(name: str = "llvm", processor: str = NATIVE) -> Target:

@@ -12,12 +12,14 @@ from anydim.devices.opencl.library import ClError, Library
 # What a text means: version 1.2, and quotients and roots rounded as numpy rounds them.
 _OPTIONS = "-cl-std=CL1.2"
 _ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
+_PROCESSOR = "-D ON_PROCESSOR"  # what texts for processors of clang are told
 _BUILD_LOG, _BINARY_SIZES, _BINARIES = 0x1183, 0x1165, 0x1166
 
 
 def options(found: Found) -> str:
     """What texts are built with for a device."""
-    return f"{_OPTIONS} {_ROUNDED}" if found.divides else _OPTIONS
+    more = [_ROUNDED] * found.divides + [_PROCESSOR] * found.processor
+    return " ".join([_OPTIONS, *more])
 
 
 def build(known: Library, context: int, found: Found, name: str, text: bytes) -> int:

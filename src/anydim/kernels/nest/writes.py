@@ -294,7 +294,7 @@ def _lanes(write: Write, form: NestForm, machine: Machine, lane: Axis) -> int:
     held: DType = folding(write.combine, target)[1] if write.reduced else target
     found = [form.types[read.tensor].dtype for read in reads(write.body)]
     width = max([target.bytes, held.bytes, *(-(-d.bytes // 2) for d in found)])
-    lanes = max(1, machine.vector_bytes // width)
+    lanes = machine.lanes_of(width)
     extent = lane.extent.constant
     while extent is not None and lanes > 1 and lanes // 2 >= extent:
         lanes //= 2

@@ -187,7 +187,7 @@ def lanes_for(form: RowForm, machine: Machine) -> int:
         if s.target in made
     ]
     width = max([d.bytes for d in stored] + [-(-d.bytes // 2) for d in read], default=4)
-    lanes = max(1, machine.vector_bytes // width)
+    lanes = machine.lanes_of(width)
     extent = form.lane.extent.constant
     while extent is not None and lanes > 1 and lanes // 2 >= extent:
         lanes //= 2

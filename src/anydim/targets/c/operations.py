@@ -130,7 +130,7 @@ def filled(row: str, form: Form, prelude: Prelude) -> str:
     texts = {
         "t": form.name, "bits": str(form.bits), "last": str(form.bits - 1),
         "f": "f" if form.bits == 32 else "",
-        "largest": f"0x{(1 << (form.bits - 1)) - 1:x}{'ull' if form.bits == 64 else 'u'}",
+        "largest": f"0x{(1 << (form.bits - 1)) - 1:x}{prelude.dialect.literals.suffix[f'u{form.bits}']}",
     }  # fmt: skip
     for letter, kind in (("s", form.signed), ("u", form.unsigned), ("w", wide)):
         if f"{{{letter}}}" in row:

@@ -53,7 +53,7 @@ class Prelude:
         if name not in self.types:
             self.types[name] = self.dialect.unaligned.format(
                 type=self.dialect.scalars[form.element], name=form.name,
-                bytes=form.all_bits // 8, align=form.bits // 8,
+                bytes=form.all_bits // 8, align=form.bits // 8, lanes=form.lanes,
             )  # fmt: skip
         return name
 

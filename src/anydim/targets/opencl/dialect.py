@@ -14,6 +14,9 @@ OPENCL = Dialect(
 /* {title} */
 
 #pragma OPENCL FP_CONTRACT OFF
+#if defined(ON_PROCESSOR) && defined(__clang__)
+#define PLAIN 1  /* functions of OpenCL are calls there; what clang has itself is not */
+#endif
 """,
     scalars={
         "f32": "float", "f64": "double",
@@ -22,14 +25,16 @@ OPENCL = Dialect(
     },
     scalar=(
         "typedef {type} {name} __attribute__((may_alias));\n"
-        "#define as_{name} as_{type}\n#define convert_{name} convert_{type}"
+        "#define as_{name} as_{type}"
     ),
     vector=(
         "typedef {type}{lanes} {name};\n"
-        "#define as_{name} as_{type}{lanes}\n#define convert_{name} convert_{type}{lanes}"
+        "#define as_{name} as_{type}{lanes}\n"
+        "#ifdef PLAIN\n#define convert_{name}(a) __builtin_convertvector(a, {type}{lanes})\n"
+        "#else\n#define convert_{name} convert_{type}{lanes}\n#endif"
     ),
-    unaligned="",
-    inline="static inline ",
+    unaligned="typedef {type}{lanes} {name}_at __attribute__((aligned({align}), may_alias));",
+    inline="static inline __attribute__((always_inline)) ",
     internal="static ",
     public="static ",
     pointer="{type} *restrict {name}",

@@ -15,14 +15,14 @@ from anydim.targets.c.prelude import Helper, Prelude
 from anydim.targets.opencl.dialect import MOST_LANES, OPENCL
 
 _ANY: dict[tuple[str, str], str] = {
-    ("abs", "f"): "fabs(a)",
     ("sqrt", "f"): "sqrt(a)",
     ("floor", "f"): "floor(a)",
     ("ceil", "f"): "ceil(a)",
     ("round", "f"): "rint(a)",
     ("trunc", "f"): "trunc(a)",
-    ("copysign", "f"): "copysign(a, b)",
     ("fma", "f"): "fma(a, b, c)",
+    ("abs", "f"): "as_{t}(as_{u}(a) & {largest})",
+    ("copysign", "f"): "as_{t}((as_{u}(a) & {largest}) | (as_{u}(b) & ~{largest}))",
     ("ones", "u"): "popcount(a)",
     ("trailing_zeros", "u"): "popcount(({t})(~a & (a - ({t})(1))))",
     ("leading_zeros", "u"): "clz(a)",
@@ -30,22 +30,22 @@ _ANY: dict[tuple[str, str], str] = {
     ("mul_overflows", "i"): "mul_hi(a, b) != (({t})(({u})a * ({u})b) >> 63)",
 }
 _VECTORS: dict[tuple[str, str], str] = {
-    ("min", "f"): "select(select(b, a, a < b), a, a != a)",
-    ("max", "f"): "select(select(b, a, a > b), a, a != a)",
-    ("fast_min", "f"): "select(b, a, a < b)",
-    ("fast_max", "f"): "select(b, a, a > b)",
-    ("abs", "i"): "as_{t}(abs(a))",
+    ("min", "f"): "a != a ? a : (a < b ? a : b)",
+    ("max", "f"): "a != a ? a : (a > b ? a : b)",
+    ("fast_min", "f"): "a < b ? a : b",
+    ("fast_max", "f"): "a > b ? a : b",
+    ("abs", "i"): "as_{t}((as_{u}(a) ^ as_{u}(a < ({t})(0))) - as_{u}(a < ({t})(0)))",
     ("abs", "u"): "a",
     ("fma", "i"): "as_{t}(as_{u}(a) * as_{u}(b) + as_{u}(c))",
     ("add", "i"): "as_{t}(as_{u}(a) + as_{u}(b))",
     ("sub", "i"): "as_{t}(as_{u}(a) - as_{u}(b))",
     ("mul", "i"): "as_{t}(as_{u}(a) * as_{u}(b))",
     ("neg", "i"): "as_{t}(({u})(0) - as_{u}(a))",
-    ("min", "i"): "min(a, b)",
-    ("max", "i"): "max(a, b)",
+    ("min", "i"): "a < b ? a : b",
+    ("max", "i"): "a > b ? a : b",
     ("bit_not", "i"): "~a",
     ("shift_left", "i"): "as_{t}((as_{u}(a) << as_{u}(b)) & as_{u}(as_{u}(b) < ({u})({bits})))",
-    ("shift_right", "i"): "a >> min(as_{u}(b), ({u})({last}))",
+    ("shift_right", "i"): ("a >> as_{t}(as_{u}(b) < ({u})({last}) ? as_{u}(b) : ({u})({last}))"),
     ("shift_right", "u"): "(a >> b) & as_{u}(b < ({u})({bits}))",
     ("dot_bytes", "i"): (
         "as_{t}(as_{u}(c)"
@@ -54,6 +54,14 @@ _VECTORS: dict[tuple[str, str], str] = {
         " + (as_{u}(a) << 8 >> 24) * as_{u}(as_{s}(as_{u}(b) << 8) >> 24)"
         " + (as_{u}(a) >> 24) * as_{u}(as_{s}(b) >> 24))"
     ),
+}
+# what clang has itself, for compilers of processors; a root is one instruction of a scalar
+_PLAIN: dict[str, str] = {
+    "sqrt": "__builtin_sqrt{f}(a)",
+    "floor": "__builtin_elementwise_floor(a)",
+    "ceil": "__builtin_elementwise_ceil(a)",
+    "round": "__builtin_elementwise_roundeven(a)",
+    "trunc": "__builtin_elementwise_trunc(a)",
 }
 
 
@@ -66,7 +74,36 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
         return _MEMORY[operation](form, other, prelude, OPENCL.spaces.get(space, ""))
     names = "abc"[: ARITY.get(operation, 2)]
     parameters = tuple(f"{prelude.type(form)} {name}" for name in names)
-    return Helper(form.name, parameters, (f"  return {_row(operation, form, names, prelude)};",))
+    text = _row(operation, form, names, prelude)
+    return Helper(form.name, parameters, _lines(operation, form, text, prelude))
+
+
+def _lines(operation: str, form: Form, text: str, prelude: Prelude) -> tuple[str, ...]:
+    """The body of a function, said otherwise where functions of OpenCL are slow."""
+    usual = f"  return {text};"
+    if form.kind != "f":
+        return (usual,)
+    if operation == "fma":  # one instruction, which a processor has or has not
+        fused = ("#pragma OPENCL FP_CONTRACT ON", "  return a * b + c;")
+        return ("#ifdef PLAIN", *fused, "#else", usual, "#endif")
+    plain = _PLAIN.get(operation)
+    if plain is None:
+        return (usual,)
+    filled_in = filled(plain, form, prelude)
+    if operation == "sqrt" and form.lanes > 1:
+        lanes = (
+            filled(plain, form, prelude).replace("(a)", f"({prelude.lane('a', n)})")
+            for n in range(form.lanes)
+        )
+        filled_in = prelude.several(form, lanes)
+    named = plain.partition("(")[0].format(f="")
+    return (
+        f"#if defined(PLAIN) && __has_builtin({named})",
+        f"  return {filled_in};",
+        "#else",
+        usual,
+        "#endif",
+    )
 
 
 def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:
@@ -92,7 +129,7 @@ def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:
 
 def _select(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     mask, kind = prelude.type(form.signed), prelude.type(form)
-    return Helper(kind, (f"{mask} m", f"{kind} a", f"{kind} b"), ("  return select(b, a, m);",))
+    return Helper(kind, (f"{mask} m", f"{kind} a", f"{kind} b"), ("  return m ? a : b;",))
 
 
 def _splat(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
@@ -108,22 +145,29 @@ def _iota(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helpe
 
 def _load(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     parameters = (_source(form, prelude, space),)
-    return Helper(prelude.type(form), parameters, (f"  return vload{form.lanes}(0, p);",))
+    plain = f"  return *(const {space}{prelude.unaligned(form)} *)p;"
+    lines = ("#ifdef PLAIN", plain, "#else", f"  return vload{form.lanes}(0, p);", "#endif")
+    return Helper(prelude.type(form), parameters, lines)
 
 
 def _store(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     parameters = (f"{space}{prelude.type(form.scalar)} *p", f"{prelude.type(form)} a")
-    return Helper("void", parameters, (f"  vstore{form.lanes}(a, 0, p);",))
+    plain = f"  *({space}{prelude.unaligned(form)} *)p = a;"
+    lines = ("#ifdef PLAIN", plain, "#else", f"  vstore{form.lanes}(a, 0, p);", "#endif")
+    return Helper("void", parameters, lines)
 
 
 def _load_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
     """The lanes whose flags are set; the others are 0 and their memory is not touched."""
     parameters = (_source(form, prelude, space), f"{prelude.type(form.signed)} m")
     lanes = (f"{prelude.lane('m', n)} ? p[{n}] : 0" for n in range(form.lanes))
-    lines = (
-        f"  if (all(m)) return vload{form.lanes}(0, p);",
-        f"  return {prelude.several(form, lanes)};",
-    )
+    usual = f"  return {prelude.several(form, lanes)};"
+    masked = _masked(form, prelude)
+    if not masked:
+        return Helper(prelude.type(form), parameters, (usual,))
+    builtin = f"__builtin_ia32_load{masked}_mask"
+    given = f"(const {_pointed(form)} *)(ulong)p, {prelude.zero(form)}, {_mask(form)}"
+    lines = (_IF_MASKED, f"  return {builtin}({given});", "#else", usual, "#endif")
     return Helper(prelude.type(form), parameters, lines)
 
 
@@ -132,10 +176,41 @@ def _store_if(form: Form, other: Form | None, prelude: Prelude, space: str) -> H
     parameters = (
         f"{space}{prelude.type(form.scalar)} *p", f"{mask} m", f"{prelude.type(form)} a",
     )  # fmt: skip
-    lines = [f"  if (all(m)) {{ vstore{form.lanes}(a, 0, p); return; }}"]
-    for n in range(form.lanes):
-        lines.append(f"  if ({prelude.lane('m', n)}) p[{n}] = {prelude.lane('a', n)};")
-    return Helper("void", parameters, tuple(lines))
+    usual = [
+        f"  if ({prelude.lane('m', n)}) p[{n}] = {prelude.lane('a', n)};"
+        for n in range(form.lanes)
+    ]  # fmt: skip
+    masked = _masked(form, prelude)
+    if not masked:
+        return Helper("void", parameters, tuple(usual))
+    given = f"({_pointed(form)} *)(ulong)p, a, {_mask(form)}"
+    line = f"  __builtin_ia32_store{masked}_mask({given});"
+    return Helper("void", parameters, (_IF_MASKED, line, "#else", *usual, "#endif"))
+
+
+_IF_MASKED = (
+    "#if defined(PLAIN) && defined(__AVX512F__) && defined(__AVX512VL__) && defined(__AVX512DQ__)"
+)
+_MASKED = {"f32": "ups", "f64": "upd", "32": "dqusi", "64": "dqudi"}
+_POINTED = {"f32": "float", "f64": "double", "32": "int", "64": "long"}
+
+
+def _masked(form: Form, prelude: Prelude) -> str:
+    """What x86's builtins for masked vectors end with; '' where there are none."""
+    if form.all_bits not in (128, 256, 512) or form.bits < 32 or form.kind == "u":
+        return ""
+    return f"{_MASKED[form.element if form.kind == 'f' else str(form.bits)]}{form.all_bits}"
+
+
+def _pointed(form: Form) -> str:
+    element = _POINTED[form.element if form.kind == "f" else str(form.bits)]
+    if form.kind == "f" and form.all_bits == 512:
+        return element
+    return element if form.kind == "f" else f"{element}{form.lanes}"
+
+
+def _mask(form: Form) -> str:
+    return f"__builtin_ia32_cvt{'d' if form.bits == 32 else 'q'}2mask{form.all_bits}(m)"
 
 
 def _gather(form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from anydim.base.cache import code_version
+from anydim.base.cache import code_version, key_of
 from anydim.kernels import ir
 from anydim.kernels.functions.legalise import legalise
 from anydim.targets.c.dialect import held
@@ -20,6 +20,7 @@ from anydim.targets.c.forms import Form
 from anydim.targets.c.names import identifier
 from anydim.targets.c.render import File
 from anydim.targets.c.steps import GLOBAL, LOCAL
+from anydim.targets.compilation import Compilation
 from anydim.targets.opencl.dialect import OPENCL
 from anydim.targets.opencl.operations import helper
 from anydim.targets.processor import Processor
@@ -32,6 +33,14 @@ def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dic
     """The texts of kernels by name; what they need of libraries is in them."""
     kernels = (made for made in code if isinstance(made, ir.Kernel))
     return {kernel.name: _source(kernel, processor) for kernel in kernels}
+
+
+def texts(processor: Processor, threads: int = 0) -> Compilation:
+    """Objects are texts, which the driver of a device builds."""
+    return Compilation(
+        lambda module: module.text().encode(), lambda module: key_of("text", module.identity),
+        threads,
+    )  # fmt: skip
 
 
 def _source(kernel: ir.Kernel, processor: Processor) -> Source:
