@@ -1,7 +1,7 @@
 """Runs tests once for each target that makes code of kernels.
 
-They use the fixture `kernel_target`, which a conftest.py imports. For C they are slow: a compiler
-starts for each.
+They use the fixture `kernel_target`, which a conftest.py imports. For C and OpenCL they are slow: a
+compiler works for each.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from anydim.base import settings
-from anydim.base.errors import OptionError
+from anydim.base.errors import DeviceError, OptionError
+from anydim.devices.opencl.inventory import devices
 from anydim.targets.c.compilers import compiler
 
 
@@ -24,10 +25,24 @@ def has_compiler(name: str = "") -> bool:
         return False
 
 
+def has_device() -> bool:
+    """Whether this machine has an OpenCL device."""
+    try:
+        return bool(devices())
+    except DeviceError:
+        return False
+
+
+needs_device = pytest.mark.skipif(not has_device(), reason="no OpenCL device")
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 
 
-@pytest.fixture(params=["llvm", pytest.param("c", marks=[pytest.mark.slow, needs_compiler])])
+_SLOW = {"c": needs_compiler, "opencl": needs_device}
+
+
+@pytest.fixture(
+    params=["llvm", *(pytest.param(n, marks=[pytest.mark.slow, m]) for n, m in _SLOW.items())]
+)
 def kernel_target(request: pytest.FixtureRequest) -> Iterator[str]:
     """The target that kernels are compiled by, in all that the test runs."""
     with settings.override(target=request.param):

@@ -10,6 +10,7 @@ import numpy
 
 from anydim.base import settings
 from anydim.kernels.ir import Kernel
+from anydim.targets.opencl.run import OnDevice, run_on_device
 from anydim.targets.processor import Processor
 from anydim.targets.target import Code
 from anydim.targets.targets import target
@@ -25,6 +26,8 @@ def build(kernel: Kernel, vector_bytes: int = 64, processor: Processor | None = 
     Its entry is `address(kernel.name)`. A `processor` other than this one has less than it.
     """
     made = target(settings.target)
+    if made.launch == "device":
+        return OnDevice(kernel, made)
     processor = replace(processor or made.processor, vector_bytes=vector_bytes)
     assert made.load is not None
     objects = replace(made, processor=processor).compile(made.sources([kernel], processor))
@@ -55,6 +58,9 @@ def call(
     scratch_bytes: int = 0,
 ) -> None:
     """Call a loaded kernel: pack the argument block, give it aligned scratch."""
+    if address < 0:
+        run_on_device(-address, arrays, sizes, start, stop, scratch_bytes)
+        return
     slots = [array.ctypes.data for array in arrays] + [int(size) for size in sizes]
     block = (ctypes.c_int64 * max(1, len(slots)))(*slots)
     scratch = numpy.zeros(scratch_bytes + 64, numpy.uint8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +16,7 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
+from anydim.targets.opencl.dialect import MOST_LANES
 from anydim.targets.run import build, call
 from anydim.targets.target import Code
 
@@ -29,7 +31,8 @@ class Prepared:
         constants: frozenset[str] = frozenset(), schedule: object | None = None,
     ) -> None:  # fmt: skip
         self.group = group
-        self.machine = machine
+        most = MOST_LANES if settings.target == "opencl" else 0
+        self.machine = machine = replace(machine, most_lanes=most)
         for template in templates:
             found = template.match(group, box, machine, constants)
             if found is not None:

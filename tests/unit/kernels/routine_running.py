@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.record import Routine
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box
+from anydim.targets.opencl.dialect import MOST_LANES
 from anydim.targets.run import build, call
 
 GUARD = 64  # bytes before and after each tensor that must stay as they are
@@ -29,6 +31,8 @@ class Running:
         **attributes: Any,
     ) -> None:  # fmt: skip
         self.routine = routine
+        most = MOST_LANES if settings.target == "opencl" else 0
+        machine = replace(machine, most_lanes=most)
         self.attributes = FrozenMapping(attributes)
         self.results = routine.infer(types, self.attributes, box)
         self.steps = routine.lower(types, self.attributes, box, machine)

@@ -20,8 +20,7 @@ from anydim.devices.opencl.library import library
 from anydim.devices.opencl.programs import build
 
 _COMPILE_GROUP = 0x11B1
-_ITEMS_PER_UNIT = 8  # of kernels that run on ranges, on a processor: a unit that is late has less
-_ITEMS_ELSEWHERE = 512
+_ITEMS_ELSEWHERE = 256  # of a unit that is no core of a processor, of kernels on ranges
 
 
 @dataclass(eq=False)
@@ -70,8 +69,7 @@ class OpenClDevice(Device):
     @property
     def workers(self) -> int:
         """Items of a kernel on ranges that may run at once, each with scratch of its own."""
-        each = _ITEMS_PER_UNIT if self.found.processor else _ITEMS_ELSEWHERE
-        return self.found.units * each
+        return self.found.units * (1 if self.found.processor else _ITEMS_ELSEWHERE)
 
     # ---- memory --------------------------------------------------------------------------------
 
@@ -191,7 +189,7 @@ class OpenClDevice(Device):
             words[place] = self._place(words[place], blocks, memories)
         at = self._place(launch.scratch, blocks, memories)
         items, part = self._split(kernel, launch)
-        words[operands + sizes :] = (0, launch.parallel, part, at, launch.stride)
+        words[operands + sizes :] = [launch.start, launch.parallel, part, at, launch.stride]
         self._before_work(blocks)
         self._give(kernel, memories, words)
         total, group = c_size_t(items), c_size_t(kernel.group or 1)
@@ -213,12 +211,12 @@ class OpenClDevice(Device):
 
     def _split(self, kernel: _Kernel, launch: Launch) -> tuple[int, int]:
         """How many items run, and how many places of the range each of them does."""
+        count = launch.parallel - launch.start
         if kernel.group:
-            return launch.parallel * kernel.group, 1
-        grain = max(1, launch.grain)
-        most = min(self.workers, -(-launch.parallel // grain))
-        part = -(-launch.parallel // most)
-        return -(-launch.parallel // part), part
+            return count * kernel.group, 1
+        most = min(self.workers, -(-count // max(1, launch.grain)))
+        part = -(-count // most)
+        return -(-count // part), part
 
     def _give(
         self, kernel: _Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]

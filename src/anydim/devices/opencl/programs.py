@@ -9,8 +9,8 @@ from anydim.base.errors import DeviceError
 from anydim.devices.opencl.inventory import Found
 from anydim.devices.opencl.library import ClError, Library
 
-# What a text means: version 1.2, and quotients and roots rounded as numpy rounds them.
-_OPTIONS = "-cl-std=CL1.2"
+# What a text means: version 1.2, no warnings, and quotients and roots rounded as numpy rounds them.
+_OPTIONS = "-cl-std=CL1.2 -w"
 _ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
 _PROCESSOR = "-D ON_PROCESSOR"  # what texts for processors of clang are told
 _BUILD_LOG, _BINARY_SIZES, _BINARIES = 0x1183, 0x1165, 0x1166

@@ -127,10 +127,11 @@ def _lanewise(operation: str, form: Form, prelude: Prelude) -> Helper:
 def filled(row: str, form: Form, prelude: Prelude) -> str:
     """A row with the names of its types, which are defined, and of the functions it calls."""
     wide = form.unsigned if form.lanes > 1 or form.bits >= 32 else Form("u32")
+    suffix = prelude.dialect.literals.suffix.get(f"u{form.bits}", "")
     texts = {
         "t": form.name, "bits": str(form.bits), "last": str(form.bits - 1),
         "f": "f" if form.bits == 32 else "",
-        "largest": f"0x{(1 << (form.bits - 1)) - 1:x}{prelude.dialect.literals.suffix[f'u{form.bits}']}",
+        "largest": f"0x{(1 << (form.bits - 1)) - 1:x}{suffix}",
     }  # fmt: skip
     for letter, kind in (("s", form.signed), ("u", form.unsigned), ("w", wide)):
         if f"{{{letter}}}" in row:

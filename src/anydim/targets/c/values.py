@@ -152,11 +152,11 @@ class Values:
             return self._select(node, form)
         if node.function in _OVERFLOWS:
             parts = ", ".join(map(self.value, node.arguments))
-            name, kind = _OVERFLOWS[node.function], self.prelude.type(form)
             overflows = self.prelude.dialect.overflows
             if not overflows:
                 return Text(f"{self.prelude.function(node.function, form)}({parts}) != 0", OTHER)
-            return Text(overflows.format(function=name, parts=parts, type=kind))
+            name, made = _OVERFLOWS[node.function], self.prelude.type(form)
+            return Text(overflows.format(function=name, parts=parts, type=made))
         infix = self._infix(node, form)
         if infix is not None:
             symbol, level = infix

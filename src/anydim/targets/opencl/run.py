@@ -1,0 +1,69 @@
+"""Kernels on the first OpenCL device, one by one: for `targets/run.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from types import TracebackType
+
+import numpy
+
+from anydim.devices.device import Launch
+from anydim.devices.opencl.device import OpenClDevice
+from anydim.kernels.ir import Kernel
+from anydim.targets.target import Target
+
+_ALIGNMENT = 64
+
+
+@lru_cache(maxsize=1)
+def first_device() -> OpenClDevice:
+    """Device 'opencl:0', opened once; raises DeviceError where there is none."""
+    return OpenClDevice()
+
+
+class OnDevice:
+    """A kernel on the device; its address is less than 0, which `run_on_device` takes."""
+
+    def __init__(self, kernel: Kernel, target: Target) -> None:
+        objects = target.compile(target.sources([kernel], target.processor))
+        self._entries = first_device().load(objects.code, [kernel.name])
+
+    def address(self, symbol: str) -> int:
+        return -self._entries[symbol]
+
+    def close(self) -> None:
+        """It stays until the device goes."""
+
+    def __enter__(self) -> OnDevice:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self.close()
+
+
+def run_on_device(
+    entry: int, arrays: Sequence[numpy.ndarray], sizes: Sequence[int], start: int, stop: int,
+    scratch_bytes: int,
+) -> None:  # fmt: skip
+    """Run a kernel on copies of arrays, and copy back what can be written."""
+    device = first_device()
+    stride = -(-scratch_bytes // _ALIGNMENT) * _ALIGNMENT
+    scratch = device.allocate(max(_ALIGNMENT, stride * device.workers))
+    blocks = {}
+    for array in arrays:
+        if array.ctypes.data not in blocks:
+            block = blocks[array.ctypes.data] = device.allocate(max(_ALIGNMENT, array.nbytes))
+            device.copy_in(block, array.ctypes.data, array.nbytes)
+    words = numpy.array([*(blocks[a.ctypes.data] for a in arrays), *map(int, sizes)], numpy.int64)
+    given = (len(arrays), len(sizes), stop, max(1, stop - start), scratch, stride)  # one part
+    device.launch(Launch(entry, words.ctypes.data, *given, start=start))
+    for array in arrays:
+        if array.flags.writeable:
+            device.copy_out(array.ctypes.data, blocks[array.ctypes.data], array.nbytes)
+    device.wait(device.record())
+    for block in (scratch, *blocks.values()):
+        device.free(block)
