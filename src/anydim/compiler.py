@@ -333,7 +333,8 @@ def _lowered(
         "schedule", lambda: _scheduled(parts, fused, on, options, threads, begun, store)
     )
     made = work.timed(
-        "assemble", lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store)
+        "assemble",
+        lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store, on.devices),
     )
     work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
     work.stage("kernels", lambda: _kernels_text(made.kernels.values(), scheduled))
@@ -413,13 +414,14 @@ def _assembled(
     threads: int,
     options: Options,
     store: Store,
+    devices: Mapping[str, Placed],
 ) -> Assembled:
     """The program; `graphs` are what passes made of the parts."""
     linked = {}
     for part, graph, items in zip(parts, graphs, scheduled):
         outer = graph.replace(types={**graph.types, **_named_types(part.graph)})
         sources = tuple(node.source for node in part.graph.nodes)
-        workers = 1 if part.device else threads
+        workers = devices[part.device].device.workers if part.device else threads
         assemble = Assemble(workers, sources, store, options.memory, part.device)
         segment = assemble.run(outer, items)
         declared = replace(segment.signature, box=part.graph.box)  # errors speak of what was given

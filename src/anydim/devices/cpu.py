@@ -65,7 +65,7 @@ class CpuDevice(Device):
         return entries
 
     def _launch(self, launch: Launch) -> None:
-        self._kernels[launch.entry](launch.arguments, launch.start, launch.parallel, launch.scratch)
+        self._kernels[launch.entry](launch.arguments, 0, launch.parallel, launch.scratch)
 
     def _record(self) -> int:
         return 1

@@ -38,10 +38,9 @@ class Launch(NamedTuple):
 
     `entry` is what `load` gave for its symbol. `arguments` is the address, in the memory of the
     host, of int64 words: first the addresses of so many `operands` in the memory of the device,
-    then so many `sizes`; they may change when `launch` has returned. The work is
-    `start`:`parallel`, of which a part smaller than `grain` is not worth a worker of its own;
-    `scratch` is the address of `stride` bytes for each worker. `flops` and `moved` (bytes) are
-    estimates.
+    then so many `sizes`; they may change when `launch` has returned. The work is 0:`parallel`, of
+    which a part smaller than `grain` is not worth a worker of its own; `scratch` is the address of
+    `stride` bytes for each worker. `flops` and `moved` (bytes) are estimates.
     """
 
     entry: int
@@ -54,7 +53,6 @@ class Launch(NamedTuple):
     stride: int = 0
     flops: int = 0
     moved: int = 0
-    start: int = 0
 
 
 @dataclass
@@ -85,10 +83,12 @@ class Device(ABC):
 
     Verbs count, keep threads apart and make every failure a DeviceError with the device's own text
     inside; a subclass writes those with an underscore, which may raise anything. `link` makes code
-    of this processor callable, for devices that run such; whoever brings code sets it.
+    of this processor callable, for devices that run such; whoever brings code sets it. So many
+    `workers` share a kernel that runs on a range.
     """
 
     target: ClassVar[str]  # a name of `targets/targets.py`
+    workers: int = 1
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -177,7 +177,7 @@ class Device(ABC):
         """Begin a kernel; nothing happens for an empty range."""
         with self._lock:
             self.counters.launches += 1
-            if launch.parallel > launch.start:
+            if launch.parallel > 0:
                 self._told("launch", self._launch, launch)
 
     def record(self) -> int:

@@ -11,6 +11,7 @@ from anydim.base.text import listed, suggestion
 from anydim.devices.cpu import CpuDevice
 from anydim.devices.device import Device
 from anydim.devices.null import NullDevice
+from anydim.devices.opencl.device import OpenClDevice
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ DRIVERS: Mapping[str, Driver] = {
         "this machine's processor, with memory of its own for each number",
         lambda name, number: CpuDevice(name),
     ),
+    "opencl": Driver("a device that OpenCL drives", OpenClDevice),
     "null": Driver(
         "computes nothing, counts what it is asked for", lambda name, number: NullDevice(name),
     ),

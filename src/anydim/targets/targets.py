@@ -8,6 +8,7 @@ from dataclasses import replace
 from anydim.base.errors import OptionError
 from anydim.base.given import text_of
 from anydim.base.text import listed, suggestion
+from anydim.kernels.product.bytes import template as bytes_product
 from anydim.kernels.templates import TEMPLATES
 from anydim.targets.c.compiler import compiling as compiling_files
 from anydim.targets.c.loader import load as load_library
@@ -51,7 +52,7 @@ def _opencl(processor: Processor) -> Target:
     return Target(
         name="opencl",
         processor=replace(processor, most_lanes=MOST_LANES),
-        templates=TEMPLATES,
+        templates=tuple(t for t in TEMPLATES if t is not bytes_product.TEMPLATE),  # 64 lanes
         launch="device",
         sources=opencl_sources,
         compiling=texts,

@@ -50,6 +50,7 @@ class OpenClDevice(Device):
     def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
         super().__init__(name)
         self.found = inventory.device(number)
+        self.workers = self.found.units * (1 if self.found.processor else _ITEMS_ELSEWHERE)
         self.library = library()
         handles = (c_void_p * 1)(self.found.handle)
         self._context = self.library.make("clCreateContext", None, 1, handles, None, None)
@@ -67,9 +68,9 @@ class OpenClDevice(Device):
         self._staging: list[object] = []
 
     @property
-    def workers(self) -> int:
-        """Items of a kernel on ranges that may run at once, each with scratch of its own."""
-        return self.found.units * (1 if self.found.processor else _ITEMS_ELSEWHERE)
+    def identity(self) -> str:
+        """What it is, with its driver."""
+        return self.found.identity
 
     # ---- memory --------------------------------------------------------------------------------
 
@@ -177,7 +178,14 @@ class OpenClDevice(Device):
             entries[symbol] = len(self._kernels)
         return entries
 
-    def _launch(self, launch: Launch) -> None:
+    def launch_part(self, launch: Launch, start: int) -> None:
+        """Begin a kernel on `start`:`parallel`, a part of its range."""
+        with self._lock:
+            self.counters.launches += 1
+            if launch.parallel > start:
+                self._told("launch", self._launch, launch, start)
+
+    def _launch(self, launch: Launch, start: int = 0) -> None:
         kernel = self._kernels[launch.entry - 1]
         operands, sizes = launch.operands, launch.sizes
         words = (c_int64 * (operands + sizes + 5)).from_buffer_copy(
@@ -188,8 +196,8 @@ class OpenClDevice(Device):
         for place in range(operands):
             words[place] = self._place(words[place], blocks, memories)
         at = self._place(launch.scratch, blocks, memories)
-        items, part = self._split(kernel, launch)
-        words[operands + sizes :] = [launch.start, launch.parallel, part, at, launch.stride]
+        items, part = self._split(kernel, launch, start)
+        words[operands + sizes :] = [start, launch.parallel, part, at, launch.stride]
         self._before_work(blocks)
         self._give(kernel, memories, words)
         total, group = c_size_t(items), c_size_t(kernel.group or 1)
@@ -209,9 +217,9 @@ class OpenClDevice(Device):
         memories.append(block.memory)
         return offset
 
-    def _split(self, kernel: _Kernel, launch: Launch) -> tuple[int, int]:
+    def _split(self, kernel: _Kernel, launch: Launch, start: int) -> tuple[int, int]:
         """How many items run, and how many places of the range each of them does."""
-        count = launch.parallel - launch.start
+        count = launch.parallel - start
         if kernel.group:
             return count * kernel.group, 1
         most = min(self.workers, -(-count // max(1, launch.grain)))

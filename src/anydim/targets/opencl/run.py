@@ -60,7 +60,7 @@ def run_on_device(
             device.copy_in(block, array.ctypes.data, array.nbytes)
     words = numpy.array([*(blocks[a.ctypes.data] for a in arrays), *map(int, sizes)], numpy.int64)
     given = (len(arrays), len(sizes), stop, max(1, stop - start), scratch, stride)  # one part
-    device.launch(Launch(entry, words.ctypes.data, *given, start=start))
+    device.launch_part(Launch(entry, words.ctypes.data, *given), start)
     for array in arrays:
         if array.flags.writeable:
             device.copy_out(array.ctypes.data, blocks[array.ctypes.data], array.nbytes)
