@@ -2,4 +2,6 @@
 
 In come verbs (allocate, copy, launch, wait), called by host code through words of a table, and
 objects of a target; out go addresses, work done in order, counts, or an error in our words.
+
+    opencl/ devices that OpenCL drives
 """
