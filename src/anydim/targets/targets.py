@@ -60,7 +60,9 @@ def _opencl(processor: Processor) -> Target:
     )
 
 
-TARGETS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c, "opencl": _opencl}
+HOSTS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}
+OF_DEVICES: Mapping[str, Callable[[Processor], Target]] = {"opencl": _opencl}
+TARGETS = {**HOSTS, **OF_DEVICES}
 
 
 def target(name: str = "llvm", processor: str = NATIVE) -> Target:

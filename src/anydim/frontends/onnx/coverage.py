@@ -20,7 +20,7 @@ from anydim.frontends.onnx.microsoft.table import ROWS as MICROSOFT
 from anydim.frontends.onnx.microsoft.table import find
 from anydim.frontends.onnx.operators.table import OPERATORS as ROWS
 from anydim.graph.operator import OPERATORS
-from anydim.targets.targets import TARGETS
+from anydim.targets.targets import HOSTS, OF_DEVICES
 
 _TYPE = re.compile(r"tensor\((\w+)\)")
 _NAMES = {"float": "float32", "double": "float64"}
@@ -63,7 +63,8 @@ def page() -> str:
         f"Opsets {OLDEST_OPSET} to the newest that the installed onnx knows are read. Every dim of",
         "every input may be dynamic, 0 and 1 included, where the last column says nothing else;",
         "sizes that must agree are checked before a call runs. Targets: "
-        f"{', '.join(f'`{name}`' for name in sorted(TARGETS))}, all operators on each.",
+        f"{_names(HOSTS)}, all operators on each. What a device ({_names(OF_DEVICES)}) does not run"
+        " falls to the host (docs/devices.md).",
         "",
     ]
     schemas = list(_schemas())
@@ -85,6 +86,10 @@ def page() -> str:
         record = OPERATORS[name]
         lines.append(f"| `{name}` | {record.kind} | {_cell(record.doc)} |")
     return "\n".join(lines) + "\n"
+
+
+def _names(targets: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in sorted(targets))
 
 
 def _schemas() -> Iterator[Any]:
