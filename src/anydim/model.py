@@ -209,6 +209,9 @@ def compile(
     devices: Mapping[str, str | Device] | None = None,
     placement: Mapping[str, str] | str | None = None,
     strategies: Mapping[str, Strategy | str] | None = None,
+    profile: str | os.PathLike[str] | None = None,
+    profile_seconds: float = 60.0,
+    profile_mebibytes: float = 64.0,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -238,6 +241,8 @@ def compile(
     "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])", "where('m <= 4', exact())",
     'library("openblas")', "pad(seq=16)".
     `strategies` says it for parts, by patterns of the names of nodes or kernels.
+    `profile` is a file that `record` wrote: bodies that pay for the sizes there are made now, the
+    costliest first, as `prepare_recorded` says, within so many seconds and mebibytes of code.
     `devices` says what the names stand for that nodes are on (docs/devices.md), such as
     `{"accel": "opencl:0"}`: names of devices, or open ones; two names may be of one.
     `placement` says which nodes are on which, by patterns of their names and operators, such as
@@ -253,6 +258,9 @@ def compile(
         "arenas": arenas, "wait": wait, "memory_limit": memory_limit, "on_overflow": on_overflow,
         "strategy": strategy, "strategies": strategies, "devices": devices,
         "placement": placement,
+        "profile": None if profile is None else os.path.abspath(path_of("profile", profile)),
+        "profile_seconds": profile_seconds,
+        "profile_mebibytes": profile_mebibytes,
     }  # fmt: skip
     placed = placed_devices(devices)
     if placement is not None and not placed:
@@ -280,6 +288,7 @@ def compile(
         strings = StringModel(parts, core or None)
         if core:
             strings.serve_by(known, strategies)
+            _prepare(strings, profile, profile_seconds, profile_mebibytes, progress)
         strings._made = _again(source, None, dims, operators, wanted)
         return strings
     made.executable.admit(callers)
@@ -292,8 +301,22 @@ def compile(
         model.limit_memory(limit)
     model._formed = known if known.formed else GENERIC
     model.serve_by(known, strategies)
+    _prepare(model, profile, profile_seconds, profile_mebibytes, progress)
     model._made = _again(source, made.graph, dims, operators, wanted)
     return model
+
+
+def _prepare(
+    model: Model, profile: str | os.PathLike[str] | None, seconds: float, mebibytes: float,
+    progress: CompileProgress | None,
+) -> None:  # fmt: skip
+    """Bodies for recorded sizes, where there are any."""
+    tell = progress or _quiet
+    if profile is not None:
+        model.prepare_recorded(
+            profile, seconds, mebibytes,
+            lambda done, launches, share: tell("bodies for recorded sizes", done, launches),
+        )  # fmt: skip
 
 
 def _again(

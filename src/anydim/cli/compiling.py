@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy
 
@@ -20,10 +21,11 @@ from anydim.report.text import duration
 from anydim.variants.strategies import GENERIC
 
 
-def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Model:
+def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = (), **rest: Any) -> Model:
     """Compile what a command is about; raises UserError kinds for what cannot be compiled.
 
     `inputs` are those of a call, where they are known: they decide types and ranks of a definition.
+    `rest` is for `anydim.compile`.
     """
     named, name = dims_by_name(asked.dims), Path(asked.model).name
     source = _source(asked, inputs)
@@ -40,6 +42,7 @@ def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = ()) -> Mod
             strategies=asked.strategies,
             devices=asked.devices or None,
             placement=asked.placement,
+            **rest,
             progress=lambda stage, done, total: advance(done, total, stage),
         )
     box = f" for {model.dims}" if model.dims.dims else ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import OptionError
 from anydim.cli.arrays import Read
@@ -51,8 +51,13 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
     return model
 
 
-def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = (), what: str = "") -> Model:
-    """A model that is compiled now; `what` is done with it that a saved one cannot serve."""
+def compiled(
+    console: Console, asked: Asked, inputs: Sequence[Read] = (), what: str = "", **rest: Any
+) -> Model:
+    """A model that is compiled now; `what` is done with it that a saved one cannot serve.
+
+    `rest` is for `anydim.compile`.
+    """
     name = Path(asked.model).name
     if is_saved(asked.model):
         raise OptionError(
@@ -64,5 +69,5 @@ def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = (), what: 
             f"--level chooses the code of a saved model, and {name} is compiled for this machine",
             "`anydim compile` saves a model with code for several kinds of processors",
         )
-    model: Model = import_module("anydim.cli.compiling").compiled(console, asked, inputs)
+    model: Model = import_module("anydim.cli.compiling").compiled(console, asked, inputs, **rest)
     return model

@@ -34,8 +34,30 @@ from anydim.report.text import amount, duration
     help="A kind of processor to make code for: native is this one; x86-64-v2, x86-64-v3, "
     "x86-64-v4, x86-64-v4+vnni, aarch64, aarch64+dotprod, ... are described. Repeat it for more.",
 )
+@click.option(
+    "--profile",
+    metavar="FILE",
+    help="Make bodies that pay for the sizes that model.record wrote there, and save them, too.",
+)
+@click.option(
+    "--profile-seconds",
+    type=click.FloatRange(0),
+    default=60.0,
+    show_default=True,
+    help="How long to make them.",
+)
+@click.option(
+    "--profile-mebibytes",
+    type=click.FloatRange(0),
+    default=64.0,
+    show_default=True,
+    help="How much code they may be.",
+)
 @like_option
-def compile(asked: Asked, output: str, targets: Sequence[str], inputs: Sequence[str]) -> None:
+def compile(
+    asked: Asked, output: str, targets: Sequence[str], inputs: Sequence[str], profile: str | None,
+    profile_seconds: float, profile_mebibytes: float,
+) -> None:  # fmt: skip
     """Compile MODEL for all sizes that --dim allows, and save it to a file.
 
     `anydim run | plan | explain | bench | inspect` take the file in MODEL's place, and
@@ -47,12 +69,17 @@ def compile(asked: Asked, output: str, targets: Sequence[str], inputs: Sequence[
       anydim compile encoder.onnx -o encoder.anydim --dim batch=0..64 --dim seq=1..512
       anydim compile encoder.onnx -o encoder.anydim --dim seq=1..512 \\
         --target x86-64-v3 --target x86-64-v4 --target aarch64
+      anydim compile encoder.onnx -o encoder.anydim --profile sizes.jsonl
       anydim compile kernels.tc:norm -o norm.anydim --type T=float64
     """
     check_file(output)
     check_targets(targets)
     console = Console(asked.quiet)
-    model = compiled(console, asked, arrays.read(inputs), "compiling")
+    rest = {"profile_seconds": profile_seconds, "profile_mebibytes": profile_mebibytes}
+    given = arrays.read(inputs)
+    model = compiled(console, asked, given, "compiling", profile=profile, **rest)
+    if profile is not None:
+        console.note(f"bodies for recorded sizes: {len(model.variants())}")
     start = perf_counter()
     with console.task(f"saving {Path(output).name}") as advance:
         model.save(

@@ -4,7 +4,8 @@
 
 A file has such lines, and is only ever appended to, whole lines at once: several processes may
 write to one, and a file that was cut off at any byte loses what was cut. Lines of the same sizes
-add up. What cannot be written or read is left out, and a warning says so once.
+add up. What cannot be written or read is left out, and a warning says so once. Lines of launches
+may stand between them (`site_recording.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
@@ -30,6 +31,8 @@ from anydim.sizes import LARGEST
 
 BETWEEN = 10.0  # seconds from one writing to the next
 _MOST_LINE = 1 << 16  # bytes
+SITE = "site"  # the first word of a line of launches
+_OF_SITE = b'{"site":'
 _MOST_KEPT = 4096  # sizes that are not written yet
 
 
@@ -63,12 +66,32 @@ class Recorded:
         })  # fmt: skip
 
 
-class Recording:
-    """Calls of an executable, from `start` to `stop`; of all its threads."""
+class Watcher(Protocol):
+    """Who notes what came to launches, from `start` to `stop`.
 
-    def __init__(self, path: str | os.PathLike[str], executable: Executable[Any]) -> None:
+    `lines` says what came since it was asked before; with `last` what all calls tell.
+    """
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def lines(self, rows: Sequence[Recorded], last: bool) -> Iterable[str]: ...
+
+
+class Recording:
+    """Calls of an executable, from `start` to `stop`; of all its threads.
+
+    A `watcher` adds lines of launches.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], executable: Executable[Any],
+        watcher: Watcher | None = None,
+    ) -> None:  # fmt: skip
         self.path = Path(path)
-        self._executable = executable
+        self._executable, self._watcher = executable, watcher
+        self._all: dict[tuple[Any, ...], Recorded] = {}  # for a watcher
         self._sources: tuple[Source, ...] = solve(executable.signature, frozenset())
         self._ranks = [spec.rank for spec in executable.signature.inputs]
         self._lock = threading.Lock()
@@ -86,6 +109,8 @@ class Recording:
         if self._executable.noted is not None:
             raise OptionError(f"{self._executable.signature.name}: its calls are recorded already")
         self._executable.noted, self._next = self._note, time.monotonic() + BETWEEN
+        if self._watcher is not None:
+            self._watcher.start()
         atexit.register(self.stop)
         return self
 
@@ -94,7 +119,10 @@ class Recording:
         if self._executable.noted == self._note:
             self._executable.noted = None
         atexit.unregister(self.stop)
-        self._write()
+        self._write(last=True)
+        if self._watcher is not None:
+            self._watcher.stop()
+        self._watcher = None
 
     def __enter__(self) -> Recording:
         return self
@@ -115,7 +143,7 @@ class Recording:
         if full:
             self._write()
 
-    def _write(self) -> None:
+    def _write(self, last: bool = False) -> None:
         with self._lock:
             came, self._came = self._came, {}
             self._next = time.monotonic() + BETWEEN
@@ -124,8 +152,12 @@ class Recording:
             Recorded(name, self._dims(shapes), int(count), seconds, least)
             for shapes, (count, seconds, least) in came.items()
         )
+        lines = [row.line() for row in rows]
+        if self._watcher is not None:
+            self._all = {row.key: row for row in added([*self._all.values(), *rows])}
+            lines += self._watcher.lines(list(self._all.values()), last)
         try:
-            _append(self.path, [row.line() for row in rows])
+            _append(self.path, lines)
         except OSError as error:
             if not self._said:
                 self._said = True
@@ -153,12 +185,7 @@ def read_recorded(paths: Iterable[str | os.PathLike[str]]) -> list[Recorded]:
     """
     rows: list[Recorded] = []
     for path in paths:
-        try:
-            with open(path, "rb") as file:
-                found = [_row(line) for line in _lines(file) if not line.isspace()]
-        except OSError as error:
-            hint = "model.record(path) writes one"
-            raise OptionError(f"{path} cannot be read: {error.strerror}", hint) from None
+        found = [_row(line) for line in lines_of(path) if not line.startswith(_OF_SITE)]
         some = [row for row in found if row is not None]
         if len(some) < len(found):
             warnings.warn(
@@ -191,12 +218,16 @@ def added(rows: Iterable[Recorded]) -> list[Recorded]:
     return list(found.values())
 
 
-def _lines(file: Any) -> Iterator[bytes]:
-    while True:
-        line = file.readline(_MOST_LINE)
-        if not line:
-            return
-        yield line
+def lines_of(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """The lines of a file. Raises OptionError for one that cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            while line := file.readline(_MOST_LINE):
+                if not line.isspace():
+                    yield line
+    except OSError as error:
+        hint = "model.record(path) writes one"
+        raise OptionError(f"{path} cannot be read: {error.strerror}", hint) from None
 
 
 def _row(line: bytes) -> Recorded | None:

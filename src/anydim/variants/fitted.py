@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from anydim.base.errors import OptionError
-from anydim.base.given import function_of, path_of, shown, text_of
+from anydim.base.given import flag_of, function_of, path_of, shown, text_of
 from anydim.base.text import suggestion
 from anydim.program.held import Held
 from anydim.sizes import given_sizes
@@ -23,13 +23,15 @@ from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Strategy, str
 
 if TYPE_CHECKING:  # a model with one body a site needs none of it
     from anydim.program.plan import Plan
-    from anydim.program.recording import Recorded
+    from anydim.program.recording import Recorded, Recording
+    from anydim.program.site_recording import RecordedSite
     from anydim.variants.places import Event, Variant
     from anydim.variants.serving import Serving
     from anydim.variants.tuning import Tuned
     from anydim.variants.workers import Team
 
 TUNED = Adaptive(limit=64)  # what a model is served by whose bodies were searched for
+PREPARED = Adaptive(limit=64, after=1 << 30)  # the same, and no body is made for what comes
 
 
 class Fitted(Held):
@@ -140,18 +142,51 @@ class Fitted(Held):
         given = given_sizes(self.name, sizes)
         return 0 if self._serving is None else self._serving.prepare(given)
 
-    def prepare_recorded(self, path: str | os.PathLike[str], seconds: float = 60.0) -> int:
+    def record(self, path: str | os.PathLike[str], sites: bool = False) -> Recording:
+        """Note the sizes of calls and their seconds in a file, from now to `stop` of what is given.
+
+        It is a context manager, too. Lines are appended, every ten seconds and at the end; several
+        processes may write to one file. With `sites` there are lines of launches as well: the sizes
+        that came to each kernel, how often, and which code serves them. Sizes that data decides are
+        counted by a look at a table for each such launch.
+        Raises OptionError for a file that cannot be written.
+
+            with model.record("sizes.jsonl"):
+                serve(model)
+        """
+        if not flag_of("sites", sites):
+            return super().record(path)
+        serving: Any = import_module("anydim.variants.serving")
+        none = [GENERIC] * len(self.program.sites)
+        known = (self.program, self.executable, target(self._made_by), GENERIC, none)
+        made = self._serving or serving.Serving(*known, lambda event: None)
+        watch = import_module("anydim.variants.watching").Watch(self.name, made, self.told)
+        recording: Any = import_module("anydim.program.recording").Recording
+        begun: Recording = recording(path_of("path", path), self.executable, watch).start()
+        return begun
+
+    def prepare_recorded(
+        self,
+        path: str | os.PathLike[str],
+        seconds: float = 60.0,
+        mebibytes: float = 64.0,
+        progress: Callable[[int, int, float], None] | None = None,
+    ) -> int:
         """Bodies for the sizes that `record` wrote down, the costliest first; how many are new.
 
-        Under "adaptive" those that pay, by what was measured before or is now, within `seconds`.
+        Those that pay, by what was measured before or is now, within `seconds` and `mebibytes` of
+        code. Under "generic" they are all the bodies that there will be, under other strategies
+        those go on. `progress(done, launches, share)` is told the share of time saved.
         Raises OptionError for a file that cannot be read, or has none of this model's sizes.
         """
-        rows, count = self._recorded(path), 0
-        end = time.monotonic() + _seconds(seconds)
-        for row in rows if self._serving is not None else ():
-            if time.monotonic() > end:
-                break
-            count += self.prepare(**row.dims)
+        rows, end = self._recorded(path), time.monotonic() + _seconds(seconds)
+        most, tell = _seconds(mebibytes, "mebibytes") * (1 << 20), progress or _quiet
+        function_of("progress", progress)
+        if self.strategy == GENERIC:
+            self.serve_by(PREPARED)
+        made: Any = import_module("anydim.variants.tuning")
+        wanted = made.wanted(self._serving, rows, self._recorded_sites(path))
+        count: int = made.prepare(self._serving, wanted, end - time.monotonic(), most, tell)
         return count
 
     def tune(
@@ -170,21 +205,22 @@ class Fitted(Held):
         search, such as `ad.ray_team()`. Raises OptionError for a file that cannot be read, or has
         none of this model's sizes.
         """
-        rows, end = self._recorded(path), time.monotonic() + _seconds(seconds)
+        end = time.monotonic() + _seconds(seconds)
+        self._recorded(path)  # before anything is made
         function_of("progress", progress)
         if not isinstance(self.strategy, Adaptive):
             self.serve_by(TUNED)
         tell, made = progress or _quiet, import_module("anydim.variants.tuning")
-        found: Tuned = self._searched(made.tune_whole, rows, end, tell, team)
+        found: Tuned = self._searched(made.tune_whole, path, end, tell, team)
         again = self._made() if found.whole and self._made is not None else self
         if not isinstance(again, Fitted):
             return found
         if again.strategy != self.strategy:
             again.serve_by(self.strategy)
-        return found.with_more(again._searched(made.tune, rows, end, tell, team))
+        return found.with_more(again._searched(made.tune, path, end, tell, team))
 
     def _searched(
-        self, search: Callable[..., Tuned], rows: Sequence[Recorded], end: float,
+        self, search: Callable[..., Tuned], path: str | os.PathLike[str], end: float,
         tell: Callable[[int, int, float], None], team: Team | None,
     ) -> Tuned:  # fmt: skip
         """What a search of launches at recorded sizes finds until a time."""
@@ -192,7 +228,8 @@ class Fitted(Held):
         assert serving is not None
         if team is not None:
             serving.hire(team)
-        wanted = import_module("anydim.variants.tuning").wanted(serving, rows, {})
+        rows, sites = self._recorded(path), self._recorded_sites(path)
+        wanted = import_module("anydim.variants.tuning").wanted(serving, rows, sites)
         return search(serving, wanted, rows, max(0.0, end - time.monotonic()), tell)
 
     def _recorded(self, path: str | os.PathLike[str]) -> list[Recorded]:
@@ -204,6 +241,11 @@ class Fitted(Held):
             raise OptionError(f"{path} has no sizes of {self.name}", hint)
         return rows
 
+    def _recorded_sites(self, path: str | os.PathLike[str]) -> list[RecordedSite]:
+        """The lines of launches."""
+        read: Any = import_module("anydim.program.site_recording").read_sites
+        return [row for row in read([path_of("path", path)]) if row.model == self.name]
+
     @property
     def told(self) -> tuple[str, ...]:
         """The dims that inputs tell, in the order of a recording."""
@@ -211,10 +253,10 @@ class Fitted(Held):
         return tuple(source.dim for source in solve(self.executable.signature, frozenset()))
 
 
-def _seconds(given: Any) -> float:
+def _seconds(given: Any, name: str = "seconds") -> float:
     number = isinstance(given, (int, float)) and not isinstance(given, bool)
     if not number or not 0 <= given < math.inf:
-        raise OptionError(f"seconds is {shown(given)}", "give seconds, 0 or more")
+        raise OptionError(f"{name} is {shown(given)}", f"give {name}, 0 or more")
     return float(given)
 
 

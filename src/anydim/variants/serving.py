@@ -212,6 +212,14 @@ class Serving:
         """Processes that search at once."""
         return self._hired().count
 
+    def retire(self, what: object) -> None:
+        """Let go of what no new call can reach, once no call in progress may."""
+        self._executable.retire(what)
+
+    def make(self, number: int, sizes: Sizes) -> Future[Reply]:
+        """A body of a place if it pays, by what is known or a search that somebody waits for."""
+        return self._make(number, sizes, self.most, waits=True)
+
     def hire(self, team: Team) -> None:
         """Have others search."""
         self._team = team

@@ -16,10 +16,12 @@ from typing import TypeVar
 from anydim.base.records import dataclass
 from anydim.program.recording import Recorded
 from anydim.program.segment import Site
+from anydim.program.site_recording import RecordedSite
 from anydim.runtime.choices import Sizes
 from anydim.sizes import Box
 from anydim.variants.ledger import Verdict
 from anydim.variants.serving import Serving
+from anydim.variants.solving import dims_that_give
 from anydim.variants.workers import Reply
 
 FLOPS_A_BYTE = 8  # what a core computes while it moves a byte, to compare launches with each other
@@ -94,35 +96,48 @@ class Tuned:
 
 
 def wanted(
-    serving: Serving, recorded: Sequence[Recorded], known: Mapping[str, Mapping[Sizes, float]]
+    serving: Serving, recorded: Sequence[Recorded], sites: Sequence[RecordedSite] = ()
 ) -> list[Wanted]:
     """Launches at recorded sizes, the costliest first.
 
-    Of launches whose sizes no input tells those that are `known`: sizes and seconds by recipe.
+    Of launches whose sizes no input tells those that `sites` have, by the work of a call.
     """
     costs: dict[tuple[int, Sizes], float] = {}
     works: dict[tuple[int, Sizes], float] = {}
+    whole = 0.0  # the work of all recorded calls
     for row in recorded:
         launches = [
             (number, site, serving.key(site, row.dims))
             for number, place in enumerate(serving.places)
             for site in place.sites
         ]
-        work = [_work(site, row) for _, site, sizes in launches if sizes is not None]
+        work = [work_of(site, row.dims) for _, site, sizes in launches if sizes is not None]
         total = sum(work) or 1.0
+        whole += row.count * total
         told = ((number, sizes) for number, _, sizes in launches if sizes is not None)
         for key, share in zip(told, work):
             costs[key] = costs.get(key, 0.0) + row.seconds * share / total
             works[key] = share
-    for number, place in enumerate(serving.places):
-        for sizes, seconds in known.get(place.recipe.subject, {}).items():
-            if len(sizes) == len(place.recipe.sizes) + 1:
-                costs.setdefault((number, sizes), seconds)
-    rows = [
-        Wanted(number, sizes, cost, works.get((number, sizes), float(sizes[-1])))
-        for (number, sizes), cost in costs.items()
-    ]
+    rate = sum(row.seconds for row in recorded) / (whole or 1.0)  # seconds of a unit of work
+    for number, sizes, work_there, count in _untold(serving, sites):
+        if (number, sizes) not in costs:
+            costs[number, sizes], works[number, sizes] = rate * count * work_there, work_there
+    rows = [Wanted(*key, cost, works[key]) for key, cost in costs.items()]
     return sorted(rows, key=lambda each: -each.seconds)
+
+
+def _untold(
+    serving: Serving, sites: Sequence[RecordedSite]
+) -> Iterator[tuple[int, Sizes, float, int]]:
+    """Sizes of places that were recorded there: their work, and how often they came."""
+    for row in sites:
+        for number, place in enumerate(serving.places):
+            words = (*place.site.sizes, place.site.parallel)
+            if row.subject == place.recipe.subject and len(row.sizes) == len(words):
+                dims = dims_that_give(words, row.sizes)
+                if dims is not None:
+                    known = dict.fromkeys(place.site.flops.symbols | place.site.moved.symbols, 1)
+                    yield number, row.sizes, work_of(place.site, {**known, **dims}), row.count
 
 
 class Clock:
@@ -197,6 +212,27 @@ def tune(
     return Tuned(total, clock.saved, clock.done, found, len(waiting), (), tuple(clock.curve))
 
 
+def prepare(
+    serving: Serving, rows: Sequence[Wanted], seconds: float, most_bytes: float, tell: Tell
+) -> int:
+    """Make the bodies of launches that pay, in this order, within a time and so much code."""
+    end, total = time.monotonic() + seconds, sum(row.seconds for row in rows)
+    clock, waiting, count, held = Clock(total, len(rows), tell), list(rows), 0, 0
+
+    def asked() -> Iterator[tuple[Wanted, Future[Reply]]]:
+        if waiting and time.monotonic() < end and held < most_bytes:
+            row = waiting.pop(0)
+            yield row, serving.make(row.number, row.sizes)
+
+    for row, reply in answers(asked, serving.tuners):
+        saved = 0.0
+        if reply.made is not None:
+            count, held = count + 1, held + sum(map(len, reply.made.objects))
+            saved = 0.0 if reply.ratio is None else (1 - reply.ratio) * row.seconds
+        clock.step(saved)
+    return count
+
+
 def answers(
     ask: Callable[[], Iterator[tuple[Key, Future[Reply]]]], most: int
 ) -> Iterator[tuple[Key, Reply]]:
@@ -265,7 +301,7 @@ def _cost(rows: Iterable[Wanted]) -> float:
     return sum(row.seconds for row in rows)
 
 
-def _work(site: Site, row: Recorded) -> float:
+def work_of(site: Site, dims: Mapping[str, int]) -> float:
     """What a launch costs beside others."""
-    flops, moved = (max(0, size.evaluate(row.dims)) for size in (site.flops, site.moved))
+    flops, moved = (max(0, size.evaluate(dims)) for size in (site.flops, site.moved))
     return 1.0 + moved + flops / FLOPS_A_BYTE

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from anydim.program.recording import Recorded
 from anydim.program.site_recording import RecordedSite
 from anydim.runtime.choices import Callee, Sizes
-from anydim.variants.serving import Place, Serving
+from anydim.variants.places import Place
+from anydim.variants.serving import Serving
 from anydim.variants.tuning import work_of
 
 
@@ -37,7 +38,7 @@ class Watch:
     def stop(self) -> None:
         """Count no more; whoever counted before still does."""
         for place in self._opened:
-            self._serving.executable.retire(place.close())
+            self._serving.retire(place.close())
         self._opened = []
 
     def lines(self, rows: Sequence[Recorded], last: bool) -> Iterator[str]:
@@ -56,7 +57,7 @@ class Watch:
         found: dict[tuple[int, Sizes], tuple[int, float]] = {}
         for row in rows:
             works = [
-                (number, key, work_of(site, row))
+                (number, key, work_of(site, row.dims))
                 for number, place in enumerate(self._serving.places)
                 for site in place.sites
                 if (key := self._serving.key(site, row.dims)) is not None
