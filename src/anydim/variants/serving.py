@@ -34,7 +34,7 @@ from anydim.variants.strategies.strategy import SAME
 from anydim.variants.workers import Order, Reply, Team, workers
 
 LOG = logging.getLogger("anydim.variants")
-_MISSED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+MISSED = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 _FIRST_LOOK, _LAST_LOOK = 8, 1 << 16  # calls between two looks at what was seen
 _WINDOW = 64  # calls that are watched after a rest
 _WAIT_SECONDS = 1.0  # of the search for a body that somebody waits for
@@ -61,7 +61,7 @@ class Serving:
         self._clock = 0
         self._calls = _FIRST_LOOK  # until the next look
         self._resting = False
-        self._callback = _MISSED(self._missed)
+        self._callback = MISSED(self._missed)
         self._failed: dict[int, BaseException] = {}  # by thread
         self._team: Team | None = None
         self._ledger: Ledger = ledger(name_of(target))

@@ -1,18 +1,21 @@
 """Which sizes come to the launches of a model while it is recorded, and which code serves them.
 
 Sizes that inputs tell follow from those of the calls, and cost nothing. Launches whose sizes data
-or loops decide look them up in a table of their own meanwhile, which counts them.
+or loops decide look them up in a table meanwhile, which counts them; sizes that are new there are
+told to Python, once.
 """
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Iterator, Sequence
 
 from anydim.program.recording import Recorded
 from anydim.program.site_recording import RecordedSite
 from anydim.runtime.choices import Callee, Sizes
 from anydim.variants.places import Place
-from anydim.variants.serving import Serving
+from anydim.variants.serving import MISSED, Serving
 from anydim.variants.tuning import work_of
 
 
@@ -26,29 +29,49 @@ class Watch:
             place for place in serving.places
             if any(serving.key(site, known) is None for site in place.sites)
         ]  # fmt: skip
-        self._opened: list[Place] = []
+        self._opened: dict[int, Place] = {}
+        self._counted: dict[tuple[int, Sizes], int] = {}  # what lines have already
+        self._lock = threading.Lock()
+        self._callback = MISSED(self._new)
 
     def start(self) -> None:
         """Count the sizes that no input tells."""
-        for place in self._untold:
+        address = ctypes.cast(self._callback, ctypes.c_void_p).value or 0
+        for number, place in enumerate(self._untold):
             if place.choice is None:
-                place.open(Callee(), watching=True)
-                self._opened.append(place)
+                self._opened[number] = place
+                place.open(Callee(address, number), watching=False)
 
     def stop(self) -> None:
         """Count no more; whoever counted before still does."""
-        for place in self._opened:
-            self._serving.retire(place.close())
-        self._opened = []
+        for place in self._opened.values():
+            self._serving.retire((place.close(), self._callback))
+        self._opened = {}
+
+    def _new(self, number: int, address: int) -> int:
+        """Sizes that a launch has for the first time are counted from now on."""
+        try:
+            with self._lock:
+                place = self._opened[number]
+                count = len(place.recipe.sizes) + 1
+                sizes = tuple((ctypes.c_int64 * count).from_address(address))
+                self._counted[number, sizes] = self._counted.get((number, sizes), 0) - 1
+                self._serving.retire(place.leave(sizes))
+        except Exception:  # of a callback, which nobody above would see: it is not counted
+            return 0
+        return 0
 
     def lines(self, rows: Sequence[Recorded], last: bool) -> Iterator[str]:
         """What came since the last time; at the end, with `last`, what all calls tell."""
-        for place in self._untold:
-            seen = {} if place.choice is None else place.choice.seen()
-            for sizes, count in seen.items():
-                assert place.choice is not None
-                place.choice.forget(sizes)
-                yield self._row(place, sizes, count, 0.0).line()
+        for number, place in enumerate(self._untold):
+            with self._lock:
+                seen = place.seen(0)
+                for sizes, hits in seen.items():
+                    before = self._counted.get((number, sizes), 0)
+                    count = hits - (before if before <= hits else 0)  # or counts began anew
+                    self._counted[number, sizes] = hits
+                    if count > 0:
+                        yield self._row(place, sizes, count, 0.0).line()
         if last:
             yield from (row.line() for row in self.told(rows))
 
