@@ -46,6 +46,14 @@ COMMANDS = {
 }
 
 
+_ALL = {**COMMANDS, "merge": "anydim.cli.sizes"}  # `anydim profile merge`
+
+
+def _is_recording(word: str) -> bool:
+    """Whether `anydim profile` is asked about files of model.record rather than a model."""
+    return word == "merge" or word.endswith(".jsonl")
+
+
 class Application(click.Group):
     """A group of commands that ends with a text and an exit code, never with a traceback."""
 
@@ -55,16 +63,19 @@ class Application(click.Group):
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """A command by its name; None where there is none."""
-        if name not in COMMANDS:
+        if name not in _ALL:
             return None
-        command: click.Command = getattr(import_module(COMMANDS[name]), name)
+        command: click.Command = getattr(import_module(_ALL[name]), name)
         return command
 
     def resolve_command(
         self, context: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first word names; one that is close to it is suggested."""
-        near = suggestion(args[0], COMMANDS) if args[0] not in COMMANDS else ""
+        if args[0] == "profile" and any(map(_is_recording, args[1:])):
+            merge = args[1] == "merge"
+            args = ["merge", *args[2:]] if merge else ["sizes", *args[1:]]
+        near = suggestion(args[0], COMMANDS) if args[0] not in _ALL else ""
         if near:
             hint = f"{near} see {context.command_path} --help"
             raise OptionError(f"no such command '{args[0]}'", hint)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # a model with one body a site needs none of it
     from anydim.program.plan import Plan
     from anydim.program.recording import Recorded, Recording
     from anydim.program.site_recording import RecordedSite
+    from anydim.variants.gains import Gain
     from anydim.variants.places import Event, Variant
     from anydim.variants.serving import Serving
     from anydim.variants.tuning import Tuned
@@ -156,10 +157,7 @@ class Fitted(Held):
         """
         if not flag_of("sites", sites):
             return super().record(path)
-        serving: Any = import_module("anydim.variants.serving")
-        none = [GENERIC] * len(self.program.sites)
-        known = (self.program, self.executable, target(self._made_by), GENERIC, none)
-        made = self._serving or serving.Serving(*known, lambda event: None)
+        made = self._serving or self._idle()
         watch = import_module("anydim.variants.watching").Watch(self.name, made, self.told)
         recording: Any = import_module("anydim.program.recording").Recording
         begun: Recording = recording(path_of("path", path), self.executable, watch).start()
@@ -188,6 +186,27 @@ class Fitted(Held):
         wanted = made.wanted(self._serving, rows, self._recorded_sites(path))
         count: int = made.prepare(self._serving, wanted, end - time.monotonic(), most, tell)
         return count
+
+    def gains(self, path: str | os.PathLike[str]) -> list[Gain]:
+        """What a run at the sizes that `record` wrote down would gain, by what was found before.
+
+        Raises OptionError for a file that cannot be read, or has none of this model's sizes.
+        """
+        rows, sites = self._recorded(path), self._recorded_sites(path)
+        made: Any = import_module("anydim.variants.gains")
+        wanted = import_module("anydim.variants.tuning").wanted
+        serving = self._serving or self._idle()
+        found: list[Gain] = made.gains(serving, wanted(serving, rows, sites))
+        return found
+
+    def _idle(self) -> Serving:
+        """One that makes nothing."""
+        made: Any = import_module("anydim.variants.serving")
+        none, code = [GENERIC] * len(self.program.sites), target(self._made_by)
+        serving: Serving = made.Serving(
+            self.program, self.executable, code, GENERIC, none, lambda event: None
+        )
+        return serving
 
     def tune(
         self,

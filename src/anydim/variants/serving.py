@@ -196,11 +196,20 @@ class Serving:
 
     def keep_whole(self, number: int, verdict: Verdict) -> None:
         """Remember a schedule for all sizes; one that was there before was better by its share."""
-        recipe, threads = self.places[number].recipe, self._executable.threads
-        before = self._ledger.tuned(threads).get(recipe.subject)
-        if before is not None and before.schedule == recipe.schedule:
+        before, threads = self.whole(number), self._executable.threads
+        if before is not None:
             verdict = replace(verdict, ratio=verdict.ratio * before.ratio)
-        self._ledger.keep_tuned(recipe.subject, threads, verdict)
+        self._ledger.keep_tuned(self.places[number].recipe.subject, threads, verdict)
+
+    def whole(self, number: int) -> Verdict | None:
+        """What was found of the schedule of a place, where it is not the template's own."""
+        recipe = self.places[number].recipe
+        found = self._ledger.tuned(self._executable.threads).get(recipe.subject)
+        return found if found is not None and found.schedule == recipe.schedule else None
+
+    def verdict(self, number: int, sizes: Sizes) -> Verdict | None:
+        """What was found of a body for sizes of a place."""
+        return self._ledger.find(self.places[number].recipe.digest, sizes)
 
     @property
     def box(self) -> Box:
