@@ -2,24 +2,36 @@
 
     python -m bench.streams [--only MiniLM] [--requests 1000] [--strategy adaptive]
 
-The first call at a size over the median of later ones at that size: its median and its 99th
-percentile over all sizes, for generic code, for the same once more (`again`: nothing is new then,
-so this is the noise), and under the strategy while it makes bodies. `made` counts these. `after`
-is the time of some sizes once bodies are made, over that with generic code alone.
+The time of a call over the median of all calls at its size, at the median and at the 99th
+percentile: for the `first` call at each size, and for all `later` ones, which says what the machine
+does by itself. Once with generic code, once under the strategy while it makes bodies, knowing
+nothing from before. `busy` is the share of that time in which the processes that make bodies
+worked; `made` counts bodies. `after` is the time of some sizes once bodies are made, over that
+with generic code alone.
+
+Calls run on the first core that there is, all else on the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import median
 
 import numpy
 import onnx
 
 import anydim as ad
+from anydim.base import settings
 from anydim.base.records import dataclass
+from anydim.variants.workers import workers
+from bench.isolated import pinned
 from bench.light import light_model
 from bench.networks.images import recogniser
 from bench.strategies import settled, show, tables
@@ -27,6 +39,7 @@ from examples.minilm.model import model_path
 
 SETTLED = 24  # sizes
 Inputs = dict[str, numpy.ndarray]
+Tables = dict[int, numpy.ndarray]
 
 
 @dataclass(frozen=True)
@@ -84,21 +97,61 @@ def key(request: Inputs) -> tuple[tuple[int, ...], ...]:
     return tuple(array.shape for array in request.values())
 
 
-def firsts(model: ad.Model, requests: list[Inputs]) -> list[float]:
-    """For each size the time of its first call over the median of five at the end."""
-    first: dict[object, float] = {}
-    kept: dict[object, Inputs] = {}
+def asides(cores: set[int]) -> None:
+    """Threads that look after bodies run on these cores, not on that of the call that wakes one."""
+    if not hasattr(os, "sched_setaffinity"):
+        return
+    started = threading.Thread.run
+
+    def run(thread: threading.Thread) -> None:
+        if thread.name == "anydim-adaptive":
+            os.sched_setaffinity(0, cores)
+        started(thread)
+
+    threading.Thread.run = run  # type: ignore[method-assign]
+
+
+def passed(model: ad.Model, requests: Sequence[Inputs]) -> tuple[list[float], list[float]]:
+    """Times of the first calls at each size and of all later ones, over the medians of sizes.
+
+    Sizes that come less than five times are called again at the end.
+    """
+    times: dict[object, list[float]] = {}
     for request in requests:
-        seconds, size = answered(model, request), key(request)
-        if size not in first:
-            first[size], kept[size] = seconds, request
-    steady = {size: median(answered(model, kept[size]) for _ in range(5)) for size in kept}
-    return sorted(first[size] / steady[size] for size in first)
+        times.setdefault(key(request), []).append(answered(model, request))
+    for size, request in {key(request): request for request in requests}.items():
+        times[size] += [answered(model, request) for _ in range(5 - len(times[size]))]
+    steady = {size: median(some[1:]) for size, some in times.items()}
+    first = [some[0] / steady[size] for size, some in times.items()]
+    later = [each / steady[size] for size, some in times.items() for each in some[1:]]
+    return sorted(first), sorted(later)
 
 
 def shown(ratios: list[float]) -> str:
     """The median and the slowest hundredth."""
     return f"{median(ratios):.2f} {ratios[min(len(ratios) - 1, int(0.99 * len(ratios)))]:.2f}"
+
+
+def worked() -> float:
+    """Seconds that processes which make bodies have worked; 0 where the system does not say."""
+    ids = [process.pid for polite in (True, False) for process in workers(polite).processes()]
+    try:
+        rows = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split() for each in ids]
+    except OSError:
+        return 0.0
+    return sum(int(row[11]) + int(row[12]) for row in rows) / os.sysconf("SC_CLK_TCK")
+
+
+def after(model: ad.Model, plain: Tables, some: Sequence[Inputs]) -> float:
+    """The time of requests with the bodies that are there, over that with generic code."""
+    fitted, ratios = tables(model), []
+    for turn in range(9):
+        taken = {}
+        for bodies in (plain, fitted) if turn % 2 else (fitted, plain):
+            show(model, bodies)
+            taken[id(bodies)] = sum(answered(model, request) for request in some)
+        ratios.append(taken[id(fitted)] / taken[id(plain)])
+    return median(ratios)
 
 
 def main() -> None:
@@ -108,34 +161,39 @@ def main() -> None:
     parser.add_argument("--only", default="", help="streams whose name has this word")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--strategy", default="adaptive")
-    parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    print(
-        f"{'':12}{'sizes':>6}{'again':>14}{'generic':>14}{given.strategy:>14}{'made':>6}{'after':>8}"
-    )
+    warnings.simplefilter("error")
+    every = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
+    workers(True).warm()  # before this thread is on one core: what it starts stays there
+    workers(False)
+    pinned(1)
+    asides(every)
+    print(f"{'':12}{'sizes':>6}{'first':>12}{'later':>12}{'first':>12}{'later':>12}{'busy':>6}"
+          f"{'made':>6}{'after':>7}")  # fmt: skip
     for name, stream in STREAMS.items():
-        if given.only not in name:
-            continue
-        random, source = numpy.random.default_rng(0), stream.model().SerializeToString()
-        requests = [stream.draw(random) for _ in range(given.requests)]
-        generic, model = (ad.compile(source, threads=given.threads) for _ in range(2))
-        plain, cells = tables(model), []
-        once = shown(firsts(generic, requests))
-        cells += [shown(firsts(generic, requests)), once]
-        model.serve_by(given.strategy)
-        cells.append(shown(firsts(model, requests)))
-        unlike = list({key(request): request for request in requests}.values())
+        if given.only in name:
+            print(line(name, stream, given.requests, given.strategy), flush=True)
+
+
+def line(name: str, stream: Stream, requests: int, strategy: str) -> str:
+    """Of the table."""
+    random, source = numpy.random.default_rng(0), stream.model().SerializeToString()
+    drawn = [stream.draw(random) for _ in range(requests)]
+    unlike = list({key(request): request for request in drawn}.values())
+    model = ad.compile(source, threads=1)
+    cells = [shown(each) for each in passed(model, drawn)]
+    model = ad.compile(source, threads=1)
+    plain = tables(model)
+    with tempfile.TemporaryDirectory() as folder:
+        with settings.override(cache_dir=folder):  # verdicts of its own
+            model.serve_by(strategy)
+        before, start = worked(), time.perf_counter()
+        cells += [shown(each) for each in passed(model, drawn)]
+        busy = (worked() - before) / (time.perf_counter() - start)
         settled(model, unlike[:SETTLED], times=2)
-        fitted, ratios = tables(model), []
-        for turn in range(7):
-            taken = {}
-            for bodies in (plain, fitted) if turn % 2 else (fitted, plain):
-                show(model, bodies)
-                taken[id(bodies)] = sum(answered(model, request) for request in unlike[:SETTLED])
-            ratios.append(taken[id(fitted)] / taken[id(plain)])
-        figures = "".join(f"{cell:>14}" for cell in cells)
-        made = len(model.variants())
-        print(f"{name:12}{len(unlike):6}{figures}{made:6}{median(ratios):8.3f}", flush=True)
+        share = after(model, plain, unlike[:SETTLED])
+    figures = "".join(f"{cell:>12}" for cell in cells)
+    return f"{name:12}{len(unlike):6}{figures}{busy:6.0%}{len(model.variants()):6}{share:7.3f}"
 
 
 if __name__ == "__main__":
