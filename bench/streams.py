@@ -1,13 +1,13 @@
 """A stream of requests at random sizes under a strategy: what a new size costs its caller.
 
-    python -m bench.streams [--only MiniLM] [--requests 1000] [--strategy adaptive]
+    python -m bench.streams [--only MiniLM] [--requests 1000] [--strategy adaptive] [--passes 3]
 
-The time of a call over the median of all calls at its size, at the median and at the 99th
-percentile: for the `first` call at each size, and for all `later` ones, which says what the machine
-does by itself. Once with generic code, once under the strategy while it makes bodies, knowing
-nothing from before. `busy` is the share of that time in which the processes that make bodies
-worked; `made` counts bodies. `after` is the time of some sizes once bodies are made, over that
-with generic code alone.
+The time of the first call at each size over the median of later ones: the median and the 99th
+percentile over sizes, of the `least` of some passes (what a new size always costs), and of `all`
+passes (with what the machine does now and then by itself). With generic code, then under the
+strategy while it makes bodies, each pass knowing nothing from before. `busy` is the share of that
+time in which the processes that make bodies worked; `made` counts bodies of the last pass. `after`
+is the time of some sizes once bodies are made, over that with generic code alone.
 
 Calls run on the first core that there is, all else on the others.
 """
@@ -34,7 +34,7 @@ from anydim.variants.workers import workers
 from bench.isolated import pinned
 from bench.light import light_model
 from bench.networks.images import recogniser
-from bench.strategies import settled, show, tables
+from bench.strategies import SETTLE, settled, show, tables
 from examples.minilm.model import model_path
 
 SETTLED = 24  # sizes
@@ -111,8 +111,8 @@ def asides(cores: set[int]) -> None:
     threading.Thread.run = run  # type: ignore[method-assign]
 
 
-def passed(model: ad.Model, requests: Sequence[Inputs]) -> tuple[list[float], list[float]]:
-    """Times of the first calls at each size and of all later ones, over the medians of sizes.
+def passed(model: ad.Model, requests: Sequence[Inputs]) -> dict[object, float]:
+    """The time of the first call at each size, over the median of later ones.
 
     Sizes that come less than five times are called again at the end.
     """
@@ -121,10 +121,14 @@ def passed(model: ad.Model, requests: Sequence[Inputs]) -> tuple[list[float], li
         times.setdefault(key(request), []).append(answered(model, request))
     for size, request in {key(request): request for request in requests}.items():
         times[size] += [answered(model, request) for _ in range(5 - len(times[size]))]
-    steady = {size: median(some[1:]) for size, some in times.items()}
-    first = [some[0] / steady[size] for size, some in times.items()]
-    later = [each / steady[size] for size, some in times.items() for each in some[1:]]
-    return sorted(first), sorted(later)
+    return {size: some[0] / median(some[1:]) for size, some in times.items()}
+
+
+def cells(passes: Sequence[Mapping[object, float]]) -> str:
+    """Of the least of all passes, and of all."""
+    least = [min(each[size] for each in passes) for size in passes[0]]
+    every = [ratio for each in passes for ratio in each.values()]
+    return f"{shown(sorted(least)):>12}{shown(sorted(every)):>12}"
 
 
 def shown(ratios: list[float]) -> str:
@@ -160,7 +164,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
     parser.add_argument("--only", default="", help="streams whose name has this word")
     parser.add_argument("--requests", type=int, default=1000)
-    parser.add_argument("--strategy", default="adaptive")
+    parser.add_argument("--strategy", default="adaptive(after=2)")
+    parser.add_argument("--passes", type=int, default=3)
     given = parser.parse_args()
     warnings.simplefilter("error")
     every = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else {0}
@@ -168,32 +173,45 @@ def main() -> None:
     workers(False)
     pinned(1)
     asides(every)
-    print(f"{'':12}{'sizes':>6}{'first':>12}{'later':>12}{'first':>12}{'later':>12}{'busy':>6}"
-          f"{'made':>6}{'after':>7}")  # fmt: skip
+    print(f"{'':18}{'generic':>24}{given.strategy:>24}")
+    print(f"{'':12}{'sizes':>6}" + 2 * f"{'least':>12}{'all':>12}" + "  busy  made  after")
     for name, stream in STREAMS.items():
         if given.only in name:
-            print(line(name, stream, given.requests, given.strategy), flush=True)
+            print(line(name, stream, given), flush=True)
 
 
-def line(name: str, stream: Stream, requests: int, strategy: str) -> str:
+def line(name: str, stream: Stream, given: argparse.Namespace) -> str:
     """Of the table."""
     random, source = numpy.random.default_rng(0), stream.model().SerializeToString()
-    drawn = [stream.draw(random) for _ in range(requests)]
+    drawn = [stream.draw(random) for _ in range(given.requests)]
     unlike = list({key(request): request for request in drawn}.values())
-    model = ad.compile(source, threads=1)
-    cells = [shown(each) for each in passed(model, drawn)]
-    model = ad.compile(source, threads=1)
-    plain = tables(model)
-    with tempfile.TemporaryDirectory() as folder:
-        with settings.override(cache_dir=folder):  # verdicts of its own
-            model.serve_by(strategy)
-        before, start = worked(), time.perf_counter()
-        cells += [shown(each) for each in passed(model, drawn)]
-        busy = (worked() - before) / (time.perf_counter() - start)
-        settled(model, unlike[:SETTLED], times=2)
-        share = after(model, plain, unlike[:SETTLED])
-    figures = "".join(f"{cell:>12}" for cell in cells)
-    return f"{name:12}{len(unlike):6}{figures}{busy:6.0%}{len(model.variants()):6}{share:7.3f}"
+    passes: dict[str, list[dict[object, float]]] = {"generic": [], given.strategy: []}
+    work = seconds = 0.0
+    for _ in range(given.passes):
+        for strategy, found in passes.items():
+            model = ad.compile(source, threads=1, strategy="generic")
+            plain = tables(model)
+            with tempfile.TemporaryDirectory() as folder, settings.override(cache_dir=folder):
+                model.serve_by(strategy)  # verdicts of its own
+            before, start = worked(), time.perf_counter()
+            found.append(passed(model, drawn))
+            if strategy == given.strategy:
+                work, seconds = work + worked() - before, seconds + time.perf_counter() - start
+                if len(found) < given.passes:
+                    model.serve_by("generic")  # nothing more is made for it
+                    stilled()
+    made = len(model.variants())
+    settled(model, unlike[:SETTLED], times=2)
+    share = after(model, plain, unlike[:SETTLED])
+    figures = "".join(map(cells, passes.values()))
+    return f"{name:12}{len(unlike):6}{figures}{work / seconds:6.0%}{made:6}{share:7.3f}"
+
+
+def stilled() -> None:
+    """Wait until nothing is made any more."""
+    for thread in threading.enumerate():
+        if thread.name == "anydim-adaptive":
+            thread.join(SETTLE)
 
 
 if __name__ == "__main__":

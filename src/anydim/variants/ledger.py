@@ -168,6 +168,7 @@ class Ledger:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = sqlite3.connect(path, timeout=_SHORT_WAIT if self._said else _WAIT)
         try:
+            file.execute("pragma synchronous = off")  # what a crash spoils is begun anew
             (version,) = file.execute("pragma user_version").fetchone()
             if version > _VERSION:
                 raise sqlite3.OperationalError("it is of a newer version")

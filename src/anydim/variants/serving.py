@@ -58,6 +58,7 @@ class Serving:
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._waiting: dict[tuple[int, Key], Future[Reply]] = {}
+        self._ordered: dict[tuple[int, Key], Future[Reply]] = {}
         self._clock = 0
         self._calls = _FIRST_LOOK  # until the next look
         self._resting = False
@@ -85,7 +86,9 @@ class Serving:
             self._executable.until_served = _FIRST_LOOK if watching else NEVER
 
     def close(self) -> None:
-        """The generic bodies alone from now on."""
+        """The generic bodies alone from now on; what was ordered and is not begun is not made."""
+        for ordered in list(self._ordered.values()):
+            ordered.cancel()
         self._executable.served = None
         self._executable.until_served = NEVER
         for place in self.places:
@@ -301,6 +304,7 @@ class Serving:
         key, place = (number, sizes), self.places[number]
         if self._process != os.getpid():  # whoever worked on bodies stayed in the parent
             self._process, self._lock, self._waiting = os.getpid(), threading.Lock(), {}
+            self._ordered = {}
         with self._lock:
             found = self._waiting.get(key)
             if found is not None:
@@ -326,9 +330,12 @@ class Serving:
             return done
 
         def take(asked: Future[Reply]) -> None:
-            reply = asked.result()
+            self._ordered.pop(key, None)
+            gone = Reply(problem="nobody asks for it any more")
+            reply = gone if asked.cancelled() else asked.result()
             self._take(number, sizes, replace(reply, ratio=known.ratio) if known else reply, done)
 
+        self._ordered[key] = ordered
         ordered.add_done_callback(take)
         return done
 

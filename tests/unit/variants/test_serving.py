@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import random
 import threading
+import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy
@@ -12,8 +14,10 @@ import pytest
 
 import anydim as ad
 from anydim.base import settings
+from anydim.variants import serving
 from anydim.variants.places import Event
 from anydim.variants.strategies import Buckets
+from anydim.variants.workers import Order, Reply
 from tests.unit.variants.models import Here, depthwise, here, image
 
 __all__ = ["here"]
@@ -234,6 +238,26 @@ def test_whoever_asks_is_answered_whatever_fails(
     settle()
     assert {variant.sizes["h"] for variant in model.variants() if "h" in variant.sizes} <= {4}
     assert len(model.variants()) == 2
+
+
+def test_what_is_ordered_and_not_begun_is_not_made_for_a_model_that_is_closed(
+    here: Here, wanted: dict[int, numpy.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Future[Reply]] = []
+
+    class Slow:
+        def ask(self, order: Order) -> Future[Reply]:
+            asked.append(Future())
+            return asked[-1]
+
+    monkeypatch.setattr(serving, "workers", lambda polite: Slow())
+    model = depthwise("adaptive(after=1)")
+    same(model, wanted, [3] * 20)
+    while not asked:
+        time.sleep(0.01)
+    model.serve_by("generic")
+    settle()
+    assert asked and all(each.cancelled() for each in asked)
 
 
 def test_an_interrupt_reaches_who_waits_for_a_body(
