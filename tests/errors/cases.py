@@ -70,7 +70,7 @@ def script(
     )  # fmt: skip
 
 
-def ended(process: subprocess.Popen[str], seconds: float = 120) -> str:
+def ended(process: subprocess.Popen[str], seconds: float = 300) -> str:
     """'ok' when it printed that, else its code and last words."""
     try:
         out, err = process.communicate(timeout=seconds)
