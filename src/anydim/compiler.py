@@ -18,6 +18,7 @@ from anydim.base.collector import collector_paused
 from anydim.base.dtypes import DType, float64
 from anydim.base.log import LOG
 from anydim.base.records import dataclass
+from anydim.devices.table import unknown_device
 from anydim.frontends.source import read
 from anydim.frontends.text import text_options
 from anydim.graph.evaluate import evaluate
@@ -66,7 +67,8 @@ from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
 from anydim.runtime.threads import known_threads
 from anydim.sizes import Dim, Size
-from anydim.targets.placed import Placed, unknown_device
+from anydim.targets.placed import Placed
+from anydim.targets.processor import NATIVE
 from anydim.targets.target import Target
 from anydim.targets.targets import target
 from anydim.variants.records import tuned_for
@@ -195,12 +197,16 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Lowered:
-    """A graph of so many nodes as a program for a target, what it launches, what passes found."""
+    """A graph of so many nodes as a program for a target, what it launches, what passes found.
+
+    `devices` are what makes the code for the devices that parts are on.
+    """
 
     made: Assembled
     nodes: int
     items: tuple[Scheduled | Alias, ...]
     found: tuple[str, ...] = ()
+    devices: Mapping[str, Target] = field(default_factory=dict)
 
     @property
     def launches(self) -> list[Scheduled]:
@@ -298,7 +304,20 @@ class _On:
 
     def __call__(self, part: Part) -> Target:
         """What makes the code of a part."""
-        return self.devices[part.device].target if part.device else self.host
+        return self.targets[part.device] if part.device else self.host
+
+    @property
+    def targets(self) -> dict[str, Target]:
+        """What makes the code for each device; where the host's is for another processor than this
+        one, that of devices which run code of its kind is too."""
+        host = self.host
+        return {
+            name: host
+            if (each.target.name, NATIVE) == (host.name, each.target.processor.name)
+            and host.processor.name != NATIVE
+            else each.target
+            for name, each in self.devices.items()
+        }
 
 
 def _lowered(
@@ -342,7 +361,10 @@ def _lowered(
     work.stage("host", lambda: host_text(made.program))
     work.stage("llvm", lambda: _llvm_text(made, code))
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
-    return Lowered(made, nodes, tuple(item for items in scheduled for item in items), tuple(found))
+    items = tuple(item for items in scheduled for item in items)
+    targets = on.targets
+    devices = {name: targets[name] for name in made.program.devices}
+    return Lowered(made, nodes, items, tuple(found), devices)
 
 
 def _tell(program: Program, report: CompileReport) -> None:

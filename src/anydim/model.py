@@ -94,11 +94,11 @@ class Model(Fitted, Held):
         `targets` are the processors that it has code for: 'native' is this one, others are
         described, such as 'x86-64-v3', 'x86-64-v4+vnni', 'aarch64'. A machine that loads the file
         takes the best that it can run. `progress(stage, done, total)` is told what is being done.
+        Parts on devices are saved as the code of the devices that they were compiled for.
         Raises OptionError for a processor that there is not or a path that cannot be written.
         """
         if self._again is None:
             raise OptionError(f"{self.name} cannot be saved: it was made by hand")
-        self._only_on_the_host("saved")
         place = path_of("path", path)
         function_of("progress", progress)
         several = isinstance(targets, (list, tuple, set, frozenset))
@@ -111,15 +111,8 @@ class Model(Fitted, Held):
         for number, code in enumerate(wanted):
             tell(code.processor.name, number, 2 * len(wanted))
             each = self._again(code)
-            versions.append(Version(code, each.made, each.notes, last))
+            versions.append(Version(code, each.made, each.notes, last, each.devices))
         save(place, versions, self._lists, tell)
-
-    def _only_on_the_host(self, what: str) -> None:
-        if self.program.devices:
-            raise OptionError(
-                f"{self.name} cannot be {what}: it has parts on {listed(self.program.devices)}",
-                "compile it without parts on devices for that",
-            )
 
     def _last_indices(self) -> dict[str, Size]:
         return {name: as_size(last) for name, (_, last) in self.index_ranges.items()}
@@ -138,7 +131,11 @@ class Model(Fitted, Held):
         """
         if self._again is None:
             raise OptionError(f"{self.name} cannot be exported: it was made by hand")
-        self._only_on_the_host("exported")
+        if self.program.devices:
+            raise OptionError(
+                f"{self.name} cannot be exported: it has parts on {listed(self.program.devices)}",
+                "compile it without parts on devices for that",
+            )
         place = path_of("folder", folder)
         wanted = made_by(text_of("code", code), text_of("target", target))
         export(place, text_of("name", name), self._again(wanted, cores=1).made, wanted)

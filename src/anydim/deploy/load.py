@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,15 @@ from anydim.base.given import flag_of, path_of, text_of
 from anydim.base.text import listed, suggestion
 from anydim.deploy.container import ALIGNMENT, Container
 from anydim.deploy.records import parse_record
-from anydim.deploy.saved import Saved, SavedArray, constant_member, member, stamp
+from anydim.deploy.saved import (
+    Saved,
+    SavedArray,
+    SavedDevice,
+    constant_member,
+    device_member,
+    member,
+    stamp,
+)
 from anydim.program.held import Held
 from anydim.runtime.cores import available_cores
 from anydim.runtime.cpu import Level, this_level
@@ -33,6 +41,7 @@ from anydim.runtime.running import executable
 from anydim.runtime.threads import MOST
 
 if TYPE_CHECKING:
+    from anydim.devices.device import Device
     from anydim.program.limits import MemoryLimit
     from anydim.program.story import Story
 
@@ -48,7 +57,10 @@ class LoadedModel(Held):
     level: Level
     levels: tuple[Level, ...]
 
-    def __init__(self, container: Container, level: Level, levels: Sequence[Level], verify: bool):
+    def __init__(
+        self, container: Container, level: Level, levels: Sequence[Level], verify: bool,
+        devices: Any = None,
+    ) -> None:  # fmt: skip
         self.level, self.levels = level, tuple(levels)
         name = level.name
         saved_text = bytes(container.view(member(name, "start.json")))
@@ -62,17 +74,29 @@ class LoadedModel(Held):
             raise container.fail(f"its code for {name} is for {code.head.architecture}")
         if not 1 <= saved.threads <= MOST:
             raise container.fail(f"its records speak of {saved.threads} threads")
-        symbols = {symbol: number for number, symbol in enumerate(saved.interface.symbols)}
+        symbols = {symbol: number for number, symbol in enumerate(saved.symbols)}
         if len(symbols) != len(code.head.entries):
             raise container.fail("its records speak of code that there is not")
         arrays = {each.name: _array(container, each, verify) for each in saved.arrays}
         image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
         threads = min(saved.threads, available_cores())
-        run = executable(saved.signature, saved.interface, image, arrays, threads)
+        hosted = None
+        if saved.interface.devices:
+            made = import_module("anydim.deploy.placed")
+            hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
+        run = executable(saved.signature, saved.interface, image, arrays, threads, hosted)
         super().__init__(run, lambda: _story(story_text), saved.lists)
 
     def __repr__(self) -> str:
         return f"<anydim model {self.executable.signature} for {self.level.name}>"
+
+
+def _objects(
+    container: Container, level: str, number: int, saved: SavedDevice
+) -> Mapping[str, bytes]:
+    """The code for a device, whose digests hold."""
+    names = (device_member(level, number, module) for module in range(len(saved.modules)))
+    return {module: bytes(container.view(name)) for module, name in zip(saved.modules, names)}
 
 
 def _story(text: bytes) -> Story:
@@ -84,6 +108,7 @@ def load(
     path: str | os.PathLike[str], *, level: str | None = None, verify: bool = False,
     arenas: int | None = None, wait: float | None = None,
     memory_limit: MemoryLimit | int | str | None = None,
+    devices: Mapping[str, str | Device] | None = None,
 ) -> LoadedModel:  # fmt: skip
     """The model that `Model.save` wrote to a file; no compiler is needed.
 
@@ -91,9 +116,11 @@ def load(
     or the one that `level` names. With `verify`, the digests of all constants are compared before
     anything runs; else of all but large floats. `arenas` calls run at once, each with an arena of
     its own; others wait for one to end, `wait` seconds at most, then raise BusyError. None: any
-    number of calls; without end. `memory_limit` is that of `anydim.compile`. Raises ArtefactError
+    number of calls; without end. `memory_limit` is that of `anydim.compile`, and so is `devices`:
+    it says what the names stand for that parts of the model are on. Raises ArtefactError
     for a file that is damaged, of another format or without code for this machine, OptionError for
-    a level that it has not, MemoryLimitError for a model that needs more memory.
+    a level that it has not, MemoryLimitError for a model that needs more memory, DeviceError for
+    devices that are not there, not named, or of another kind than the file has code for.
     """
     callers = Callers(arenas, wait)
     if level is not None:
@@ -102,7 +129,8 @@ def load(
     container = Container(path_of("path", path))
     levels = levels_of(container)
     try:
-        model = LoadedModel(container, _choose(container, levels, level), levels, exact)
+        chosen = _choose(container, levels, level)
+        model = LoadedModel(container, chosen, levels, exact, devices)
     except KeyError as error:
         raise container.fail(f"its records speak of {error}, which there is not") from None
     model.executable.admit(callers)
@@ -110,7 +138,7 @@ def load(
         model.limit_memory(memory_limit)
     model._made = partial(
         load, os.path.abspath(path), level=level, verify=verify, arenas=arenas, wait=wait,
-        memory_limit=memory_limit,
+        memory_limit=memory_limit, devices=devices,
     )  # fmt: skip
     return model
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 
 import numpy
 
@@ -13,28 +14,42 @@ from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.deploy.archive import Member, write
 from anydim.deploy.records import print_record
-from anydim.deploy.saved import Saved, SavedArray, constant_member, member, stamp
+from anydim.deploy.saved import (
+    Saved,
+    SavedArray,
+    SavedDevice,
+    constant_member,
+    device_member,
+    member,
+    stamp,
+)
+from anydim.kernels.ir import Kernel
 from anydim.native.build import Assembled, prepare
 from anydim.program.story import Story
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.image import PAGES
+from anydim.runtime.interface import Interface, OnDevice
 from anydim.runtime.lists import Listed
 from anydim.sizes import Size
 from anydim.targets.image import link
 from anydim.targets.processor import NATIVE, Processor
-from anydim.targets.target import Target
+from anydim.targets.target import Source, Target
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Version:
-    """A program as it was made for a target, lines on how, and the last indices of inputs."""
+    """A program as it was made for a target, lines on how, and the last indices of inputs.
+
+    `devices` are the targets of the devices that it uses.
+    """
 
     target: Target
     made: Assembled
     notes: tuple[str, ...]
     last_indices: Mapping[str, Size]
+    devices: Mapping[str, Target] = field(default_factory=dict)
 
 
 def save(
@@ -91,16 +106,50 @@ def _members(
     code, made = version.target, version.made
     level = level_of(code.processor)
     prepared = prepare(made, code)
-    objects = code.compile(prepared.sources)
+    sources = {**prepared.sources, **_inside(version, prepared.interface)}
+    objects = code.compile(sources)
+    outside = _outside(version, prepared.interface)
     arrays = tuple(_array(name, array, constants) for name, array in made.arrays.items())
     interface, program = prepared.interface, made.program
-    record = Saved(level, program.signature, interface, program.threads, arrays, lists)
+    devices = tuple(
+        SavedDevice(each.name, version.devices[each.name].name, tuple(outside.get(each.name, ())))
+        for each in interface.devices
+    )
+    record = Saved(level, program.signature, interface, program.threads, arrays, lists, devices)
     saved = print_record(record)
     story = print_record(Story(program, version.notes, version.last_indices))
-    image = link(objects.code.values(), interface.symbols, stamp(saved, story))
+    image = link(objects.code.values(), record.symbols, stamp(saved, story))
     yield Member(member(level.name, "start.json"), saved)
     yield Member(member(level.name, "story.json"), story)
     yield Member(member(level.name, "code"), image, PAGES[level.architecture])
+    for number, device in enumerate(devices):
+        for module, data in enumerate(outside.get(device.name, {}).values()):
+            yield Member(device_member(level.name, number, module), data)
+
+
+def _inside(version: Version, interface: Interface) -> Mapping[str, Source]:
+    """The kernels of devices that run code of the host's kind: they go where the host's are."""
+    found: dict[str, Source] = {}
+    for device in interface.devices:
+        target = version.devices[device.name]
+        if target.name == version.target.name:
+            found |= target.sources(_kernels(version, device), target.processor)
+    return found
+
+
+def _outside(version: Version, interface: Interface) -> dict[str, Mapping[str, bytes]]:
+    """The objects of the kernels of all other devices, by device and module."""
+    found: dict[str, Mapping[str, bytes]] = {}
+    for device in interface.devices:
+        target = version.devices[device.name]
+        if target.name != version.target.name:
+            sources = target.sources(_kernels(version, device), target.processor)
+            found[device.name] = target.compile(sources).code
+    return found
+
+
+def _kernels(version: Version, device: OnDevice) -> list[Kernel]:
+    return [version.made.kernels[name] for name in device.symbols]
 
 
 def _array(name: str, array: numpy.ndarray, constants: dict[str, memoryview]) -> SavedArray:

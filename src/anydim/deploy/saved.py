@@ -33,10 +33,23 @@ class SavedArray:
 
 
 @dataclass(frozen=True)
+class SavedDevice:
+    """The code for a device of the program, by its name, made by a target.
+
+    `modules` are the modules of its objects, in the order of their members; where there are none,
+    its kernels are entries of the host's code, behind those of the interface.
+    """
+
+    name: str
+    target: str
+    modules: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Saved:
     """What a loaded program needs to be called; `program/story.py` is what explains it.
 
-    The entries of the code are the symbols of the interface, in order.
+    The entries of the code are the symbols of the interface, in order, then those of devices.
     """
 
     level: Level
@@ -45,6 +58,14 @@ class Saved:
     threads: int
     arrays: tuple[SavedArray, ...]
     lists: Mapping[str, Listed] = field(default_factory=dict)
+    devices: tuple[SavedDevice, ...] = ()
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """The entries of the host's code."""
+        inside = {device.name for device in self.devices if not device.modules}
+        others = (each.symbols for each in self.interface.devices if each.name in inside)
+        return tuple(dict.fromkeys((*self.interface.symbols, *sum(others, ()))))
 
 
 def stamp(saved: bytes, story: bytes) -> bytes:
@@ -59,6 +80,11 @@ def stamp(saved: bytes, story: bytes) -> bytes:
 def member(level: str, what: str) -> str:
     """The name of a part of a level: 'start.json', 'story.json' or 'code'."""
     return f"levels/{level}/{what}"
+
+
+def device_member(level: str, device: int, module: int) -> str:
+    """The name of an object for a device, both by number."""
+    return f"levels/{level}/devices/{device}/{module}"
 
 
 def constant_member(digest: str) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from anydim.base.errors import DeviceError
-from anydim.base.given import text_of
+from anydim.base.errors import DeviceError, OptionError
+from anydim.base.given import shown, text_of
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.devices.cpu import CpuDevice
@@ -54,3 +55,39 @@ def open_device(name: str) -> Device:
     """The device of a name, opened anew: 'cpu' is 'cpu:0'. Raises DeviceError if there is none."""
     driver, number = driver_of(name)
     return driver.open(f"{name.partition(':')[0]}:{number}", number)
+
+
+def opened_devices(devices: Any) -> dict[str, Device]:
+    """What `devices={"accel": "opencl:0"}` says, opened; two names of one device are one.
+
+    A value is the name of a device or an open one. Raises OptionError for what is neither,
+    DeviceError for a device that there is not.
+    """
+    if devices is None:
+        return {}
+    if not isinstance(devices, Mapping):
+        hint = "say what the names of the program stand for: devices={'accel': 'cpu:0'}"
+        raise OptionError(f"devices is {shown(devices)}", hint)
+    known: dict[tuple[Driver, int], Device] = {}
+    found = {}
+    for name, given in devices.items():
+        if not text_of("the name of a device", name):
+            raise OptionError("the host needs no device: '' is no name for one")
+        if isinstance(given, Device):
+            found[name] = given
+            continue
+        kind = text_of(f"what device '{name}' stands for", given)
+        key = driver_of(kind)
+        if key not in known:
+            known[key] = open_device(kind)
+        found[name] = known[key]
+    return found
+
+
+def unknown_device(model: str, wanted: Sequence[str], known: Sequence[str]) -> DeviceError:
+    """The error for devices that a model's parts are on, where nobody says what they are."""
+    said = f"; devices= names {listed(known)}" if known else ""
+    return DeviceError(
+        f"{model} has parts on {listed(wanted)}{said}",
+        f"say what that is: devices={{'{wanted[0]}': 'cpu:0'}}",
+    )

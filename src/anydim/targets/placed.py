@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from anydim.base.errors import DeviceError, OptionError
-from anydim.base.given import shown, text_of
 from anydim.base.records import dataclass
-from anydim.base.text import listed
 from anydim.devices.device import Device
 from anydim.devices.hosted import HostedDevice
-from anydim.devices.table import Driver, driver_of, open_device
+from anydim.devices.table import opened_devices
 from anydim.kernels.ir import Kernel
 from anydim.targets.target import Load, Target
 from anydim.targets.targets import target
@@ -29,39 +26,18 @@ class Placed:
         """The device with these kernels on it."""
         sources = self.target.sources(kernels, self.target.processor)
         code = self.target.compile(sources).code
+        if self.target.load is not None:
+            self.device.link = partial(_link, self.target.load)
         return HostedDevice(self.device, code, [kernel.name for kernel in kernels])
 
 
 def placed_devices(devices: Any) -> dict[str, Placed]:
-    """What `devices={"accel": "opencl:0"}` says, opened; two names of one device are one.
+    """What `devices={"accel": "opencl:0"}` says, opened, with the targets that make their code.
 
-    A value is the name of a device or an open one. Raises OptionError for what is neither,
-    DeviceError for a device that there is not.
+    Errors are those of `opened_devices`.
     """
-    if devices is None:
-        return {}
-    if not isinstance(devices, Mapping):
-        hint = "say what the names of the program stand for: devices={'accel': 'cpu:0'}"
-        raise OptionError(f"devices is {shown(devices)}", hint)
-    opened: dict[tuple[Driver, int], Device] = {}
-    placed = {}
-    for name, given in devices.items():
-        if not text_of("the name of a device", name):
-            raise OptionError("the host needs no device: '' is no name for one")
-        device = given if isinstance(given, Device) else _opened(name, given, opened)
-        made_by = target(device.target)
-        if device.link is None and made_by.load is not None:
-            device.link = partial(_link, made_by.load)
-        placed[name] = Placed(device, made_by)
-    return placed
-
-
-def _opened(name: str, given: Any, opened: dict[tuple[Driver, int], Device]) -> Device:
-    kind = text_of(f"what device '{name}' stands for", given)
-    key = driver_of(kind)
-    if key not in opened:
-        opened[key] = open_device(kind)
-    return opened[key]
+    opened = opened_devices(devices)
+    return {name: Placed(device, target(device.target)) for name, device in opened.items()}
 
 
 def _link(
@@ -69,12 +45,3 @@ def _link(
 ) -> tuple[Mapping[str, int], object]:
     loaded = load(code.values(), symbols)
     return {symbol: loaded.address(symbol) for symbol in symbols}, loaded
-
-
-def unknown_device(model: str, wanted: Sequence[str], known: Sequence[str]) -> DeviceError:
-    """The error for devices that a model's parts are on, where nobody says what they are."""
-    said = f"; devices= names {listed(known)}" if known else ""
-    return DeviceError(
-        f"{model} has parts on {listed(wanted)}{said}",
-        f"say what that is: devices={{'{wanted[0]}': 'cpu:0'}}",
-    )

@@ -1,0 +1,56 @@
+"""The devices of a loaded program: what its names stand for, with the code that the file has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from anydim.base.errors import ArtefactError, DeviceError
+from anydim.deploy.saved import Saved, SavedDevice
+from anydim.devices.device import Device
+from anydim.devices.hosted import HostedDevice
+from anydim.devices.table import opened_devices, unknown_device
+from anydim.runtime.hosted import Hosted
+
+
+def hosted(
+    saved: Saved, devices: Any, address: Callable[[str], int],
+    objects: Callable[[int, SavedDevice], Mapping[str, bytes]],
+) -> dict[str, Hosted]:  # fmt: skip
+    """The devices with the program's code on them.
+
+    `address` is where a symbol of the host's code is, `objects` gives the code for a device. Raises
+    OptionError and DeviceError for devices that do not fit.
+    """
+    opened = opened_devices(devices)
+    on = {each.name: each for each in saved.interface.devices}
+    missing = [name for name in on if name not in opened]
+    if missing:
+        raise unknown_device(saved.signature.name, missing, tuple(opened))
+    if {each.name for each in saved.devices} != on.keys():
+        raise ArtefactError(f"the records of {saved.signature.name} have code for other devices")
+    found: dict[str, Hosted] = {}
+    for number, each in enumerate(saved.devices):
+        device = opened[each.name]
+        _check(saved.signature.name, each, device)
+        if not each.modules:
+            device.link = partial(_found, address)
+        found[each.name] = HostedDevice(device, objects(number, each), on[each.name].symbols)
+    return found
+
+
+def _found(
+    address: Callable[[str], int], code: Mapping[str, bytes], symbols: Sequence[str]
+) -> tuple[Mapping[str, int], object]:
+    """Symbols that are in the code of the host."""
+    return {symbol: address(symbol) for symbol in symbols}, address
+
+
+def _check(model: str, saved: SavedDevice, device: Device) -> None:
+    if device.target != saved.target:
+        raise DeviceError(
+            f"{model} has {saved.target} code for '{saved.name}', and device '{device.name}' runs "
+            f"that of {device.target}",
+            "give a device of that kind, or compile the model for this one and save it again",
+        )
