@@ -87,8 +87,9 @@ class Device(ABC):
     `workers` share a kernel that runs on a range.
     """
 
-    target: ClassVar[str]  # a name of `targets/targets.py`
+    target: ClassVar[str]  # a name of `targets/targets.py`, or that of `made_by`
     workers: int = 1
+    made_by: Any = None  # the Target that makes its code, where it is none of those with a name
 
     def __init__(self, name: str) -> None:
         self.name = name

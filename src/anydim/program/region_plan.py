@@ -69,8 +69,8 @@ class Moment:
 class Needs:
     """`values`: the most bytes of values that live between steps; none in a straight program,
     whose results belong to the caller. `arena`: the most that one segment needs for itself, scratch
-    included. `box`: the dims that these speak of. `moments` are those at which values may be the
-    most.
+    included, on each device. `box`: the dims that these speak of. `moments` are those at which
+    values may be the most.
 
     `parts` are the segments in the order of the walk, with their dims over those of the box.
     """
@@ -97,7 +97,12 @@ def needs(program: Program) -> Needs:
     moments = walk.region(main, {dim.name: dim.size for dim in box.dims}, as_size(1))
     whole = box.also(*walk.others)
     values = largest([moment.bytes for moment in moments], whole)
-    arena = largest([part.total_bytes.substitute(env) for part, env in walk.parts], whole)
+    arena = _sum(
+        largest(
+            [p.total_bytes.substitute(env) for p, env in walk.parts if p.device == device], whole
+        )
+        for device in ("", *program.devices)
+    )
     return Needs(values, arena, tuple(walk.work), whole, tuple(walk.parts), tuple(moments))
 
 

@@ -37,7 +37,9 @@ def placed_devices(devices: Any) -> dict[str, Placed]:
     Errors are those of `opened_devices`.
     """
     opened = opened_devices(devices)
-    return {name: Placed(device, target(device.target)) for name, device in opened.items()}
+    return {
+        name: Placed(each, each.made_by or target(each.target)) for name, each in opened.items()
+    }
 
 
 def _link(

@@ -9,7 +9,10 @@ import numpy
 import pytest
 
 import anydim as ad
+from anydim.devices.device import Device, Launch
 from anydim.passes.copies_between import copies
+from anydim.targets.evaluated import EvaluatedDevice
+from tests.unit.devices.queued import QueuedDevice
 
 SIZES = (0, 1, 7, 8, 9, 31, 64)
 W = numpy.random.default_rng(0).standard_normal((4, 4)).astype(numpy.float32)
@@ -211,3 +214,59 @@ def test_what_is_not_for_devices_says_so(tmp_path: object) -> None:
             refused()
     assert "copy 'x@a' = 'x', host to 'a'" in model.explain()
     assert model.check(samples=5).ok
+
+
+@pytest.mark.parametrize("make, names", [
+    (diamond, ("a", "b", "", "a")), (iterated, ("a",)), (chosen, ("a", "b")), (looked_up, ("a",)),
+    (found, ("a",)), (grown, ("a",)),
+])  # fmt: skip
+def test_a_device_that_checks_every_access(
+    make: Callable[..., None], names: tuple[str, ...]
+) -> None:
+    """Kernels for a processor with short vectors, run as loop IR."""
+    devices: dict[str, str | Device] = {"a": EvaluatedDevice(), "b": "cpu"}
+    model = ad.compile(graph_of(make, *names), devices=devices)
+    host = ad.compile(graph_of(make, *("" for _ in names)))
+    for n in (0, 1, 5):
+        given = {"x": numpy.minimum(numpy.abs(arrays(n)["x"]), 3)}
+        came, expected = model(**given), host(**given)
+        for name, value in expected.items():
+            numpy.testing.assert_allclose(came[name], value, rtol=1e-5, atol=1e-5, strict=True)
+
+
+class Watched(QueuedDevice):
+    """Writes down what it is asked for, beside others."""
+
+    def __init__(self, name: str, log: list[str]) -> None:
+        super().__init__(name)
+        self.log = log
+
+    def launch(self, launch: Launch) -> None:
+        self.log.append(f"{self.name} launch")
+        super().launch(launch)
+
+    def copy_out(self, target: int, source: int, bytes: int) -> None:
+        self.log.append(f"{self.name} out")
+        super().copy_out(target, source, bytes)
+
+    def wait(self, event: int) -> None:
+        self.log.append(f"{self.name} wait")
+        super().wait(event)
+
+
+def apart(g: ad.Builder, x: ad.Builder, first: str, second: str) -> None:
+    parts = []
+    for device in (first, second):
+        with g.on(device):
+            parts.append(g.softmax(g.matmul(x, W)))
+    g.output("y", parts[0] - parts[1] + g.tanh(x))
+
+
+def test_independent_parts_are_all_begun_before_anything_is_waited_for() -> None:
+    log: list[str] = []
+    devices = {name: Watched(name, log) for name in "ab"}
+    model = ad.compile(graph_of(apart, "a", "b"), devices=devices)
+    model(**arrays(5))
+    first = next(place for place, line in enumerate(log) if line.endswith("wait"))
+    assert {*log[:first]} == {"a launch", "b launch", "a out", "b out"}
+    assert sorted(log[first:]) == ["a wait", "b wait"]
