@@ -15,7 +15,7 @@ from anydim.base.text import counted, listed, table
 from anydim.deploy.container import FORMAT, Container, is_saved
 from anydim.deploy.load import levels_of
 from anydim.deploy.records import parse_record
-from anydim.deploy.saved import Saved, constant_member, member
+from anydim.deploy.saved import Saved, SavedDevice, constant_member, member
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.signature import TensorSpec
 from anydim.sizes import Box
@@ -51,7 +51,7 @@ class Contents:
     """What is in the file of a saved model; sizes in bytes.
 
     `levels` are the kinds of processors that it has code for, the best first. Each of the
-    `constants` is in the file once.
+    `constants` is in the file once. `devices` are those that `load` wants to be named.
     """
 
     path: str
@@ -65,6 +65,7 @@ class Contents:
     constants: int
     weight_bytes: int
     levels: tuple[LevelContents, ...]
+    devices: tuple[SavedDevice, ...] = ()
 
     @property
     def taken(self) -> LevelContents | None:
@@ -81,6 +82,10 @@ class Contents:
             ("threads", [str(self.threads)]),
             ("weights", [f"{self.weight_bytes} bytes in {counted(self.constants, 'constant')}"]),
         ]
+        if self.devices:
+            facts.append(
+                ("devices", [f"{each.name} ({each.target} code)" for each in self.devices])
+            )
         lines = [f"{self.path}: {self.name}, format {self.format}, {self.bytes} bytes"]
         for name, values in facts:
             lines += [f"  {name if not at else '':9} {value}" for at, value in enumerate(values)]
@@ -141,7 +146,7 @@ def _contents(path: str, verify: bool) -> Contents:
     return Contents(
         container.path, FORMAT, container.length, first.name, first.box, first.inputs,
         first.outputs, saved[0].threads, len(digests), _bytes(container, digests),
-        tuple(_level(container, *each) for each in zip(levels, saved)),
+        tuple(_level(container, *each) for each in zip(levels, saved)), saved[0].devices,
     )  # fmt: skip
 
 

@@ -265,6 +265,11 @@ class Held:
         mapping = import_module("anydim.program.batches.mapping")
         return mapping.Mapper(self.executable, self.program)
 
+    @property
+    def devices(self) -> dict[str, Any]:
+        """The open devices that parts run on, by the names that the program has for them."""
+        return {name: each.device for name, each in self.executable.devices.items()}
+
     def profile(
         self, inputs: Any = None, *, repeat: int = 20, seed: int = 0,
         integers: Ranges | None = None, **sizes: int,

@@ -6,13 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy
 
 
 class Hosted(Protocol):
     """A device with a program's code on it."""
+
+    @property
+    def device(self) -> Any:
+        """The device itself."""
 
     @property
     def words(self) -> Mapping[int, int]:

@@ -71,9 +71,9 @@ class RegionExecutable(Executable["_Frame"]):
                 if pool:
                     pool.lock.release()
             if failed:
-                stopping.raise_kept(block)
-                for device in self.devices.values():
+                for device in self.devices.values():  # it may still write to what is given back
                     device.settle()
+                stopping.raise_kept(block)
                 for device in self.devices.values():
                     device.raise_kept()
             if failed and block[context.REFUSED]:

@@ -120,7 +120,7 @@ def chosen(g: ad.Builder, x: ad.Builder, first: str, second: str) -> None:
 
 def test_a_branch_copies_only_what_the_taken_one_reads() -> None:
     model = both(chosen, "a", "b")
-    devices = [device.device for device in model.executable.devices.values()]
+    devices = [*model.devices.values()]
     for sign, (used, other) in ((1, (0, 1)), (-1, (1, 0))):
         before = [device.counters.copies for device in devices]
         model(x=numpy.full((3, 4), sign, numpy.float32))
@@ -184,7 +184,7 @@ def test_both_names_may_be_one_device() -> None:
     for one in ("cpu", "cpu:3"):
         model = ad.compile(graph_of(diamond, "a", "b", "a", "b"), devices={"a": one, "b": one})
         numpy.testing.assert_array_equal(model(**given)["y"], expected)
-        first, second = (each.device for each in model.executable.devices.values())
+        first, second = model.devices.values()
         assert first is second
         before = replace(first.counters)
         model(**given)

@@ -37,6 +37,15 @@ def test_names_stand_for_what_load_says(saved: Path) -> None:
         assert model.executable.leaked == 0
 
 
+def test_a_file_says_which_devices_it_wants(saved: Path) -> None:
+    found = ad.inspect(saved, verify=True)
+    assert [(each.name, each.target) for each in found.devices] == [("a", "llvm"), ("b", "llvm")]
+    assert "devices   a (llvm code)\n            b (llvm code)" in str(found)
+    model = ad.load(saved, devices={"a": "cpu", "b": "cpu"})
+    assert "copy 'x@a' = 'x', host to 'a'" in model.explain()
+    assert model.plan(n=3).launches
+
+
 def test_code_for_another_processor_holds_the_kernels_of_devices(saved: Path) -> None:
     levels = [level.name for level in ad.load(saved, devices={"a": "cpu", "b": "cpu"}).levels]
     given = arrays(9)
