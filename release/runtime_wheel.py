@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 NAME = "anydim-runtime"
 ROOMS = ("base", "sizes", "runtime", "devices", "program", "deploy")
-COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py", "anydim/base/cache.py"}
+COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py"}
 EXPORT = "anydim/deploy/export/"  # writes C, by way of the compiler
 _DATE = (1980, 1, 1, 0, 0, 0)
 

@@ -54,3 +54,9 @@ def _check(model: str, saved: SavedDevice, device: Device) -> None:
             f"that of {device.target}",
             "give a device of that kind, or compile the model for this one and save it again",
         )
+    if device.workers > saved.workers:
+        raise DeviceError(
+            f"{model} has memory for {saved.workers} workers on '{saved.name}', and device "
+            f"'{device.name}' has {device.workers}",
+            "compile the model for this device and save it again",
+        )

@@ -111,10 +111,14 @@ def _members(
     outside = _outside(version, prepared.interface)
     arrays = tuple(_array(name, array, constants) for name, array in made.arrays.items())
     interface, program = prepared.interface, made.program
+    workers = {segment.device: segment.threads for segment in program.segments}
     devices = tuple(
-        SavedDevice(each.name, version.devices[each.name].name, tuple(outside.get(each.name, ())))
+        SavedDevice(
+            each.name, version.devices[each.name].name, tuple(outside.get(each.name, ())),
+            workers.get(each.name, 1),
+        )
         for each in interface.devices
-    )
+    )  # fmt: skip
     record = Saved(level, program.signature, interface, program.threads, arrays, lists, devices)
     saved = print_record(record)
     story = print_record(Story(program, version.notes, version.last_indices))

@@ -37,12 +37,14 @@ class SavedDevice:
     """The code for a device of the program, by its name, made by a target.
 
     `modules` are the modules of its objects, in the order of their members; where there are none,
-    its kernels are entries of the host's code, behind those of the interface.
+    its kernels are entries of the host's code, behind those of the interface. There is scratch
+    memory for so many `workers`.
     """
 
     name: str
     target: str
     modules: tuple[str, ...] = ()
+    workers: int = 1
 
 
 @dataclass(frozen=True)

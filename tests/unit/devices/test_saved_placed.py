@@ -70,6 +70,12 @@ def test_devices_that_do_not_fit(saved: Path) -> None:
         ad.load(saved, devices={"a": "cpu", "b": "tpu"})
     with pytest.raises(ad.DeviceError, match="llvm code for 'b', and device 'null' runs that of c"):
         ad.load(saved, devices={"a": "cpu", "b": Elsewhere()})
+    larger = NullDevice("large")
+    larger.workers = 8
+    with pytest.raises(
+        ad.DeviceError, match="memory for 1 workers on 'b', and device 'large' has 8"
+    ):
+        ad.load(saved, devices={"a": "cpu", "b": larger})
 
 
 def test_code_that_is_no_host_code_is_saved_as_objects(tmp_path: Path) -> None:
