@@ -103,6 +103,11 @@ class Device(ABC):
         """What its measured speed is kept under; '' where it is measured each time."""
         return ""
 
+    @property
+    def processor(self) -> str:
+        """What its target is told to make code for."""
+        return "native"
+
     def clock(self) -> float:
         """Seconds, of which a difference is what something took."""
         return perf_counter()

@@ -10,6 +10,7 @@ from anydim.base.given import shown, text_of
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.devices.cpu import CpuDevice
+from anydim.devices.cuda import CudaDevice
 from anydim.devices.device import Device
 from anydim.devices.null import NullDevice
 from anydim.devices.opencl.device import OpenClDevice
@@ -33,6 +34,7 @@ DRIVERS: Mapping[str, Driver] = {
         lambda name, number: CpuDevice(name),
     ),
     "opencl": Driver("a device that OpenCL drives", OpenClDevice),
+    "cuda": Driver("a device of NVIDIA's, by its driver", CudaDevice),
     "null": Driver(
         "computes nothing, counts what it is asked for", lambda name, number: NullDevice(name),
     ),

@@ -5,4 +5,5 @@ In come kernels in loop IR and texts of host code; out go objects, linked and lo
     llvm/   CPU code through LLVM
     c/      C11 for any C compiler
     opencl/ OpenCL C for the driver of a device
+    cuda/   CUDA C++ for NVIDIA's devices
 """

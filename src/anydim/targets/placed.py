@@ -38,7 +38,8 @@ def placed_devices(devices: Any) -> dict[str, Placed]:
     """
     opened = opened_devices(devices)
     return {
-        name: Placed(each, each.made_by or target(each.target)) for name, each in opened.items()
+        name: Placed(each, each.made_by or target(each.target, each.processor))
+        for name, each in opened.items()
     }
 
 

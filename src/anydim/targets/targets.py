@@ -13,6 +13,9 @@ from anydim.kernels.templates import TEMPLATES
 from anydim.targets.c.compiler import compiling as compiling_files
 from anydim.targets.c.loader import load as load_library
 from anydim.targets.c.render import sources as c_sources
+from anydim.targets.cuda.compiler import architecture
+from anydim.targets.cuda.compiler import compiling as compiling_cubins
+from anydim.targets.cuda.render import sources as cuda_sources
 from anydim.targets.llvm.compiler import compiling
 from anydim.targets.llvm.host import this_machine
 from anydim.targets.llvm.loader import load
@@ -60,8 +63,21 @@ def _opencl(processor: Processor) -> Target:
     )
 
 
+def _cuda(processor: Processor) -> Target:
+    return Target(
+        name="cuda",
+        processor=processor,
+        templates=tuple(t for t in TEMPLATES if t.name not in _OF_VECTORS),
+        launch="device",
+        sources=cuda_sources,
+        compiling=compiling_cubins,
+        load=None,
+    )
+
+
+_OF_VECTORS = ("winograd", "bytes")  # templates whose kernels need several lanes
 HOSTS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}
-OF_DEVICES: Mapping[str, Callable[[Processor], Target]] = {"opencl": _opencl}
+OF_DEVICES: Mapping[str, Callable[[Processor], Target]] = {"opencl": _opencl, "cuda": _cuda}
 TARGETS = {**HOSTS, **OF_DEVICES}
 
 
@@ -73,4 +89,6 @@ def target(name: str = "llvm", processor: str = NATIVE) -> Target:
     if text_of("target", name) not in TARGETS:
         hint = suggestion(name, TARGETS) or f"the targets are {listed(TARGETS)}"
         raise OptionError(f"there is no target '{name}'", hint)
+    if name == "cuda":
+        return TARGETS[name](architecture(processor))
     return TARGETS[name](this_machine() if processor == NATIVE else described(processor))

@@ -16,7 +16,8 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.runtime.positions import FINE
 from anydim.sizes import Box
-from anydim.targets.opencl.dialect import MOST_LANES
+from anydim.targets.cuda import dialect as cuda
+from anydim.targets.opencl import dialect as opencl
 from anydim.targets.run import build, call
 from anydim.targets.target import Code
 
@@ -31,7 +32,7 @@ class Prepared:
         constants: frozenset[str] = frozenset(), schedule: object | None = None,
     ) -> None:  # fmt: skip
         self.group = group
-        most = MOST_LANES if settings.target == "opencl" else 0
+        most = {"opencl": opencl.MOST_LANES, "cuda": cuda.MOST_LANES}.get(settings.target, 0)
         self.machine = machine = replace(machine, most_lanes=most)
         for template in templates:
             found = template.match(group, box, machine, constants)

@@ -16,7 +16,8 @@ from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.record import Routine
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box
-from anydim.targets.opencl.dialect import MOST_LANES
+from anydim.targets.cuda import dialect as cuda
+from anydim.targets.opencl import dialect as opencl
 from anydim.targets.run import build, call
 
 GUARD = 64  # bytes before and after each tensor that must stay as they are
@@ -31,7 +32,7 @@ class Running:
         **attributes: Any,
     ) -> None:  # fmt: skip
         self.routine = routine
-        most = MOST_LANES if settings.target == "opencl" else 0
+        most = {"opencl": opencl.MOST_LANES, "cuda": cuda.MOST_LANES}.get(settings.target, 0)
         machine = replace(machine, most_lanes=most)
         self.attributes = FrozenMapping(attributes)
         self.results = routine.infer(types, self.attributes, box)

@@ -385,6 +385,8 @@ class Elements:
         shape = self.context.types[read.tensor].shape
         inside = self._inside(read, shape)
         form = read_address(read, shape)
+        if self.lanes == 1 and self.mask is not None:  # a vector of one lane, which may not exist
+            inside = self._both(self.mask, inside)
         if self.lanes == 1 or not (
             self.lane in form.affine.indices
             or any(self._varies(atom) for atom, _ in form.atoms)

@@ -82,6 +82,8 @@ class Prelude:
 
     def shuffle(self, left: str, right: str, lanes: tuple[int, ...], source: Form) -> str:
         """Lanes of two vectors of the form `source`."""
+        if source.lanes == 1 and len(lanes) == 1:
+            return right if lanes[0] else left
         text = ", ".join(map(str, lanes))
         if self.dialect.shuffle:
             return self.dialect.shuffle.format(left=left, right=right, lanes=text)

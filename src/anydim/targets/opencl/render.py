@@ -52,7 +52,7 @@ def _source(kernel: ir.Kernel, processor: Processor) -> Source:
 
 def render(kernel: ir.Kernel, processor: Processor) -> str:
     """The program of a kernel."""
-    program = _Program(OPENCL, processor, helper)
+    program = Program(OPENCL, processor, helper)
     libraries = [function for library in kernel.libraries for function in library.functions]
     program.know(legalise([*libraries, *kernel.functions], OPENCL.primitives))
     program.named = {identifier(kernel.name)}
@@ -60,7 +60,7 @@ def render(kernel: ir.Kernel, processor: Processor) -> str:
     return program.text(f"kernel {kernel.name}")
 
 
-class _Program(File):
+class Program(File):
     """A program: functions are written when they are called, for each kind of memory."""
 
     def __init__(self, *given: object) -> None:

@@ -1,0 +1,319 @@
+"""NVIDIA's devices, by the functions of their driver library; no toolkit is needed.
+
+Code is cubins, one for each module (`targets/cuda`). Addresses are the device's own. All verbs go
+to one stream; what the host gives is copied to page-locked memory first, so that a copy need not be
+waited for. `library` opens the driver's library; tests give another one.
+
+The functions are those of the CUDA driver API 11 and later (`cuda.h`, CUDA Toolkit documentation).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from anydim.base.errors import DeviceError
+from anydim.base.records import dataclass
+from anydim.devices.device import Device, Launch
+
+_OK, _NO_MEMORY, _NO_DEVICE = 0, 2, 100
+_COMPUTE_MAJOR, _COMPUTE_MINOR = 75, 76  # CUdevice_attribute
+_MULTIPROCESSORS = 16
+_MOST_ITEMS = 0  # CUfunction_attribute: of a block, which is what a kernel was compiled for
+_TIMING_OFF = 2  # CUevent_flags
+_STAGE_BYTES = 1 << 20  # page-locked memory that small copies go through
+_BLOCKS = 8  # for each multiprocessor, of a kernel that works on a range
+RANGE = "_range"  # the variable whose name begins with a kernel's says that it works on one
+
+_PARAMETERS, _PARAMETERS_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE
+
+_WORD, _ADDRESS, _COUNT = ctypes.c_int, ctypes.c_uint64, ctypes.c_size_t
+_ANY, _UNSIGNED = ctypes.c_void_p, ctypes.c_uint
+_CALLS: Mapping[str, tuple[Any, ...]] = {
+    "cuInit": (_UNSIGNED,),
+    "cuDeviceGetCount": (_ANY,),
+    "cuDeviceGet": (_ANY, _WORD),
+    "cuDeviceGetName": (_ANY, _WORD, _WORD),
+    "cuDeviceGetAttribute": (_ANY, _WORD, _WORD),
+    "cuDeviceTotalMem_v2": (_ANY, _WORD),
+    "cuDevicePrimaryCtxRetain": (_ANY, _WORD),
+    "cuDevicePrimaryCtxRelease_v2": (_WORD,),
+    "cuCtxPushCurrent_v2": (_ANY,),
+    "cuCtxPopCurrent_v2": (_ANY,),
+    "cuStreamCreate": (_ANY, _UNSIGNED),
+    "cuStreamSynchronize": (_ANY,),
+    "cuMemAlloc_v2": (_ANY, _COUNT),
+    "cuMemFree_v2": (_ADDRESS,),
+    "cuMemHostAlloc": (_ANY, _COUNT, _UNSIGNED),
+    "cuMemcpyHtoDAsync_v2": (_ADDRESS, _ANY, _COUNT, _ANY),
+    "cuMemcpyDtoHAsync_v2": (_ANY, _ADDRESS, _COUNT, _ANY),
+    "cuMemcpyDtoDAsync_v2": (_ADDRESS, _ADDRESS, _COUNT, _ANY),
+    "cuMemsetD8Async": (_ADDRESS, ctypes.c_ubyte, _COUNT, _ANY),
+    "cuModuleLoadData": (_ANY, _ANY),
+    "cuModuleUnload": (_ANY,),
+    "cuModuleGetFunction": (_ANY, _ANY, ctypes.c_char_p),
+    "cuModuleGetGlobal_v2": (_ANY, _ANY, _ANY, ctypes.c_char_p),
+    "cuFuncGetAttribute": (_ANY, _WORD, _ANY),
+    "cuLaunchKernel": (_ANY, *(_UNSIGNED,) * 7, _ANY, _ANY, _ANY),
+    "cuEventCreate": (_ANY, _UNSIGNED),
+    "cuEventRecord": (_ANY, _ANY),
+    "cuEventSynchronize": (_ANY,),
+    "cuEventDestroy_v2": (_ANY,),
+    "cuGetErrorString": (_WORD, _ANY),
+}
+
+
+class Failed(Exception):
+    """A call that did not succeed, with the driver's own text."""
+
+
+class Library:
+    """The functions of the driver's library; a call that fails raises `Failed`, or MemoryError."""
+
+    def __init__(self, library: Any) -> None:
+        self._functions: dict[str, Callable[..., int]] = {}
+        for name, types in _CALLS.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = types, ctypes.c_int
+            self._functions[name] = function
+
+    def __call__(self, name: str, *given: Any) -> None:
+        code = self._functions[name](*given)
+        if code == _NO_MEMORY:
+            raise MemoryError(self._text(code))
+        if code != _OK:
+            raise Failed(f"{name}: {self._text(code)}")
+
+    def asked(self, name: str, kind: Any, *given: Any) -> Any:
+        """What a call writes to its first argument."""
+        held = kind()
+        self(name, ctypes.byref(held), *given)
+        return held.value
+
+    def _text(self, code: int) -> str:
+        text = ctypes.c_char_p()
+        known = self._functions["cuGetErrorString"](code, ctypes.byref(text)) == _OK
+        return text.value.decode(errors="replace") if known and text.value else f"error {code}"
+
+
+@lru_cache(maxsize=1)
+def driver_library() -> Library:
+    """That of this machine, initialised. Raises DeviceError where there is none."""
+    name = "nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1"
+    try:
+        library = Library(ctypes.CDLL(name))
+        library("cuInit", 0)
+    except (OSError, AttributeError, Failed) as error:
+        raise DeviceError(
+            f"there is no CUDA driver that works: {error}",
+            "install NVIDIA's driver, or put these parts elsewhere: devices={...: 'cpu'}",
+        ) from None
+    return library
+
+
+@dataclass(frozen=True)
+class Found:
+    """A device that a machine has: `architecture` is that of its code, such as 'sm_90'."""
+
+    number: int
+    name: str
+    architecture: str
+    memory: int
+    multiprocessors: int
+
+
+def found(library: Library | None = None) -> list[Found]:
+    """The devices that the driver shows. Raises DeviceError where there is no driver."""
+    call = library or driver_library()
+    return [_found(call, number) for number in range(call.asked("cuDeviceGetCount", _WORD))]
+
+
+def _found(call: Library, number: int) -> Found:
+    device = call.asked("cuDeviceGet", _WORD, number)
+    text = ctypes.create_string_buffer(256)
+    call("cuDeviceGetName", text, len(text), device)
+    major, minor, units = (
+        call.asked("cuDeviceGetAttribute", _WORD, attribute, device)
+        for attribute in (_COMPUTE_MAJOR, _COMPUTE_MINOR, _MULTIPROCESSORS)
+    )
+    memory = call.asked("cuDeviceTotalMem_v2", _COUNT, device)
+    return Found(number, text.value.decode(), f"sm_{major}{minor}", memory, units)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A kernel: its function, the items of a block, and whether these share out a range.
+
+    Else each block is a group of items, which does one place of it.
+    """
+
+    function: int
+    items: int
+    shared: bool
+
+
+class CudaDevice(Device):
+    """The device of a number, with its primary context."""
+
+    target = "cuda"
+
+    def __init__(self, name: str, number: int, library: Library | None = None) -> None:
+        super().__init__(name)
+        self.call = library or driver_library()
+        shown = found(self.call)
+        if number >= len(shown):
+            raise DeviceError(
+                f"there is no device '{name}': the CUDA driver shows {len(shown)}",
+                "anydim devices lists what is here",
+            )
+        self.about = shown[number]
+        self._device = self.call.asked("cuDeviceGet", _WORD, number)
+        self._context = self.call.asked("cuDevicePrimaryCtxRetain", _ANY, self._device)
+        with self:
+            self._stream = self.call.asked("cuStreamCreate", _ANY, 1)  # apart from stream 0
+            self._stage = self.call.asked("cuMemHostAlloc", _ANY, _STAGE_BYTES, 0)
+        self._staged = 0
+        self._modules: list[tuple[int, bytes]] = []
+        self._entries: list[_Entry] = []
+        self._events: dict[int, int] = {}
+        self._last = 0
+
+    @property
+    def identity(self) -> str:
+        """Its name and what code it takes."""
+        return f"{self.about.name} {self.about.architecture}"
+
+    @property
+    def processor(self) -> str:
+        """Its architecture, such as 'sm_90'."""
+        return self.about.architecture
+
+    def __enter__(self) -> None:
+        """Threads have contexts of their own: this one's for what follows."""
+        self.call("cuCtxPushCurrent_v2", self._context)
+
+    def __exit__(self, *error: object) -> None:
+        self.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def _allocate(self, bytes: int) -> int:
+        with self:
+            address: int = self.call.asked("cuMemAlloc_v2", _ADDRESS, bytes)
+            return address
+
+    def _free(self, address: int) -> None:
+        with self:
+            self.call("cuStreamSynchronize", self._stream)  # memory in use is not given back
+            self.call("cuMemFree_v2", address)
+
+    def _copy_in(self, target: int, source: int, bytes: int) -> None:
+        with self:
+            if bytes > _STAGE_BYTES:
+                self.call("cuMemcpyHtoDAsync_v2", target, source, bytes, self._stream)
+                self.call("cuStreamSynchronize", self._stream)
+                return
+            at = -(-self._staged // 64) * 64
+            if at + bytes > _STAGE_BYTES:  # what was staged before has to be taken first
+                self.call("cuStreamSynchronize", self._stream)
+                at = 0
+            ctypes.memmove(self._stage + at, source, bytes)
+            self._staged = at + bytes
+            self.call("cuMemcpyHtoDAsync_v2", target, self._stage + at, bytes, self._stream)
+
+    def _copy_out(self, target: int, source: int, bytes: int) -> None:
+        with self:
+            self.call("cuMemcpyDtoHAsync_v2", target, source, bytes, self._stream)
+
+    def _copy_within(self, target: int, source: int, bytes: int) -> None:
+        with self:
+            self.call("cuMemcpyDtoDAsync_v2", target, source, bytes, self._stream)
+
+    def _fill(self, target: int, value: int, bytes: int) -> None:
+        with self:
+            self.call("cuMemsetD8Async", target, value, bytes, self._stream)
+
+    # ---- work ----------------------------------------------------------------------------------
+
+    def _load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
+        with self:
+            first = len(self._modules)
+            for data in code.values():
+                module = self.call.asked("cuModuleLoadData", _ANY, data)
+                self._modules.append((module, data))
+            return {symbol: self._entry(symbol, first) for symbol in symbols}
+
+    def _entry(self, symbol: str, first: int) -> int:
+        """The number of a kernel; 1 or more, so that none is no address."""
+        for module, _ in self._modules[first:]:
+            try:
+                function = self.call.asked("cuModuleGetFunction", _ANY, module, symbol.encode())
+            except Failed:
+                continue
+            items = self.call.asked("cuFuncGetAttribute", _WORD, _MOST_ITEMS, function)
+            self._entries.append(_Entry(function, items, self._shared(module, symbol)))
+            return len(self._entries)
+        raise Failed(f"no module has the kernel '{symbol}'")
+
+    def _shared(self, module: int, symbol: str) -> bool:
+        bytes = ctypes.c_size_t()
+        try:
+            self.call.asked(
+                "cuModuleGetGlobal_v2", _ANY, ctypes.byref(bytes), module,
+                f"{symbol}{RANGE}".encode(),
+            )  # fmt: skip
+        except Failed:
+            return False
+        return True
+
+    def _launch(self, launch: Launch) -> None:
+        entry = self._entries[launch.entry - 1]
+        blocks, part = launch.parallel, 1
+        if entry.shared:
+            most = 1 if launch.stride else self._most_items(entry)  # scratch is for one worker
+            workers = max(1, min(-(-launch.parallel // max(1, launch.grain)), most))
+            part = -(-launch.parallel // workers)
+            blocks = -(-workers // entry.items)
+        count = launch.operands + launch.sizes
+        words = (ctypes.c_int64 * (count + 4))()
+        ctypes.memmove(words, launch.arguments, 8 * count)
+        words[count:] = [launch.parallel, part, launch.scratch, launch.stride]
+        size = ctypes.c_size_t(ctypes.sizeof(words))
+        extra = (ctypes.c_void_p * 5)(
+            _PARAMETERS, ctypes.addressof(words), _PARAMETERS_SIZE, ctypes.addressof(size), None
+        )
+        with self:
+            self.call(
+                "cuLaunchKernel", entry.function, blocks, 1, 1, entry.items, 1, 1, 0,
+                self._stream, None, extra,
+            )  # fmt: skip
+
+    def _most_items(self, entry: _Entry) -> int:
+        return entry.items * _BLOCKS * self.about.multiprocessors
+
+    def _record(self) -> int:
+        with self:
+            event = self.call.asked("cuEventCreate", _ANY, _TIMING_OFF)
+            self.call("cuEventRecord", event, self._stream)
+        self._last += 1
+        self._events[self._last] = event
+        return self._last
+
+    def _wait(self, event: int) -> None:
+        with self._lock:  # the events up to it are ours now
+            mine = {number: self._events.pop(number) for number in list(self._events)
+                    if number <= event}  # fmt: skip
+        with self:
+            if event in mine:
+                self.call("cuEventSynchronize", mine[event])
+            else:  # another thread waits for it, or did
+                self.call("cuStreamSynchronize", self._stream)
+            for held in mine.values():
+                self.call("cuEventDestroy_v2", held)
+
+    def _synchronise(self) -> None:
+        with self:
+            self.call("cuStreamSynchronize", self._stream)

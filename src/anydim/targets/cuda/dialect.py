@@ -1,0 +1,67 @@
+"""How CUDA C++ spells what loop IR says. There are no vectors: an item has one lane."""
+
+from __future__ import annotations
+
+from anydim.kernels.functions.primitives import Primitives
+from anydim.targets.c.dialect import Dialect, Literals
+
+MOST_LANES = 1
+
+CUDA = Dialect(
+    name="CUDA C++17",
+    suffix=".cu",
+    head="""\
+/* {title} */
+
+template <typename To, typename From>
+static __device__ __forceinline__ To same_bits(From from) {{
+  static_assert(sizeof(To) == sizeof(From), "bits of one size");
+  To to;
+  memcpy(&to, &from, sizeof to);
+  return to;
+}}
+""",
+    scalars={
+        "f32": "float", "f64": "double",
+        "i8": "signed char", "i16": "short", "i32": "int", "i64": "long long",
+        "u8": "unsigned char", "u16": "unsigned short", "u32": "unsigned int",
+        "u64": "unsigned long long",
+    },
+    scalar="typedef {type} {name};",
+    vector="",
+    unaligned="",
+    inline="static __device__ __forceinline__ ",
+    internal="static __device__ ",
+    public="static __device__ ",
+    pointer="{type} *__restrict__ {name}",
+    alias="{type} *{name}",
+    stack="alignas(16) {type} {name}[{count}];",
+    prefetch="",
+    shuffle="",
+    convert="",
+    symbol="",
+    quick="",
+    entry="",
+    atomics={},
+    fence="",
+    pause={},
+    literals=Literals(
+        infinity={
+            "f32": "__int_as_float(0x7f800000)",
+            "f64": "__longlong_as_double(0x7ff0000000000000ll)",
+        },
+        nan={
+            "f32": "__int_as_float(0x7fc00000)",
+            "f64": "__longlong_as_double(0x7ff8000000000000ll)",
+        },
+        suffix={"f32": "f", "u32": "u", "u64": "ull", "i64": "ll"},
+    ),
+    primitives=Primitives(functions=frozenset(("copysign",))),
+    flag="bool",
+    several="{type}({lanes})",
+    cast="same_bits<{type}>({value})",
+    overflows="",
+    spaces={"global": "", "local": "", "private": ""},  # every pointer leads anywhere
+    item="({type})threadIdx.x",
+    barrier="__syncthreads();",
+)  # fmt: skip

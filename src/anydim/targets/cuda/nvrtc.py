@@ -1,0 +1,105 @@
+"""NVRTC, NVIDIA's compiler as a library: text to cubin, no device needed.
+
+The functions are those of `nvrtc.h` (NVRTC User Guide, version 12). The library comes with the
+wheel `nvidia-cuda-nvrtc-cu12`, or with a toolkit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from anydim.base.errors import InternalError, OptionError
+from anydim.base.records import dataclass
+
+_FUNCTIONS = {
+    "nvrtcVersion": 2, "nvrtcCreateProgram": 6, "nvrtcCompileProgram": 3,
+    "nvrtcGetProgramLogSize": 2, "nvrtcGetProgramLog": 2, "nvrtcGetCUBINSize": 2,
+    "nvrtcGetCUBIN": 2, "nvrtcDestroyProgram": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Nvrtc:
+    """The library, and its version, such as '12.9'."""
+
+    library: Any
+    version: str
+
+    def compile(self, text: str, architecture: str) -> bytes:
+        """The cubin of a text for an architecture; raises InternalError with the compiler's log."""
+        program = ctypes.c_void_p()
+        self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), b"kernel.cu", 0,
+                   None, None)  # fmt: skip
+        try:
+            options = [option.encode() for option in (*OPTIONS, f"-arch={architecture}")]
+            given = (ctypes.c_char_p * len(options))(*options)
+            code = self.library.nvrtcCompileProgram(program, len(options), given)
+            if code:
+                log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode()
+                raise InternalError(f"NVRTC refuses generated code:\n{log}\n{text}")
+            return self._bytes("nvrtcGetCUBIN", program)
+        finally:
+            self.library.nvrtcDestroyProgram(ctypes.byref(program))
+
+    def _bytes(self, what: str, program: ctypes.c_void_p) -> bytes:
+        size = ctypes.c_size_t()
+        self._call(f"{what}Size", program, ctypes.byref(size))
+        held = ctypes.create_string_buffer(size.value)
+        self._call(what, program, held)
+        return held.raw
+
+    def _call(self, name: str, *given: Any) -> None:
+        code = getattr(self.library, name)(*given)
+        if code:
+            raise InternalError(f"{name} failed: {code}")
+
+
+# Products are added where loop IR says so, and divisions and roots are rounded correctly.
+OPTIONS = ("--std=c++17", "--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false",
+           "-default-device")  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def nvrtc() -> Nvrtc:
+    """The library that is here. Raises OptionError where there is none."""
+    problems = []
+    for place in _places():
+        try:
+            library = ctypes.CDLL(place)
+        except OSError as error:
+            problems.append(str(error))
+            continue
+        for name, count in _FUNCTIONS.items():
+            getattr(library, name).argtypes = (ctypes.c_void_p,) * count
+        library.nvrtcCompileProgram.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+        library.nvrtcCreateProgram.argtypes = (
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p,
+            ctypes.c_void_p,
+        )  # fmt: skip
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        library.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+        return Nvrtc(library, f"{major.value}.{minor.value}")
+    raise OptionError(
+        f"NVRTC, the compiler for CUDA, is not here: {problems[0] if problems else 'no library'}",
+        "pip install 'anydim[cuda]'",
+    )
+
+
+def _places() -> Iterator[str]:
+    """Where the library may be: in wheels, then where the system looks."""
+    windows = sys.platform == "win32"
+    for package in ("nvidia.cuda_nvrtc", "nvidia.cu13"):
+        try:
+            found = find_spec(package)
+        except ModuleNotFoundError:
+            continue
+        for folder in (found.submodule_search_locations or ()) if found is not None else ():
+            pattern = "bin/**/nvrtc64_*_0.dll" if windows else "lib/libnvrtc.so.*"
+            yield from map(str, sorted(Path(folder).glob(pattern)))
+    yield from ("nvrtc64_120_0.dll",) if windows else ("libnvrtc.so.12", "libnvrtc.so.13")

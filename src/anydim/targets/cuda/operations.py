@@ -1,0 +1,61 @@
+"""The small functions that kernels in CUDA C++ are made of: a row each, of scalars alone.
+
+Rows are as in `targets/c/operations.py`, whose rows for scalar integers hold here too. Arithmetic
+of floats is as loop IR has it: NVRTC is told to join no product with a sum.
+"""
+
+from __future__ import annotations
+
+from anydim.base.errors import InternalError
+from anydim.targets.c.forms import FLAG, Form
+from anydim.targets.c.operations import ARITY, SAME, SCALARS, filled
+from anydim.targets.c.prelude import Helper, Prelude
+from anydim.targets.cuda.dialect import CUDA
+
+_ROWS: dict[tuple[str, str], str] = {
+    ("sqrt", "f"): "{sqrt}(a)",
+    ("abs", "f"): "fabs{f}(a)",
+    ("floor", "f"): "floor{f}(a)",
+    ("ceil", "f"): "ceil{f}(a)",
+    ("round", "f"): "rint{f}(a)",
+    ("trunc", "f"): "trunc{f}(a)",
+    ("fma", "f"): "fma{f}(a, b, c)",
+    ("copysign", "f"): "copysign{f}(a, b)",
+    ("ones", "u"): "({t})__popcll(a)",
+    ("trailing_zeros", "u"): "({t})(a == 0 ? {bits} : __ffsll((long long)a) - 1)",
+    ("leading_zeros", "u"): "({t})(__clzll((long long)a) - (64 - {bits}))",
+    ("add_overflows", "i"): "((a ^ ({t})(({u})a + ({u})b)) & (b ^ ({t})(({u})a + ({u})b))) < 0",
+    ("mul_overflows", "i"): "__mul64hi(a, b) != (({t})(({u})a * ({u})b) >> 63)",
+}
+_ROOTS = {32: "__fsqrt_rn", 64: "__dsqrt_rn"}  # rounded to nearest, whatever the options say
+
+
+def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, space: str) -> Helper:
+    """The small function of that name; raises InternalError where there is none."""
+    if form.lanes > 1:
+        raise InternalError(f"CUDA has no vectors like {form.name}")
+    kind = prelude.type(form)
+    if operation == "bits":
+        assert other is not None
+        line = f"  return {CUDA.cast.format(type=kind, value='a')};"
+        return Helper(kind, (f"{prelude.type(other)} a",), (line,))
+    if operation in ("gather", "gather_if"):
+        source, offset = f"const {prelude.type(form)} *p", f"{prelude.type(Form('i64'))} i"
+        masked = operation == "gather_if"
+        parameters = (source, offset, *((f"{prelude.type(Form(FLAG))} m",) if masked else ()))
+        return Helper(kind, parameters, (f"  return {'m ? p[i] : 0' if masked else 'p[i]'};",))
+    names = "abc"[: ARITY.get(operation, 2)]
+    parameters = tuple(f"{kind} {name}" for name in names)
+    return Helper(kind, parameters, (f"  return {_row(operation, form, names, prelude)};",))
+
+
+def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:
+    kind = form.kind
+    plain = SAME.get(operation, operation) if kind in "iu" else operation
+    if plain != operation:
+        return prelude.call(plain, form, *names)
+    for rows in (_ROWS, SCALARS):
+        row = rows.get((operation, kind)) or (rows.get((operation, "i")) if kind == "u" else None)
+        if row is not None:
+            return filled(row.replace("{sqrt}", _ROOTS.get(form.bits, "")), form, prelude)
+    raise InternalError(f"CUDA C++ has no '{operation}' of {form.name}")

@@ -1,0 +1,87 @@
+"""Loop IR to the text of a CUDA program, one for each kernel.
+
+`extern "C" __global__ void NAME(void *m0, ..., long long p0, ..., long long stop, long long part,
+unsigned char *scratch, long long stride)`: where each operand begins, the sizes, then the end of
+the range. Items of a range do `part` places of 0:stop each, with `stride` bytes of scratch of their
+own; block g of a kernel of groups does the place g. `NAME_range` is there where items share a
+range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from anydim.base.cache import code_version
+from anydim.devices.cuda import RANGE
+from anydim.kernels import ir
+from anydim.kernels.functions.legalise import legalise
+from anydim.targets.c.dialect import held
+from anydim.targets.c.forms import Form
+from anydim.targets.c.names import identifier
+from anydim.targets.c.steps import GLOBAL, LOCAL
+from anydim.targets.cuda.dialect import CUDA
+from anydim.targets.cuda.operations import helper
+from anydim.targets.opencl.render import Program
+from anydim.targets.processor import Processor
+from anydim.targets.target import Source
+
+ITEMS = 128  # of a block of a kernel whose items share a range
+
+
+def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
+    """The texts of kernels by name; what they need of libraries is in them."""
+    kernels = (made for made in code if isinstance(made, ir.Kernel))
+    return {kernel.name: _source(kernel, processor) for kernel in kernels}
+
+
+def _source(kernel: ir.Kernel, processor: Processor) -> Source:
+    text = partial(render, kernel, processor)
+    if not kernel.identity:
+        return Source.of(text())
+    return Source(f"{CUDA.name} {kernel.name} {kernel.identity} {code_version()}", text)
+
+
+def render(kernel: ir.Kernel, processor: Processor) -> str:
+    """The program of a kernel."""
+    program = _Program(CUDA, processor, helper)
+    libraries = [function for library in kernel.libraries for function in library.functions]
+    program.know(legalise([*libraries, *kernel.functions], CUDA.primitives))
+    program.named = {identifier(kernel.name)}
+    program.entry(kernel)
+    return program.text(f"kernel {kernel.name}")
+
+
+class _Program(Program):
+    """Pointers are addresses, which may lead to any memory."""
+
+    def entry(self, kernel: ir.Kernel) -> None:
+        """The function that a device launches, and all that it calls."""
+        spaces = [GLOBAL] * (len(kernel.operands) + 1) + [LOCAL] * len(kernel.locals)
+        called, name = self.callee(kernel.main.name, spaces), identifier(kernel.name)
+        index, byte = self.prelude.type(Form("i64")), self.prelude.type(Form("u8"))
+        kinds = [self.prelude.type(Form(held(operand.dtype))) for operand in kernel.operands]
+        parameters = [f"{kind} *m{number}" for number, kind in enumerate(kinds)]
+        parameters += [f"{index} p{number}" for number in range(len(kernel.sizes))]
+        given = [parameter.rpartition(" ")[2].lstrip("*") for parameter in parameters]
+        parameters += [f"{index} stop", f"{index} part", f"{byte} *scratch", f"{index} stride"]
+        lines = [self._local(number, array) for number, array in enumerate(kernel.locals)]
+        if kernel.group:
+            lines.append(f"const {index} number = ({index})blockIdx.x, first = number;")
+            last = "first + 1"
+        else:
+            mine = f"({index})blockIdx.x * {ITEMS} + threadIdx.x"
+            lines.append(f"const {index} number = {mine}, first = number * part;")
+            last = "first + part < stop ? first + part : stop"
+            self.parts.append(f'extern "C" __device__ const char {name}{RANGE} = 1;')
+        given += ["first", last, "scratch + number * stride"]
+        given += [f"l{number}" for number in range(len(kernel.locals))]
+        lines.append(f"if (first < stop) {called}({', '.join(given)});")
+        body = "\n".join(f"  {line}" for line in lines)
+        bounds = f"__launch_bounds__({kernel.group or ITEMS})"
+        head = f'extern "C" __global__ void {bounds} {name}'
+        self.parts.append(f"{head}({', '.join(parameters)}) {{\n{body}\n}}")
+
+    def _local(self, number: int, array: ir.Local) -> str:
+        kind = self.prelude.type(Form(held(array.dtype)))
+        return f"__shared__ alignas(16) {kind} l{number}[{max(array.count, 1)}];"

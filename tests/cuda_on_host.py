@@ -1,0 +1,137 @@
+"""CUDA texts compiled as C++ for this processor: what kernels compute, where there is no device.
+
+Blocks run one after another; the items of a block of a kernel of groups are threads, which meet at
+barriers. What a device makes of the same text is for `make test-gpu`.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+from anydim.base.cache import key_of
+from anydim.base.errors import InternalError
+from anydim.kernels import ir
+from anydim.targets.c.loader import load
+from anydim.targets.c.names import identifier
+from anydim.targets.compilation import Compilation
+from anydim.targets.cuda.compiler import architecture
+from anydim.targets.cuda.render import sources
+from anydim.targets.processor import NATIVE, Processor
+from anydim.targets.target import Source, Target
+from anydim.targets.targets import TARGETS, target
+
+FLAGS = ("-std=c++20", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-mfma",
+         "-pthread", "-w")  # fmt: skip
+SHIM = """\
+#include <barrier>
+#include <cmath>
+#include <cstring>
+#include <thread>
+#include <vector>
+#define __device__
+#define __global__
+#define __shared__ static
+#define __forceinline__ inline
+#define __launch_bounds__(items)
+struct Number { unsigned x; };
+static thread_local Number threadIdx, blockIdx;
+static std::barrier<> *meeting;
+static inline void __syncthreads() { meeting->arrive_and_wait(); }
+static inline float __int_as_float(int a) { float b; memcpy(&b, &a, 4); return b; }
+static inline double __longlong_as_double(long long a) { double b; memcpy(&b, &a, 8); return b; }
+static inline float __fsqrt_rn(float a) { return sqrtf(a); }
+static inline double __dsqrt_rn(double a) { return sqrt(a); }
+static inline int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
+static inline int __ffsll(long long a) { return __builtin_ffsll(a); }
+static inline int __clzll(long long a) { return a == 0 ? 64 : __builtin_clzll(a); }
+static inline long long __mul64hi(long long a, long long b) { return ((__int128)a * b) >> 64; }
+"""
+ENTRY = """
+extern "C" void {name}(long long *words, long long start, long long stop, void *scratch) {{
+  for (long long at = start; at < stop; at++) {{
+{body}
+  }}
+}}
+"""
+ONE = """\
+    blockIdx.x = at / {items};
+    threadIdx.x = at % {items};
+    {name}_text({given}, stop, 1, (unsigned char *)scratch, 0);"""
+GROUP = """\
+    std::barrier<> here({group});
+    meeting = &here;
+    std::vector<std::thread> items;
+    for (unsigned item = 0; item < {group}; item++) items.emplace_back([=] {{
+      blockIdx.x = at;
+      threadIdx.x = item;
+      {name}_text({given}, stop, 1, (unsigned char *)scratch, 0);
+      meeting->arrive_and_drop();
+    }});
+    for (auto &item : items) item.join();"""
+
+
+def has_cxx() -> bool:
+    """Whether this machine has a C++ compiler that knows barriers."""
+    return shutil.which("c++") is not None
+
+
+@contextmanager
+def cuda_on_host() -> Iterator[None]:
+    """Target 'cuda' makes code of this processor."""
+    made = target("cuda")
+    host = Target(
+        name="cuda", processor=made.processor, templates=made.templates, launch="range",
+        sources=_sources, compiling=_compiling, load=load,
+    )  # fmt: skip
+    with patch.dict(TARGETS, {"cuda": lambda processor: host}):
+        yield
+
+
+def _sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
+    kernels = {made.name: made for made in code if isinstance(made, ir.Kernel)}
+    texts = sources(kernels.values(), architecture(NATIVE))
+    return {name: Source.of(_text(kernels[name], texts[name].text())) for name in kernels}
+
+
+def _text(kernel: ir.Kernel, text: str) -> str:
+    """The text with a function that is called as those of other targets are."""
+    name = identifier(kernel.name)
+    words = [f"words[{number}]" for number in range(len(kernel.operands) + len(kernel.sizes))]
+    head = re.search(rf"__launch_bounds__\(\d+\) {name}\(([^)]*)\)", text)
+    assert head is not None
+    kinds = [part.rpartition(" ")[0] for part in head[1].split(", ")]
+    stars = [part.rpartition(" ")[2].startswith("*") for part in head[1].split(", ")]
+    given = ", ".join(
+        f"({kind} *){word}" if star else word for word, kind, star in zip(words, kinds, stars)
+    )
+    body = (GROUP if kernel.group else ONE).format(
+        name=name, given=given, items=128, group=kernel.group
+    )
+    renamed = re.sub(rf"\b{name}\(", f"{name}_text(", text)
+    return SHIM + renamed + ENTRY.format(name=name, body=body)
+
+
+def _compiling(processor: Processor, threads: int = 0) -> Compilation:
+    return Compilation(
+        partial(_compiled), lambda module: key_of("cuda on host", *FLAGS, module.identity), threads
+    )
+
+
+def _compiled(module: Source) -> bytes:
+    text = module.text()
+    with tempfile.TemporaryDirectory(prefix="anydim-") as folder:
+        source, made = Path(folder, "code.cc"), Path(folder, "code.o")
+        source.write_text(text, "utf-8")
+        command = ["c++", *FLAGS, "-c", str(source), "-o", str(made)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise InternalError(f"{' '.join(command)}\n{done.stderr}\n{text}")
+        return made.read_bytes()

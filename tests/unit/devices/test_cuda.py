@@ -1,0 +1,156 @@
+"""Promise: the CUDA driver's verbs do what they say, its failures are errors of ours.
+
+The library is one in Python: what a real one makes of the same calls is for `make test-gpu`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+
+import numpy
+import pytest
+
+from anydim.base.errors import DeviceError, DeviceMemoryError
+from anydim.devices.cuda import CudaDevice, Library, found
+from anydim.devices.device import Launch
+from tests.unit.devices.fake_cuda import FakeCuda
+
+
+def doubled(words: Sequence[int], blocks: int, items: int) -> None:
+    """A kernel on a range: every worker doubles its part."""
+    address, count, parallel, part, _, _ = words
+    values = numpy.ctypeslib.as_array((ctypes.c_float * max(count, 1)).from_address(address))
+    for worker in range(blocks * items):
+        values[worker * part : min((worker + 1) * part, parallel)] *= 2
+
+
+def numbered(words: Sequence[int], blocks: int, items: int) -> None:
+    """A kernel of groups: each writes its number."""
+    (ctypes.c_int64 * blocks).from_address(words[0])[:] = range(blocks)
+
+
+def opened(**options: int) -> tuple[FakeCuda, CudaDevice]:
+    fake = FakeCuda(**options)
+    fake.kernels |= {"doubled": doubled, "numbered": numbered}
+    return fake, CudaDevice("cuda:0", 0, Library(fake))
+
+
+def launched(device: CudaDevice, symbol: str, words: Sequence[int], **options: int) -> None:
+    entry = device.load({"m": b"doubled+ numbered"}, [symbol])[symbol]
+    block = (ctypes.c_int64 * len(words))(*words)
+    device.launch(Launch(entry, ctypes.addressof(block), 1, len(words) - 1, **options))
+
+
+def test_devices_are_listed() -> None:
+    (shown,) = found(Library(FakeCuda()))
+    assert (shown.name, shown.architecture, shown.multiprocessors) == ("Fake", "sm_90", 4)
+
+
+@pytest.mark.parametrize("count", [1, 3, 63, 64, 65, 1000, 300_000])
+def test_what_is_copied_in_comes_out(count: int) -> None:
+    """Small copies are staged, also more than the stage holds; large ones are not."""
+    _, device = opened()
+    given = numpy.random.default_rng(count).normal(size=count).astype(numpy.float32)
+    blocks = [device.allocate(given.nbytes) for _ in range(3)]
+    for number, block in enumerate(blocks):
+        scaled = given * number
+        device.copy_in(block, scaled.ctypes.data, given.nbytes)
+        scaled[:] = 0  # they are taken
+    for number, block in enumerate(blocks):
+        made = numpy.empty_like(given)
+        device.copy_out(made.ctypes.data, block, given.nbytes)
+        device.wait(device.record())
+        assert (made == given * number).all()
+        device.free(block)
+    assert device.counters.bytes == 0
+
+
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 4096, 5003])
+@pytest.mark.parametrize("grain", [1, 16, 10_000])
+def test_kernels_on_ranges_share_them_out(count: int, grain: int) -> None:
+    fake, device = opened()
+    values = numpy.arange(max(count, 1), dtype=numpy.float32)
+    block = device.allocate(values.nbytes)
+    device.copy_in(block, values.ctypes.data, values.nbytes)
+    launched(device, "doubled", [block, count], parallel=count, grain=grain)
+    made = numpy.empty_like(values)
+    device.copy_out(made.ctypes.data, block, values.nbytes)
+    device.synchronise()
+    assert (made[:count] == 2 * values[:count]).all()
+    assert len(fake.launches) == (count > 0)
+
+
+def test_one_worker_has_the_scratch() -> None:
+    fake, device = opened()
+    block = device.allocate(4096)
+    launched(device, "doubled", [block, 1000], parallel=1000, scratch=block, stride=64)
+    assert fake.launches == [("doubled", 1, 64)]
+
+
+def test_groups_are_blocks() -> None:
+    fake, device = opened()
+    block = device.allocate(8 * 37)
+    launched(device, "numbered", [block], parallel=37)
+    made = numpy.empty(37, numpy.int64)
+    device.copy_out(made.ctypes.data, block, made.nbytes)
+    assert fake.launches == [("numbered", 37, 64)]
+    assert made.tolist() == list(range(37))
+
+
+def test_memory_that_is_not_there() -> None:
+    _, device = opened(capacity=1 << 12)
+    block = device.allocate(4000)
+    with pytest.raises(DeviceMemoryError, match=r"no memory for 4096 bytes, 4000 in use: out of"):
+        device.allocate(4096)
+    device.free(block)
+    assert device.allocate(4096)
+
+
+@pytest.mark.parametrize("call", ["cuLaunchKernel", "cuMemcpyHtoDAsync_v2", "cuModuleLoadData"])
+def test_what_fails_is_an_error_with_the_drivers_text(call: str) -> None:
+    fake, device = opened()
+    block = device.allocate(64)
+    fake.fails = call
+    with pytest.raises(DeviceError, match=f"'cuda:0': .*{call}: unspecified launch failure"):
+        device.copy_in(block, block, 64)
+        launched(device, "numbered", [block], parallel=1)
+    fake.fails = None
+    launched(device, "numbered", [block], parallel=1)
+
+
+def test_code_that_is_none_and_kernels_that_are_not_there() -> None:
+    _, device = opened()
+    with pytest.raises(DeviceError, match=r"load failed: .*invalid argument"):
+        device.load({"m": b"broken"}, ["doubled"])
+    with pytest.raises(DeviceError, match="no module has the kernel 'other'"):
+        device.load({"m": b"doubled"}, ["other"])
+
+
+def test_a_number_that_is_not_there() -> None:
+    with pytest.raises(DeviceError, match="no device 'cuda:3': the CUDA driver shows 1"):
+        CudaDevice("cuda:3", 3, Library(FakeCuda()))
+
+
+def test_threads_have_the_context_and_events_are_given_back() -> None:
+    fake, device = opened()
+    block = device.allocate(64)
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(50):
+                device.fill(block, 3, 64)
+                device.wait(device.record())
+        except BaseException as error:  # told below
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    device.wait(device.record())
+    assert not fake.events

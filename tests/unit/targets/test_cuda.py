@@ -1,0 +1,106 @@
+"""Promise: CUDA texts compute what kernels mean, NVRTC takes them, and programs launch them.
+
+No device is needed: texts run as C++ on this processor, under a driver library in Python.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.base import settings
+from anydim.base.dtypes import float32
+from anydim.base.errors import OptionError
+from anydim.compiler import compile_source
+from anydim.devices.cuda import CudaDevice, Library
+from anydim.targets.cuda.nvrtc import nvrtc
+from anydim.targets.targets import target
+from tests.cuda_on_host import cuda_on_host, has_cxx
+from tests.unit.devices.fake_cuda import FakeCuda
+from tests.unit.kernels.row_cases import CASES, Case
+from tests.unit.kernels.test_rows import check, prepared
+
+SIZES = (0, 1, 3, 64, 100)
+
+
+def has_nvrtc() -> bool:
+    try:
+        return bool(nvrtc())
+    except OptionError:
+        return False
+
+
+needs_cxx = pytest.mark.skipif(not has_cxx(), reason="no C++ compiler")
+needs_nvrtc = pytest.mark.skipif(not has_nvrtc(), reason="no NVRTC")
+
+
+@pytest.fixture
+def on_host() -> Iterator[None]:
+    with cuda_on_host():
+        yield
+
+
+def net() -> ad.Builder:
+    """Products, a normalisation, functions, a reduction across, a concatenation."""
+    chance = numpy.random.default_rng(0)
+    g = ad.Builder("net")
+    n = g.dim("n", 0, 100)
+    x = g.input("x", ad.float32, (n, 24))
+    w = g.constant(chance.normal(size=(24, 24)).astype(numpy.float32))
+    h = g.relu(g.matmul(x, w))
+    h = g.softmax(g.tanh(g.matmul(h, w)), axis=-1)
+    g.output("y", g.concat(h, g.erf(x), axis=1))
+    g.output("total", g.reduce_sum(h, axes=(0,)))
+    return g
+
+
+@pytest.mark.slow
+@needs_cxx
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_rows_of_one_lane(case: Case, on_host: None) -> None:
+    with settings.override(target="cuda"):
+        made = prepared(case.name, 4)
+        for columns in (1, 5, 17):
+            env = {"R": 3, "S": 2, "C": columns, "B": 2, "V": 5}
+            check(case, made, env, float32, parts=2, compiled=True)
+
+
+@pytest.mark.slow
+@needs_cxx
+def test_a_program_through_the_driver(on_host: None) -> None:
+    fake = FakeCuda(capacity=1 << 28, items=128)
+    device = CudaDevice("cuda:0", 0, Library(fake))
+    model = ad.compile(net(), devices={"accel": device}, placement={"*": "accel"})
+    alone = ad.compile(net())
+    for rows in SIZES:
+        x = numpy.random.default_rng(rows).normal(size=(rows, 24)).astype(numpy.float32)
+        made, expected = model(x=x), alone(x=x)
+        for name, array in expected.items():
+            # sums of 24 products, which other widths of tiles may add in another order
+            numpy.testing.assert_allclose(made[name], array, rtol=2e-5, atol=2e-6)
+    assert fake.launches
+    model.trim()
+    blocks = len(fake.blocks)
+    for rows in (7, 100, 0):
+        model(x=numpy.ones((rows, 24), numpy.float32))
+    model.trim()
+    assert len(fake.blocks) == blocks
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_nvrtc_takes_the_kernels(architecture: str) -> None:
+    code = target("cuda", architecture)
+    compiled = compile_source(net().graph(), None, 1, lambda *_: None)
+    kernels = compiled.again(code, 1).made.kernels
+    objects = code.compile(code.sources(kernels.values(), code.processor)).code
+    assert set(objects) == set(kernels)
+    assert all(data.startswith(b"\x7fELF") for data in objects.values())
+
+
+def test_architectures_that_there_are_not() -> None:
+    with pytest.raises(OptionError, match="no CUDA architecture 'sm_1'"):
+        target("cuda", "sm_1")
