@@ -5,18 +5,23 @@
 Squares of vectors go through registers, so that both sides move whole cache lines: gathering
 along the source's rows takes several times as long. A guarded read yields 0 where its lanes leave
 the source.
+
+Which axes are long is known in a call alone: where one of the two is a few elements, squares would
+be nearly empty, and elements go one by one; where neighbours of one side are so on the other too
+(a batch of 1 that goes to the end), whole vectors go over as they are.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 
-from anydim.base.dtypes import uint8
+from anydim.base.dtypes import boolean, uint8
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
+from anydim.kernels.rows.flatten import flatten
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import (
@@ -38,14 +43,16 @@ from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.squares import transposed
 from anydim.lang.tree import Axis, Group, Literal, Read
 from anydim.lang.tree.affine import Affine, address, affine, row_major_strides
-from anydim.sizes import Box, Size, Truth, as_size, ceil_div, product, prove
+from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, product, prove
 
-_BYTES = (4, 8)  # of elements whose squares were measured faster than gathering
+_MOST_LANES = 16  # of small elements: squares of more do not fit into registers
+_UNROLLED = 4  # elements that go one by one
 
 
 @dataclass(frozen=True)
 class Transposition:
-    """Squares of `lanes` x `lanes`; a piece of work has `block` neighbours of the source."""
+    """Squares of `lanes` x `lanes`; a piece of work has `block` neighbours of the source, or more
+    where each has few places in the target."""
 
     lanes: int
     block: int = 64
@@ -72,6 +79,7 @@ class TranspositionForm:
 @lru_cache(maxsize=256)
 def form_of(group: Group, box: Box) -> TranspositionForm | None:
     """The form of a group that is one transposed copy; else None."""
+    group = flatten(group)
     if len(group.statements) != 1 or len(group.outputs) != 1:
         return None
     (statement,) = group.statements
@@ -128,16 +136,16 @@ def _limit(
 def match(
     group: Group, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Transposition | None:
-    """A schedule for a transposed copy of 4- or 8-byte elements; None for other groups."""
+    """A schedule for a transposed copy; None for other groups."""
     form = form_of(group, box)
     if form is None:
         return None
     dtype = group.outputs[0].type.dtype
-    lanes = machine.lanes(dtype)
-    if dtype.bytes not in _BYTES or group.inputs[0].type.dtype != dtype or lanes < 4:
+    lanes = min(machine.lanes(dtype), _MOST_LANES)
+    if dtype == boolean or group.inputs[0].type.dtype != dtype or lanes < 4:
         return None
     short = [axis.extent.constant for axis in (form.row, form.lane)]
-    if any(extent is not None and 2 * extent < lanes for extent in short):
+    if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
         return None
     return Transposition(lanes)
 
@@ -153,7 +161,7 @@ def lower(
     dtype = made.type.dtype
     sizes = SizeParameters()
     body = _Body(form, schedule, sizes, ir.Type(dtype, schedule.lanes)).steps()
-    blocks = ceil_div(form.row.extent, schedule.block)
+    blocks = ceil_div(form.row.extent, block_of(form, schedule))
     operands = (ir.Operand("x", dtype), ir.Operand("y", dtype, written=True))
     main = ir.Function(
         "transposition",
@@ -181,10 +189,16 @@ def lower(
     )
 
 
+def block_of(form: TranspositionForm, schedule: Transposition) -> Size:
+    """Neighbours of the source in a piece of work."""
+    block = as_size(schedule.block)
+    return maximum(1, block // maximum(1, form.lane.extent)) * block
+
+
 def _grain(form: TranspositionForm, schedule: Transposition) -> int:
     """Pieces that are worth a thread: about 8000 elements."""
-    width = form.lane.extent.constant
-    return 1 if width is None else max(1, 8192 // max(1, schedule.block * width))
+    width, block = form.lane.extent.constant, block_of(form, schedule).constant
+    return 1 if width is None or block is None else max(1, 8192 // max(1, block * width))
 
 
 @dataclass(frozen=True)
@@ -197,26 +211,52 @@ class _Body:
     vector: ir.Type
 
     def steps(self) -> list[ir.Step]:
-        value, form, lanes = self.sizes.value, self.form, self.vector.lanes
-        blocks = value(ceil_div(form.row.extent, self.schedule.block))
+        value, form = self.sizes.value, self.form
+        block = block_of(form, self.schedule)
+        blocks = value(ceil_div(form.row.extent, block))
         outer = ((axis.name, value(axis.extent)) for axis in reversed(form.outer))
-        steps = split_index("unit", ("block", blocks), *outer)
-        width = value(form.lane.extent)
+        first = times(variable("block"), value(block))
+        last = plus(variable("row0"), value(block))
+        return [
+            *split_index("unit", ("block", blocks), *outer),
+            ir.Let("source", self._at(form.source)),
+            ir.Let("target", self._at(form.target)),
+            ir.Let("row0", first),
+            ir.Let("row1", least(value(form.row.extent), last)),
+            *self._by_lengths(),
+        ]
+
+    def _by_lengths(self) -> list[ir.Step]:
+        """Squares, or what is better where an axis is short in a call."""
+        form, squares = self.form, self._squares()
+        if form.inside is not None:
+            return squares
+        value, least_filled = self.sizes.value, max(2, self.vector.lanes // 4)
+        width, height = value(form.lane.extent), value(form.row.extent)
+        apart = value(form.source.stride(form.lane.name)), value(form.target.stride(form.row.name))
+        ways: list[tuple[ir.Value, list[ir.Step]]] = [
+            (compare("equal", apart[1], 1), self._vectors("row0", "row1", along_rows=True)),
+            (compare("equal", apart[0], 1), self._vectors(0, width, along_rows=False)),
+            (compare("less", width, least_filled), self._singly(width, along_rows=True)),
+            (compare("less", height, least_filled), self._singly(width, along_rows=False)),
+        ]
+        steps = squares
+        for condition, way in reversed(ways):
+            steps = [ir.If(condition, tuple(way), tuple(steps))]
+        return steps
+
+    def _squares(self) -> list[ir.Step]:
+        """The piece in squares of vectors, the last ones masked."""
+        form, lanes = self.form, self.vector.lanes
+        width = self.sizes.value(form.lane.extent)
         inside = width
         if form.inside is not None:
             inside = least(width, greatest(self._at(form.inside), 0))
-        first = times(variable("block"), self.schedule.block)
-        last = plus(variable("row0"), self.schedule.block)
         squares = plus(
             variable("row0"), round_down(minus(variable("row1"), variable("row0")), lanes)
         )
         is_whole = compare("greater_equal", variable("known"), lanes)
         return [
-            *steps,
-            ir.Let("source", self._at(form.source)),
-            ir.Let("target", self._at(form.target)),
-            ir.Let("row0", first),
-            ir.Let("row1", least(value(form.row.extent), last)),
             ir.Let("inside", inside),
             loop(
                 "lane0", 0, width, lanes,
@@ -226,6 +266,64 @@ class _Body:
                 loop("k", variable("row0"), variable("whole"), lanes, *self._square("k", False)),
                 loop("e", variable("whole"), variable("row1"), lanes, *self._square("e", True)),
             ),
+        ]  # fmt: skip
+
+    def _places(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """Where an element comes from, and where it goes."""
+        value, form = self.sizes.value, self.form
+        lane_stride = value(form.source.stride(form.lane.name))
+        row_stride = value(form.target.stride(form.row.name))
+        return (
+            plus(variable("source"), row, times(lane, lane_stride)),
+            plus(variable("target"), lane, times(row, row_stride)),
+        )
+
+    def _vectors(self, first: str | int, last: str | ir.Value, along_rows: bool) -> list[ir.Step]:
+        """Vectors as they are, along the axis whose elements are neighbours on both sides."""
+        own, other = ("row", "lane") if along_rows else ("lane", "row")
+        name, lanes = f"{own}_vector", self.vector.lanes
+        low = constant(first) if isinstance(first, int) else variable(first)
+        high = variable(last) if isinstance(last, str) else last
+        whole = plus(low, round_down(minus(high, low), lanes))
+
+        def moved(mask: ir.Value | None) -> ir.Step:
+            at = {own: variable(name), other: variable(other)}
+            source, target = self._places(at["row"], at["lane"])
+            return ir.Store("y", target, ir.Load(self.vector, "x", source, mask), mask)
+
+        rest = first_lanes(minus(high, variable(name)), lanes)
+        ends = (0, self.sizes.value(self.form.lane.extent)) if along_rows else ("row0", "row1")
+        start, stop = (variable(end) if isinstance(end, str) else end for end in ends)
+        return [
+            loop(
+                other, start, stop, 1,
+                loop(name, low, whole, lanes, moved(None)),
+                loop(name, whole, high, lanes, moved(rest)),
+            )
+        ]  # fmt: skip
+
+    def _singly(self, width: ir.Value, along_rows: bool) -> list[ir.Step]:
+        """Elements one by one, the longer axis inside."""
+        kind = ir.Type(self.vector.dtype)
+        ends = {"row": (variable("row0"), variable("row1")), "lane": (constant(0), width)}
+        inner, outer = ("row", "lane") if along_rows else ("lane", "row")
+        low, high = ends[inner]
+        whole = plus(low, round_down(minus(high, low), _UNROLLED))
+
+        def moved(count: int) -> list[ir.Step]:
+            steps: list[ir.Step] = []
+            for number in range(count):
+                at = {inner: plus(variable(inner), number), outer: variable(outer)}
+                source, target = self._places(at["row"], at["lane"])
+                steps.append(ir.Store("y", target, ir.Load(kind, "x", source)))
+            return steps
+
+        return [
+            loop(
+                outer, *ends[outer], 1,
+                loop(inner, low, whole, _UNROLLED, *moved(_UNROLLED)),
+                loop(inner, whole, high, 1, *moved(1)),
+            )
         ]  # fmt: skip
 
     def _at(self, form: Affine) -> ir.Value:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+
 import numpy
 import pytest
 
 import anydim as ad
-from anydim.base.dtypes import float32, float64, int64
+from anydim.base.dtypes import float16, float32, float64, int64, uint8
 from anydim.kernels import transposition
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import Machine
@@ -31,7 +34,7 @@ TEXTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", [float32, float64, int64], ids=str)
+@pytest.mark.parametrize("dtype", [float32, float64, int64, uint8, float16], ids=str)
 @pytest.mark.parametrize("name", TEXTS)
 def test_transposed_copies(name, dtype):
     text, reference = TEXTS[name]
@@ -48,6 +51,17 @@ def test_inner_axes_change_places_with_outer_loops():
         numpy.testing.assert_array_equal(function(x), x.transpose(0, 2, 3, 1))
 
 
+@pytest.mark.parametrize("dtype", [float32, uint8], ids=str)
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))), ids=str)
+def test_axes_that_are_short_in_a_call(order, dtype):
+    """1 and a few elements where others are many: other ways than squares take these."""
+    names = [f"i{axis}" for axis in order]
+    function = ad.define(f"def f(T(A,B,C) x) -> (y) {{ y({','.join(names)}) = x(i0,i1,i2) }}").f
+    for shape in itertools.product((0, 1, 2, 3, 5, 40), repeat=3):
+        x = numpy.arange(math.prod(shape)).reshape(shape).astype(dtype.numpy)
+        numpy.testing.assert_array_equal(function(x), x.transpose(order), err_msg=str(shape))
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_nothing_outside_is_touched(name):
     """The evaluator of loop IR checks every access."""
@@ -60,7 +74,7 @@ def test_nothing_outside_is_touched(name):
     schedule = transposition.match(group, box, machine, frozenset())
     assert schedule is not None
     launch = transposition.lower(group, schedule, box, machine, frozenset())
-    for m, n in ((1, 1), (7, 9), (8, 8), (17, 5), (25, 70)):
+    for m, n in ((1, 1), (1, 70), (70, 1), (2, 9), (9, 2), (7, 9), (8, 8), (17, 5), (25, 70)):
         x = numpy.arange(m * n, dtype=numpy.float32).reshape(m, n)
         right = reference(x)
         y = numpy.full(right.shape, numpy.nan, numpy.float32)
