@@ -11,6 +11,7 @@ from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.ir import Function, Kernel, Operand, Pointer, Scalar, Step
 from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
+from anydim.kernels.rows.broadcasts import open_strides, versions
 from anydim.kernels.rows.cells import PIECE, RowForm, Setting
 from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
 from anydim.kernels.rows.in_place import in_place
@@ -220,10 +221,13 @@ def row_launch(
         peaks=peaks(group),
         extents={axis.name: axis.extent for s in group.statements for axis in all_axes(s)},
     )
-    setting = Setting(form, context, lanes, unroll)
-    program = RowProgram(setting)
+    program = RowProgram(Setting(form, context, lanes, unroll))
     rows = product(axis.extent for axis in form.row)
-    body = program.body(never_empty=prove(rows, ">=", 1, box) is Truth.PROVED)
+    never_empty = prove(rows, ">=", 1, box) is Truth.PROVED
+    body = versions(
+        form, open_strides(form, box), sizes.value,
+        lambda way: RowProgram(Setting(way, context, lanes, unroll)).body(never_empty),
+    )  # fmt: skip
     outputs = {tensor.name for tensor in group.outputs}
     operands = tuple(Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors)
     arguments = tuple(Argument(tensor.name) for tensor in tensors)

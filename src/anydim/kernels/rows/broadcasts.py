@@ -1,0 +1,70 @@
+"""Operands that a call alone says are repeated along the lanes, or not.
+
+Where two inputs broadcast and nothing relates their dims, an operand's index is the lane times a
+size that is 0 or 1. Gathering along it takes several times as long as either way needs, so there
+is a version of the loops for each of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from anydim.kernels import ir
+from anydim.kernels.rows.cells import RowForm
+from anydim.kernels.write.arithmetic import compare
+from anydim.lang.tree import Expr, Read
+from anydim.lang.tree.affine import Affine, affine, reads, rewrite, to_expr
+from anydim.sizes import Box, Size, as_size, bounds
+
+_MOST_OPEN = 2  # sizes of 0 or 1: twice the code for each
+
+
+def open_strides(form: RowForm, box: Box) -> tuple[Size, ...]:
+    """The strides along the lanes that are 0 or 1, as a call will say; () for too many."""
+    found: dict[Size, None] = {}
+    for statement in form.group.statements:
+        for read in reads(statement.body):
+            address = _address(read)
+            stride = as_size(0) if address is None else address.stride(form.lane.name)
+            if stride.constant is None:
+                values = bounds(stride, box)
+                if values.low >= 0 and values.high <= 1:
+                    found[stride] = None
+    return tuple(found) if len(found) <= _MOST_OPEN else ()
+
+
+def versions(
+    form: RowForm,
+    strides: tuple[Size, ...],
+    size: Callable[[Size], ir.Value],
+    written: Callable[[RowForm], tuple[ir.Step, ...]],
+) -> tuple[ir.Step, ...]:
+    """The code of a form, `written` for each way in which its open strides may be."""
+    if not strides:
+        return written(form)
+    first, *rest = strides
+    ways = [versions(_with(form, {first: number}), tuple(rest), size, written) for number in (1, 0)]
+    return (ir.If(compare("equal", size(first), 1), *ways),)
+
+
+def _with(form: RowForm, known: Mapping[Size, int]) -> RowForm:
+    """The form where these strides along the lanes are numbers."""
+    lane = form.lane.name
+
+    def change(expr: Expr) -> Expr | None:
+        address = _address(expr) if isinstance(expr, Read) else None
+        if address is None or address.stride(lane) not in known:
+            return None
+        assert isinstance(expr, Read)
+        terms = dict(address.terms)
+        terms[lane] = as_size(known[terms[lane]])
+        return Read(expr.tensor, (to_expr(Affine.of(address.constant, terms)),), flat=True)
+
+    statements = tuple(s.with_body(rewrite(s.body, change)) for s in form.group.statements)
+    return replace(form, group=replace(form.group, statements=statements))
+
+
+def _address(read: Read) -> Affine | None:
+    """Where a read stands, as an offset; None for what is not affine or guarded."""
+    return affine(read.indices[0]) if read.flat and read.default is None else None
