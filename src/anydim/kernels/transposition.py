@@ -235,10 +235,10 @@ class _Body:
         width, height = value(form.lane.extent), value(form.row.extent)
         apart = value(form.source.stride(form.lane.name)), value(form.target.stride(form.row.name))
         ways: list[tuple[ir.Value, list[ir.Step]]] = [
-            (compare("equal", apart[1], 1), self._vectors("row0", "row1", along_rows=True)),
-            (compare("equal", apart[0], 1), self._vectors(0, width, along_rows=False)),
-            (compare("less", width, least_filled), self._singly(width, along_rows=True)),
-            (compare("less", height, least_filled), self._singly(width, along_rows=False)),
+            (compare("equal", apart[1], 1), self._vectors(along_rows=True)),
+            (compare("equal", apart[0], 1), self._vectors(along_rows=False)),
+            (compare("less", width, least_filled), self._singly(along_rows=True)),
+            (compare("less", height, least_filled), self._singly(along_rows=False)),
         ]
         steps = squares
         for condition, way in reversed(ways):
@@ -278,12 +278,17 @@ class _Body:
             plus(variable("target"), lane, times(row, row_stride)),
         )
 
-    def _vectors(self, first: str | int, last: str | ir.Value, along_rows: bool) -> list[ir.Step]:
+    def _ends(self, axis: str) -> tuple[ir.Value, ir.Value]:
+        """Where the piece begins and ends along an axis."""
+        if axis == "row":
+            return variable("row0"), variable("row1")
+        return constant(0), self.sizes.value(self.form.lane.extent)
+
+    def _vectors(self, along_rows: bool) -> list[ir.Step]:
         """Vectors as they are, along the axis whose elements are neighbours on both sides."""
         own, other = ("row", "lane") if along_rows else ("lane", "row")
         name, lanes = f"{own}_vector", self.vector.lanes
-        low = constant(first) if isinstance(first, int) else variable(first)
-        high = variable(last) if isinstance(last, str) else last
+        low, high = self._ends(own)
         whole = plus(low, round_down(minus(high, low), lanes))
 
         def moved(mask: ir.Value | None) -> ir.Step:
@@ -292,22 +297,19 @@ class _Body:
             return ir.Store("y", target, ir.Load(self.vector, "x", source, mask), mask)
 
         rest = first_lanes(minus(high, variable(name)), lanes)
-        ends = (0, self.sizes.value(self.form.lane.extent)) if along_rows else ("row0", "row1")
-        start, stop = (variable(end) if isinstance(end, str) else end for end in ends)
         return [
             loop(
-                other, start, stop, 1,
+                other, *self._ends(other), 1,
                 loop(name, low, whole, lanes, moved(None)),
                 loop(name, whole, high, lanes, moved(rest)),
             )
         ]  # fmt: skip
 
-    def _singly(self, width: ir.Value, along_rows: bool) -> list[ir.Step]:
+    def _singly(self, along_rows: bool) -> list[ir.Step]:
         """Elements one by one, the longer axis inside."""
         kind = ir.Type(self.vector.dtype)
-        ends = {"row": (variable("row0"), variable("row1")), "lane": (constant(0), width)}
         inner, outer = ("row", "lane") if along_rows else ("lane", "row")
-        low, high = ends[inner]
+        low, high = self._ends(inner)
         whole = plus(low, round_down(minus(high, low), _UNROLLED))
 
         def moved(count: int) -> list[ir.Step]:
@@ -320,7 +322,7 @@ class _Body:
 
         return [
             loop(
-                outer, *ends[outer], 1,
+                outer, *self._ends(outer), 1,
                 loop(inner, low, whole, _UNROLLED, *moved(_UNROLLED)),
                 loop(inner, whole, high, 1, *moved(1)),
             )

@@ -68,13 +68,13 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
     where = [(f"i{axis}", f"N{axis}" if part is None else f"S{axis}")
              for axis, part in enumerate(axes)]  # fmt: skip
     parts = [part for part in axes if part is not None]
-    places = [index if part is None else part.place for index, part in zip(indices, axes)]
     statements = [statement for part in parts for statement in part.statements]
-    factors = [part.factor for part in parts if part.factor]
-    taps = [tap for part in parts for tap in part.taps]
-    body, last = " * ".join([*factors, read("x", places)]), "z" if crop else "y"
-    combine = "+=!" if factors else "="
-    statements.append(f"{target(last, indices)} {combine} {body}{ranges([*where, *taps])}")
+    last = "z" if crop else "y"
+    if any(part.factor for part in parts):
+        statements += _weighed(axes, last, attributes["scales"])
+    else:
+        places = [index if part is None else part.place for index, part in zip(indices, axes)]
+        statements.append(f"{target(last, indices)} = {read('x', places)}{ranges(where)}")
     if crop:
         beyond = " || ".join(part.beyond for part in parts)
         value = f"cast<T>({float(attributes['outside'])!r})"
@@ -87,6 +87,30 @@ def resize(types: Types, attributes: Attributes, box: Box) -> Written:
     kinds = [f"{kind} {name}" for part in parts for name, (kind, _) in part.values.items()]
     values = {name: value for part in parts for name, (_, value) in part.values.items()}
     return Written(definition("resize", parameters, statements, kinds), values)
+
+
+def _weighed(axes: list[_Resized | None], last: str, scales: Any) -> list[str]:
+    """Statements that weigh neighbours along one axis after the other, which reads fewer of them.
+
+    The last axis comes first, where places are looked up one by one: while the others are small.
+    """
+    numbers = [axis for axis, part in enumerate(axes) if part is not None]
+    shrinking = scales is not None and any(float(scales[axis]) < 1 for axis in numbers[:-1])
+    order = numbers if shrinking else numbers[::-1]
+    statements, source, done = [], "x", set[int]()
+    for axis in order:
+        part = axes[axis]
+        assert part is not None
+        done.add(axis)
+        name = last if len(done) == len(order) else f"r{axis}"
+        indices = numbered("i", len(axes))
+        sizes = [f"S{other}" if other in done else f"N{other}" for other in range(len(axes))]
+        places = [part.place if other == axis else index for other, index in enumerate(indices)]
+        where = ranges([*zip(indices, sizes), *part.taps])
+        body = f"{part.factor} * {read(source, places)}"
+        statements.append(f"{target(name, indices)} +=! {body}{where}")
+        source = name
+    return statements
 
 
 def _expect_resize(types: Types, attributes: Attributes) -> None:
@@ -203,7 +227,12 @@ def _axis(
         ]
     else:
         statements.append(f"{name} = {weight}{both}")
-    return statements, f"min(max({near}, 0), {size} - 1)", f"cast<T>({name})"
+    neighbour = f"(k{axis},{index})"  # along vectors, as they are read
+    statements += [
+        f"c{axis}{neighbour} = min(max({near}, 0), {size} - 1){both}",
+        f"f{axis}{neighbour} = cast<T>({name}){both}",
+    ]
+    return statements, f"c{axis}{neighbour}", f"f{axis}{neighbour}"
 
 
 # With a whole scale these read x(i // scale).
