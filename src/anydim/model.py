@@ -48,6 +48,7 @@ from anydim.program.profile.limits import Limits, keep, kept
 from anydim.program.program import Program
 from anydim.program.story import Story
 from anydim.runtime.arrays import by_name
+from anydim.runtime.cores import available_cores
 from anydim.runtime.executable import Executable
 from anydim.runtime.frames import Callers
 from anydim.runtime.lists import Listed
@@ -57,7 +58,7 @@ from anydim.targets.placed import placed_devices
 from anydim.targets.targets import target as made_by
 from anydim.variants.fitted import Fitted
 from anydim.variants.forms import form_of
-from anydim.variants.strategies import GENERIC, Strategy, strategy_of
+from anydim.variants.strategies import GENERIC, Adaptive, Strategy, strategy_of
 
 
 class Model(Fitted, Held):
@@ -202,7 +203,7 @@ def compile(
     wait: float | None = None,
     memory_limit: MemoryLimit | int | str | None = None,
     on_overflow: str = "error",
-    strategy: Strategy | str = GENERIC,
+    strategy: Strategy | str | None = None,
     devices: Mapping[str, str | Device] | None = None,
     placement: Mapping[str, str] | str | None = None,
     strategies: Mapping[str, Strategy | str] | None = None,
@@ -237,6 +238,8 @@ def compile(
     `strategy` says which code serves which size, and when it is made (docs/strategies.md):
     "generic", "exact(limit=64)", "adaptive", "buckets(seq=[16, 32])", "where('m <= 4', exact())",
     'library("openblas")', "pad(seq=16)".
+    None is what `settings.strategy` says: better code for sizes that come often, once a model has
+    served for seconds.
     `strategies` says it for parts, by patterns of the names of nodes or kernels.
     `profile` is a file that `record` wrote: bodies that pay for the sizes there are made now, the
     costliest first, as `prepare_recorded` says, within so many seconds and mebibytes of code.
@@ -249,7 +252,7 @@ def compile(
     MemoryLimitError for a model that needs more memory than it may, DeviceError for a device that
     there is not or that does not take its part.
     """
-    callers, known = Callers(arenas, wait), strategy_of(strategy)
+    callers, known = Callers(arenas, wait), _strategy(strategy, bool(devices))
     wanted = {
         "threads": threads, "options": options, "precision": precision, "target": target,
         "arenas": arenas, "wait": wait, "memory_limit": memory_limit, "on_overflow": on_overflow,
@@ -314,6 +317,18 @@ def _prepare(
             profile, seconds, mebibytes,
             lambda done, launches, share: tell("bodies for recorded sizes", done, launches),
         )  # fmt: skip
+
+
+def _strategy(given: Strategy | str | None, elsewhere: bool) -> Strategy:
+    """The one asked for, or that of the settings where it may be.
+
+    Not for parts on devices; nor on one core, which calls would share with whoever makes bodies.
+    """
+    if given is not None:
+        return strategy_of(given)
+    known = strategy_of(settings.strategy)
+    alone = settings.forbid_compile or available_cores() < 2
+    return GENERIC if elsewhere or (alone and isinstance(known, Adaptive)) else known
 
 
 def _again(

@@ -108,6 +108,11 @@ KNOBS = (
         "Whether models are compiled with the schedules that tuning found on this machine.",
     ),
     Knob(
+        "strategy", _text, lambda: "adaptive(after=256, patience=2)",
+        "Which code serves which size where `ad.compile` is told nothing (docs/strategies.md); "
+        "with `forbid_compile` and on one core it is `generic` instead of `adaptive`.",
+    ),
+    Knob(
         "forbid_compile", _flag, lambda: False,
         "Whether a call that would have code made for its sizes is an error.",
     ),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import os
+import threading
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,8 @@ class Fitted(Held):
     _formed: Strategy = GENERIC  # what said how it was compiled
     _strategies: Mapping[str, Strategy] = {}
     _listener: Callable[[Event], None] | None = None
+    _later: object = None  # what a strategy that waits is asked to begin by
+    _given: Strategy = GENERIC
 
     def serve_by(
         self, strategy: Strategy | str, strategies: Mapping[str, Strategy | str] | None = None
@@ -56,24 +59,42 @@ class Fitted(Held):
         """
         known, given = self._resolved(strategy), _mapping(strategies)
         named = {text_of("pattern", name): self._resolved(each) for name, each in given.items()}
-        made, plain = None, {known, *named.values()} <= {GENERIC, self._formed}
+        plain = {known, *named.values()} <= {GENERIC, self._formed}
         if not plain and self.program.devices:
-            raise OptionError(
-                f"{self.name} has parts on devices: there is one body for each launch"
-            )
-        if named or not plain:
-            deciding: Any = import_module("anydim.variants.deciding")
-            parts = deciding.strategies_of(self.program.sites, known, named)
-        if not plain:
-            serving: Any = import_module("anydim.variants.serving")
-            code = target(self._made_by)
-            made = partial(serving.Serving, self.program, self.executable, code, known, parts)
+            problem = f"{self.name} has parts on devices: there is one body for each launch"
+            raise OptionError(problem)
+        if named:
+            self._parts(known, named)
+        with _starting(os.getpid()):
+            if self._serving is not None:
+                self._serving.close()
+            self._serving, self._later = None, None
+            self._given, self._strategies = self._formed if plain else known, named
+            if isinstance(known, Adaptive) and known.patience and not named:
+                later: Any = import_module("anydim.variants.later")
+                self._later = later.Later(self.executable, known.patience, self._start)
+            elif not plain:
+                self._begin()
         if self._serving is not None:
-            self._serving.close()
-        self._serving, self._strategies = None, named
-        if made is not None:
-            self._serving = made(self._told)
             self._serving.prepare_buckets()
+
+    def _parts(self, known: Strategy, named: Mapping[str, Strategy]) -> list[Strategy]:
+        deciding: Any = import_module("anydim.variants.deciding")
+        found: list[Strategy] = deciding.strategies_of(self.program.sites, known, named)
+        return found
+
+    def _begin(self) -> None:
+        made: Any = import_module("anydim.variants.serving")
+        known, code = self._given, target(self._made_by)
+        parts = self._parts(known, self._strategies)
+        self._serving = made.Serving(self.program, self.executable, code, known, parts, self._told)
+
+    def _start(self, later: object = None) -> None:
+        """A strategy that waits begins now, if it is still the one that asks."""
+        with _starting(os.getpid()):
+            if self._later is not None and later in (None, self._later):
+                self.executable.served, self._later = None, None
+                self._begin()
 
     def _resolved(self, given: Any) -> Strategy:
         """A strategy whose dims there are, with buckets for what was recorded."""
@@ -95,7 +116,7 @@ class Fitted(Held):
     @property
     def strategy(self) -> Strategy:
         """What says which bodies there are, and when they are made."""
-        return self._formed if self._serving is None else self._serving.strategy
+        return self._given
 
     @property
     def strategies(self) -> Mapping[str, Strategy]:
@@ -121,6 +142,8 @@ class Fitted(Held):
     def explain(self) -> str:
         """Kernels, schedules and memory as text; bodies beside the generic ones last."""
         lines = [super().explain()]
+        if self._later is not None:
+            lines += [f"strategy {self.strategy}: it waits until the model has served a while"]
         if self._serving is not None:
             lines += [f"strategy {self.strategy}"]
             lines += [f"    {name}: {each}" for name, each in self._strategies.items()]
@@ -141,6 +164,7 @@ class Fitted(Held):
         Raises DimError for what is no size of a dim.
         """
         given = given_sizes(self.name, sizes)
+        self._start()
         return 0 if self._serving is None else self._serving.prepare(given)
 
     def record(self, path: str | os.PathLike[str], sites: bool = False) -> Recording:
@@ -157,6 +181,7 @@ class Fitted(Held):
         """
         if not flag_of("sites", sites):
             return super().record(path)
+        self._start()
         made = self._serving or self._idle()
         watch = import_module("anydim.variants.watching").Watch(self.name, made, self.told)
         recording: Any = import_module("anydim.program.recording").Recording
@@ -180,6 +205,7 @@ class Fitted(Held):
         rows, end = self._recorded(path), time.monotonic() + _seconds(seconds)
         most, tell = _seconds(mebibytes, "mebibytes") * (1 << 20), progress or _quiet
         function_of("progress", progress)
+        self._start()
         if self.strategy == GENERIC:
             self.serve_by(PREPARED)
         made: Any = import_module("anydim.variants.tuning")
@@ -227,6 +253,7 @@ class Fitted(Held):
         end = time.monotonic() + _seconds(seconds)
         self._recorded(path)  # before anything is made
         function_of("progress", progress)
+        self._start()
         if not isinstance(self.strategy, Adaptive):
             self.serve_by(TUNED)
         tell, made = progress or _quiet, import_module("anydim.variants.tuning")
@@ -243,6 +270,7 @@ class Fitted(Held):
         tell: Callable[[int, int, float], None], team: Team | None,
     ) -> Tuned:  # fmt: skip
         """What a search of launches at recorded sizes finds until a time."""
+        self._start()
         serving = self._serving
         assert serving is not None
         if team is not None:
@@ -286,6 +314,12 @@ def _mapping(given: Any) -> Mapping[str, Any]:
         hint = 'give a mapping, such as {"*attention*": "exact()"}'
         raise OptionError(f"strategies is {shown(given)}", hint)
     return given
+
+
+@cache
+def _starting(process: int) -> threading.Lock:
+    """What is held while a strategy begins; a child of a fork has its own."""
+    return threading.Lock()
 
 
 def _quiet(done: int, launches: int, share: float) -> None:

@@ -11,7 +11,7 @@ from anydim.variants.strategies import Adaptive, Buckets, Exact, Generic, Where,
 @pytest.mark.parametrize(
     "made",
     [Generic(), Exact(), Exact(3), Adaptive(), Adaptive(limit=2, after=9, most=0.5),
-     Adaptive(bits="any"),
+     Adaptive(bits="any", patience=0.5),
      Buckets({"seq": (1, 16), "batch": (8,)}), Buckets({"x.2": (3, 4), "n": 7}),
      Buckets({"n": ((3, 4), 9, (12, 12))}), Buckets({"n": [0, 8]}),
      Buckets({}, 'a "b".jsonl', 5), Buckets({"n": (3,)}, profile="s.jsonl", bits="any"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from anydim.base.errors import OptionError
 from anydim.base.given import shown
 from anydim.base.records import dataclass
@@ -28,19 +30,23 @@ class Adaptive(Strategy):
     """Bodies made aside for sizes that came `after` times, at most `limit` a site.
 
     One is kept that takes at most `most` of the generic body's time. With `bits` "any" it may add
-    in another order, so that results depend on which body serves.
+    in another order, so that results depend on which body serves. Nothing is looked at before a
+    model has served for `patience` seconds.
     """
 
     limit: int = 8
     after: int = 16
     most: float = 0.97
     bits: str = SAME
+    patience: float = 0.0
 
     def __post_init__(self) -> None:
         whole("limit", self.limit, 1, MOST)
         whole("after", self.after, 1, 1 << 30)
         if not isinstance(self.most, (int, float)) or not 0 < self.most <= 1:
             raise OptionError(f"most is {shown(self.most)}", "give a share of time, 0.97 say")
+        if not isinstance(self.patience, (int, float)) or not 0 <= self.patience < math.inf:
+            raise OptionError(f"patience is {shown(self.patience)}", "give seconds, 0 or more")
         bits_of(self.bits)
 
 

@@ -14,6 +14,9 @@ MOST = 4096  # bodies of a site
 SAME, ANY = "same", "any"  # bits of a body beside the generic one's
 
 
+_SILENT: dict[str, Any] = {"bits": SAME, "patience": 0}  # options that texts leave out
+
+
 class Strategy:
     """A frozen record; its text is a call of its kind with all options.
 
@@ -35,7 +38,7 @@ class Strategy:
         options = ", ".join(
             f"{option.name}={text_of(getattr(self, option.name))}"
             for option in fields(self)  # type: ignore[arg-type]
-            if option.name != "bits" or getattr(self, "bits", SAME) != SAME
+            if getattr(self, option.name) != _SILENT.get(option.name, option)
         )
         return f"{type(self).__name__.lower()}({options})"
 
