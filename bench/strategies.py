@@ -11,10 +11,13 @@ programs for the same work, in memory of their own; what is padded are the dims 
 from __future__ import annotations
 
 import argparse
+import json
+import tempfile
 import threading
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 
 import numpy
@@ -25,7 +28,8 @@ from anydim.base.records import dataclass
 from anydim.runtime.executable import NEVER
 from examples.minilm.model import model_path
 
-STRATEGIES = ("exact(limit=128)", "adaptive(limit=32, after=4)")
+BUCKETS = "buckets(profile={}, count=8)"  # for the sizes of a pass
+STRATEGIES = ("exact(limit=128)", "adaptive(limit=32, after=4)", BUCKETS)
 FORMED = ("library", "pad 16", "pad pow2")  # how a program is compiled, not bodies beside it
 LAYERS = 12
 SETTLE = 60.0  # seconds at most until nothing is made any more
@@ -199,7 +203,11 @@ def with_bodies(
     """The share of generic code's time that a model takes with its bodies, and how many."""
     model = ad.compile(source)
     plain = tables(model)
-    model.serve_by(strategy)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "sizes.jsonl")
+        with model.record(path):
+            seconds(model, inputs, 1)
+        model.serve_by(strategy.format(json.dumps(str(path))))
     settled(model, inputs)
     fitted = tables(model)
 
@@ -232,11 +240,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--only", default="", help="rows whose name has this word")
+    parser.add_argument("--strategies", default="", help="those whose text has this word")
     parser.add_argument("--rounds", type=int, default=15, help="passes in turns")
     given = parser.parse_args()
     warnings.simplefilter("error")
-    head = "".join(f"{s.partition('(')[0]:>12}{'made':>6}" for s in STRATEGIES)
-    head += "".join(f"{s:>12}" for s in FORMED)
+    strategies = [each for each in STRATEGIES if given.strategies in each]
+    places = [n for n, each in enumerate(FORMED) if given.strategies in each]
+    head = "".join(f"{s.partition('(')[0]:>12}{'made':>6}" for s in strategies)
+    head += "".join(f"{FORMED[n]:>12}" for n in places)
     print(f"{'':40}{'generic':>8}{head}")
     for work in WORKS:
         if given.only not in work.name:
@@ -245,9 +256,10 @@ def main() -> None:
         generic = ad.compile(source)
         base = min(seconds(generic, inputs, 1) for _ in range(20))
         how = (inputs, max(1, int(0.002 / seconds(generic, inputs, 3) * 3)), given.rounds)
-        made = [with_bodies(source, strategy, *how) for strategy in STRATEGIES]
+        made = [with_bodies(source, strategy, *how) for strategy in strategies]
         cells = [f"{ratio:12.3f}{count:6}" for ratio, count in made]
-        cells += [f"{formed(generic, source, s, *how):12.3f}" for s in forms(work)]
+        some = [forms(work)[n] for n in places]
+        cells += [f"{formed(generic, source, s, *how):12.3f}" for s in some]
         print(f"{work.name:40}{1e6 * base:8.0f}{''.join(cells)}", flush=True)
 
 

@@ -68,8 +68,8 @@ class Sized:
 
     @property
     def dims(self) -> Mapping[str, int]:
-        """The dims of its only point, or those of its largest one."""
-        return self.points[-1]
+        """The dims of a site at single sizes."""
+        return self.points[0]
 
 
 def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | None:

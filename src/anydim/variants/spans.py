@@ -9,6 +9,7 @@ body was made for, a number does not fit 64 bits, or dims that were guessed do n
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 from anydim.base.cache import key_of
@@ -26,7 +27,7 @@ from anydim.sizes import LARGEST, Box, Dim, Interval, Size, bounds, simplify
 from anydim.variants.solving import Told, dims_of_span, word_name
 
 _WORDS = parameter("words")
-_PARTS = 2  # of a span, at whose ends bodies are tried
+_BETWEEN = 5  # points inside a span that are tried
 _OPEN = 32  # how far above the least one that is tried, where there is no largest one
 
 
@@ -59,11 +60,14 @@ class Spanned:
         )
 
     def points(self) -> tuple[dict[str, int], ...]:
-        """Dims from the least ones to the largest, to try a body at."""
+        """Dims to try a body at: the ends, the middle, and some between, always the same."""
+        some = random.Random(0)
         ends = [(max(dim.lo, min(1, _top(dim))), _top(dim), dim.name) for dim in self.box.dims]
         found = [
-            {name: low + (high - low) * part // _PARTS for low, high, name in ends}
-            for part in range(_PARTS + 1)
+            {name: low + (high - low) * part // 2 for low, high, name in ends} for part in range(3)
+        ]
+        found += [
+            {name: some.randint(low, high) for low, high, name in ends} for _ in range(_BETWEEN)
         ]
         return tuple(point for n, point in enumerate(found) if point not in found[:n])
 

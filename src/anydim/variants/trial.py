@@ -37,6 +37,7 @@ _MOST_SECONDS = 1.0  # of all rounds of a body
 _MOST_COPIES = 64
 _MOST_TIMES = 10_000
 _ALIGNED = 64
+GUARDED = 1.05  # of the generic time, at any size, may code take that is for many
 _BFLOAT16 = 2.0**-7  # its unit, as numpy knows none
 NEAR = 64  # units of the last place of the largest result, where bits may be others
 _REPEAT = "repeat"
@@ -72,7 +73,7 @@ class Trials:
     def run(self, candidate: Candidate, rounds: int = 0) -> Tried:
         """What becomes of a candidate; `rounds` are those of all without a number.
 
-        Of a span it is the geometric mean of the shares at its points.
+        Of a span it is the geometric mean of the shares at its points, of which none may be bad.
         """
         rounds, kernel, grain = rounds or self._rounds, candidate.kernel, candidate.grain
         ranges = candidate.ranges
@@ -91,6 +92,8 @@ def _mean(found: Iterable[tuple[float | None, str]]) -> tuple[float | None, str]
         if ratio is None:
             return None, problem
         ratios.append(ratio)
+        if len(ratios) > 1 and max(ratios) > GUARDED:
+            return None, "slower at some sizes"
     return geometric_mean(ratios), ""
 
 

@@ -21,9 +21,8 @@ from anydim.runtime.choices import Sizes
 from anydim.targets.target import Target
 from anydim.variants.candidates import Sized, sized
 from anydim.variants.search import SURE
-from anydim.variants.trial import Trials
+from anydim.variants.trial import GUARDED, Trials
 
-GUARDED = 1.05  # of the time before, at sizes that did not come
 _HOPELESS = 1.06  # of the best time: after two samples no third one is tried
 
 
