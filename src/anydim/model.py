@@ -94,7 +94,8 @@ class Model(Fitted, Held):
 
         `targets` are the processors that it has code for: 'native' is this one, others are
         described, such as 'x86-64-v3', 'x86-64-v4+vnni', 'aarch64'. A machine that loads the file
-        takes the best that it can run. `progress(stage, done, total)` is told what is being done.
+        takes the best that it can run. Bodies for certain sizes that were made go with the code for
+        this processor. `progress(stage, done, total)` is told what is being done.
         Parts on devices are saved as the code of the devices that they were compiled for.
         Raises OptionError for a processor that there is not or a path that cannot be written.
         """
@@ -112,7 +113,9 @@ class Model(Fitted, Held):
         for number, code in enumerate(wanted):
             tell(code.processor.name, number, 2 * len(wanted))
             each = self._again(code)
-            versions.append(Version(code, each.made, each.notes, last, each.devices))
+            mine = code.processor == made_by(self._made_by).processor
+            kept = self.kept_bodies() if mine and each.made.program == self.program else ()
+            versions.append(Version(code, each.made, each.notes, last, each.devices, kept))
         save(place, versions, self._lists, tell)
 
     def _last_indices(self) -> dict[str, Size]:

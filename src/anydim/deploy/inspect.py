@@ -31,6 +31,7 @@ class LevelContents:
 
     `missing` is what this machine lacks to run it; None where it is of another architecture.
     `weight_bytes` are those of all constants that it reads, of which other levels may share some.
+    `bodies` are those beside the generic ones, for certain sizes, a text each.
     """
 
     level: Level
@@ -39,6 +40,7 @@ class LevelContents:
     record_bytes: int
     weight_bytes: int
     memory: Memory
+    bodies: tuple[str, ...] = ()
 
     @property
     def runs_here(self) -> bool:
@@ -89,6 +91,8 @@ class Contents:
         lines = [f"{self.path}: {self.name}, format {self.format}, {self.bytes} bytes"]
         for name, values in facts:
             lines += [f"  {name if not at else '':9} {value}" for at, value in enumerate(values)]
+        for each in self.levels:
+            lines += [f"  {each.level.name} has {body}" for body in each.bodies]
         return "\n".join([*lines, "", table(_HEADERS, self._rows(), left=2)])
 
     def _rows(self) -> list[tuple[str, ...]]:
@@ -157,6 +161,7 @@ def _level(container: Container, level: Level, saved: Saved) -> LevelContents:
     return LevelContents(
         level, level.missing(this_level()), container.part(member(level.name, "code")).length,
         records, _bytes(container, {array.digest for array in saved.arrays}), read.memory,
+        tuple(text for place in saved.places for text in place.lines()),
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ from anydim.deploy.saved import (
     member,
     stamp,
 )
+from anydim.program.bodies import Bodies, Variant
 from anydim.program.held import Held
 from anydim.runtime.cores import available_cores
 from anydim.runtime.cpu import Level, this_level
@@ -86,6 +87,15 @@ class LoadedModel(Held):
             hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
         run = executable(saved.signature, saved.interface, image, arrays, threads, hosted)
         super().__init__(run, lambda: _story(story_text), saved.lists)
+        self._bodies = Bodies(run, saved.places, image.address) if saved.places else None
+
+    def variants(self) -> tuple[Variant, ...]:
+        """The bodies beside the generic ones that the file has, with their hits."""
+        return () if self._bodies is None else self._bodies.variants()
+
+    def explain(self) -> str:
+        """Kernels, schedules and memory as text; bodies beside the generic ones last."""
+        return "\n".join([super().explain(), *(f"    {each}" for each in self.variants())])
 
     def __repr__(self) -> str:
         return f"<anydim model {self.executable.signature} for {self.level.name}>"

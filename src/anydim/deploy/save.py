@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 import numpy
 
 from anydim.base.dtypes import from_numpy
-from anydim.base.errors import OptionError
+from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.deploy.archive import Member, write
 from anydim.deploy.records import print_record
@@ -25,12 +25,14 @@ from anydim.deploy.saved import (
 )
 from anydim.kernels.ir import Kernel
 from anydim.native.build import Assembled, prepare
+from anydim.program.bodies import KeptPlace
 from anydim.program.story import Story
 from anydim.runtime.cpu import Level, this_level
 from anydim.runtime.image import PAGES
 from anydim.runtime.interface import Interface, OnDevice
 from anydim.runtime.lists import Listed
 from anydim.sizes import Size
+from anydim.targets.elf import read_object
 from anydim.targets.image import link
 from anydim.targets.processor import NATIVE, Processor
 from anydim.targets.target import Source, Target
@@ -42,7 +44,8 @@ Progress = Callable[[str, int, int], None]
 class Version:
     """A program as it was made for a target, lines on how, and the last indices of inputs.
 
-    `devices` are the targets of the devices that it uses.
+    `devices` are the targets of the devices that it uses, `kept` bodies beside the generic ones,
+    with the objects of each.
     """
 
     target: Target
@@ -50,6 +53,7 @@ class Version:
     notes: tuple[str, ...]
     last_indices: Mapping[str, Size]
     devices: Mapping[str, Target] = field(default_factory=dict)
+    kept: Sequence[tuple[KeptPlace, Sequence[Sequence[bytes]]]] = ()
 
 
 def save(
@@ -107,7 +111,8 @@ def _members(
     level = level_of(code.processor)
     prepared = prepare(made, code)
     sources = {**prepared.sources, **_inside(version, prepared.interface)}
-    objects = code.compile(sources)
+    objects = list(code.compile(sources).code.values())
+    places = tuple(_linked(version, objects))
     outside = _outside(version, prepared.interface)
     arrays = tuple(_array(name, array, constants) for name, array in made.arrays.items())
     interface, program = prepared.interface, made.program
@@ -119,16 +124,50 @@ def _members(
         )
         for each in interface.devices
     )  # fmt: skip
-    record = Saved(level, program.signature, interface, program.threads, arrays, lists, devices)
+    rest = (program.threads, arrays, lists, devices, places)
+    record = Saved(level, program.signature, interface, *rest)
     saved = print_record(record)
     story = print_record(Story(program, version.notes, version.last_indices))
-    image = link(objects.code.values(), record.symbols, stamp(saved, story))
+    image = link(objects, record.symbols, stamp(saved, story))
     yield Member(member(level.name, "start.json"), saved)
     yield Member(member(level.name, "story.json"), story)
     yield Member(member(level.name, "code"), image, PAGES[level.architecture])
     for number, device in enumerate(devices):
         for module, data in enumerate(outside.get(device.name, {}).values()):
             yield Member(device_member(level.name, number, module), data)
+
+
+def _linked(version: Version, objects: list[bytes]) -> Iterator[KeptPlace]:
+    """Places with the bodies whose objects go into one image with `objects`, which they join.
+
+    What bodies share with each other and with the program is there once. One that needs what only a
+    process with a compiler has stays behind.
+    """
+    held = set(objects)
+    defined = {name for data in objects for name in _public(data)}
+    for place, parts in version.kept:
+        bodies = []
+        for body, part in zip(place.bodies, parts):
+            new = [data for data in dict.fromkeys(part) if data not in held]
+            names = [name for data in new for name in _public(data)]
+            if len({*names}) < len(names) or defined.intersection(names):
+                continue
+            try:
+                link([*objects, *new], body.symbols)
+            except InternalError:
+                continue
+            objects += new
+            held.update(new)
+            defined.update(names)
+            bodies.append(body)
+        if bodies:
+            yield replace(place, bodies=tuple(bodies))
+
+
+def _public(data: bytes) -> list[str]:
+    """The symbols that an object defines for others."""
+    symbols = read_object(data).symbols
+    return [each.name for each in symbols if each.public and each.section is not None]
 
 
 def _inside(version: Version, interface: Interface) -> Mapping[str, Source]:

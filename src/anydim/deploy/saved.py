@@ -8,6 +8,7 @@ from dataclasses import field
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
+from anydim.program.bodies import KeptPlace
 from anydim.runtime.cpu import Level
 from anydim.runtime.interface import Interface
 from anydim.runtime.lists import Listed
@@ -51,7 +52,8 @@ class SavedDevice:
 class Saved:
     """What a loaded program needs to be called; `program/story.py` is what explains it.
 
-    The entries of the code are the symbols of the interface, in order, then those of devices.
+    The entries of the code are the symbols of the interface, in order, then those of devices, then
+    those of bodies for certain sizes.
     """
 
     level: Level
@@ -61,13 +63,15 @@ class Saved:
     arrays: tuple[SavedArray, ...]
     lists: Mapping[str, Listed] = field(default_factory=dict)
     devices: tuple[SavedDevice, ...] = ()
+    places: tuple[KeptPlace, ...] = ()
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """The entries of the host's code."""
         inside = {device.name for device in self.devices if not device.modules}
         others = (each.symbols for each in self.interface.devices if each.name in inside)
-        return tuple(dict.fromkeys((*self.interface.symbols, *sum(others, ()))))
+        bodies = (s for place in self.places for body in place.bodies for s in body.symbols)
+        return tuple(dict.fromkeys((*self.interface.symbols, *sum(others, ()), *bodies)))
 
 
 def stamp(saved: bytes, story: bytes) -> bytes:

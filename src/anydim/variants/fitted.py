@@ -23,11 +23,12 @@ from anydim.targets.targets import target
 from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Strategy, strategy_of
 
 if TYPE_CHECKING:  # a model with one body a site needs none of it
+    from anydim.program.bodies import KeptPlace, Variant
     from anydim.program.plan import Plan
     from anydim.program.recording import Recorded, Recording
     from anydim.program.site_recording import RecordedSite
     from anydim.variants.gains import Gain
-    from anydim.variants.places import Event, Variant
+    from anydim.variants.places import Event
     from anydim.variants.serving import Serving
     from anydim.variants.tuning import Tuned
     from anydim.variants.workers import Team
@@ -126,6 +127,10 @@ class Fitted(Held):
     def variants(self) -> tuple[Variant, ...]:
         """The bodies beside the generic ones: their sizes, hits, and what they take."""
         return () if self._serving is None else self._serving.variants()
+
+    def kept_bodies(self) -> list[tuple[KeptPlace, tuple[tuple[bytes, ...], ...]]]:
+        """The bodies that there are, as a file has them, and the objects of each."""
+        return [] if self._serving is None else self._serving.kept()
 
     def on_variant(self, tell: Callable[[Event], None] | None) -> None:
         """Have a function told of bodies that are compiled, published or rejected; None: no more.

@@ -10,6 +10,7 @@ import numpy
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels.schedule import parse_options
+from anydim.program.bodies import KeptBody, KeptPlace, Variant, shown_sizes, sizes_of
 from anydim.program.program import Program
 from anydim.program.recipe import Recipe
 from anydim.program.segment import Site as ProgramSite
@@ -24,39 +25,6 @@ from anydim.variants.workers import Reply
 _MOST_LEFT = 1024  # sizes of a place that are known to be served by the generic body
 MOST_REJECTED = 4096  # sizes of a place: files of verdicts know them, too
 _NEVER_ENOUGH = 1 << 62  # bytes of scratch
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A body beside the generic one of a kernel: for which sizes, and what became of it.
-
-    `sources` are the nodes whose launches it serves; `sizes` those that it is for, a pair where it
-    is for all between. `ratio` is its share of the generic body's time, None where nobody measured;
-    `seconds` is what it took to make and try. `hits` are launches that it served, `misses` those of
-    its kernel that no body served; both are only about right where several threads count.
-    """
-
-    kernel: str
-    sources: tuple[str, ...]
-    sizes: Mapping[str, int | tuple[int, int]]
-    schedule: str
-    ratio: float | None
-    seconds: float
-    hits: int
-    misses: int = 0
-
-    @property
-    def guard(self) -> str:
-        """The sizes that it is for, as a text."""
-        plain = {name: value for name, value in self.sizes.items() if name.isidentifier()}
-        return shown_sizes(plain or self.sizes)
-
-    def __str__(self) -> str:
-        share = "not measured" if self.ratio is None else f"{self.ratio:.2f} of the generic time"
-        return (
-            f"{self.kernel} at {self.guard}: {self.schedule}, {share}, {self.hits} hits, "
-            f"made in {self.seconds:.2f} s"
-        )
 
 
 @dataclass(frozen=True)
@@ -197,11 +165,7 @@ class Place:
 
     def sizes_of(self, key: Key) -> dict[str, int | tuple[int, int]]:
         """The sizes of a body by name; pairs where it is for all between."""
-        names = (*self.recipe.sizes, "parallel")
-        if not isinstance(key, Span):
-            return dict(zip(names, key))
-        pairs = zip(names, key.low, key.high)
-        return {name: low if low == high else (low, high) for name, low, high in pairs}
+        return sizes_of((*self.recipe.sizes, "parallel"), key)
 
     def shown(self, key: Key) -> str:
         """What makes these sizes, for people."""
@@ -226,6 +190,22 @@ class Place:
             if reply.made is not None
         ]  # fmt: skip
 
+    def kept(self, launches: Mapping[tuple[int, int], int]) -> KeptPlace:
+        """Its bodies as a file has them; `launches` are numbers by table and word."""
+        bodies = []
+        for key, reply in list(self.made.items()):
+            made, span = reply.made, isinstance(key, Span)
+            low, high = (key.low, key.high) if isinstance(key, Span) else (key, key)
+            if made is None or (made.extent and not span):
+                continue
+            ratio = None if reply.ratio is None else round(1000 * reply.ratio)
+            launched = (made.parallel, made.grain, made.scratch, made.schedule)
+            bodies.append(KeptBody(low, high, made.symbol, *launched, made.extent, ratio))
+        numbers = tuple(launches[id(table), word] for table, word in self.words)
+        names = (*self.recipe.sizes, "parallel")
+        about = (self.site.kernel, self.sources, numbers, len(self.site.operands), names)
+        return KeptPlace(*about, tuple(bodies))
+
     def serving(self, sizes: Sizes) -> str:
         """Which body serves launches of these sizes now."""
         spans = (key for key in self.made if isinstance(key, Span) and sizes in key)
@@ -235,14 +215,6 @@ class Place:
             return "generic"
         kind = "span" if isinstance(key, Span) else "exact"
         return f"{kind} {made.schedule}"
-
-
-def shown_sizes(sizes: Mapping[str, int | tuple[int, int]]) -> str:
-    """`n=4, m=17..32`."""
-    return ", ".join(
-        f"{name}={f'{size[0]}..{size[1]}' if isinstance(size, tuple) else size}"
-        for name, size in sizes.items()
-    )
 
 
 def places_of(

@@ -18,6 +18,7 @@ from typing import Any
 from anydim.base import settings
 from anydim.base.errors import OptionError
 from anydim.base.text import counted
+from anydim.program.bodies import KeptPlace, Variant
 from anydim.program.program import Program
 from anydim.program.segment import Site as ProgramSite
 from anydim.runtime.choices import Body, Callee, Key, Sizes, key_of
@@ -27,7 +28,7 @@ from anydim.sizes import LARGEST, Box, Dim, bounds
 from anydim.targets.target import Target
 from anydim.variants.aside import aside
 from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
-from anydim.variants.places import Event, Place, Variant, places_of
+from anydim.variants.places import Event, Place, places_of
 from anydim.variants.strategies import Adaptive, Buckets, Exact, Strategy
 from anydim.variants.strategies.buckets import Between
 from anydim.variants.strategies.strategy import SAME
@@ -406,6 +407,19 @@ class Serving:
     def variants(self) -> tuple[Variant, ...]:
         """Every body beside the generic ones."""
         return tuple(variant for place in self.places for variant in place.variants())
+
+    def kept(self) -> list[tuple[KeptPlace, tuple[tuple[bytes, ...], ...]]]:
+        """Places with bodies as a file has them, and the objects of each."""
+        tables = [self._executable.entries[word] for word, _ in self._executable.interface.entries]
+        words = [(id(table), word) for table in tables for word in range(len(table))]
+        launches = {each: number for number, each in enumerate(words)}
+        found = []
+        for place in self.places:
+            objects = {r.made.symbol: r.made.objects for r in place.made.values() if r.made}
+            kept = place.kept(launches)
+            if kept.bodies:
+                found.append((kept, tuple(objects[body.symbol] for body in kept.bodies)))
+        return found
 
     def lines(self) -> Iterator[str]:
         """What bodies there are, kernel by kernel, for people."""

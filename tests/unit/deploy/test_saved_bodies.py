@@ -1,0 +1,86 @@
+"""Promise: bodies for certain sizes travel with a saved model, and serve it without a compiler."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.base.errors import ArtefactError
+from anydim.program.bodies import KeptBody, KeptPlace
+from tests.unit.variants.models import Here, depthwise, here, image
+
+__all__ = ["here"]
+
+
+@pytest.fixture
+def saved(here: Here, tmp_path: Path) -> tuple[ad.Model, Path]:
+    """A model with bodies for a size and for a span, and its file."""
+    here.ratio = 0.5
+    model, path = depthwise("adaptive"), tmp_path / "m.anydim"
+    model.prepare(b=1, h=9, q=10)
+    model.prepare(b=1, h=4, q=10)
+    model.save(path, ["native", "x86-64-v3"])
+    return model, path
+
+
+def test_bodies_serve_a_loaded_model(saved: tuple[ad.Model, Path]) -> None:
+    model, path = saved
+    loaded = ad.load(path)
+    kinds = [(each.kernel, each.sizes, each.schedule, each.ratio) for each in loaded.variants()]
+    made = [(each.kernel, each.sizes, each.schedule, each.ratio) for each in model.variants()]
+    assert kinds == made and len(made) == 4
+    for height in (9, 4, 5, 1, 0, 9):
+        given = image(height)
+        numpy.testing.assert_array_equal(loaded(x=given)["y"], model(x=given)["y"])
+    assert sum(each.hits for each in loaded.variants()) == 6
+    assert "0.50 of the generic time, 2 hits, from a file" in loaded.explain()
+    assert ad.load(path, level="x86-64-v3").variants() == ()
+    found = ad.inspect(path)
+    assert "native has" in str(found) and len(found.taken.bodies) == 4  # type: ignore[union-attr]
+
+
+def test_spans_travel_too(here: Here, tmp_path: Path) -> None:
+    here.ratio = 0.5
+    model, path = depthwise("buckets(h=[8, 16], b=1)"), tmp_path / "m.anydim"
+    assert any("span" in str(type(key)).lower() for p in model._serving.places for key in p.made)  # type: ignore[union-attr]
+    model.save(path)
+    loaded = ad.load(path)
+    assert len(loaded.variants()) == len(model.variants()) > 0
+    for height in (0, 1, 7, 8, 9, 16, 17, 40):
+        given = image(height)
+        numpy.testing.assert_array_equal(loaded(x=given)["y"], model(x=given)["y"])
+    assert sum(each.hits for each in loaded.variants()) > 0
+
+
+def test_a_generic_model_has_none(tmp_path: Path) -> None:
+    depthwise("generic").save(tmp_path / "m.anydim")
+    assert ad.load(tmp_path / "m.anydim").variants() == ()
+
+
+BODY = KeptBody((3, 1), (3, 1), "f", 1, 1, 0, "rows()")
+SPAN = KeptBody((3, 1), (4, 1), "f", -1, 1, 0, "rows()")
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        KeptPlace("other", (), (0,), 2, ("n", "parallel"), (BODY,)),
+        KeptPlace("k", (), (0, 1), 2, ("n", "parallel"), (BODY,)),
+        KeptPlace("k", (), (-1,), 2, ("n", "parallel"), (BODY,)),
+        KeptPlace("k", (), (0,), 2, ("n",), (BODY,)),
+        KeptPlace("k", (), (0,), -2, ("n", "parallel"), (BODY,)),
+        KeptPlace("k", (), (0,), 2, ("n", "m"), (KeptBody((3, 1), (2, 1), "f", 1, 1, 0, ""),)),
+        KeptPlace("k", (), (0,), 2, ("n", "m"), (KeptBody((3, 1), (3, 1), "f", -1, 1, 0, ""),)),
+        KeptPlace("k", (), (0,), 2, ("n", "m"), (KeptBody((3, 1), (3, 1), "f", 1, 0, 0, ""),)),
+    ],
+)
+def test_bodies_that_no_launch_can_have_are_refused(place: KeptPlace) -> None:
+    with pytest.raises(ArtefactError):
+        place.check(["k", "other"])
+
+
+def test_bodies_that_launches_can_have_are_taken() -> None:
+    KeptPlace("k", (), (0,), 2, ("n", "parallel"), (BODY, SPAN)).check(["k", "other"])
