@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from pathlib import Path
 
 import numpy
@@ -10,6 +12,8 @@ import pytest
 import anydim as ad
 from anydim.base.errors import ArtefactError
 from anydim.program.bodies import KeptBody, KeptPlace
+from tests.unit.deploy.hostile import DAMAGE, lie, outcome
+from tests.unit.deploy.kinds import KINDS
 from tests.unit.variants.models import Here, depthwise, here, image
 
 __all__ = ["here"]
@@ -45,10 +49,12 @@ def test_bodies_serve_a_loaded_model(saved: tuple[ad.Model, Path]) -> None:
 def test_spans_travel_too(here: Here, tmp_path: Path) -> None:
     here.ratio = 0.5
     model, path = depthwise("buckets(h=[8, 16], b=1)"), tmp_path / "m.anydim"
-    assert any("span" in str(type(key)).lower() for p in model._serving.places for key in p.made)  # type: ignore[union-attr]
     model.save(path)
     loaded = ad.load(path)
     assert len(loaded.variants()) == len(model.variants()) > 0
+    assert any(
+        isinstance(size, tuple) for each in loaded.variants() for size in each.sizes.values()
+    )
     for height in (0, 1, 7, 8, 9, 16, 17, 40):
         given = image(height)
         numpy.testing.assert_array_equal(loaded(x=given)["y"], model(x=given)["y"])
@@ -84,3 +90,23 @@ def test_bodies_that_no_launch_can_have_are_refused(place: KeptPlace) -> None:
 
 def test_bodies_that_launches_can_have_are_taken() -> None:
     KeptPlace("k", (), (0,), 2, ("n", "parallel"), (BODY, SPAN)).check(["k", "other"])
+
+
+def test_damage_and_lies(here: Here, tmp_path: Path) -> None:
+    kind, path = KINDS["encoder"], tmp_path / "m.anydim"
+    model, cases = ad.compile(kind.build(), strategy="exact"), []
+    for inputs in kind.inputs():
+        cases.append((inputs, {name: array.tobytes() for name, array in model(**inputs).items()}))
+    model.save(path)
+    assert len(ad.load(path).variants()) >= len(kind.sizes)
+    data, found = path.read_bytes(), Counter[str]()
+    for number in range(120):
+        chance, bad = random.Random(number), tmp_path / f"bad{number}"
+        change = chance.choice((*DAMAGE, None))
+        if change is None:
+            lie(chance, path, bad)
+        else:
+            bad.write_bytes(change(chance, bytearray(data), [data]))
+        with numpy.errstate(all="ignore"):
+            found[outcome(bad, cases)] += 1
+    assert set(found) == {"refused", "equal"}
