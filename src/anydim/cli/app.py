@@ -39,6 +39,7 @@ COMMANDS = {
     "sizes": "anydim.cli.sizes",
     "tune": "anydim.cli.tuning",
     "inspect": "anydim.cli.inspecting",
+    "devices": "anydim.cli.devices",
     "export": "anydim.cli.exporting",
     "bench": "anydim.cli.bench",
     "check": "anydim.cli.developing",

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from anydim.base.amounts import told_bytes
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
 from anydim.devices.device import Device, Launch
@@ -123,6 +124,12 @@ class Found:
     architecture: str
     memory: int
     multiprocessors: int
+
+    @property
+    def about(self) -> str:
+        """What it is, for people."""
+        units = f"{self.multiprocessors} multiprocessors"
+        return f"{self.name}, {self.architecture}, {units}, {told_bytes(self.memory)}"
 
 
 def found(library: Library | None = None) -> list[Found]:

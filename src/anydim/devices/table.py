@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,9 +12,13 @@ from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
 from anydim.devices.cpu import CpuDevice
 from anydim.devices.cuda import CudaDevice
+from anydim.devices.cuda import Found as Cuda
+from anydim.devices.cuda import found as cuda_devices
 from anydim.devices.device import Device
 from anydim.devices.null import NullDevice
 from anydim.devices.opencl.device import OpenClDevice
+from anydim.devices.opencl.inventory import Found as OpenCl
+from anydim.devices.opencl.inventory import devices as opencl_devices
 
 
 @dataclass(frozen=True)
@@ -21,25 +26,37 @@ class Driver:
     """A kind of device.
 
     `open(name, number)` opens the one of a number; it raises DeviceError where there is none, with
-    the text of the system inside.
+    the text of the system inside. `here()` says what each device is that this machine has, in the
+    order of numbers; it raises DeviceError where there can be none.
     """
 
     about: str
     open: Callable[[str, int], Device]
+    here: Callable[[], Sequence[str]]
 
 
 DRIVERS: Mapping[str, Driver] = {
     "cpu": Driver(
         "this machine's processor, with memory of its own for each number",
         lambda name, number: CpuDevice(name),
+        lambda: [f"{platform.processor() or platform.machine()}, one thread, any number"],
     ),
-    "opencl": Driver("a device that OpenCL drives", OpenClDevice),
-    "cuda": Driver("a device of NVIDIA's, by its driver", CudaDevice),
+    "opencl": Driver("a device that OpenCL drives", OpenClDevice, lambda: _told(opencl_devices())),
+    "cuda": Driver(
+        "a device of NVIDIA's, by its driver", CudaDevice, lambda: _told(cuda_devices())
+    ),
     "null": Driver(
         "computes nothing, counts what it is asked for", lambda name, number: NullDevice(name),
+        lambda: ["computes nothing and counts, any number"],
     ),
 }  # fmt: skip
 _MOST = 1 << 16
+
+
+def _told(found: Sequence[OpenCl | Cuda]) -> list[str]:
+    if not found:
+        raise DeviceError("its driver shows no device", "install the driver of the device")
+    return [each.about for each in found]
 
 
 def driver_of(name: str) -> tuple[Driver, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from anydim.base.amounts import told_bytes
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
 from anydim.devices.opencl.library import ClError, Library, library
@@ -39,6 +40,11 @@ class Found:
     lanes: int
     float64: bool
     divides: bool
+
+    @property
+    def about(self) -> str:
+        """What it is, for people."""
+        return f"{self.name}, {self.units} units, {told_bytes(self.memory)}, {self.platform}"
 
     @property
     def identity(self) -> str:
