@@ -28,14 +28,21 @@ def rotary_embedding(types: Types, attributes: Attributes, box: Box) -> Written:
         message = "angles for every row and pair"
         wanted = (types[0].shape[0], types[0].shape[2], half)
         guards += [Guard(own, "==", size, message) for own, size in zip(kind.shape, wanted)]
-    pair, second, other = ("d % H", "d >= H", "d < H ? d + H : d - H")
+    own = "x(b,h,i,d)"
     if attributes["interleaved"]:
-        pair, second, other = ("d // 2", "d % 2 == 1", "d % 2 == 0 ? d + 1 : d - 1")
-    c, s = f"(cos(b,i,{pair}) else 0)", f"(sin(b,i,{pair}) else 0)"
-    partner = f"(x(b,h,i,{other}) else 0)"
-    turned = f"({second}) ? {s} * {partner} + {c} * x(b,h,i,d) : {c} * x(b,h,i,d) - {s} * {partner}"
-    body = f"d < 2 * H ? ({turned}) : x(b,h,i,d)"
+        first, second = _turned("d // 2", "d + 1"), _turned("d // 2", "d - 1")
+        body = f"d < 2 * H ? (d % 2 == 0 ? {first[0]} : {second[1]}) : {own}"
+    else:  # three ranges of places, each with neighbours beside neighbours
+        first, second = _turned("d", "d + H"), _turned("d - H", "d - H")
+        body = f"d < H ? {first[0]} : (d < 2 * H ? {second[1]} : {own})"
     statement = f"y(b,h,i,d) = {body} where b in 0:B, h in 0:A, i in 0:R, d in 0:D"
     parameters = ["T(B,A,R,D) x", "T(BC,RC,HC) cos", "T(BS,RS,HS) sin"]
     text = definition(name, parameters, [statement], ["size H"])
     return Written(text, {"H": half}, tuple(guards))
+
+
+def _turned(pair: str, other: str) -> tuple[str, str]:
+    """The first and the second element of a pair, turned; `other` is the place of its partner."""
+    c, s = f"(cos(b,i,{pair}) else 0)", f"(sin(b,i,{pair}) else 0)"
+    own, partner = "x(b,h,i,d)", f"(x(b,h,i,{other}) else 0)"
+    return f"({c} * {own} - {s} * {partner})", f"({s} * {partner} + {c} * {own})"

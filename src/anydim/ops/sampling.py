@@ -53,7 +53,7 @@ def grid_sample(types: Types, attributes: Attributes, box: Box) -> Written:
     value = f"({value} else 0)" if padding == "zeros" else value
     combine = "+=!" if taps else "="
     span = ", ".join([*where, "c in 0:C", *taps])
-    body = " * ".join([*(f"cast<T>({factor})" for factor in factors), value])
+    body = " * ".join([*factors, value])
     statements.append(f"{target('y', ['n', 'c', *outer])} {combine} {body} where {span}")
     parameters = [
         parameter("x", ["N", "C", *sizes]),
@@ -90,12 +90,13 @@ def _coordinate(
     else:
         count, before, weight = weights(mode)
         k = f"k{axis}"
-        tapped, tap = [*outer, k], [f"{k} in 0:{count}"]
+        # places lie along the last axis, where vectors read them
+        tapped, tap = [outer[0], k, *outer[1:]], [f"{k} in 0:{count}"]
         index = f"cast<int64>(floor({place})) + {k} - {before}"
         distance = f"abs({place} - floor({place}) - cast<double>({k} - {before}))"
         name = read(f"w{axis}", tapped)
         weight = weight.format(d=distance, a=f"({_ALPHA})")
-        statements.append(f"{name} = {weight}{span}, {tap[0]}")
+        statements.append(f"{name} = cast<T>({weight}){span}, {tap[0]}")
         factor = [name]
     if padding == "reflection":
         index = f"cast<int64>({_reflected(f'cast<double>({index})', low, high)})"

@@ -342,6 +342,7 @@ class Elements:
         if self.lane in self.indices and self.lanes > 1:
             first, aligned = self.indices[self.lane], self.context.aligned
             shared = along.shared_quotient(expr, self.lane, self.lanes, first, aligned)
+            shared = shared or self._lane_quotient(expr)
             if shared is not None:
                 return shared
         fused = self._fused(expr, common)
@@ -355,6 +356,20 @@ class Elements:
             values.insert(0, self._at(expr.arguments[0], boolean))
         peak = at_peak(expr, self.context.peaks) is not None
         return operate("exp_nonpositive" if peak else expr.function, *self._alike(values))
+
+    def _lane_quotient(self, expr: Apply) -> ir.Value | None:
+        """A quotient or rest of neighbouring lanes by a size, by one division for all of them."""
+        if expr.function not in ("floordiv", "mod") or self.dtype(expr) != int64:
+            return None
+        dividend, by = expr.arguments
+        form = affine(dividend)
+        if form is None or self.lane is None or form.stride(self.lane).constant != 1:
+            return None
+        if not isinstance(by, SizeTerm):
+            return None
+        divisor, magic = (self._at(each, int64) for each in along.uniform_divisor(by))
+        first = self.name(self.offset(form))
+        return along.quotient_by(expr.function, first, divisor, magic, self.lanes, self.name)
 
     def _alike(self, values: list[ir.Value]) -> list[ir.Value]:
         """All scalars, or all with as many lanes as the widest."""
@@ -423,7 +438,13 @@ class Elements:
         if found is not None:
             return self._load_runs(read, form, found, mask, guard)
         offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)
-        return ir.Gather(vector, self._buffer(read), offsets, mask)
+        gathered = ir.Gather(vector, self._buffer(read), offsets, mask)
+        atoms = [atom for atom, _ in form.atoms if self._varies(atom)]
+        if not atoms or any(reads(atom) for atom in atoms):
+            return gathered
+        steps, value = along.neighbours(gathered, self.name, self.context.fresh("near"))
+        self.steps += steps
+        return value
 
     def _guard(self, read: Read, mask: ir.Value) -> ir.Value | None:
         """What to ask before a load so that its address is not far outside; None: nothing.

@@ -22,6 +22,7 @@ from anydim.sizes import Size
 
 _MOST_STEPS = 4  # of elements below four bytes
 _SMALL = 1 << 10  # numbers below it are divided by a multiplication
+_SHIFT = _SMALL.bit_length() * 2  # and a shift
 
 
 @dataclass(frozen=True)
@@ -186,12 +187,43 @@ def _divided_small(expr: Apply, lane: str, lanes: int, first: ir.Value) -> ir.Va
     divisor = number(int64, by)
     rest = splat(operate("mod", first, divisor), lanes)
     small = operate("add", rest, ir.Iota(vector))
-    shift = _SMALL.bit_length() * 2
-    more = operate("mul", small, number(int64, -(-(1 << shift) // by), lanes))
-    quotient = operate("shift_right", more, number(int64, shift, lanes))
+    more = operate("mul", small, number(int64, -(-(1 << _SHIFT) // by), lanes))
+    quotient = operate("shift_right", more, number(int64, _SHIFT, lanes))
     if expr.function == "floordiv":
         return operate("add", splat(operate("floordiv", first, divisor), lanes), quotient)
     return operate("sub", small, operate("mul", quotient, number(int64, by, lanes)))
+
+
+def uniform_divisor(by: SizeTerm) -> tuple[Expr, Expr]:
+    """A size as a divisor, and the number by which small numbers are multiplied instead."""
+    divisor = Apply("max", (by, Literal(1, int64)))
+    above = Apply("add", (divisor, Literal((1 << _SHIFT) - 1, int64)))
+    return divisor, Apply("floordiv", (above, divisor))
+
+
+def quotient_by(
+    function: str, first: ir.Value, by: ir.Value, magic: ir.Value, lanes: int,
+    name: Callable[[ir.Value], ir.Value],
+) -> ir.Value:  # fmt: skip
+    """Quotients or rests of first, first + 1, ... by a divisor with its `uniform_divisor` number.
+
+    With first = q * by + r, lane l has the quotient q + (r + l) // by; r + l is small, or by is so
+    large that it comes at most once.
+    """
+    vector = ir.Type(int64, lanes)
+    rest = name(splat(name(operate("mod", first, by)), lanes))
+    small = name(operate("add", rest, ir.Iota(vector)))
+    wide = name(splat(by, lanes))
+    more = operate("mul", small, name(splat(magic, lanes)))
+    few = name(operate("shift_right", more, number(int64, _SHIFT, lanes)))
+    once = operate("select", name(operate("less", small, wide)), number(int64, 0, lanes),
+                   number(int64, 1, lanes))  # fmt: skip
+    far = name(operate("less", number(int64, _SMALL - lanes), by))
+    quotient = name(operate("select", name(splat(far, lanes)), name(once), few))
+    if function == "mod":
+        return operate("sub", small, name(operate("mul", quotient, wide)))
+    whole = name(splat(name(operate("floordiv", first, by)), lanes))
+    return operate("add", whole, quotient)
 
 
 def _of_first_vector(expr: Expr, lanes: int) -> ir.Value:
@@ -241,6 +273,33 @@ def load_runs(
         value = name(ir.Shuffle(vector, value, wide, picks))
     assert value is not None
     return value
+
+
+def neighbours(
+    gathered: ir.Gather, name: Callable[[ir.Value], ir.Value], register: str
+) -> tuple[list[ir.Step], ir.Value]:
+    """What is gathered, loaded as a vector where the lanes turn out to be neighbours.
+
+    So they are nearly everywhere with remainders, limits and mirrors (repeats, padding, wheels).
+    """
+    vector, offsets = gathered.type, name(gathered.offsets)
+    first = name(ir.Extract(ir.INDEX, offsets, 0))
+    places = ir.Op(offsets.type, "add", (splat(first, vector.lanes), ir.Iota(offsets.type)))
+    apart = name(operate("not_equal", offsets, name(places)))
+    if gathered.mask is not None:
+        apart = name(operate("and", apart, gathered.mask))
+    at = first if gathered.mask is None else name(near(first, gathered.mask))
+    loaded = ir.Load(vector, gathered.buffer, at, gathered.mask)
+    steps: list[ir.Step] = [
+        ir.Declare(register, number(vector.dtype, 0, vector.lanes)),
+        ir.If(
+            ir.Reduce(ir.FLAG, "max", apart),
+            (ir.Assign(register, gathered),),
+            (ir.Assign(register, loaded),),
+            rare=True,
+        ),
+    ]
+    return steps, ir.Get(vector, register)
 
 
 def steps_over(dtype: DType, stride: int) -> bool:
