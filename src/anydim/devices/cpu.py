@@ -12,8 +12,10 @@ from collections.abc import Mapping, Sequence
 import numpy
 
 from anydim.devices.device import Device, Launch
+from anydim.runtime.pages import Pages
 
 _ALIGNMENT = 64
+_LARGE = 1 << 20  # bytes of a block that is worth large pages of its own
 _KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
 )  # fmt: skip
@@ -36,7 +38,10 @@ class CpuDevice(Device):
         return "cpu"
 
     def _allocate(self, bytes: int) -> int:
-        memory = numpy.empty(bytes + _ALIGNMENT, numpy.uint8)
+        if bytes < _LARGE:
+            memory = numpy.empty(bytes + _ALIGNMENT, numpy.uint8)
+        else:
+            memory = Pages().take(bytes)
         address = -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT
         self._held[address] = memory
         return address

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy
 from anydim.devices.device import Device, Launch
 from anydim.runtime import home
 
+_TOGETHER, _ALIGNMENT = 64 << 20, 64  # bytes of constants in one block, and where each begins
 _LAUNCH = len(Launch._fields)
 _ARGUMENTS: Mapping[int, int] = {
     home.ALLOCATE: 1, home.FREE: 1, home.COPY_WITHIN: 3, home.FILL: 3, home.LAUNCH: _LAUNCH,
@@ -34,6 +35,7 @@ class HostedDevice:
         self._entries = device.load(code, symbols) if symbols else {}
         self._kept = threading.local()
         self._constants: dict[str, int] = {}
+        self._blocks: list[int] = []  # that hold them
         self._functions = {
             word: ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (1 + count))(work)
             for (word, count), work in zip(_ARGUMENTS.items(), self._verbs())
@@ -43,7 +45,7 @@ class HostedDevice:
             for word, function in self._functions.items()
         }
         self.words: Mapping[int, int] = {**words, home.CONTEXT: id(device)}
-        weakref.finalize(self, _free, device, self._constants).atexit = False
+        weakref.finalize(self, _free, device, self._blocks).atexit = False
 
     def _verbs(self) -> list[Callable[..., int]]:
         """In the order of `_ARGUMENTS`."""
@@ -81,13 +83,17 @@ class HostedDevice:
         """What launches a kernel."""
         return self._entries[symbol]
 
-    def upload(self, name: str, array: numpy.ndarray) -> int:
-        """The address of a constant, copied there when it is first asked for."""
-        if name not in self._constants:
-            address = self.device.allocate(max(array.nbytes, 1))
-            self._constants[name] = address
-            self.device.copy_in(address, array.ctypes.data, array.nbytes)
-        return self._constants[name]
+    def upload(self, arrays: Mapping[str, numpy.ndarray]) -> Mapping[str, int]:
+        """The addresses of constants, copied there when they are first asked for."""
+        missing = {name: each for name, each in arrays.items() if name not in self._constants}
+        for group in _together(missing):
+            block = self.device.allocate(max(1, sum(_padded(each) for _, each in group)))
+            self._blocks.append(block)
+            for name, array in group:
+                self.device.copy_in(block, array.ctypes.data, array.nbytes)
+                self._constants[name] = block
+                block += _padded(array)
+        return {name: self._constants[name] for name in arrays}
 
     def begin(self) -> None:
         """Forget what a verb has raised in this thread: a call begins."""
@@ -106,7 +112,24 @@ class HostedDevice:
             self.device.synchronise()
 
 
-def _free(device: Device, constants: dict[str, int]) -> None:
-    for address in constants.values():
-        device.free(address)
-    constants.clear()
+def _padded(array: numpy.ndarray) -> int:
+    return -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+
+
+def _together(arrays: Mapping[str, numpy.ndarray]) -> Iterator[list[tuple[str, numpy.ndarray]]]:
+    """The constants that lie in one block: few large blocks are faster to read than many."""
+    group: list[tuple[str, numpy.ndarray]] = []
+    bytes = 0
+    for name, array in arrays.items():
+        if group and bytes + array.nbytes > _TOGETHER:
+            yield group
+            group, bytes = [], 0
+        group.append((name, array))
+        bytes += _padded(array)
+    if group:
+        yield group
+
+
+def _free(device: Device, blocks: list[int]) -> None:
+    while blocks:
+        device.free(blocks.pop())

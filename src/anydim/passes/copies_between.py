@@ -76,6 +76,7 @@ class _Region:
         self.wanted = work.uses.always(number, results)
         self.here: dict[str, list[str]] = {}
         self.names: dict[tuple[str, str], str] = {}
+        self.taken = {*self.region.values}
         self.values: dict[str, TensorSpec] = {}
         self.devices: dict[str, str] = {}
         self.constants: dict[str, str] = {}
@@ -109,8 +110,8 @@ class _Region:
     def name(self, value: str, device: str) -> str:
         """What a value is called on a device."""
         if (value, device) not in self.names:
-            taken = {**self.region.values, **self.values}
-            name = unused(f"{value}@{device}", taken) if device else value
+            name = unused(f"{value}@{device}", self.taken) if device else value
+            self.taken.add(name)
             self.names[value, device] = name
             self.values[name] = replace(self.region.values[value], name=name)
             if device:

@@ -25,8 +25,8 @@ class Hosted(Protocol):
     def entry(self, symbol: str) -> int:
         """What launches a kernel."""
 
-    def upload(self, name: str, array: numpy.ndarray) -> int:
-        """The address of a constant, copied there when it is first asked for."""
+    def upload(self, arrays: Mapping[str, numpy.ndarray]) -> Mapping[str, int]:
+        """The addresses of constants, copied there when they are first asked for."""
 
     def begin(self) -> None:
         """Forget what a verb has raised in this thread: a call begins."""

@@ -138,7 +138,7 @@ class RegionExecutable(Executable["_Frame"]):
     def _placed(self, placed: OnDevice) -> tuple[dict[int, int], list[numpy.ndarray]]:
         """The words of a device in a call's memory, and the tables that they speak of."""
         device, arrays = self.devices[placed.name], self._arrays_of_devices
-        address = {name: device.upload(name, arrays[name]) for name in placed.held}
+        address = device.upload({name: arrays[name] for name in placed.held})
         words = {placed.home + word: value for word, value in device.words.items()}
         words |= {word: address[name] for word, name in placed.constants}
         tables = {
