@@ -276,7 +276,7 @@ def compile(
     try:
         made = compile_source(
             source, bounds, threads, progress or _quiet, options, operators, precision, target,
-            limit, form_of(known, threads), placed, placement,
+            limit, form_of(known), placed, placement,
         )  # fmt: skip
     except StringsInside as found:
         parts = cut(found.opened)

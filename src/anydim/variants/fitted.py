@@ -211,7 +211,7 @@ class Fitted(Held):
         most, tell = _seconds(mebibytes, "mebibytes") * (1 << 20), progress or _quiet
         function_of("progress", progress)
         self._start()
-        if self.strategy == GENERIC:
+        if self.strategy in (GENERIC, self._formed):
             self.serve_by(PREPARED)
         made: Any = import_module("anydim.variants.tuning")
         wanted = made.wanted(self._serving, rows, self._recorded_sites(path))

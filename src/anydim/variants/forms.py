@@ -7,21 +7,20 @@ import logging
 from anydim.base.frozen import freeze
 from anydim.kernels.product.blas.template import blas_template
 from anydim.passes.form import PLAIN_FORM, Form
-from anydim.runtime.threads import known_threads
 from anydim.variants.foreign import opened
 from anydim.variants.strategies import Library, Pad, Strategy
 
 LOG = logging.getLogger("anydim.variants")
 
 
-def form_of(strategy: Strategy, threads: int | str) -> Form:
-    """The form that a strategy asks for; a library is opened and told how many threads there are.
+def form_of(strategy: Strategy) -> Form:
+    """The form that a strategy asks for; a library is opened.
 
     Raises OptionError for a library that there is not.
     """
     if isinstance(strategy, Library):
         library = opened(strategy.name)
-        if not library.use(known_threads(threads)):
-            LOG.info("%s: nobody knows how to set its threads", strategy)
+        if not library.alone():
+            LOG.info("%s: it has no function that sets its threads", strategy)
         return Form(templates=(blas_template(library.addresses),))
     return Form(pads=freeze(strategy.pads)) if isinstance(strategy, Pad) else PLAIN_FORM

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import anydim as ad
 from anydim.variants import foreign
 from anydim.variants.foreign import opened
-from anydim.variants.strategies import Library, strategy_of
+from anydim.variants.strategies import Adaptive, Library, strategy_of
 
 TYPES = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
 OPENBLAS = 'library("openblas")'
@@ -118,13 +118,29 @@ def test_the_form_of_a_program_is_chosen_once() -> None:
 
 
 @pytest.mark.usefixtures("openblas")
-def test_the_librarys_threads_are_the_models() -> None:
+def test_threads_of_the_model_share_a_product_and_the_library_has_none() -> None:
+    model, plain = (ad.compile(dense(), threads=3, strategy=s) for s in (OPENBLAS, "generic"))
     library = opened("openblas")
     count = library._library.scipy_openblas_get_num_threads
     count.restype = ctypes.c_int
-    for threads in (2, 1):
-        ad.compile(dense(), threads=threads, strategy=OPENBLAS)
-        assert count() == threads
+    assert count() == 1
+    random = numpy.random.default_rng(4)
+    for b, s, n in [(1, 700, 3), (3, 5, 900), (7, 65, 64), (2, 129, 1), (0, 9, 9)]:
+        x = random.standard_normal((b, s, 33), numpy.float32)
+        v = random.standard_normal((b, s, n), numpy.float32)
+        got, wanted = model(x=x, v=v), plain(x=x, v=v)
+        for name, result in got.items():  # sums of at most 700 products, in another order
+            scale = numpy.abs(wanted[name]).max(initial=1.0)
+            numpy.testing.assert_allclose(result, wanted[name], 0, 1e-4 * scale)
+
+
+@pytest.mark.usefixtures("openblas")
+def test_recorded_sizes_are_prepared_for_what_is_not_the_librarys(tmp_path: Path) -> None:
+    model = ad.compile(dense(), threads=1, strategy=OPENBLAS)
+    with model.record(tmp_path / "sizes.jsonl"):
+        model(x=numpy.zeros((1, 3, 33), "f"), v=numpy.zeros((1, 3, 2), "f"))
+    model.prepare_recorded(tmp_path / "sizes.jsonl", seconds=0)
+    assert isinstance(model.strategy, Adaptive)
 
 
 def test_a_library_that_is_not_installed_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """The template of plain matrix products that a BLAS library computes (docs/strategies.md).
 
-A kernel calls `gemm` once for each index of the loops around a product, on one thread of ours: the
-library has threads of its own. It finds the function's address in an operand, so that its text is
-the same in every process. What follows a product is in other kernels.
+A kernel calls `gemm` once for each index of the loops around a product and each thread, which takes
+a part of the rows or of the columns: the library itself uses one thread. It finds the function's
+address in an operand, so that its text is the same in every process. What follows a product is in
+other kernels.
 
 The interface is that of the C functions of the Reference BLAS, cblas.h (netlib.org/blas):
 `cblas_sgemm(order, transA, transB, m, n, k, alpha, A, lda, B, ldb, beta, C, ldc)`. All integers
@@ -27,23 +28,29 @@ from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
+    either,
     greatest,
     least,
     loop,
     minus,
     minus_one,
     plus,
+    quotient,
+    quotient_up,
+    split_index,
     times,
     variable,
 )
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, Truth, as_size, product, prove
+from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, product, prove
 
 FUNCTIONS = {float32: "cblas_sgemm", float64: "cblas_dgemm"}  # in the order of the operand's words
 WORDS = "$library"  # what the operand of addresses is called
 _ROWS, _PLAIN, _TRANSPOSED = 101, 111, 112  # CBLAS_ORDER, CBLAS_TRANSPOSE
 _LARGEST = (1 << 31) - 1  # of an integer that a library takes
+_BLOCK = 64  # rows or columns
+_WORTH = 200_000  # operations for which a thread is woken
 
 
 @dataclass(frozen=True)
@@ -83,7 +90,7 @@ def lower_blas(
     if form is None:
         raise InternalError("a group that is no plain product reached its lowering")
     operands, sizes = operands_of(group, form, packed=False), SizeParameters()
-    body = _body(form, operands, sizes)
+    body = _Writer(form, operands, sizes).body()
     words = ir.Operand("library", int64)
     main = ir.Function(
         "product",
@@ -104,8 +111,8 @@ def lower_blas(
             Argument(WORDS, words=addresses),
         ),
         sizes=sizes.sizes,
-        parallel=as_size(1),
-        grain=1,
+        parallel=product(walk.extent for walk in form.loops) * _blocks(form),
+        grain=_grain(form),
         scratch=as_size(0),
         flops=2 * work,
         moved=moved_bytes(group),
@@ -147,81 +154,121 @@ def _matrix(rows: Walk, columns: Walk, row: Size, column: Size) -> _Matrix:
     return _Matrix(True, rows.extent if columns.extent == 1 else column, rows.extent)
 
 
-def _body(form: ContractionForm, operands: Operands, sizes: SizeParameters) -> tuple[ir.Step, ...]:
-    """Every product of the loops: by the library, or plainly where it cannot take the numbers."""
-    value = sizes.value
-    m, n, k = (value(walk.extent) for walk in (form.m, form.n, form.k))
-    matrices = _matrices(form)
-    strides = [value(matrix.stride) for matrix in matrices]
-    widths = [value(matrix.width) for matrix in matrices]
-    most = m
-    for number in (n, k, *strides):
-        most = greatest(most, number)
-    room = least(minus(constant(_LARGEST), most), minus_one(least(k, least(m, n))))
-    for stride, width in zip(strides, widths):
-        room = least(room, minus(stride, width))
-    c = operands.buffers[form.outputs[0].tensor]
-    one, zero = (ir.Const(ir.Type(form.dtype), number) for number in (1.0, 0.0))
-    turned = [constant(_TRANSPOSED if x.transposed else _PLAIN) for x in matrices[:2]]
-    places = [
-        ir.Address(name, variable(at)) for name, at in ((operands.a, "a_at"), (operands.b, "b_at"))
-    ]
-    call = ir.Call(
-        variable("gemm"),
-        (
-            constant(_ROWS), *turned, m, n, k, one, places[0], strides[0], places[1], strides[1],
-            zero, ir.Address(c, variable("c_at")), strides[2],
-        ),
-    )  # fmt: skip
-    fits = compare("greater_equal", variable("room"), 0)
-    steps: tuple[ir.Step, ...] = (
-        ir.Let("a_at", _start(form, form.a_start, {w.name: w.a for w in form.loops}, sizes)),
-        ir.Let("b_at", _start(form, form.b_start, {w.name: w.b for w in form.loops}, sizes)),
-        ir.Let("c_at", _start(form, as_size(0), {w.name: w.c for w in form.loops}, sizes)),
-        ir.If(fits, (call,), (_plain(form, operands, c, sizes),)),
-    )
-    for walk in reversed(form.loops):
-        steps = (loop(walk.name, 0, value(walk.extent), 1, *steps),)
-    index = list(FUNCTIONS).index(form.dtype)
-    return (
-        ir.Let("gemm", ir.Load(ir.INDEX, "library", constant(index))),
-        ir.Let("room", room),
-        loop("part", variable("start"), variable("stop"), 1, *steps),
-    )
+class _Writer:
+    """Writes the body: each product of the loops, as far as a thread's part of the range has it.
+
+    Where a library cannot take the numbers (nothing to multiply or to sum, more than 31 bits count)
+    the part is computed as the product is defined.
+    """
+
+    def __init__(self, form: ContractionForm, operands: Operands, sizes: SizeParameters) -> None:
+        self.form, self.operands, self.sizes = form, operands, sizes
+        self.c = operands.buffers[form.outputs[0].tensor]
+        self.m, self.n, self.k = (sizes.value(x.extent) for x in (form.m, form.n, form.k))
+
+    def body(self) -> tuple[ir.Step, ...]:
+        """All of it."""
+        form, blocks = self.form, self.sizes.value(_blocks(self.form))
+        index = list(FUNCTIONS).index(form.dtype)
+        group, start, stop = (variable(name) for name in ("group", "start", "stop"))
+        first = times(group, blocks)
+        loops = [(walk.name, self.sizes.value(walk.extent)) for walk in reversed(form.loops)]
+        return (
+            ir.Let("gemm", ir.Load(ir.INDEX, "library", constant(index))),
+            ir.Let("room", self._room()),
+            loop(
+                "group", quotient(start, blocks), quotient_up(stop, blocks), 1,
+                ir.Let("begin", greatest(minus(start, first), 0)),
+                ir.Let("end", least(minus(stop, first), blocks)),
+                *split_index("group", *loops),
+                *self._cut(),
+                *self._starts(),
+                ir.If(compare("greater_equal", variable("room"), 0), (self._call(),),
+                      (self._plain(),)),
+            ),
+        )  # fmt: skip
+
+    def _cut(self) -> list[ir.Step]:
+        """The rows and columns of the part: blocks of the longer of both."""
+        tall = compare("greater_equal", self.m, self.n)
+        first, last = (times(variable(name), _BLOCK) for name in ("begin", "end"))
+        zero = constant(0)
+        return [
+            ir.Let("row0", either(tall, first, zero)),
+            ir.Let("column0", either(tall, zero, first)),
+            ir.Let("rows", either(tall, minus(least(last, self.m), first), self.m)),
+            ir.Let("columns", either(tall, self.n, minus(least(last, self.n), first))),
+        ]
+
+    def _starts(self) -> list[ir.Step]:
+        """Where the matrices of the part begin, in elements of their tensors."""
+        form, value = self.form, self.sizes.value
+        row, column = variable("row0"), variable("column0")
+        loops = {name: [times(variable(w.name), value(getattr(w, name))) for w in form.loops]
+                 for name in "abc"}  # fmt: skip
+        a = plus(value(form.a_start), *loops["a"], times(row, value(form.m.a)))
+        b = plus(value(form.b_start), *loops["b"], times(column, value(form.n.b)))
+        c = plus(*loops["c"], times(row, value(form.m.c)), times(column, value(form.n.c)))
+        return [ir.Let("a_at", a), ir.Let("b_at", b), ir.Let("c_at", c)]
+
+    def _room(self) -> ir.Value:
+        """How far all numbers are from what a library cannot take; below 0: it cannot."""
+        value, matrices = self.sizes.value, _matrices(self.form)
+        most = greatest(greatest(self.m, self.n), self.k)
+        for matrix in matrices:
+            most = greatest(most, value(matrix.stride))
+        fewest = least(self.k, least(self.m, self.n))
+        room = least(minus(constant(_LARGEST), most), minus_one(fewest))
+        for matrix in matrices:
+            room = least(room, minus(value(matrix.stride), value(matrix.width)))
+        return room
+
+    def _call(self) -> ir.Call:
+        a, b, c = _matrices(self.form)
+        turned = [constant(_TRANSPOSED if x.transposed else _PLAIN) for x in (a, b)]
+        lead = [self.sizes.value(matrix.stride) for matrix in (a, b, c)]
+        one, zero = (ir.Const(ir.Type(self.form.dtype), number) for number in (1.0, 0.0))
+        names = ((self.operands.a, "a_at"), (self.operands.b, "b_at"), (self.c, "c_at"))
+        place = [ir.Address(name, variable(at)) for name, at in names]
+        sizes = (variable("rows"), variable("columns"), self.k)
+        return ir.Call(
+            variable("gemm"),
+            (
+                constant(_ROWS), *turned, *sizes, one, place[0], lead[0], place[1], lead[1],
+                zero, place[2], lead[2],
+            ),
+        )  # fmt: skip
+
+    def _plain(self) -> ir.Step:
+        form, kind = self.form, ir.Type(self.form.dtype)
+        a = self._at("a_at", ("row", form.m.a), ("step", form.k.a))
+        b = self._at("b_at", ("step", form.k.b), ("column", form.n.b))
+        c = self._at("c_at", ("row", form.m.c), ("column", form.n.c))
+        factors = ir.Load(kind, self.operands.a, a), ir.Load(kind, self.operands.b, b)
+        total = ir.Get(kind, "sum")
+        more = ir.Op(kind, "add", (total, ir.Op(kind, "mul", factors)))
+        return loop(
+            "row", 0, variable("rows"), 1,
+            loop(
+                "column", 0, variable("columns"), 1,
+                ir.Declare("sum", ir.Const(kind, 0.0)),
+                loop("step", 0, self.k, 1, ir.Assign("sum", more)),
+                ir.Store(self.c, c, total),
+            ),
+        )  # fmt: skip
+
+    def _at(self, start: str, *steps: tuple[str, Size]) -> ir.Value:
+        terms = (times(variable(name), self.sizes.value(stride)) for name, stride in steps)
+        return plus(variable(start), *terms)
 
 
-def _start(
-    form: ContractionForm, first: Size, strides: dict[str, Size], sizes: SizeParameters
-) -> ir.Value:
-    """Where a matrix begins, in elements of its tensor."""
-    terms = (times(variable(name), sizes.value(stride)) for name, stride in strides.items())
-    return plus(sizes.value(first), *terms)
+def _blocks(form: ContractionForm) -> Size:
+    """The blocks of rows, or of columns where there are more, that threads share."""
+    return maximum(ceil_div(maximum(form.m.extent, form.n.extent), _BLOCK), 1)
 
 
-def _plain(form: ContractionForm, operands: Operands, c: str, sizes: SizeParameters) -> ir.Step:
-    """The product as it is defined: of no elements, or of more than a library can count."""
-    value, kind = sizes.value, ir.Type(form.dtype)
-
-    def element(buffer: str, at: str, row: tuple[str, Size], column: tuple[str, Size]) -> ir.Load:
-        return ir.Load(kind, buffer, _at(at, row, column, sizes))
-
-    a = element(operands.a, "a_at", ("row", form.m.a), ("step", form.k.a))
-    b = element(operands.b, "b_at", ("step", form.k.b), ("column", form.n.b))
-    more = ir.Op(kind, "add", (ir.Get(kind, "sum"), ir.Op(kind, "mul", (a, b))))
-    target = _at("c_at", ("row", form.m.c), ("column", form.n.c), sizes)
-    return loop(
-        "row", 0, value(form.m.extent), 1,
-        loop(
-            "column", 0, value(form.n.extent), 1,
-            ir.Declare("sum", ir.Const(kind, 0.0)),
-            loop("step", 0, value(form.k.extent), 1, ir.Assign("sum", more)),
-            ir.Store(c, target, ir.Get(kind, "sum")),
-        ),
-    )  # fmt: skip
-
-
-def _at(
-    start: str, row: tuple[str, Size], column: tuple[str, Size], sizes: SizeParameters
-) -> ir.Value:
-    parts = (times(variable(name), sizes.value(stride)) for name, stride in (row, column))
-    return plus(variable(start), *parts)
+def _grain(form: ContractionForm) -> int:
+    """Blocks that are worth a thread: at least about 2 us of work."""
+    short = [w.extent.constant for w in (form.m, form.n, form.k) if w.extent.constant is not None]
+    each = 2 * _BLOCK * max(1, min(short, default=1)) * max(1, max(short, default=1))
+    return max(1, _WORTH // each)
