@@ -9,6 +9,7 @@ with sizes as formulas. Floors import only from those above them, and from files
     rows/       element work and reductions, row by row
     ranges/     element work that differs from range to range of an axis
     attention/  scores, softmax and the weighted sum
+    grouped/    groups of items that share local memory, for accelerators
     sliding/    reductions over windows
     nest/       ordered steps
     routines/   kernels written by hand

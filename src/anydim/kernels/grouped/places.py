@@ -1,0 +1,83 @@
+"""Places of flattened axes, and the kernel around the body of a group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from anydim.base.dtypes import uint8
+from anydim.kernels import ir
+from anydim.kernels.launch import Machine
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.write.arithmetic import quotient
+from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.lang.tree import Axis, Group, TensorType
+from anydim.lang.tree.affine import Affine, reads, row_major_strides
+from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import as_size
+
+
+class Work:
+    """What the writers of a kernel share: its tensors, its sizes, the names of its values."""
+
+    def __init__(
+        self, group: Group, machine: Machine, more: Mapping[str, TensorType] | None = None
+    ) -> None:
+        used = {read.tensor for statement in group.statements for read in reads(statement.body)}
+        self.tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
+        self.written = {tensor.name for tensor in group.outputs}
+        self.buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(self.tensors)}
+        self.types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+        self.types |= more or {}
+        self.sizes = SizeParameters()
+        self.context = Context(self.types, self.sizes, machine, self.buffers)
+
+    def let(self, value: ir.Value, steps: list[ir.Step]) -> ir.Var:
+        """A value with a name."""
+        name = self.context.fresh("i")
+        steps.append(ir.Let(name, value))
+        return ir.Var(value.type, name)
+
+    def indices(
+        self, flat: ir.Value, axes: Sequence[Axis], steps: list[ir.Step]
+    ) -> dict[str, ir.Value]:
+        """The index on each axis of a place of all of them, row by row."""
+        found: dict[str, ir.Value] = {}
+        for axis in reversed(axes[1:]):
+            extent = self.sizes.value(axis.extent)
+            if axis.extent.constant == 1:
+                found[axis.name] = ir.Const(ir.INDEX, 0)
+                continue
+            found[axis.name] = self.let(ir.Op(ir.INDEX, "fmod", (flat, extent)), steps)
+            flat = self.let(quotient(flat, extent), steps)
+        if axes:
+            found[axes[0].name] = flat
+        return found
+
+    def kernel(
+        self, name: str, body: Sequence[ir.Step], items: int, locals: Sequence[ir.Local]
+    ) -> ir.Kernel:
+        """A kernel of groups of so many items."""
+        operands = tuple(
+            ir.Operand(self.buffers[t.name], t.type.dtype, t.name in self.written)
+            for t in self.tensors
+        )
+        parameters: tuple[ir.Pointer | ir.Scalar, ...] = (
+            *(ir.Pointer(each.name, each.dtype) for each in operands),
+            *(ir.Scalar(size) for size in (*self.sizes.names, "start", "stop")),
+            ir.Pointer("scratch", uint8),
+            *(ir.Pointer(array.name, array.dtype) for array in locals),
+        )
+        main = ir.Function("main", parameters, tuple(body))
+        return named_kernel(name, operands, self.sizes.names, (main,), (), items, locals)
+
+
+def own_place(axes: Sequence[Axis], shape: Sequence[object]) -> Affine:
+    """The place of a result's element, by the axes that it runs over."""
+    strides = zip(axes, row_major_strides(shape))
+    kept = {axis.name: stride for axis, stride in strides if axis.extent.constant != 1}
+    return Affine.of(as_size(0), kept)
+
+
+def plain(group: Group) -> bool:
+    """Whether a group has no loops in order and checks no index."""
+    return not group.steps and not any(checked(s.body) for s in group.statements)

@@ -1,0 +1,250 @@
+"""Rows and elements by groups: a group folds a row in local memory, or an item makes an element.
+
+    top(r) max=! x(r,c);  e(r,c) = exp(x(r,c) - top(r));  total(r) +=! e(r,c);  y(r,c) = e / total
+
+A reduction is folded by each item over every `items`th element of the row, then by halves of the
+group. What is no result is computed again where it is used, but for what belongs to a whole row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from anydim.base.dtypes import DType
+from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.grouped.places import Work, own_place, plain
+from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
+from anydim.kernels.rows.cells import folding, identity
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.kernels.write.arithmetic import compare, constant, least, plus, times
+from anydim.kernels.write.elements import Elements
+from anydim.kernels.write.values import convert, number, operate
+from anydim.lang.tree import Axis, Group, Index, Read, Statement
+from anydim.lang.tree.affine import reads
+from anydim.sizes import Box, as_size, ceil_div, product
+
+_START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
+
+
+@dataclass(frozen=True)
+class Teams:
+    """`items` make a group, each of which does `each` elements of a group without reductions."""
+
+    items: int = 128
+    each: int = 4
+
+
+register("teams", Teams)
+
+
+@dataclass(frozen=True)
+class TeamsForm:
+    """Axes that all statements run over, a group for each place; and those of a row."""
+
+    outer: tuple[Axis, ...]
+    row: tuple[Axis, ...]
+    reduces: bool
+
+
+@lru_cache(maxsize=512)
+def teams_form(group: Group) -> TeamsForm | None:
+    """How groups do a group of statements; None where they do not."""
+    if not plain(group) or not _reads_in_place(group):
+        return None
+    reduced = [s for s in group.statements if s.combine]
+    if not reduced:
+        first = group.statements[0]
+        same = all(set(s.axes) == set(first.axes) for s in group.statements)
+        return TeamsForm((), first.axes, False) if same else None
+    outer, row = reduced[0].axes, reduced[0].reduced
+    for statement in group.statements:
+        if statement.combine:
+            fits = set(statement.axes) == set(outer) and set(statement.reduced) == set(row)
+        else:
+            fits = set(statement.axes) in (set(outer), {*outer, *row})
+        if not fits:
+            return None
+    return TeamsForm(outer, row, True)
+
+
+def _reads_in_place(group: Group) -> bool:
+    """Whether what a statement makes is read by later ones at their own place only."""
+    made: dict[str, tuple[Index, ...]] = {}
+    for statement in group.statements:
+        for read in reads(statement.body):
+            if read.tensor in made and (read.indices != made[read.tensor] or read.flat):
+                return False
+        made[statement.target] = tuple(Index(axis.name) for axis in statement.axes)
+    return True
+
+
+def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Teams | None:
+    """A schedule for rows with reductions, or elements; None for other groups."""
+    return None if teams_form(group) is None else Teams()
+
+
+def lower(
+    group: Group, schedule: Teams, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group."""
+    form = teams_form(group)
+    if form is None:
+        raise InternalError("a group that no team does reached its lowering")
+    writer = _Writer(group, form, schedule, machine)
+    body = writer.body()
+    work = writer.work
+    total = product(axis.extent for axis in form.outer)
+    elements = product(axis.extent for axis in form.row)
+    if not form.reduces:
+        total = ceil_div(elements, schedule.items * schedule.each)
+    kind = "rows, a group for each" if form.reduces else "elements, one an item"
+    return Launch(
+        kernel=work.kernel("teams", body, schedule.items, writer.locals),
+        arguments=tuple(Argument(tensor.name) for tensor in work.tensors),
+        sizes=work.sizes.sizes,
+        parallel=total,
+        grain=1,
+        scratch=as_size(0),
+        flops=len(group.statements) * product(a.extent for a in (*form.outer, *form.row)),
+        moved=moved_bytes(group),
+        schedule=print_schedule(schedule),
+        reason=kind,
+    )
+
+
+TEMPLATE = Template("teams", Teams, match, lower)
+
+
+class _Writer:
+    """Writes the body of one kernel."""
+
+    def __init__(self, group: Group, form: TeamsForm, schedule: Teams, machine: Machine) -> None:
+        self.group, self.form, self.schedule = group, form, schedule
+        self.work = Work(group, machine)
+        self.statements = {statement.target: statement for statement in group.statements}
+        self.made = frozenset(self.statements)
+        self.whole: dict[str, ir.Var] = {}  # what belongs to a whole row
+        self.locals: list[ir.Local] = []
+
+    def body(self) -> list[ir.Step]:
+        """The steps of an item."""
+        work, places = self.work, list[ir.Step]()
+        outside = Elements(work.context)
+        row = outside.inner(work.indices(_START, self.form.outer, places))
+        self.last = work.sizes.value(product(axis.extent for axis in self.form.row))
+        steps: list[ir.Step] = []
+        waiting: list[Statement] = []  # results of one sweep
+        for statement in self.group.statements:
+            if statement.combine:
+                steps += self._sweep(row, waiting)
+                steps += self._fold(row, statement)
+                waiting = []
+            elif self.form.reduces and set(statement.axes) == set(self.form.outer):
+                steps += self._scalar(row, statement)
+            elif statement.target in self.work.written:
+                waiting.append(statement)
+        steps += self._sweep(row, waiting)
+        return [*outside.steps, *places, *row.steps, *steps]
+
+    # ---- statements ----------------------------------------------------------------------------
+
+    def _fold(self, row: Elements, statement: Statement) -> list[ir.Step]:
+        """A reduction: by items, then by halves of the group."""
+        dtype = self.work.types[statement.target].dtype
+        function, wide = folding(statement.combine, dtype)
+        kind = ir.Type(wide)
+        name, shared = (self.work.context.fresh(letter) for letter in ("a", "shared"))
+        self.locals.append(ir.Local(shared, wide, self.schedule.items))
+
+        def add(inner: Elements) -> list[ir.Step]:
+            value = convert(inner.value(statement.body, dtype), wide)
+            value = operate(function, ir.Get(kind, name), value)
+            return [*inner.steps, ir.Assign(name, value)]
+
+        steps: list[ir.Step] = [
+            ir.Declare(name, number(wide, identity(function, wide))),
+            self._elements(row, add),
+            ir.Store(shared, _ITEM, ir.Get(kind, name)),
+            ir.Barrier(),
+        ]
+        half = self.schedule.items // 2
+        while half:
+            pair = operate(
+                function, ir.Load(kind, shared, _ITEM), ir.Load(kind, shared, plus(_ITEM, half))
+            )
+            step = ir.If(compare("less", _ITEM, half), (ir.Store(shared, _ITEM, pair),))
+            steps += [step, ir.Barrier()]
+            half //= 2
+        total = self.work.let(convert(ir.Load(kind, shared, constant(0)), dtype), steps)
+        return [*steps, *self._known(row, statement, total)]
+
+    def _scalar(self, row: Elements, statement: Statement) -> list[ir.Step]:
+        """What belongs to a whole row: every item computes it."""
+        inner = self._inside(row, {})
+        found = inner.value(statement.body, self.work.types[statement.target].dtype)
+        named = self.work.let(found, inner.steps)
+        return [*inner.steps, *self._known(row, statement, named)]
+
+    def _known(self, row: Elements, statement: Statement, value: ir.Var) -> list[ir.Step]:
+        self.whole[statement.target] = value
+        if statement.target not in self.work.written:
+            return []
+        inner = self._inside(row, {})
+        store = self._store(inner, statement, value)
+        return [ir.If(compare("equal", _ITEM, 0), (*inner.steps, store))]
+
+    def _sweep(self, row: Elements, statements: list[Statement]) -> list[ir.Step]:
+        """Results with an element for each of the row."""
+        if not statements:
+            return []
+
+        def made(inner: Elements) -> list[ir.Step]:
+            stores = []
+            for statement in statements:
+                value = inner.value(statement.body, self._dtype(statement))
+                stores.append(self._store(inner, statement, value))
+            return [*inner.steps, *stores]
+
+        return [self._elements(row, made)]
+
+    def _dtype(self, statement: Statement) -> DType:
+        return self.work.types[statement.target].dtype
+
+    def _store(self, inner: Elements, statement: Statement, value: ir.Value) -> ir.Store:
+        place = inner.offset(own_place(statement.axes, statement.shape))
+        return ir.Store(self.work.buffers[statement.target], place, value)
+
+    # ---- elements ------------------------------------------------------------------------------
+
+    def _elements(self, row: Elements, body: Callable[[Elements], list[ir.Step]]) -> ir.For:
+        """The loop of an item over its elements of the row, or of all."""
+        steps: list[ir.Step] = []
+        at = ir.Var(ir.INDEX, self.work.context.fresh("at"))
+        inner = self._inside(row, self.work.indices(at, self.form.row, steps))
+        steps += body(inner)
+        items, first, last = constant(self.schedule.items), ir.Item(), self.last
+        if self.form.reduces:
+            return ir.For(at.name, first, last, items, tuple(steps))
+        share = self.schedule.items * self.schedule.each
+        begin = times(_START, share)
+        return ir.For(
+            at.name, plus(begin, first), least(last, plus(begin, share)), items, tuple(steps)
+        )
+
+    def _inside(self, row: Elements, indices: dict[str, ir.Value]) -> Elements:
+        """Where made tensors are what their statements say."""
+
+        def local(read: Read) -> ir.Value | None:
+            if read.tensor in self.whole:
+                return self.whole[read.tensor]
+            if read.tensor in self.made:
+                statement = self.statements[read.tensor]
+                return inner.value(statement.body, self._dtype(statement))
+            return None
+
+        inner = row.inner(indices, local=local, answers=self.made)
+        return inner

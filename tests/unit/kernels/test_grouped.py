@@ -1,0 +1,163 @@
+"""Promise: kernels of groups are right at every size: the evaluator finds no race in them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+import anydim.ops  # noqa: F401  fills the registry of operators
+from anydim.base import settings
+from anydim.base.dtypes import DType, float32, float64, int32
+from anydim.graph.operator import operator
+from anydim.kernels.grouped import teams, tiles
+from anydim.kernels.grouped.teams import Teams
+from anydim.kernels.grouped.tiles import Tiles
+from anydim.kernels.launch import Machine
+from anydim.kernels.schedule import parse_schedule, print_schedule
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Box, Dim, parse
+from tests.kernel_targets import needs_device
+from tests.unit.kernels.convolution_cases import BOX as IMAGES
+from tests.unit.kernels.convolution_cases import Case, check
+from tests.unit.kernels.launching import Prepared
+
+BOX = Box.of(Dim("m", 0, 512), Dim("n", 0, 512), Dim("k", 0, 512), Dim("b", 0, 64))
+MACHINE = Machine(vector_bytes=4, registers=32)
+SMALL = Tiles(rows=4, columns=6, depth=3, item_rows=2, item_columns=3)
+SIZES = [
+    (0, 3, 2, 1),
+    (1, 1, 1, 1),
+    (3, 0, 2, 2),
+    (2, 3, 0, 1),
+    (5, 7, 4, 2),
+    (4, 6, 3, 1),
+    (9, 13, 7, 1),
+]
+ON_DEVICE = [*SIZES, (65, 130, 33, 2), (64, 64, 16, 1), (127, 61, 97, 1)]
+
+
+def group_of(name: str, *shapes: str, dtype: DType = float32, **attributes: object) -> Group:
+    types = [TensorType(dtype, tuple(parse(p) for p in shape.split())) for shape in shapes]
+    return operator(name).instantiate(types, attributes, BOX)
+
+
+def sizes_of(m: int, n: int, k: int, b: int) -> dict[str, int]:
+    return {"m": m, "n": n, "k": k, "b": b}
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    made = np.exp(x - x.max(-1, keepdims=True, initial=-np.inf))
+    return made / made.sum(-1, keepdims=True)
+
+
+def erf_half(x: np.ndarray) -> np.ndarray:
+    """The share of a normal distribution below x."""
+    return np.vectorize(lambda v: 0.5 * math.erfc(-v / math.sqrt(2)), otypes=[float])(x)
+
+
+def drawn(group: Group, env: dict[str, int]) -> list[np.ndarray]:
+    random = np.random.default_rng(1)
+    made = []
+    for tensor in group.inputs:
+        shape = [size.evaluate(env) for size in tensor.type.shape]
+        exact = tensor.type.dtype.is_integer
+        data = random.integers(-9, 9, shape) if exact else random.standard_normal(shape)
+        made.append(data.astype(tensor.type.dtype.numpy))
+    return made
+
+
+PRODUCTS = {
+    "plain": ("m k", "k n"),
+    "batched": ("b m k", "b k n"),
+    "shared": ("b m k", "k n"),
+    "vector": ("k", "k n"),
+}
+
+
+@pytest.mark.parametrize("shapes", PRODUCTS.values(), ids=list(PRODUCTS))
+@pytest.mark.parametrize("dtype", [float32, int32], ids=str)
+def test_products(shapes: tuple[str, str], dtype: DType) -> None:
+    group = group_of("matmul", *shapes, dtype=dtype)
+    made = Prepared(group, [tiles.TEMPLATE], BOX, MACHINE, schedule=SMALL)
+    for sizes in SIZES:
+        env = sizes_of(*sizes)
+        a, b = drawn(group, env)
+        (found,) = made.outputs([a, b], env, parts=2)
+        exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
+        np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)  # sums of a few floats
+
+
+@needs_device
+@pytest.mark.parametrize("dtype", [float32, float64], ids=str)
+def test_products_on_a_device(dtype: DType) -> None:
+    group = group_of("matmul", "b m k", "k n", dtype=dtype)
+    with settings.override(target="opencl"):
+        made = Prepared(group, [tiles.TEMPLATE], BOX, MACHINE)
+        for sizes in ON_DEVICE:
+            env = sizes_of(*sizes)
+            a, b = drawn(group, env)
+            (found,) = made.outputs([a, b], env, compiled=True)
+            exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
+            bound = 1e-4 if dtype == float32 else 1e-12  # of sums of 100 products
+            np.testing.assert_allclose(found, exact, rtol=bound, atol=bound)
+
+
+CONVOLUTIONS = [
+    Case("n c h v", "5 c 3 3", {"pads": (1, 1, 1, 1)}, bias=True),
+    Case("n 4 h v", "6 2 3 2", {"groups": 2, "strides": (2, 1)}),
+    Case("n c h", "3 c 2", {"dilations": (2,)}),
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS, ids=lambda case: case.w)
+def test_convolutions(case: Case) -> None:
+    made = Prepared(case.group(), [tiles.TEMPLATE], IMAGES, MACHINE, schedule=SMALL)
+    for n, h, v, c in ((0, 5, 5, 1), (1, 3, 4, 1), (2, 5, 4, 3)):
+        check(case, made, {"n": n, "h": h, "v": v, "c": c, "d": 1}, compiled=False)
+
+
+SOFTMAX = group_of("softmax", "m n", axis=-1)
+FEW = Teams(items=4, each=3)
+ROWS = {
+    "softmax": (SOFTMAX, softmax),
+    "means": (group_of("reduce_mean", "b m n", axes=(1,)), lambda x: x.mean(1)),
+    "largest": (group_of("reduce_max", "m n", axes=(1,)), lambda x: x.max(1, initial=-np.inf)),
+    "gelu": (group_of("gelu", "m n"), lambda x: x * erf_half(x)),
+    "swapped": (group_of("transpose", "b m n", perm=(2, 0, 1)), lambda x: x.transpose(2, 0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_and_elements(name: str) -> None:
+    group, reference = ROWS[name]
+    made = Prepared(group, [teams.TEMPLATE], BOX, MACHINE, schedule=FEW)
+    for sizes in ((0, 3, 1, 1), (1, 1, 1, 1), (3, 0, 1, 2), (2, 13, 1, 1), (5, 7, 1, 3)):
+        env = sizes_of(*sizes)
+        (x,) = drawn(group, env)
+        (found,) = made.outputs([x], env)
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # numpy's mean of nothing
+            expected = reference(x.astype(np.float64))
+        np.testing.assert_allclose(found, expected, rtol=2e-6, atol=2e-6)  # a few roundings
+
+
+@needs_device
+@pytest.mark.parametrize("name", ["softmax", "gelu"])
+def test_rows_and_elements_on_a_device(name: str) -> None:
+    group, reference = ROWS[name]
+    with settings.override(target="opencl"):
+        made = Prepared(group, [teams.TEMPLATE], BOX, MACHINE)
+        for sizes in ((0, 3, 1, 1), (3, 0, 1, 1), (5, 127, 1, 1), (300, 500, 1, 1)):
+            env = sizes_of(*sizes)
+            (x,) = drawn(group, env)
+            (found,) = made.outputs([x], env, compiled=True)
+            np.testing.assert_allclose(found, reference(x.astype(np.float64)), rtol=3e-6, atol=1e-6)
+
+
+def test_schedules_print_and_parse() -> None:
+    assert parse_schedule(print_schedule(SMALL)) == SMALL
+    assert parse_schedule(print_schedule(FEW)) == FEW
+    assert SMALL.items == 4
