@@ -9,6 +9,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import converted
+from anydim.devices.opencl.device import OpenClDevice
 from anydim.graph.operator import OPERATORS
 from tests.kernel_targets import needs_device
 from tests.ops.cases import CASES
@@ -20,10 +21,10 @@ KNOWN = [(name, number) for name, number in ALL if name not in QUICK]
 pytestmark = needs_device
 
 
-def run(name: str, number: int) -> None:
+def run(name: str, number: int, device: object = "opencl:0") -> None:
     case = CASES[name][number]
     graph = build(name, case)
-    model = ad.compile(graph, devices={"accel": "opencl:0"}, placement={"*": "accel"})
+    model = ad.compile(graph, devices={"accel": device}, placement={"*": "accel"})
     host = ad.compile(graph)
     for n, m in SIZES:
         values = feed(graph, case, OPERATORS[name].domain, {"n": n, "m": m})
@@ -49,6 +50,15 @@ def as_arrays(results: object) -> list[np.ndarray]:
 @pytest.mark.parametrize("name", [name for name in QUICK if name in CASES])
 def test_some_operators(name: str) -> None:
     run(name, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["softmax", "matmul", "conv"])
+def test_groups(name: str) -> None:
+    """What devices that are no processors are given."""
+    device = OpenClDevice()
+    device.target = "opencl-groups"
+    run(name, 0, device)
 
 
 @pytest.mark.slow

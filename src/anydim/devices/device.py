@@ -19,7 +19,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from anydim.base.errors import DeviceError, DeviceMemoryError, UserError
 from anydim.base.records import dataclass
@@ -87,7 +87,7 @@ class Device(ABC):
     `workers` share a kernel that runs on a range.
     """
 
-    target: ClassVar[str]  # a name of `targets/targets.py`, or that of `made_by`
+    target: str  # a name of `targets/targets.py`, or that of `made_by`
     workers: int = 1
     made_by: Any = None  # the Target that makes its code, where it is none of those with a name
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from anydim.base.errors import OptionError
 from anydim.base.given import text_of
 from anydim.base.text import listed, suggestion
+from anydim.kernels.grouped import teams, tiles
 from anydim.kernels.product.bytes import template as bytes_product
 from anydim.kernels.templates import TEMPLATES
 from anydim.targets.c.compiler import compiling as compiling_files
@@ -25,6 +26,8 @@ from anydim.targets.opencl.render import sources as opencl_sources
 from anydim.targets.opencl.render import texts
 from anydim.targets.processor import NATIVE, Processor, described
 from anydim.targets.target import Target
+
+GROUPED = (tiles.TEMPLATE, teams.TEMPLATE)  # of groups of items
 
 
 def _llvm(processor: Processor) -> Target:
@@ -63,6 +66,17 @@ def _opencl(processor: Processor) -> Target:
     )
 
 
+def _opencl_groups(processor: Processor) -> Target:
+    """The same for devices whose items are slow alone: graphics cards."""
+    few = tuple(t for t in TEMPLATES if t.name not in _OF_VECTORS)
+    return replace(
+        _opencl(processor),
+        name="opencl-groups",
+        processor=replace(processor, most_lanes=1),
+        templates=(*GROUPED, *few),
+    )
+
+
 def _cuda(processor: Processor) -> Target:
     return Target(
         name="cuda",
@@ -77,7 +91,11 @@ def _cuda(processor: Processor) -> Target:
 
 _OF_VECTORS = ("winograd", "bytes")  # templates whose kernels need several lanes
 HOSTS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}
-OF_DEVICES: Mapping[str, Callable[[Processor], Target]] = {"opencl": _opencl, "cuda": _cuda}
+OF_DEVICES: Mapping[str, Callable[[Processor], Target]] = {
+    "opencl": _opencl,
+    "opencl-groups": _opencl_groups,
+    "cuda": _cuda,
+}
 TARGETS = {**HOSTS, **OF_DEVICES}
 
 

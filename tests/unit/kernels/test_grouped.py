@@ -91,6 +91,7 @@ def test_products(shapes: tuple[str, str], dtype: DType) -> None:
 
 
 @needs_device
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [float32, float64], ids=str)
 def test_products_on_a_device(dtype: DType) -> None:
     group = group_of("matmul", "b m k", "k n", dtype=dtype)
@@ -145,6 +146,7 @@ def test_rows_and_elements(name: str) -> None:
 
 
 @needs_device
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["softmax", "gelu"])
 def test_rows_and_elements_on_a_device(name: str) -> None:
     group, reference = ROWS[name]

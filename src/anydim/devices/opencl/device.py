@@ -45,11 +45,13 @@ class _Kernel:
 class OpenClDevice(Device):
     """Device `number` of OpenCL; raises DeviceError where there is none."""
 
-    target = "opencl"
+    target = "opencl"  # of a processor
 
     def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
         super().__init__(name)
         self.found = inventory.device(number)
+        if not self.found.processor:
+            self.target = "opencl-groups"
         self.workers = self.found.units * (1 if self.found.processor else _ITEMS_ELSEWHERE)
         self.library = library()
         handles = (c_void_p * 1)(self.found.handle)

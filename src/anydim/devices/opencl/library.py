@@ -36,6 +36,8 @@ _NAMES = {
 }  # fmt: skip
 _WHEEL = "pyopencl"  # its folder has a loader, and the devices of packages for it
 _HOME = "PYOPENCL_HOME"  # where that loader looks for devices
+# PoCL 3.0 writes outside of arrays where it makes vectors of the items of a group
+_GROUPS, _IN_TURN = "POCL_WORK_GROUP_METHOD", "loops"
 _BESIDE: list[ctypes.CDLL] = []  # libraries of devices that lie beside it
 
 _P, _N, _S, _CODE = c_void_p, c_uint32, c_size_t, POINTER(c_int32)
@@ -154,6 +156,7 @@ def _error(name: str, code: int) -> Exception:
 
 @lru_cache(maxsize=4)
 def _opened(wanted: str) -> Library:
+    os.environ.setdefault(_GROUPS, _IN_TURN)
     failures = []
     for path in [wanted] if wanted else _usual():
         try:

@@ -28,7 +28,7 @@ def build(known: Library, context: int, found: Found, name: str, text: bytes) ->
     Raises DeviceError with the log of the build for a text that the device refuses.
     """
     cache = user_cache()
-    key = key_of("opencl", found.identity, options(found), text.decode("utf-8", "replace"))
+    key = key_of("opencl 2", found.identity, options(found), text.decode("utf-8", "replace"))
     binary = cache.get(key) if cache is not None else None
     if binary is not None:
         program = _of_binary(known, context, found, binary)

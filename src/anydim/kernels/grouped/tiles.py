@@ -103,11 +103,7 @@ def tiles_form(group: Group) -> TilesForm | None:
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Tiles | None:
     """A schedule for a product with what follows it; None for other groups."""
-    form = tiles_form(group)
-    if form is None:
-        return None
-    few = product(axis.extent for axis in form.rows).constant
-    return Tiles() if few is None or few > 16 else Tiles(rows=16, item_rows=1)
+    return None if tiles_form(group) is None else Tiles()
 
 
 def lower(
