@@ -1,8 +1,9 @@
 """Compiled models that outlive the process: what is made of the same things is there at once.
 
 A model that was compiled is saved beside the compiler's objects, under the hash of everything that
-it depends on: what the caller names, settings, the processor, and the code of anydim. Models with
-strings, or with more than a quarter of the cache's limit in weights, are made every time.
+it depends on: what the caller names, settings, the processor, what tuning found, and the code of
+anydim. Models with strings, or with more than a quarter of the cache's limit in weights, are made
+every time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from anydim.deploy.load import load
 from anydim.model import Model, StringModel
 from anydim.program.held import Held
 from anydim.runtime.cpu import this_level
+from anydim.variants.records import tuned_state
 
 _SHARE = 4  # of the limit that one model may take
 _SETTINGS = ("winograd", "target", "c_compiler", "vector_bits", "most_nodes")
@@ -55,7 +57,7 @@ def _key(parts: Iterable[str | memoryview]) -> str:
     level = this_level()
     return key_of(
         state.hexdigest(), level.architecture, *sorted(level.flags),
-        *(f"{name}={settings.get(name)}" for name in _SETTINGS), package_version(),
+        *(f"{name}={settings.get(name)}" for name in _SETTINGS), package_version(), tuned_state(),
     )  # fmt: skip
 
 

@@ -41,6 +41,7 @@ create table trials (
 _VERSION = 2  # of these tables, as `pragma user_version` says it
 _WAIT, _SHORT_WAIT = 2.0, 0.05  # seconds for another process that writes; once that was too long
 _MOST_ROWS = 200_000
+_ANY = "all, %"  # `_all`, whatever the threads
 _MOST_TEXT = 1 << 16  # characters
 _ROWS = "select recipe, sizes, target, code, schedule, ratio, made, digest from trials"
 _READ = f"{_ROWS} where target=? and code=?"
@@ -77,6 +78,11 @@ class Ledger:
         """Schedules for all sizes by the subjects of recipes, for so many threads."""
         rows = self._run(f"{_READ} and sizes=?", (self._target, code_version(), _all(threads)))
         return {row.recipe: row.verdict for row in map(_row, rows) if row is not None}
+
+    def state(self) -> str:
+        """A digest of all schedules for all sizes, for any processor; '' where there are none."""
+        rows = self._run("select digest from trials where sizes like ? order by digest", (_ANY,))
+        return key_of(*map(repr, rows)) if rows else ""
 
     def keep(self, recipe: str, sizes: Key, verdict: Verdict, bits: str = "") -> None:
         """Remember what was found."""

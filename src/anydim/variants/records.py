@@ -18,9 +18,21 @@ FILE = "variants.sqlite"  # in the folder of the cache
 
 def tuned_for(target: Target, threads: int) -> Callable[[Recipe], str]:
     """What tells the schedule that was found for a recipe on this processor; '' for none."""
-    if not (settings.tuned and settings.use_cache and (Path(settings.cache_dir) / FILE).is_file()):
+    if not _is_there():
         return lambda recipe: ""
     made = import_module("anydim.variants.ledger")
     found = made.ledger(made.name_of(target)).tuned(threads)
     known = {subject: verdict.schedule for subject, verdict in found.items()}
     return lambda recipe: known.get(recipe.subject, "")
+
+
+def tuned_state() -> str:
+    """What changes with the schedules that were found, here for any processor; '' for none."""
+    if not _is_there():
+        return ""
+    found: str = import_module("anydim.variants.ledger").ledger("").state()
+    return found
+
+
+def _is_there() -> bool:
+    return settings.tuned and settings.use_cache and (Path(settings.cache_dir) / FILE).is_file()

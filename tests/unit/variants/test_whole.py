@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import anydim as ad
 from anydim.base import settings
+from anydim.kept import kept
 from anydim.kernels.schedule import parse_options, print_schedule
 from anydim.targets.targets import target
 from anydim.variants.ledger import Ledger, Verdict, ledger, name_of
@@ -105,6 +106,17 @@ def test_what_is_found_is_there_for_another_folder(here: Here, cache: Path, tmp_
     shutil.copy(tmp_path / "v", copied)  # the fixture's ledger
     with settings.override(cache_dir=copied.parent):
         assert dense(threads=1).program.sites[0].schedule == schedule
+
+
+def test_models_that_are_kept_on_disk_are_made_anew_with_what_was_found(cache: Path) -> None:
+    def schedule() -> str:
+        return kept(["dense"], lambda: dense(threads=1)).program.sites[0].schedule
+
+    first, before = schedule(), dense(threads=1)
+    assert schedule() == first
+    book = ledger(name_of(target("llvm")))
+    book.keep_tuned(before.program.recipes[0].subject, 1, Verdict(changed(first), 0.5))
+    assert schedule() == schedule() == changed(first) != first
 
 
 def test_records_of_another_file_are_merged(tmp_path: Path) -> None:
