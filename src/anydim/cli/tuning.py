@@ -21,6 +21,7 @@ from anydim.variants.fitted import TUNED
 
 if TYPE_CHECKING:
     from anydim.variants.ledger import Ledger
+    from anydim.variants.workers import Team
 
 
 @click.command(short_help="Search for faster code at recorded sizes, for every later process.")
@@ -37,9 +38,19 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Take what another machine of this kind has found, before a search or instead of one.",
 )
+@click.option(
+    "--ray",
+    "cluster",
+    is_flag=False,
+    flag_value="",
+    metavar="ADDRESS",
+    help="Search on a Ray cluster, on its machines of this kind; without ADDRESS the one this "
+    "machine is part of, or this machine alone.",
+)
 @click.option("--export", "written", metavar="FILE", help="Write all that was found, for others.")
 def tune(
-    asked: Asked, recorded: str | None, minutes: float, taken: tuple[str, ...], written: str | None,
+    asked: Asked, recorded: str | None, minutes: float, taken: tuple[str, ...],
+    cluster: str | None, written: str | None,
 ) -> None:  # fmt: skip
     """Search schedules for the sizes that MODEL was called with, the costliest launches first.
 
@@ -51,6 +62,7 @@ def tune(
     \b
     Examples:
       anydim tune encoder.onnx --profile sizes.jsonl --minutes 5
+      anydim tune encoder.onnx --profile sizes.jsonl --ray
       anydim tune encoder.onnx --profile sizes.jsonl --export tuned.sqlite
       anydim tune encoder.onnx --import tuned.sqlite
     """
@@ -62,19 +74,34 @@ def tune(
     for path in taken:
         console.note(f"{path}: {counted(_ledger(asked).merge(path), 'record')}")
     if recorded is not None:
-        _search(console, asked, recorded, minutes)
+        _search(console, asked, recorded, minutes, _team(console, asked, cluster))
     if written is not None:
         count = _ledger(asked).export(written)
         console.note(f"wrote {written}, {counted(count, 'record')}")
 
 
-def _search(console: Console, asked: Asked, recorded: str, minutes: float) -> None:
+def _team(console: Console, asked: Asked, cluster: str | None) -> Team | None:
+    """Who searches in the place of processes of this machine."""
+    if cluster is None:
+        return None
+    with console.task("asking the machines of the cluster"):
+        made = import_module("anydim.variants.remote").RayTeam(cluster or None, asked.code)
+    others = f"; {counted(made.others, 'machine')} of other kinds left out" if made.others else ""
+    console.note(f"{made.count} searches at once on {counted(made.machines, 'machine')}{others}")
+    found: Team = made
+    return found
+
+
+def _search(
+    console: Console, asked: Asked, recorded: str, minutes: float, team: Team | None
+) -> None:
     given = asked if asked.strategy else replace(asked, strategy=str(TUNED))
     model = compiled(console, given)
     with console.task(f"tuning {model.name}") as advance:
         found = model.tune(
             recorded, 60 * minutes,
             lambda done, launches, share: advance(done, launches, f"{100 * share:.1f} % saved"),
+            team,
         )  # fmt: skip
     console.result(str(found))
     shown = curve(found.curve)

@@ -252,8 +252,8 @@ class Fitted(Held):
         now on, on this kind of machine for so many threads; then bodies for single sizes, which
         serve from now on where this is such a model. All of it is kept on disk.
         `progress(done, searches, share)` is told the share of time saved. `team` are others that
-        search, such as `ad.ray_team()`. Raises OptionError for a file that cannot be read, or has
-        none of this model's sizes.
+        search: a `RayTeam` (`variants/remote.py`). Raises OptionError for a file that cannot be
+        read, or has none of this model's sizes.
         """
         end = time.monotonic() + _seconds(seconds)
         self._recorded(path)  # before anything is made

@@ -188,7 +188,7 @@ class Workers:
             process = subprocess.Popen(
                 [sys.executable, "-c", _MAIN.format([str(folder) for folder in sys.path])],
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-                env={**os.environ, **_settings()}, close_fds=True,
+                env={**os.environ, **variables()}, close_fds=True,
             )  # fmt: skip
         except OSError as error:
             self._rests_until = time.monotonic() + _PAUSE
@@ -289,7 +289,7 @@ def reply_of(found: Mapping[str, Any]) -> Reply:
     return Reply(made, ratio, tried, float(found["seconds"]), str(found.get("problem", "")))
 
 
-def _settings() -> dict[str, str]:
+def variables() -> dict[str, str]:
     """The settings of this process as its children read them."""
     rows = ((knob.variable, settings.get(knob.name)) for knob in settings.KNOBS)
     return {name: str(int(value) if isinstance(value, bool) else value) for name, value in rows}

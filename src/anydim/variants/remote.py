@@ -1,0 +1,100 @@
+"""Searches on the machines of a Ray cluster (extra `anydim[ray]`), which have anydim installed.
+
+What another machine measures says nothing of this one, unless its processor is of the same kind: of
+all machines those search whose target has the same name and whose anydim is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from importlib import import_module
+from itertools import cycle
+from typing import Any
+
+from anydim.base import settings
+from anydim.base.cache import code_version
+from anydim.base.errors import OptionError
+from anydim.targets.targets import target
+from anydim.variants.ledger import name_of
+from anydim.variants.worker import answer
+from anydim.variants.workers import Order, Reply, asked, reply_of, variables
+
+_PROBED = 120.0  # seconds until a machine has said what it is
+_HERE = ("ANYDIM_CACHE_DIR", "ANYDIM_USE_CACHE")  # settings that are each machine's own
+
+
+class RayTeam:
+    """A team for `Model.tune`: as many searches at once as fitting machines have cores.
+
+    `address` is that of a cluster; None is the one that this process is connected to, or a new one
+    on this machine. Raises OptionError where Ray is not installed or does not answer.
+    """
+
+    def __init__(self, address: str | None = None, made_by: str | None = None) -> None:
+        self._ray = ray = _ray()
+        name = settings.target if made_by is None else made_by
+        self._kind = identity(name)
+        try:
+            if not ray.is_initialized():
+                ray.init(address=address, log_to_driver=False, include_dashboard=False)
+            nodes = [node for node in ray.nodes() if node["Alive"]]
+            kinds = [self._on(node, identity).remote(name) for node in nodes]
+            found = ray.get(kinds, timeout=_PROBED)
+        except Exception as error:  # of Ray: hundreds of kinds
+            raise OptionError(f"no Ray cluster answers: {_line(error)}") from None
+        fitting = [node for node, kind in zip(nodes, found) if kind == self._kind]
+        if not fitting:
+            hint = "its machines need this processor and this version of anydim"
+            raise OptionError(f"none of {len(nodes)} machines of the cluster is like this", hint)
+        cores = [max(1, int(node["Resources"].get("CPU", 1))) for node in fitting]
+        self.machines, self.others = len(fitting), len(nodes) - len(fitting)
+        self.count = sum(cores)
+        self._nodes = cycle([node for node, count in zip(fitting, cores) for _ in range(count)])
+
+    def ask(self, order: Order) -> Future[Reply]:
+        """Have an order answered on one of the machines."""
+        promised: Future[Reply] = Future()
+        search = self._on(next(self._nodes), answered)
+
+        def take(done: Future[Any]) -> None:
+            try:
+                promised.set_result(reply_of(done.result()))
+            except Exception as error:  # a machine that went, and what else may become of it
+                promised.set_result(Reply(problem=_line(error)))
+
+        search.remote(asked(order), self._kind).future().add_done_callback(take)
+        return promised
+
+    def _on(self, node: Mapping[str, Any], function: Any) -> Any:
+        """A function as it runs on a machine."""
+        made = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
+        given = {knob: value for knob, value in variables().items() if knob not in _HERE}
+        return self._ray.remote(function).options(
+            scheduling_strategy=made(node["NodeID"], soft=False), num_cpus=1,
+            runtime_env={"env_vars": given},
+        )  # fmt: skip
+
+
+def identity(made_by: str) -> str:
+    """The processor and the anydim of whoever is asked, as records know them."""
+    return f"{name_of(target(made_by))} {code_version()}"
+
+
+def answered(request: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """What a machine makes of a request, where it is still of the right kind."""
+    here = identity(request["target"])
+    if here != kind:
+        raise OptionError(f"this machine is {here}, not {kind}")
+    return answer(request)
+
+
+def _ray() -> Any:
+    try:
+        return import_module("ray")
+    except ImportError:
+        raise OptionError("Ray is not installed", "pip install anydim[ray]") from None
+
+
+def _line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).split("\n")[0]
