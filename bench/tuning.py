@@ -30,7 +30,7 @@ RECORDED, FRESH = 0, 1  # seeds
 def tuned(stream: Stream, minutes: float, threads: int, requests: int) -> str:
     """Record a stream and tune for it; what came of it."""
     with settings.override(tuned=False):
-        model = ad.compile(stream.model(), threads=threads)
+        model = ad.compile(stream.model(), threads=threads, strategy="generic")
     random = numpy.random.default_rng(RECORDED)
     with TemporaryDirectory() as folder:
         path = Path(folder) / "sizes.jsonl"
@@ -45,8 +45,8 @@ def tuned(stream: Stream, minutes: float, threads: int, requests: int) -> str:
 def compared(stream: Stream, threads: int, requests: int) -> tuple[float, float, int]:
     """The share of the untuned time, of all requests and of the median one; launches changed."""
     with settings.override(tuned=False):
-        before = ad.compile(stream.model(), threads=threads)
-    after = ad.compile(stream.model(), threads=threads)
+        before = ad.compile(stream.model(), threads=threads, strategy="generic")
+    after = ad.compile(stream.model(), threads=threads, strategy="generic")
     random = numpy.random.default_rng(FRESH)
     totals, ratios = [0.0, 0.0], []
     for _ in range(requests):

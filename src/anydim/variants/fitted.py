@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -203,16 +204,15 @@ class Fitted(Held):
         """Bodies for the sizes that `record` wrote down, the costliest first; how many are new.
 
         Those that pay, by what was measured before or is now, within `seconds` and `mebibytes` of
-        code. Under "generic" they are all the bodies that there will be, under other strategies
-        those go on. `progress(done, launches, share)` is told the share of time saved.
+        code. Under "generic" they are all the bodies that there will be; other strategies go on,
+        and "adaptive" has room for 64 a kernel at least. `progress(done, launches, share)` is told
+        the share of time saved.
         Raises OptionError for a file that cannot be read, or has none of this model's sizes.
         """
         rows, end = self._recorded(path), time.monotonic() + _seconds(seconds)
         most, tell = _seconds(mebibytes, "mebibytes") * (1 << 20), progress or _quiet
         function_of("progress", progress)
-        self._start()
-        if self.strategy in (GENERIC, self._formed):
-            self.serve_by(PREPARED)
+        self._make_room(PREPARED)
         made: Any = import_module("anydim.variants.tuning")
         wanted = made.wanted(self._serving, rows, self._recorded_sites(path))
         count: int = made.prepare(self._serving, wanted, end - time.monotonic(), most, tell)
@@ -258,9 +258,7 @@ class Fitted(Held):
         end = time.monotonic() + _seconds(seconds)
         self._recorded(path)  # before anything is made
         function_of("progress", progress)
-        self._start()
-        if not isinstance(self.strategy, Adaptive):
-            self.serve_by(TUNED)
+        self._make_room(TUNED)
         tell, made = progress or _quiet, import_module("anydim.variants.tuning")
         found: Tuned = self._searched(made.tune_whole, path, end, tell, team)
         again = self._made() if found.whole and self._made is not None else self
@@ -269,6 +267,15 @@ class Fitted(Held):
         if again.strategy != self.strategy:
             again.serve_by(self.strategy)
         return found.with_more(again._searched(made.tune, path, end, tell, team))
+
+    def _make_room(self, other: Adaptive) -> None:
+        """Serve by a strategy that takes what is found: as many bodies as `other` does at least."""
+        now = self.strategy
+        if isinstance(now, Adaptive) and now.limit < other.limit:
+            self.serve_by(replace(now, limit=other.limit, patience=0.0))
+        elif now in (GENERIC, self._formed) or (other == TUNED and not isinstance(now, Adaptive)):
+            self.serve_by(other)
+        self._start()
 
     def _searched(
         self, search: Callable[..., Tuned], path: str | os.PathLike[str], end: float,
