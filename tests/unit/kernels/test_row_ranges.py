@@ -19,6 +19,12 @@ def largest(int(P) ptr, float(E) x) -> (y) {
 def product(int(P) ptr, int(E) col, float(E) val, float(C) x) -> (y) {
   y(r) +=! val(k) * x(col(k)) where r in 0:P-1, k in ptr(r):ptr(r+1)
 }
+def looped(int(P) ptr, int(E) col, float(E) val, float(C) x) -> (y) {
+  for r in 0:P-1 { y(r) +=! val(k) * x(col(k)) where k in ptr(r):ptr(r+1) }
+}
+def running(int(P) ptr, float(E) x) -> (y) {
+  for r in 0:P-1 { y(r) max=! x(k) + (y(r-1) else 0) where k in ptr(r):ptr(r+1) }
+}
 def pairs(int(P) ptr, float(H) x) -> (y) {
   y(r) +=! x(k // 2) where r in 0:P-1, k in ptr(r):ptr(r+1), exists x(k // 2)
 }
@@ -53,6 +59,25 @@ def test_values_are_those_of_the_parts(elements: int) -> None:
         numpy.testing.assert_allclose(
             PARTS.product(ptr, col, x, table), held, rtol=0, atol=4 * close
         )
+
+
+def test_parts_inside_of_loops_that_run_in_order() -> None:
+    random = numpy.random.default_rng(3)
+    for elements in (0, 1, 40, 300):
+        ptr = parts(random, 9, elements)
+        x = random.standard_normal(elements).astype(numpy.float32)
+        col = random.integers(0, 5, elements).astype(numpy.int32)
+        table = random.standard_normal(5).astype(numpy.float32)
+        together = PARTS.product(ptr, col, x, table)
+        # the same products in another order: some roundings of sums of at most 300 terms near 1
+        numpy.testing.assert_allclose(PARTS.looped(ptr, col, x, table), together, atol=1e-4)
+        held, wanted = numpy.float32(0), []
+        for low, high in itertools.pairwise(ptr):
+            held = (x[low:high] + held).max(initial=-numpy.inf)
+            wanted.append(held)
+        numpy.testing.assert_array_equal(PARTS.running(ptr, x), numpy.array(wanted, numpy.float32))
+    with pytest.raises(ad.InputError):
+        PARTS.looped(numpy.array([0, 11], numpy.int32), col[:10], x[:10], table)
 
 
 def test_a_row_has_the_same_bits_wherever_its_part_begins() -> None:

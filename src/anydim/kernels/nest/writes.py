@@ -17,6 +17,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.nest.elements import NestElements, Storage
 from anydim.kernels.nest.form import NestForm, one_to_one
 from anydim.kernels.rows.cells import folding, identity, is_product
+from anydim.kernels.rows.ranges import limits, part_along
 from anydim.kernels.write.loops import Segment, index, segments
 from anydim.kernels.write.values import add, convert, number, operate
 from anydim.lang.tree import Apply, Axis, Read, Write
@@ -162,8 +163,17 @@ class WriteCode:
         for other in inner[1:]:
             inner[0].merge(other)
         low, high = self.ranges[axes[0].name]
+        if self.way.lanes == 1 and len(scopes) == 1:
+            low, high = self._narrowed(scopes[0], axes[0])
         body = (*inner[0].steps, *loops)
         return [ir.For(variable.name, low, high, index(1), body)]
+
+    def _narrowed(self, scope: NestElements, axis: Axis) -> Range:
+        """The range of a reduced axis: of a part that data gives, that part."""
+        write, span = self.write, self.ranges[axis.name]
+        reduced = frozenset(other.name for other in write.reduced)
+        part = part_along(write.body, write.combine, self.dtype, axis.name, reduced)
+        return limits(part, scope, *span) if part.lows or part.highs else span
 
     # ---- storing -------------------------------------------------------------------------------
 
@@ -232,7 +242,8 @@ class _Sum:
                 self.fold(cell, copy % len(self.registers), cell.mask)
                 into.merge(cell)
 
-        self.code._swept(scope, axis, self.code.ranges[axis.name], len(self.registers), body)
+        span = self.code._narrowed(scope, axis)
+        self.code._swept(scope, axis, span, len(self.registers), body)
 
     def value(self, scope: NestElements) -> ir.Value:
         """The whole, as the element type of the target."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from anydim.base.dtypes import int64
+from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
@@ -38,21 +38,25 @@ def part_of(form: RowForm) -> Part | None:
 
 
 def _part(statement: Statement, form: RowForm) -> Part:
-    body = statement.body
+    dtype = form.group.type_of(statement.target).dtype
+    row = frozenset(axis.name for axis in form.row)
+    return part_along(statement.body, statement.combine, dtype, form.lane.name, row)
+
+
+def part_along(body: Expr, combine: str, dtype: DType, axis: str, reduced: frozenset[str]) -> Part:
+    """The part of a reduced axis outside of which `body` adds nothing."""
     if not (isinstance(body, Apply) and body.function == "select"):
         return Part()
     condition, _, other = body.arguments
-    function, dtype = folding(statement.combine, form.group.type_of(statement.target).dtype)
-    if not isinstance(other, Literal) or other.value != identity(function, dtype):
+    if not isinstance(other, Literal) or other.value != identity(*folding(combine, dtype)):
         return Part()
-    row = {axis.name for axis in form.row}
     lows: list[Expr] = []
     highs: list[Expr] = []
     for each in _conjuncts(condition):
         if not isinstance(each, Apply) or len(each.arguments) != 2:
             continue
         left, right = each.arguments
-        if left == Index(form.lane.name) and not free_axes(right) & row:
+        if left == Index(axis) and not free_axes(right) & reduced:
             if each.function == "greater_equal":
                 lows.append(right)
             elif each.function == "less":
@@ -69,18 +73,19 @@ def _conjuncts(expr: Expr) -> Iterator[Expr]:
         yield expr
 
 
-def limits(part: Part, scope: Elements, extent: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """First and end of a part in this row. A bound outside the row bounds nothing.
+def limits(
+    part: Part, scope: Elements, first: ir.Value, end: ir.Value
+) -> tuple[ir.Value, ir.Value]:
+    """First and end of a part of a row from `first` to `end`. A bound outside bounds nothing.
 
     So its check, which stands in the loop, is met as if all were visited.
     """
-    low: ir.Value = ir.Const(ir.INDEX, 0)
-    high = extent
+    low, high = first, end
     for function, bounds in (("max", part.lows), ("min", part.highs)):
         for bound in bounds:
             value = scope.name(scope.scalar(bound, int64))
-            least = operate("less_equal", ir.Const(ir.INDEX, 0), value)
-            most = operate("less_equal", value, extent)
+            least = operate("less_equal", first, value)
+            most = operate("less_equal", value, end)
             inside = scope.name(operate("and", scope.name(least), scope.name(most)))
             old = low if function == "max" else high
             new = scope.name(operate(function, old, value))

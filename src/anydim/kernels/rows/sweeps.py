@@ -111,7 +111,7 @@ class RowProgram:
                 lanes, unroll = self.setting.lanes, self.setting.unroll
                 self.sweeps = segments(scope, first, last, lanes, unroll)
             elif part is not None:
-                first, last = limits(part, scope, extent)
+                first, last = limits(part, scope, index(0), extent)
                 self.sweeps = segments(scope, first, last, self.setting.lanes, self.setting.unroll)
             row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
             if empty:
