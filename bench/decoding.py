@@ -1,13 +1,14 @@
 """W6, a step of a decoder with a cache, beside onnxruntime: python -m bench.decoding
 
     python -m bench.decoding [--layers 4] [--heads 6] [--words 8192] [--batch 1] [--threads 1]
-                             [--past 0 64 200 500 1000] [--stream 200]
+                             [--past 0 64 200 500 1000] [--stream 200] [--bits 4]
 
 gpt2-like layers of `heads` x 64 with random weights, one new word a call, caches [batch, heads,
 past, 64] as inputs and outputs. `cold` is the time from the file to the first result, in this
 process. `stream` is the sum over calls that each take the caches of the call before, from an empty
 one on. At single pasts both engines are called in turns, and the least of their times counts.
-Results are compared first.
+Results are compared first. With `--bits` 8 or 4 weights are those of MatMulNBits in blocks of 32,
+and the last line is the stream beside that of the float32 model.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import onnxruntime
 
 import anydim as ad
+from bench.networks.narrow import narrowed
 from bench.networks.sequences import decoder
 
 WIDTH = 64
@@ -89,9 +91,12 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--past", type=int, nargs="*", default=[0, 64, 200, 500, 1000])
     parser.add_argument("--stream", type=int, default=200)
+    parser.add_argument("--bits", type=int, default=32, choices=(4, 8, 32))
     given = parser.parse_args()
     shape = (given.layers, given.heads)
-    source = decoder(*shape, WIDTH, given.words, places=2048).SerializeToString()
+    network = decoder(*shape, WIDTH, given.words, places=2048)
+    plain = network.SerializeToString()
+    source = plain if given.bits == 32 else narrowed(network, given.bits).SerializeToString()
     loaded = engines(source, given.threads)
     own, peer = (step for step, _ in loaded.values())
     one = feeds(*shape, given.batch, 3)
@@ -106,12 +111,18 @@ def main() -> None:
     first = feeds(*shape, given.batch, 0)
     turns = [[streamed(s, given.layers, first, given.stream) for s in (own, peer)] for _ in "123"]
     show(f"stream {given.stream}", *(min(turn) for turn in zip(*turns)))
+    if given.bits < 32:
+        wide = engines(plain, given.threads)["anydim"][0]
+        both = [
+            [streamed(s, given.layers, first, given.stream) for s in (own, wide)] for _ in "123"
+        ]
+        show(f"stream {given.stream}", *(min(turn) for turn in zip(*both)), "its float32")
 
 
-def show(name: str, mine: float, other: float) -> None:
+def show(name: str, mine: float, other: float, of: str = "onnxruntime") -> None:
     """A line of both times."""
     ratio = f"ratio {mine / other:.2f}"
-    print(f"{name:13}  anydim {mine * 1e3:8.2f} ms  onnxruntime {other * 1e3:8.2f} ms  {ratio}")
+    print(f"{name:13}  anydim {mine * 1e3:8.2f} ms  {of} {other * 1e3:8.2f} ms  {ratio}")
 
 
 if __name__ == "__main__":

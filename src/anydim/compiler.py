@@ -44,6 +44,7 @@ from anydim.passes.integers import Integers
 from anydim.passes.joins import Joins
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
+from anydim.passes.narrow import Narrow
 from anydim.passes.numbers import Numbers
 from anydim.passes.opaque import Opaque, guarded
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
@@ -96,6 +97,11 @@ PASSES: tuple[Pass, ...] = (
         "integers", "before simplify, which would fold dequantised constants into floats",
         "sums of products of dequantised values are sums of integers, scaled afterwards",
         lambda m, t, o: Integers(),
+    ),
+    Pass(
+        "narrow", "after integers, which takes products of two dequantised values; before simplify",
+        "products read constant weights of 4 or 8 bits at that width",
+        lambda m, t, o: Narrow(m, t),
     ),
     Pass(
         "accumulate", "before simplify, which then converts constants once",

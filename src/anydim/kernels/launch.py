@@ -109,7 +109,22 @@ class BytesPanels:
     factor: int
 
 
-Packing = Panels | BytesPanels
+@dataclass(frozen=True)
+class NarrowPanels:
+    """Packing of weights of 4 or 8 bits: [ceil(n/width)][k], padded with zeros to `depth` of k.
+
+    `k` and `n` give (size, stride). Of 8 bits there is a byte for each, [k][width]; of 4 bits a
+    word of eight of them along k, the first one in its low bits, each 8 more than it is.
+    """
+
+    width: int
+    bits: int
+    k: tuple[int, int]
+    n: tuple[int, int]
+    depth: int
+
+
+Packing = Panels | BytesPanels | NarrowPanels
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from anydim.kernels.nest import template as nest
 from anydim.kernels.product.bytes import template as bytes_product
 from anydim.kernels.product.contraction import template as contraction
 from anydim.kernels.product.convolution import template as convolution
+from anydim.kernels.product.narrow import template as narrow
 from anydim.kernels.product.winograd import template as winograd
 from anydim.kernels.ranges import template as ranges
 from anydim.kernels.rows import pointwise
@@ -25,6 +26,7 @@ TEMPLATES: tuple[Template, ...] = (
     winograd.TEMPLATE,
     convolution.TEMPLATE,
     bytes_product.TEMPLATE,
+    narrow.TEMPLATE,
     contraction.TEMPLATE,
     sliding.TEMPLATE,
     transposition.TEMPLATE,

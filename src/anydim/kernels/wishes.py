@@ -67,6 +67,7 @@ RULES: dict[str, dict[str, Rule]] = {
     },
     "winograd": {**_TILE, "block_tiles": _between(1, 1 << 10)},
     "bytes": _TILE,
+    "narrow": {},
     "sliding": {"lanes": _power(64, 2), "vectors": _between(1, 8)},
     "transposition": {"lanes": _power(64), "block": _between(1, 1 << 20)},
     "attention": {

@@ -97,6 +97,13 @@ def _fits(statement: Statement, left: Scaled, right: Scaled, box: Box) -> bool:
     return prove(count * left.largest * right.largest, "<=", _MOST, box) is Truth.PROVED
 
 
+def dequantised(
+    expr: Expr, bodies: dict[str, Statement], types: dict[str, TensorType]
+) -> Scaled | None:
+    """A factor as an integer times a scale, which may change along any axis."""
+    return _scaled(expr, bodies, types, frozenset())
+
+
 def _scaled(
     expr: Expr, bodies: dict[str, Statement], types: dict[str, TensorType],
     reduced: frozenset[str],

@@ -8,4 +8,5 @@ micro-kernel that is compiled once.
     winograd/      3 x 3 windows, transformed
     blas/          matrix products by a library that is not ours
     bytes/         integers of at most eight bits
+    narrow/        matrix products with weights of 4 or 8 bits
 """

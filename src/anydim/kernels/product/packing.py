@@ -13,7 +13,7 @@ import numpy
 from numpy.lib.stride_tricks import as_strided
 
 from anydim.base.dtypes import converted
-from anydim.kernels.launch import BytesPanels, Packing, Panels, ProductPanels
+from anydim.kernels.launch import BytesPanels, NarrowPanels, Packing, Panels, ProductPanels
 from anydim.runtime.pages import Pages
 
 
@@ -40,6 +40,8 @@ def packed(
     """Memory for what will be `given`, of `dtype`, and the work that asks for it and fills that."""
     if isinstance(packing, BytesPanels):
         return _pack_bytes(given, packing, pages)
+    if isinstance(packing, NarrowPanels):
+        return _pack_narrow(given, packing, pages)
     if isinstance(packing, ProductPanels):
         return _pack_products(given, dtype, packing, pages)
     return _pack(given, dtype, packing, pages)
@@ -69,6 +71,32 @@ def _pack_bytes(
         result[:, :, -1] = numpy.ascontiguousarray(sums).view(numpy.uint8)
 
     return result.reshape(groups, count, prod(shape[2:])), fill
+
+
+def _pack_narrow(
+    given: Callable[[], numpy.ndarray], panels: NarrowPanels, pages: Pages
+) -> tuple[numpy.ndarray, Work]:
+    """int8 [panels, bytes]; see `NarrowPanels`."""
+    (k, k_stride), (n, n_stride) = panels.k, panels.n
+    width, depth = panels.width, panels.depth
+    count = -(-n // width)
+    result = _aligned((count, depth * width * panels.bits // 8), numpy.dtype(numpy.int8), pages)
+
+    def fill() -> None:
+        flat = numpy.ascontiguousarray(converted(given(), numpy.dtype(numpy.int8))).reshape(-1)
+        source = as_strided(flat, (n, k), (n_stride, k_stride), writeable=False)
+        padded = numpy.zeros((count * width, depth), numpy.int8)
+        padded[:n, :k] = source
+        by_panel = padded.reshape(count, width, depth)
+        if panels.bits == 8:
+            result.reshape(count, depth, width)[...] = by_panel.transpose(0, 2, 1)
+            return
+        fields = (by_panel + 8).astype(numpy.uint32).reshape(count, width, depth // 8, 8)
+        shifts = numpy.arange(0, 32, 4, dtype=numpy.uint32)
+        words = numpy.bitwise_or.reduce(fields << shifts, axis=3)
+        result.view(numpy.uint32).reshape(count, depth // 8, width)[...] = words.transpose(0, 2, 1)
+
+    return result, fill
 
 
 def _strided(

@@ -6,7 +6,9 @@ stands for (q - zero) * scale.
 
 from __future__ import annotations
 
-from anydim.base.dtypes import DType, float32, int64, uint8
+import numpy
+
+from anydim.base.dtypes import DType, converted, float32, int4, int8, int64, uint8
 from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.microsoft.record import Row, required, row
 from anydim.frontends.onnx.operators.call import OnnxNode, Result
@@ -18,7 +20,8 @@ BITS = (2, 4, 8)
 def matmul(call: OnnxNode) -> Result:
     """Inputs A [..., K], B [N, blocks, bytes], scales, zero points, groups of k, bias."""
     to = call.type(0).dtype
-    weights = _weights(call, call.attribute("K"), call.attribute("N"))
+    k, n = call.attribute("K"), call.attribute("N")
+    weights = _held(call, k, n) or _weights(call, k, n)
     a = _as(call, call.input(0), float32)
     made = call.emit("matmul", a, call.emit("transpose", weights, perm=(1, 0)))
     if call.given(5):
@@ -26,13 +29,66 @@ def matmul(call: OnnxNode) -> Result:
     return _as(call, made, to)
 
 
-def _weights(call: OnnxNode, k: int, n: int) -> str:
-    """The weights as float32 [N, K]."""
+def _held(call: OnnxNode, k: int, n: int) -> str:
+    """The weights as float32 [N, K] of small constant integers without zero points.
+
+    '' where that does not hold them: more bits are needed, zero points are floats, k has groups.
+    """
+    bits, block = _checked(call, k, n)
+    blocks = -(-k // block)
+    packed = _contents(call, 1, n * blocks * block * bits // 8)
+    if packed is None or call.given(4):
+        return ""
+    whole = _fields(packed.reshape(n, -1), bits).astype(numpy.int16)
+    if not call.given(3):
+        whole -= 1 << (bits - 1)
+    else:
+        points = _contents(call, 3, n * -(-blocks * bits // 8))
+        if points is None:
+            return ""
+        points = _fields(points.reshape(n, -1), bits)[:, :blocks]
+        whole -= numpy.repeat(points, block, axis=1).astype(numpy.int16)
+    whole = whole[:, :k]
+    low, high = int(whole.min()), int(whole.max())
+    fitting = (d for d in (int4, int8) if d.range[0] <= low and high <= d.range[1])
+    dtype = next(fitting, None)
+    if dtype is None:
+        return ""
+    weights = call.numbers(converted(whole, dtype.numpy), dtype)
+    scale = _as(call, _shaped(call, 2, (n, blocks)), float32)
+    return call.emit("dequantize", weights, scale, axis=1, block=block)
+
+
+def _contents(call: OnnxNode, position: int, count: int) -> numpy.ndarray | None:
+    """So many bytes that the file holds as an input; None where it is something else."""
+    name, emitter = call.input(position), call.emitter
+    held = emitter.known.get(name) or emitter.constants.get(name)
+    array = None if held is None else held.array
+    return array if array is not None and (array.dtype, array.size) == ("uint8", count) else None
+
+
+def _fields(packed: numpy.ndarray, bits: int) -> numpy.ndarray:
+    """The fields of `bits` bits of bytes, the low ones first, along the last axis."""
+    if bits == 8:
+        return packed
+    shifts = numpy.arange(0, 8, bits, dtype=numpy.uint8)
+    fields = packed[..., None] >> shifts & numpy.uint8((1 << bits) - 1)
+    return fields.reshape(*packed.shape[:-1], -1)
+
+
+def _checked(call: OnnxNode, k: int, n: int) -> tuple[int, int]:
+    """Bits of a weight, and weights of a block."""
     bits, block = call.attribute("bits"), call.attribute("block_size")
     if bits not in BITS or block < 1 or block * bits % 8 or k < 1 or n < 1:
         raise Unsupported(f"{n} x {k} weights of {bits} bits in blocks of {block}")
     if call.attribute("weight_prepacked"):
         raise Unsupported("weights that are packed for another machine")
+    return bits, block
+
+
+def _weights(call: OnnxNode, k: int, n: int) -> str:
+    """The weights as float32 [N, K]."""
+    bits, block = _checked(call, k, n)
     blocks = -(-k // block)
     fields = _shaped(call, 1, (n, blocks, block * bits // 8))
     fields = _unpacked(call, fields, bits)

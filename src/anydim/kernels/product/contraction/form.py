@@ -78,19 +78,19 @@ def form_of(group: Group, constants: frozenset[str], machine: Machine) -> Contra
         return None
     for a, b in (factors, factors[::-1]):
         width = tile_of(machine, group.type_of(statement.target).dtype).width
-        found = _Reading(group, statement, a, b, b.tensor in constants, width).form(outputs)
+        found = Reading(group, statement, a, b, b.tensor in constants, width).form(outputs)
         if found is not None:
             return found
     return None
 
 
 @dataclass(frozen=True)
-class _Factor:
+class Factor:
     tensor: str
     form: Affine
 
 
-def _factors(statement: Statement, group: Group) -> tuple[_Factor, _Factor] | None:
+def _factors(statement: Statement, group: Group) -> tuple[Factor, Factor] | None:
     """The two reads of the product, when they have addresses and C's element type."""
     body = statement.body
     if not (isinstance(body, Apply) and body.function == "mul"):
@@ -104,23 +104,24 @@ def _factors(statement: Statement, group: Group) -> tuple[_Factor, _Factor] | No
         form = address(read, inputs[read.tensor].shape)
         if form is None or inputs[read.tensor].dtype != dtype:
             return None
-        found.append(_Factor(read.tensor, form))
+        found.append(Factor(read.tensor, form))
     return (found[0], found[1])
 
 
 @dataclass(frozen=True)
-class _Reading:
+class Reading:
     """One way to read a group: which factor is A, which is B, and whether B can be packed early.
 
-    `width` is that of a panel.
+    `width` is that of a panel; `starts` says whether sums may start from what is added to them.
     """
 
     group: Group
     statement: Statement
-    a: _Factor
-    b: _Factor
+    a: Factor
+    b: Factor
     packed: bool
     width: int
+    starts: bool = True
 
     def form(self, outputs: tuple[Output, ...]) -> ContractionForm | None:
         axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
@@ -132,9 +133,11 @@ class _Reading:
             return None
         if not all(self._in_a(x) and self._in_b(x) for x in sums):
             return None
-        start, outputs = split_start(
-            outputs, self.group, columns[-1].name, self._target(), (self.a.tensor, self.b.tensor)
-        )
+        start: Read | None = None
+        if self.starts:
+            factors = (self.a.tensor, self.b.tensor)
+            own = self._target()
+            start, outputs = split_start(outputs, self.group, columns[-1].name, own, factors)
         streams, pinned = self._streams(outputs, start)
         in_panels = not self.packed and not batch and self._in_panels(columns, sums)
         in_b = () if self.packed or in_panels else (self.b.form,)

@@ -1,0 +1,120 @@
+"""The template of matrix products with constant weights of 4 or 8 bits, scaled in blocks.
+
+A step of a decoder waits for weights: these come at their own width and become floats in
+registers. `form.py` reads the group, `loops.py` writes the loops, `library.py` has what no model
+changes.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from anydim.base.dtypes import float32
+from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
+from anydim.kernels.launch import (
+    Argument,
+    Launch,
+    Machine,
+    NarrowPanels,
+    Packing,
+    Panels,
+    known_parts,
+)
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.product.narrow.form import FIELDS, NarrowForm, narrow_form
+from anydim.kernels.product.narrow.library import NarrowTile, narrow_libraries
+from anydim.kernels.product.narrow.loops import NarrowWriter
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.lang.tree import Group
+from anydim.sizes import Box, as_size, product
+
+_VECTORS = 4  # side by side, so that sums of one row do not wait for each other
+_WORTH = 60_000  # bytes of weights that are worth a thread: about 2 us
+
+
+@dataclass(frozen=True)
+class Narrow:
+    """The widest panel: `vectors` of `lanes`."""
+
+    vectors: int
+    lanes: int
+
+
+register("narrow", Narrow)
+
+
+def match_narrow(
+    group: Group, box: Box, machine: Machine, constants: frozenset[str]
+) -> Narrow | None:
+    """The schedule for a group, or None when its weights are no such."""
+    lanes = machine.lanes(float32)
+    if lanes < FIELDS or lanes % FIELDS:
+        return None
+    found = _form(group, constants, _VECTORS * lanes)
+    return None if found is None else Narrow(_VECTORS, lanes)
+
+
+@lru_cache(maxsize=512)
+def _form(group: Group, constants: frozenset[str], width: int) -> NarrowForm | None:
+    return narrow_form(group, constants, width)
+
+
+def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
+    """Row tiles as high as registers hold."""
+    whole = form.groups == 1 or form.block % 4 == 0
+    step = FIELDS if form.bits == 4 else 4 if whole else 1
+    heights = (1, 2, 4, 6) if machine.registers >= 32 else (1, 2)
+    return NarrowTile(form.bits, schedule.vectors, schedule.lanes, step, heights)
+
+
+def lower_narrow(
+    group: Group, schedule: Narrow, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a group by a schedule."""
+    form = _form(group, constants, schedule.vectors * schedule.lanes)
+    if form is None:
+        raise InternalError("a group without narrow weights reached its lowering")
+    tile = _tile(form, schedule, machine)
+    writer = NarrowWriter(group, form, tile, machine)
+    functions = writer.functions()
+    kernel = named_kernel(
+        "narrow", writer.operands, writer.sizes.names, functions, narrow_libraries(tile)
+    )
+    packings = _packings(form, tile, writer.padded)
+    plain = form.product
+    work = plain.m.extent * plain.n.extent * plain.k.extent
+    work = work * product(walk.extent for walk in plain.loops)
+    panel = writer.padded * tile.width * tile.bits // 8
+    kept = {form.scales, plain.b}
+    moved = sum(
+        (product(t.type.shape) * t.type.dtype.bytes
+         for t in (*group.inputs, *group.outputs) if t.name not in kept),
+        as_size(panel * writer.panels + form.groups * form.columns * 4),
+    )  # fmt: skip
+    return Launch(
+        kernel=kernel,
+        arguments=tuple(Argument(tensor, packings.get(role)) for tensor, role in writer.roles),
+        sizes=writer.sizes.sizes,
+        parallel=writer.units,
+        grain=max(1, _WORTH // panel),
+        scratch=as_size(writer.offsets[-1]),
+        flops=2 * work,
+        moved=moved,
+        schedule=print_schedule(schedule),
+        reason=f"a matrix product with weights of {form.bits} bits, read at that width",
+    )
+
+
+def _packings(form: NarrowForm, tile: NarrowTile, depth: int) -> dict[str, Packing]:
+    """How weights and scales are packed when they are loaded."""
+    _, k, n = (known_parts(part) for part in form.product.b_parts)
+    scales = ((form.groups, form.scale_k),), ((form.columns, form.scale_n),)
+    return {
+        "w": NarrowPanels(tile.width, tile.bits, k[0], n[0], depth),
+        "s": Panels(tile.width, (), *scales),
+    }
+
+
+TEMPLATE = Template("narrow", Narrow, match_narrow, lower_narrow)
