@@ -8,7 +8,7 @@ from dataclasses import replace
 from anydim.base.errors import OptionError
 from anydim.base.given import text_of
 from anydim.base.text import listed, suggestion
-from anydim.kernels.grouped import teams, tiles
+from anydim.kernels.grouped import attention, teams, tiles
 from anydim.kernels.product.bytes import template as bytes_product
 from anydim.kernels.templates import TEMPLATES
 from anydim.targets.c.compiler import compiling as compiling_files
@@ -27,7 +27,7 @@ from anydim.targets.opencl.render import texts
 from anydim.targets.processor import NATIVE, Processor, described
 from anydim.targets.target import Target
 
-GROUPED = (tiles.TEMPLATE, teams.TEMPLATE)  # of groups of items
+GROUPED = (attention.TEMPLATE, tiles.TEMPLATE, teams.TEMPLATE)  # of groups of items
 
 
 def _llvm(processor: Processor) -> Target:

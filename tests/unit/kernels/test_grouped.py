@@ -12,7 +12,8 @@ import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base import settings
 from anydim.base.dtypes import DType, float32, float64, int32
 from anydim.graph.operator import operator
-from anydim.kernels.grouped import teams, tiles
+from anydim.kernels.grouped import attention, teams, tiles
+from anydim.kernels.grouped.attention import Running
 from anydim.kernels.grouped.teams import Teams
 from anydim.kernels.grouped.tiles import Tiles
 from anydim.kernels.launch import Machine
@@ -20,6 +21,7 @@ from anydim.kernels.schedule import parse_schedule, print_schedule
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, parse
 from tests.kernel_targets import needs_device
+from tests.unit.kernels import attention_cases
 from tests.unit.kernels.convolution_cases import BOX as IMAGES
 from tests.unit.kernels.convolution_cases import Case, check
 from tests.unit.kernels.launching import Prepared
@@ -159,7 +161,44 @@ def test_rows_and_elements_on_a_device(name: str) -> None:
             np.testing.assert_allclose(found, reference(x.astype(np.float64)), rtol=3e-6, atol=1e-6)
 
 
+RUNNING = [
+    case for case in attention_cases.CASES
+    if attention.match(case.group(), attention_cases.BOX, MACHINE, frozenset()) is not None
+]  # fmt: skip
+
+
+def test_most_attentions_are_taken() -> None:
+    assert len(RUNNING) > len(attention_cases.CASES) * 3 // 4
+
+
+@pytest.mark.parametrize("case", RUNNING[::3], ids=lambda case: case.name)
+def test_attention(case: attention_cases.Case) -> None:
+    box = attention_cases.BOX
+    made = Prepared(case.group(), [attention.TEMPLATE], box, MACHINE, schedule=Running(items=4))
+    for queries, keys in ((0, 2), (2, 0), (1, 1), (2, 4), (1, 11)):
+        env = {"B": 1, "H": 2, "Q": queries, "K": keys}
+        for spread in (1.0, 30.0):  # the largest score moves from block to block
+            arrays = case.arrays(env, spread)
+            (found,) = made.outputs(arrays, env)
+            expected = case.expected(arrays, env)
+            np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
+
+
+@needs_device
+@pytest.mark.slow
+def test_attention_on_a_device() -> None:
+    case, box = RUNNING[0], attention_cases.BOX
+    with settings.override(target="opencl"):
+        made = Prepared(case.group(), [attention.TEMPLATE], box, MACHINE)
+        for queries, keys in ((0, 2), (2, 0), (5, 63), (7, 200)):
+            env = {"B": 2, "H": 3, "Q": queries, "K": keys}
+            arrays = case.arrays(env)
+            (found,) = made.outputs(arrays, env, compiled=True)
+            np.testing.assert_allclose(found, case.expected(arrays, env), rtol=1e-5, atol=1e-5)
+
+
 def test_schedules_print_and_parse() -> None:
     assert parse_schedule(print_schedule(SMALL)) == SMALL
     assert parse_schedule(print_schedule(FEW)) == FEW
+    assert parse_schedule(print_schedule(Running(8))) == Running(8)
     assert SMALL.items == 4
