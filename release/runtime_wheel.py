@@ -27,6 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
 NAME = "anydim-runtime"
 ROOMS = ("base", "sizes", "runtime", "devices", "program", "deploy")
+STRATEGIES = "variants/strategies"  # what `load` may be asked for
 COMPILING = {"anydim/deploy/save.py", "anydim/deploy/archive.py"}
 EXPORT = "anydim/deploy/export/"  # writes C, by way of the compiler
 _DATE = (1980, 1, 1, 0, 0, 0)
@@ -37,6 +38,8 @@ def modules() -> list[Path]:
     found = [SOURCE / "anydim" / "__init__.py"]
     for room in ROOMS:
         found += sorted((SOURCE / "anydim" / room).rglob("*.py"))
+    found += [SOURCE / "anydim" / "variants" / "__init__.py"]
+    found += sorted((SOURCE / "anydim" / STRATEGIES).rglob("*.py"))
     names = {path: path.relative_to(SOURCE).as_posix() for path in found}
     return [path for path, name in names.items()
             if name not in COMPILING and not name.startswith(EXPORT)]  # fmt: skip

@@ -35,7 +35,7 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
     for option, given in (
         ("--dim", asked.dims), ("--threads", asked.cores), ("--type", asked.types),
         ("--attribute", asked.attributes), ("--precision", asked.precision),
-        ("--code", asked.code), ("--strategy", asked.strategy), ("--device", asked.devices),
+        ("--code", asked.code), ("--device", asked.devices),
         ("--placement", asked.placement),
         ("--strategies", asked.strategies),
     ):  # fmt: skip
@@ -45,7 +45,8 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
                 f"give it to `anydim compile`; `anydim inspect {asked.model}` shows what it has",
             )
     start = perf_counter()
-    model = load(asked.model, level=asked.level, memory_limit=asked.memory_limit)
+    model = load(
+        asked.model, level=asked.level, memory_limit=asked.memory_limit, strategy=asked.strategy)
     seconds = duration(perf_counter() - start)
     console.note(f"loaded {name} for {model.level.name} in {seconds}")
     return model
