@@ -46,7 +46,8 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
             )
     start = perf_counter()
     model = load(
-        asked.model, level=asked.level, memory_limit=asked.memory_limit, strategy=asked.strategy)
+        asked.model, level=asked.level, memory_limit=asked.memory_limit, strategy=asked.strategy
+    )
     seconds = duration(perf_counter() - start)
     console.note(f"loaded {name} for {model.level.name} in {seconds}")
     return model

@@ -15,7 +15,7 @@ from anydim.program.program import Program
 from anydim.program.recipe import Recipe
 from anydim.program.segment import Site as ProgramSite
 from anydim.runtime import choices
-from anydim.runtime.choices import AS_LAUNCHED, Body, Callee, Choice, Key, Sizes, Span
+from anydim.runtime.choices import AS_LAUNCHED, Body, Callee, Choice, Key, Sizes, Span, key_of
 from anydim.runtime.executable import Executable
 from anydim.targets.target import Target
 from anydim.variants.deciding import Decision
@@ -24,6 +24,7 @@ from anydim.variants.workers import Reply
 
 _MOST_LEFT = 1024  # sizes of a place that are known to be served by the generic body
 MOST_REJECTED = 4096  # sizes of a place: files of verdicts know them, too
+_MOST_SPANS = 2  # of a place that `adaptive` tries
 _NEVER_ENOUGH = 1 << 62  # bytes of scratch
 
 
@@ -128,6 +129,16 @@ class Place:
         if len(self.rejected) >= MOST_REJECTED:
             self.rejected.clear()
         self.rejected.add(key)
+
+    def span(self, seen: Sequence[Sizes]) -> Span | None:
+        """A span of sizes that came, and of those that have bodies; None where enough was tried."""
+        tried = [key for key in (*self.made, *self.rejected) if isinstance(key, Span)]
+        if len(tried) >= _MOST_SPANS:
+            return None
+        ends = [(min(words), max(words)) for words in zip(*seen, *self._used)]
+        low, high = zip(*ends)
+        key = key_of(low, high)
+        return key if isinstance(key, Span) and key not in tried else None
 
     def hits(self, key: Key) -> int:
         """Launches that a body has served."""

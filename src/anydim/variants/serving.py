@@ -274,17 +274,22 @@ class Serving:
         if not found and self._calls > _WINDOW:
             self._rest(True)
 
-    def _often(self, place: Place) -> Iterator[tuple[Sizes, Adaptive]]:
-        """Sizes that have come often enough, the most often first, as far as there is room."""
-        room: int | None = None
+    def _often(self, place: Place) -> Iterator[tuple[Key, Adaptive]]:
+        """Sizes that have come often enough, the most often first, as far as there is room.
+
+        Where there are more, a span of them all, too.
+        """
         after = min(leaf.after for leaf in place.decision.leaves if isinstance(leaf, Adaptive))
-        for count, sizes in sorted(
-            ((n, key) for key, n in place.seen(after).items()), reverse=True
-        ):
+        seen = sorted(((n, key) for key, n in place.seen(after).items()), reverse=True)
+        room: int | None = None
+        for count, sizes in seen:
             leaf = place.decision.at(sizes)
             if isinstance(leaf, Adaptive) and count >= leaf.after and sizes not in place.rejected:
                 room = self._room(place, leaf.limit) if room is None else room - 1
                 if room <= 0:
+                    span = place.span([each for _, each in seen])
+                    if span is not None and place.decision.at(span) == leaf:
+                        yield span, leaf
                     return
                 yield sizes, leaf
 

@@ -14,6 +14,7 @@ import pytest
 
 import anydim as ad
 from anydim.base import settings
+from anydim.runtime.choices import Span
 from anydim.variants import serving
 from anydim.variants.places import Event
 from anydim.variants.strategies import Buckets
@@ -74,6 +75,23 @@ def test_adaptive_keeps_what_is_faster(here: Here, wanted: dict[int, numpy.ndarr
         assert all(variant.ratio == ratio for variant in model.variants())
         same(model, wanted, [3, 4, 3])
         assert all(variant.hits >= 2 for variant in model.variants())
+
+
+def test_adaptive_takes_a_span_for_more_sizes_than_there_is_room_for(
+    here: Here, wanted: dict[int, numpy.ndarray]
+) -> None:
+    here.ratio = 0.5
+    model = depthwise("adaptive(after=4, limit=1)")
+    for _ in range(8):
+        same(model, wanted, [3, 4, 9, 10] * 4)
+        settle()
+    spans = [v for v in model.variants() if any(isinstance(s, tuple) for s in v.sizes.values())]
+    tall = [each.sizes["h"] for each in spans if "h" in each.sizes]
+    assert tall and {low for low, _ in tall} <= {3, 4} and {high for _, high in tall} <= {9, 10}
+    same(model, wanted, [3, 4, 9, 10, 17] * 20)
+    settle()
+    assert sum(each.hits for each in spans) >= 40
+    assert len([order for order in here.orders if isinstance(order.sizes, Span)]) <= 4
 
 
 def test_verdicts_are_asked_for_once(here: Here, wanted: dict[int, numpy.ndarray]) -> None:
