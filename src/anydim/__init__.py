@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from anydim.frontends.builder import Builder
     from anydim.model import Model, compile
     from anydim.program.limits import MemoryLimit
+    from anydim.variants import strategies
 
 __version__ = "0.1.0"
 
@@ -94,6 +95,7 @@ __all__ = [
     "int64",
     "load",
     "settings",
+    "strategies",
     "uint8",
     "uint16",
     "uint32",
@@ -113,6 +115,8 @@ _COMPILING = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "strategies":
+        return import_module("anydim.variants.strategies")
     if name == "settings":  # a process that only loads and runs reads none
         return import_module("anydim.base.settings")
     if name in _RECORDS:

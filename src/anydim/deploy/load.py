@@ -44,7 +44,9 @@ from anydim.runtime.threads import MOST
 if TYPE_CHECKING:
     from anydim.devices.device import Device
     from anydim.program.limits import MemoryLimit
+    from anydim.program.plan import Plan
     from anydim.program.story import Story
+    from anydim.variants.strategies import Strategy
 
 _ALWAYS_VERIFIED = 1 << 16  # bytes of a constant of floats; of others, all
 
@@ -57,6 +59,7 @@ class LoadedModel(Held):
 
     level: Level
     levels: tuple[Level, ...]
+    _strategy: Strategy | None = None
 
     def __init__(
         self, container: Container, level: Level, levels: Sequence[Level], verify: bool,
@@ -93,6 +96,28 @@ class LoadedModel(Held):
         """The bodies beside the generic ones that the file has, with their hits."""
         return () if self._bodies is None else self._bodies.variants()
 
+    @property
+    def strategy(self) -> Strategy:
+        """What it was loaded under: generic code and the bodies that the file has."""
+        known: Strategy = import_module("anydim.variants.strategies").GENERIC
+        return self._strategy or known
+
+    def _serve_by(self, given: Any) -> None:
+        """Before the first call: what a strategy means without a compiler."""
+        served = import_module("anydim.deploy.strategy").served
+        self._strategy, bodies = served(self.name, given, self._bodies is not None)
+        if self._bodies is not None and not bodies:
+            self._bodies.close()
+            self._bodies = None
+
+    def plan(self, **sizes: int) -> Plan:
+        """What a call at these sizes will do, and with which body each kernel; runs nothing."""
+        found, bodies = super().plan(**sizes), self._bodies
+        if bodies is None:
+            return found
+        numbers = {id(site): number for number, site in enumerate(self.program.sites)}
+        return found.with_bodies(lambda site, words: bodies.serving(numbers[id(site)], words))
+
     def explain(self) -> str:
         """Kernels, schedules and memory as text; bodies beside the generic ones last."""
         return "\n".join([super().explain(), *(f"    {each}" for each in self.variants())])
@@ -119,6 +144,7 @@ def load(
     arenas: int | None = None, wait: float | None = None,
     memory_limit: MemoryLimit | int | str | None = None,
     devices: Mapping[str, str | Device] | None = None,
+    strategy: Strategy | str | None = None,
 ) -> LoadedModel:  # fmt: skip
     """The model that `Model.save` wrote to a file; no compiler is needed.
 
@@ -127,7 +153,10 @@ def load(
     anything runs; else of all but large floats. `arenas` calls run at once, each with an arena of
     its own; others wait for one to end, `wait` seconds at most, then raise BusyError. None: any
     number of calls; without end. `memory_limit` is that of `anydim.compile`, and so is `devices`:
-    it says what the names stand for that parts of the model are on. Raises ArtefactError
+    it says what the names stand for that parts of the model are on. `strategy` is "generic", or
+    "buckets(...)" for the bodies that the file has, which None takes, too; "adaptive" is generic
+    code, as a warning says once, and "exact" is refused: nothing is compiled here.
+    Raises ArtefactError
     for a file that is damaged, of another format or without code for this machine, OptionError for
     a level that it has not, MemoryLimitError for a model that needs more memory, DeviceError for
     devices that are not there, not named, or of another kind than the file has code for.
@@ -146,9 +175,11 @@ def load(
     model.executable.admit(callers)
     if memory_limit is not None:
         model.limit_memory(memory_limit)
+    if strategy is not None:
+        model._serve_by(strategy)
     model._made = partial(
         load, os.path.abspath(path), level=level, verify=verify, arenas=arenas, wait=wait,
-        memory_limit=memory_limit, devices=devices,
+        memory_limit=memory_limit, devices=devices, strategy=strategy,
     )  # fmt: skip
     return model
 

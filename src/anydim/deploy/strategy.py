@@ -16,10 +16,11 @@ from anydim.variants.strategies import GENERIC, Adaptive, Buckets, Exact, Strate
 _warned: set[str] = set()  # kinds that were warned of in this process
 
 
-def served(name: str, given: Any, bodies: bool) -> Strategy:
-    """The strategy that a loaded model has, of one that is asked for; the file may have `bodies`.
+def served(name: str, given: Any, bodies: bool) -> tuple[Strategy, bool]:
+    """The strategy that a loaded model has, of one that is asked for, and whether bodies serve.
 
-    Raises OptionError for one that needs a compiler, or bodies that there are not.
+    The file may have `bodies`. Raises OptionError for one that needs a compiler, or bodies that
+    there are not.
     """
     asked = strategy_of(given)
     for leaf in asked.leaves():
@@ -33,12 +34,11 @@ def served(name: str, given: Any, bodies: bool) -> Strategy:
                 f"{name}: the file has no bodies for {leaf}",
                 f"save a model that has them: ad.compile(..., strategy={str(leaf)!r})",
             )
-    if any(isinstance(leaf, Adaptive) for leaf in asked.leaves()):
-        if "adaptive" not in _warned:
-            _warned.add("adaptive")
-            warnings.warn(
-                f"{name}: there is no compiler, so that adaptive is generic code and what the file "
-                "has", RuntimeWarning, stacklevel=4,
-            )  # fmt: skip
-        return GENERIC
-    return asked
+    waiting = any(isinstance(leaf, Adaptive) for leaf in asked.leaves())
+    if waiting and "adaptive" not in _warned:
+        _warned.add("adaptive")
+        warnings.warn(
+            f"{name}: there is no compiler, so that adaptive is generic code here, and bodies that "
+            "the file has", RuntimeWarning, stacklevel=4,
+        )  # fmt: skip
+    return GENERIC if waiting else asked, asked != GENERIC

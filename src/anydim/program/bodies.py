@@ -13,7 +13,7 @@ import numpy
 
 from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
-from anydim.runtime.choices import AS_LAUNCHED, Body, Choice, Key, Site, Span, key_of
+from anydim.runtime.choices import AS_LAUNCHED, Body, Choice, Key, Site, Sizes, Span, key_of
 from anydim.runtime.executable import Executable
 
 _MOST_OPERANDS = 1 << 16
@@ -137,7 +137,7 @@ class Bodies:
     ) -> None:  # fmt: skip
         words = list(_words(executable))
         kernels = [name for *_, name in words]
-        self._held: list[tuple[KeptPlace, Choice]] = []
+        self._words, self._held = words, list[tuple[KeptPlace, Choice]]()
         for place in places:
             place.check(kernels)
             table, word, _ = words[place.launches[0]] if place.launches else (None, 0, "")
@@ -149,6 +149,25 @@ class Bodies:
                 table, word, _ = words[number]
                 table[word] = choice.entry
             self._held.append((place, choice))
+
+    def close(self) -> None:
+        """The generic bodies alone, before the first call."""
+        for place, choice in self._held:
+            for number in place.launches:
+                table, word, _ = self._words[number]
+                table[word] = choice.site.generic
+
+    def serving(self, number: int, sizes: Sizes) -> str:
+        """The body that a launch has at its sizes, the parallel range last."""
+        for place, _ in self._held:
+            if number in place.launches:
+                keys = [(key_of(body.low, body.high), body) for body in place.bodies]
+                for key, body in sorted(keys, key=lambda each: isinstance(each[0], Span)):
+                    if isinstance(key, Span) and sizes in key:
+                        return f"span {body.schedule}"
+                    if key == sizes:
+                        return f"exact {body.schedule}"
+        return "generic"
 
     def variants(self) -> tuple[Variant, ...]:
         """All of them, with their hits."""
