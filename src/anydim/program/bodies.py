@@ -15,6 +15,7 @@ from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
 from anydim.runtime.choices import AS_LAUNCHED, Body, Choice, Key, Site, Sizes, Span, key_of
 from anydim.runtime.executable import Executable
+from anydim.sizes import LARGEST, Interval
 
 _MOST_OPERANDS = 1 << 16
 
@@ -51,11 +52,17 @@ class Variant:
 
 
 def shown_sizes(sizes: Mapping[str, int | tuple[int, int]]) -> str:
-    """`n=4, m=17..32`."""
-    return ", ".join(
-        f"{name}={f'{size[0]}..{size[1]}' if isinstance(size, tuple) else size}"
+    """`n=4, m=17..32, k=1..`."""
+    ends = {
+        name: str(Interval(*map(_end, size))) if isinstance(size, tuple) else size
         for name, size in sizes.items()
-    )
+    }
+    return ", ".join(f"{name}={size}" for name, size in ends.items())
+
+
+def _end(size: int) -> int | None:
+    """None for what is no bound."""
+    return size if abs(size) < LARGEST else None
 
 
 def sizes_of(names: Sequence[str], key: Key) -> dict[str, int | tuple[int, int]]:
