@@ -17,8 +17,7 @@ from anydim.base.cache import code_version
 from anydim.base.errors import OptionError
 from anydim.targets.targets import target
 from anydim.variants.ledger import name_of
-from anydim.variants.worker import answer
-from anydim.variants.workers import Order, Reply, asked, reply_of, variables
+from anydim.variants.workers import Order, Reply, variables, workers
 
 _PROBED = 120.0  # seconds until a machine has said what it is
 _HERE = ("ANYDIM_CACHE_DIR", "ANYDIM_USE_CACHE")  # settings that are each machine's own
@@ -59,11 +58,11 @@ class RayTeam:
 
         def take(done: Future[Any]) -> None:
             try:
-                promised.set_result(reply_of(done.result()))
+                promised.set_result(done.result())
             except Exception as error:  # a machine that went, and what else may become of it
                 promised.set_result(Reply(problem=_line(error)))
 
-        search.remote(asked(order), self._kind).future().add_done_callback(take)
+        search.remote(order, self._kind).future().add_done_callback(take)
         return promised
 
     def _on(self, node: Mapping[str, Any], function: Any) -> Any:
@@ -81,12 +80,15 @@ def identity(made_by: str) -> str:
     return f"{name_of(target(made_by))} {code_version()}"
 
 
-def answered(request: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """What a machine makes of a request, where it is still of the right kind."""
-    here = identity(request["target"])
+def answered(order: Order, kind: str) -> Reply:
+    """What a machine makes of an order, where it is still of the right kind.
+
+    A process of ours does it: in one of Ray's, code and data may lie too far from each other.
+    """
+    here = identity(order.target)
     if here != kind:
         raise OptionError(f"this machine is {here}, not {kind}")
-    return answer(request)
+    return workers(False, 1).ask(order).result()
 
 
 def _ray() -> Any:

@@ -50,7 +50,7 @@ def test_what_a_machine_cannot_answer_is_a_reply(team: Any) -> None:
 
 def test_other_machines_are_left_out(team: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ad.OptionError, match="is llvm"):
-        remote.answered({"target": "llvm"}, "another machine")
+        remote.answered(Order(dense(threads=1).program.recipes[0], (1,), "llvm"), "another machine")
     monkeypatch.setattr(remote, "identity", lambda name: f"{name} elsewhere")
     monkeypatch.setattr(remote.RayTeam, "_on", lambda self, node, what: ray.remote(_far))
     with pytest.raises(ad.OptionError, match="none of 1 machines"):
