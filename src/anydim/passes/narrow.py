@@ -20,7 +20,7 @@ from anydim.graph.nodes import Graph
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
 from anydim.kernels.wishes import first_match
-from anydim.lang.tree import Apply, Cast, Expr, Read, Statement
+from anydim.lang.tree import Apply, Cast, Expr, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads
 from anydim.passes.flow import Line, group_of, inputs_of, is_product, live, pack, unpack
 from anydim.passes.integers import dequantised
@@ -38,9 +38,9 @@ class Narrow:
     def run(self, graph: Graph) -> Graph:
         bodies: dict[str, Statement] = {}
         fixed = set(graph.constants)
-        lines = []
+        types, lines = dict(graph.types), []
         for line in unpack(graph):
-            made = self._read_narrow(line, bodies, fixed, graph)
+            made = self._read_narrow(line, bodies, types, fixed, graph)
             if not made.statement.combine:
                 bodies[made.target] = made.statement
             if fixed.issuperset(inputs_of(made.statement)):
@@ -49,15 +49,16 @@ class Narrow:
         return pack(graph, live(lines, graph.outputs), graph.types)
 
     def _read_narrow(
-        self, line: Line, bodies: dict[str, Statement], fixed: set[str], graph: Graph
-    ) -> Line:
+        self, line: Line, bodies: dict[str, Statement], types: dict[str, TensorType],
+        fixed: set[str], graph: Graph,
+    ) -> Line:  # fmt: skip
         """The line, reading weights as they are held where a kernel takes that."""
         statement = line.statement
         if not is_product(statement) or graph.types[line.target].dtype != float32:
             return line
         assert isinstance(statement.body, Apply)
         for number, factor in enumerate(statement.body.arguments):
-            weights = _weights(factor, bodies, graph)
+            weights = _weights(factor, bodies, types, graph)
             if weights is None or not fixed.issuperset(r.tensor for r in reads(weights)):
                 continue
             other = statement.body.arguments[1 - number]
@@ -69,16 +70,18 @@ class Narrow:
         return line
 
 
-def _weights(factor: Expr, bodies: dict[str, Statement], graph: Graph) -> Expr | None:
+def _weights(
+    factor: Expr, bodies: dict[str, Statement], types: dict[str, TensorType], graph: Graph
+) -> Expr | None:
     """float32(weights) * scale of a factor; None where it is anything else."""
-    found = dequantised(factor, bodies, dict(graph.types))
+    found = dequantised(factor, bodies, types)
     if found is None or not isinstance(found.scale, Read):
         return None
     whole = found.whole
     if isinstance(whole, Apply) and _are_zeros(whole.arguments[1], graph):
         whole = whole.arguments[0]
     held = whole.argument if isinstance(whole, Cast) else None
-    if not isinstance(held, Read) or graph.types[held.tensor].dtype not in (int4, int8):
+    if not isinstance(held, Read) or types[held.tensor].dtype not in (int4, int8):
         return None
     return Apply("mul", (Cast(float32, held), found.scale))
 
