@@ -6,8 +6,8 @@ The time of the first call at each size over the median of later ones: the media
 percentile over sizes, of the `least` of some passes (what a new size always costs), and of `all`
 passes (with what the machine does now and then by itself). With generic code, then under the
 strategy while it makes bodies, each pass knowing nothing from before. `busy` is the share of that
-time in which the processes that make bodies worked; `made` counts bodies of the last pass. `after`
-is the time of some sizes once bodies are made, over that with generic code alone.
+time in which the processes that make bodies worked; `made` counts bodies of the last pass. With
+`--after` the time of some sizes once bodies are made, over that with generic code alone.
 
 Calls run on the first core that there is, all else on the others.
 """
@@ -165,6 +165,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="streams whose name has this word")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--strategy", default="adaptive(after=2)")
+    parser.add_argument("--after", action="store_true", help="wait for bodies; it takes minutes")
     parser.add_argument("--passes", type=int, default=3)
     given = parser.parse_args()
     warnings.simplefilter("error")
@@ -197,14 +198,17 @@ def line(name: str, stream: Stream, given: argparse.Namespace) -> str:
             found.append(passed(model, drawn))
             if strategy == given.strategy:
                 work, seconds = work + worked() - before, seconds + time.perf_counter() - start
-                if len(found) < given.passes:
-                    model.serve_by("generic")  # nothing more is made for it
+                if len(found) < given.passes:  # nothing more is made for it
+                    model.serve_by("generic")
                     stilled()
-    made = len(model.variants())
-    settled(model, unlike[:SETTLED], times=2)
-    share = after(model, plain, unlike[:SETTLED])
     figures = "".join(map(cells, passes.values()))
-    return f"{name:12}{len(unlike):6}{figures}{work / seconds:6.0%}{made:6}{share:7.3f}"
+    told = f"{name:12}{len(unlike):6}{figures}{work / seconds:6.0%}{len(model.variants()):6}"
+    if given.after:
+        settled(model, unlike[:SETTLED], times=2)
+        return f"{told}{after(model, plain, unlike[:SETTLED]):7.3f}"
+    model.serve_by("generic")
+    stilled()
+    return told
 
 
 def stilled() -> None:
