@@ -25,11 +25,12 @@ _ITEMS_ELSEWHERE = 256  # of a unit that is no core of a processor, of kernels o
 
 @dataclass(eq=False)
 class _Block:
-    """Memory: its handle, the last event of a copy of it, and whether work was begun on it."""
+    """Memory: its handle, the event of its last copy and the number of that, its last launch."""
 
     memory: c_void_p
     copied: int = 0
-    worked: int = 0  # the last launch that touched it
+    copy: int = 0
+    worked: int = 0
 
 
 @dataclass
@@ -63,8 +64,10 @@ class OpenClDevice(Device):
         self._blocks: Blocks[_Block] = Blocks()
         self._kernels: list[_Kernel] = []
         self._programs: list[int] = []
-        self._launched = self._waited = 0  # launches, and those that copies have waited for
+        self._launched = self._waited = 0  # launches, and those that copies come after
+        self._copied = self._arrived = 0  # copies, and those that are known to be done
         self._events: dict[int, tuple[int, ...]] = {}
+        self._until: dict[int, tuple[int, int]] = {}  # launches and copies before an event
         self._last_event = 0
         self._staged: dict[int, list[object]] = {}
         self._staging: list[object] = []
@@ -87,18 +90,24 @@ class OpenClDevice(Device):
 
     def _copy_in(self, target: int, source: int, bytes: int) -> None:
         block, at = self._blocks.find(target)
-        idle = block.worked <= self._waited and not block.copied
+        idle = block.worked <= self._waited and block.copy <= self._arrived
         data: object = source
         if not idle:  # the caller may change its bytes when this returns
             data = ctypes.create_string_buffer(ctypes.string_at(source, bytes), bytes)
             self._staging.append(data)
         waits = self._before_copy([block])
+        if idle:
+            self.library.do(
+                "clEnqueueWriteBuffer", self._copies, block.memory, 1, at, bytes, data,
+                *waits, None,
+            )  # fmt: skip
+            return
         event = c_void_p()
         self.library.do(
-            "clEnqueueWriteBuffer", self._copies, block.memory, int(idle), at, bytes, data,
+            "clEnqueueWriteBuffer", self._copies, block.memory, 0, at, bytes, data,
             *waits, byref(event),
         )  # fmt: skip
-        self._copied([block], event)
+        self._note_copy(block, event)
 
     def _copy_out(self, target: int, source: int, bytes: int) -> None:
         block, at = self._blocks.find(source)
@@ -107,7 +116,7 @@ class OpenClDevice(Device):
             "clEnqueueReadBuffer", self._copies, block.memory, 0, at, bytes, target,
             *self._before_copy([block]), byref(event),
         )  # fmt: skip
-        self._copied([block], event)
+        self._note_copy(block, event)
 
     def _copy_within(self, target: int, source: int, bytes: int) -> None:
         (first, to), (second, at) = self._blocks.find(target), self._blocks.find(source)
@@ -140,19 +149,19 @@ class OpenClDevice(Device):
         self._waited = self._launched
         return 0, None
 
-    def _copied(self, blocks: Iterable[_Block], event: c_void_p) -> None:
-        self._forget(blocks)
-        for block in blocks:
-            block.copied = event.value or 0
+    def _note_copy(self, block: _Block, event: c_void_p) -> None:
+        self._forget([block])
+        self._copied += 1
+        block.copied, block.copy = event.value or 0, self._copied
 
     def _before_work(self, blocks: Sequence[_Block]) -> None:
         """Work on these blocks waits for the copies of them."""
-        pending = [block.copied for block in blocks if block.copied]
+        pending = [b.copied for b in blocks if b.copied and b.copy > self._arrived]
         if pending:
             self.library.do("clFlush", self._copies)
             events = (c_void_p * len(pending))(*pending)
             self.library.do("clEnqueueBarrierWithWaitList", self._work, len(pending), events, None)
-            self._forget(blocks)
+        self._forget(blocks)
         self._launched += 1
         for block in blocks:
             block.worked = self._launched
@@ -246,13 +255,17 @@ class OpenClDevice(Device):
 
     def _record(self) -> int:
         events = []
-        for queue in (self._work, self._copies):
+        queues = [self._copies]
+        if self._waited < self._launched:  # else the copies come after all work
+            queues.append(self._work)
+        for queue in queues:
             event = c_void_p()
             self.library.do("clEnqueueMarkerWithWaitList", queue, 0, None, byref(event))
             self.library.do("clFlush", queue)
             events.append(event.value or 0)
         self._last_event += 1
         self._events[self._last_event] = tuple(events)
+        self._until[self._last_event] = self._launched, self._copied
         self._staged[self._last_event], self._staging = self._staging, []
         return self._last_event
 
@@ -263,6 +276,9 @@ class OpenClDevice(Device):
         self.library.do("clWaitForEvents", len(waited), (c_void_p * len(waited))(*waited))
         with self._lock:
             for number in [number for number in self._events if number <= event]:
+                launched, copied = self._until.pop(number)
+                self._waited = max(self._waited, launched)
+                self._arrived = max(self._arrived, copied)
                 for handle in self._events.pop(number):
                     self.library.do("clReleaseEvent", handle)
                 self._staged.pop(number)
