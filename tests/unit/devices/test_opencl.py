@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import pathlib
 from collections.abc import Iterator
 from functools import partial
@@ -9,6 +10,7 @@ from functools import partial
 import numpy
 import pytest
 
+import anydim as ad
 from anydim.base import settings
 from anydim.base.errors import DeviceError, DeviceMemoryError
 from anydim.devices.device import Launch
@@ -86,6 +88,26 @@ def test_groups_run_together(device: OpenClDevice, rows: int, columns: int) -> N
     numpy.testing.assert_allclose(y, x.sum(1, numpy.float64), rtol=1e-5)  # sums of floats
     for block in blocks:
         device.free(block)
+
+
+@needs_device
+def test_many_calls_hold_no_more_memory(device: OpenClDevice) -> None:
+    g = ad.Builder("rows")
+    n = g.dim("n", 0, 64)
+    g.output("y", g.softmax(g.input("x", ad.float32, [n, 8]), axis=-1))
+    model = ad.compile(g, devices={"accel": device}, placement={"*": "accel"})
+    held = []
+    for call in range(1000):
+        x = numpy.full((call % 7, 8), call, numpy.float32)
+        y = model(x=x)["y"]
+        if call % 100 == 99:
+            assert numpy.array_equal(y, numpy.full(x.shape, 0.125, numpy.float32))
+            held.append((device.counters.blocks, device.counters.bytes))
+    assert len(set(held)) == 1
+    assert device.counters.launches <= 1000
+    model.trim()
+    del model
+    gc.collect()
 
 
 @needs_device
