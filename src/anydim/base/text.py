@@ -40,6 +40,14 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
+def time_text(seconds: float) -> str:
+    """1.31 s, 4.52 ms, 17 us."""
+    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
+        if seconds >= factor:
+            return f"{seconds / factor:.3g} {unit}"
+    return f"{seconds * 1e6:.3g} us"
+
+
 def table(
     headers: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1, margin: str = "  "
 ) -> str:

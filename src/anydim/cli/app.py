@@ -36,6 +36,7 @@ COMMANDS = {
     "memory": "anydim.cli.memory",
     "explain": "anydim.cli.commands",
     "profile": "anydim.cli.profiling",
+    "trace": "anydim.cli.tracing",
     "sizes": "anydim.cli.sizes",
     "tune": "anydim.cli.tuning",
     "inspect": "anydim.cli.inspecting",

@@ -12,12 +12,14 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from time import perf_counter_ns
 from typing import Any
 
 import numpy
 
 from anydim.devices.device import Device, Launch
 from anydim.runtime import home
+from anydim.runtime.hosted import Note
 
 _TOGETHER, _ALIGNMENT = 64 << 20, 64  # bytes of constants in one block, and where each begins
 _LAUNCH = len(Launch._fields)
@@ -25,6 +27,8 @@ _ARGUMENTS: Mapping[int, int] = {
     home.ALLOCATE: 1, home.FREE: 1, home.COPY_WITHIN: 3, home.FILL: 3, home.LAUNCH: _LAUNCH,
     home.COPY_IN: 3, home.COPY_OUT: 3, home.RECORD: 0, home.WAIT: 1,
 }  # fmt: skip
+_GIVING = {home.ALLOCATE, home.RECORD}
+_BEGUN = {home.LAUNCH, home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN, home.FILL}
 
 
 class HostedDevice:
@@ -36,48 +40,12 @@ class HostedDevice:
         self._kept = threading.local()
         self._constants: dict[str, int] = {}
         self._blocks: list[int] = []  # that hold them
-        self._functions = {
-            word: ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (1 + count))(work)
-            for (word, count), work in zip(_ARGUMENTS.items(), self._verbs())
-        }
-        words = {
-            word: ctypes.cast(function, ctypes.c_void_p).value or 0
-            for word, function in self._functions.items()
-        }
-        self.words: Mapping[int, int] = {**words, home.CONTEXT: id(device)}
+        self._functions, self.words = _native(device, _verbs(device), self._kept)
         weakref.finalize(self, _free, device, self._blocks).atexit = False
 
-    def _verbs(self) -> list[Callable[..., int]]:
-        """In the order of `_ARGUMENTS`."""
-        device, kept = self.device, self._kept
-
-        def told(verb: Callable[..., Any]) -> Callable[..., int]:
-            def call(_: int, *given: int) -> int:
-                try:
-                    verb(*given)
-                    return 0
-                except BaseException as error:  # it must not go into native code
-                    kept.error = error
-                    return 1
-
-            return call
-
-        def asked(verb: Callable[..., int]) -> Callable[..., int]:
-            def call(_: int, *given: int) -> int:
-                try:
-                    return verb(*given)
-                except BaseException as error:
-                    kept.error = error
-                    return 0
-
-            return call
-
-        launch = device.launch
-        return [
-            asked(device.allocate), told(device.free), told(device.copy_within), told(device.fill),
-            told(lambda *given: launch(Launch(*given))), told(device.copy_in),
-            told(device.copy_out), asked(device.record), told(device.wait),
-        ]  # fmt: skip
+    def clocked(self, note: Note, waited: bool) -> ClockedDevice:
+        """The same by verbs that are timed and noted."""
+        return ClockedDevice(self, self._kept, note, waited)
 
     def entry(self, symbol: str) -> int:
         """What launches a kernel."""
@@ -110,6 +78,100 @@ class HostedDevice:
         """Return when nothing is in progress; raises nothing."""
         with suppress(Exception):  # what failed is told by the call that asked for it
             self.device.synchronise()
+
+
+class ClockedDevice:
+    """A device with the code of a program, whose verbs are timed; the constants are the other's."""
+
+    def __init__(
+        self, plain: HostedDevice, kept: threading.local, note: Note, waited: bool
+    ) -> None:
+        self.device = plain.device
+        self.upload, self.begin = plain.upload, plain.begin
+        self.raise_kept, self.settle = plain.raise_kept, plain.settle
+        self._plain = plain
+        self._entries = [0]  # of the device, by the numbers that are given out
+        timed = {
+            word: _timed(word, verb, note, self._entries, plain.device if waited else None)
+            for word, verb in _verbs(plain.device).items()
+        }
+        self._functions, self.words = _native(plain.device, timed, kept)
+
+    def entry(self, symbol: str) -> int:
+        """A number of a launch."""
+        self._entries.append(self._plain.entry(symbol))
+        return len(self._entries) - 1
+
+    def clocked(self, note: Note, waited: bool) -> ClockedDevice:
+        """Another clock for the same device."""
+        return self._plain.clocked(note, waited)
+
+
+def _verbs(device: Device) -> dict[int, Callable[..., Any]]:
+    launch = device.launch
+    return {
+        home.ALLOCATE: device.allocate, home.FREE: device.free,
+        home.COPY_WITHIN: device.copy_within, home.FILL: device.fill,
+        home.LAUNCH: lambda *given: launch(Launch(*given)),
+        home.COPY_IN: device.copy_in, home.COPY_OUT: device.copy_out,
+        home.RECORD: device.record, home.WAIT: device.wait,
+    }  # fmt: skip
+
+
+def _timed(
+    word: int, verb: Callable[..., Any], note: Note, entries: Sequence[int], waited: Device | None
+) -> Callable[..., Any]:
+    """A verb that looks at the clock before and after; on `waited` it is seen through."""
+    through = waited if word in _BEGUN else None
+
+    def call(*given: int) -> Any:
+        asked, sizes = given, ()
+        if word == home.LAUNCH:  # its words may change when it has returned
+            launch = Launch(*given)
+            first = launch.arguments + 8 * launch.operands
+            sizes = tuple((ctypes.c_int64 * launch.sizes).from_address(first))
+            asked = launch._replace(entry=entries[launch.entry])
+        begin = perf_counter_ns()
+        try:
+            result = verb(*asked)
+            if through is not None:
+                through.synchronise()
+            return result
+        finally:
+            note(word, given, sizes, begin, perf_counter_ns())
+
+    return call
+
+
+def _native(
+    device: Device, verbs: Mapping[int, Callable[..., Any]], kept: threading.local
+) -> tuple[list[Any], Mapping[int, int]]:
+    """Functions for native code, which have to stay, and the words that lead to them."""
+    functions = {
+        word: ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (1 + _ARGUMENTS[word]))(
+            _guarded(verb, word in _GIVING, kept)
+        )
+        for word, verb in verbs.items()
+    }
+    words = {
+        word: ctypes.cast(function, ctypes.c_void_p).value or 0
+        for word, function in functions.items()
+    }
+    return list(functions.values()), {**words, home.CONTEXT: id(device)}
+
+
+def _guarded(verb: Callable[..., Any], giving: bool, kept: threading.local) -> Callable[..., int]:
+    """What a verb gives, or 0 and 1 for one that gives nothing; never an error."""
+
+    def call(_: int, *given: int) -> int:
+        try:
+            result = verb(*given)
+            return int(result) if giving else 0
+        except BaseException as error:  # it must not go into native code
+            kept.error = error
+            return 0 if giving else 1
+
+    return call
 
 
 def _padded(array: numpy.ndarray) -> int:

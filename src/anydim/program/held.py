@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from anydim.base.amounts import bytes_of
 from anydim.base.errors import DimError, OptionError
-from anydim.base.given import path_of
+from anydim.base.given import path_of, shown
 from anydim.runtime.arrays import by_name
 from anydim.runtime.executable import UNLIMITED, Executable
 from anydim.runtime.given import called_into
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a process that only calls needs none of it
     from anydim.program.plan import Plan
     from anydim.program.profile.limits import Limits
     from anydim.program.profile.profile import Profile
+    from anydim.program.profile.trace import Trace
     from anydim.program.program import Program
     from anydim.program.recording import Recording
     from anydim.program.story import Story
@@ -284,14 +285,45 @@ class Held:
             print(model.profile(batch=8, seq=77))
             model.profile(inputs).save_trace("trace.json")      # for ui.perfetto.dev
         """
-        if self._lists:
-            problem = f"{self.name} takes lists of arrays, and `profile` single ones"
-            raise OptionError(problem, "profile what makes and takes no sequences")
+        self._refuse_lists("profile")
         if self.program.devices:
-            raise OptionError(f"{self.name} has parts on devices, and `profile` times the host")
+            raise OptionError(
+                f"{self.name} has parts on devices, and `profile` times the host",
+                "model.trace has what devices are asked for, and when",
+            )
         taking = import_module("anydim.program.profile.taking")
         found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, integers, self._limits)
         return found
+
+    def trace(
+        self, path: str | os.PathLike[str] | None = None, inputs: Any = None, *, calls: int = 1,
+        seed: int = 0, integers: Ranges | None = None, waited: bool = False, **sizes: int,
+    ) -> Trace:  # fmt: skip
+        """What a call does, and when: launches, copies and waits, on the host and on each device.
+
+        After a call that is not traced, `calls` calls are; inputs are those of `profile`. The file
+        at `path` is in Chrome's format of trace events, which ui.perfetto.dev opens; `save(path)`
+        of the result writes it too, and printed it is a summary. What a device was asked for ends
+        when the device has taken it; with `waited` it is seen through before the next thing, so
+        that times are those of the device and nothing overlaps. Other calls of the model go on as
+        ever. Raises what `plan` and calls raise, OptionError for a file that cannot be written.
+
+            print(model.trace("trace.json", batch=8, seq=77))
+        """
+        self._refuse_lists("trace")
+        place = None if path is None else path_of("path", path)
+        if not isinstance(waited, bool):
+            raise OptionError(f"waited is {shown(waited)}", "give True or False")
+        taking = import_module("anydim.program.profile.taking")
+        found: Trace = taking.traced(self, inputs, sizes, calls, seed, integers, waited)
+        if place is not None:
+            found.save(place)
+        return found
+
+    def _refuse_lists(self, what: str) -> None:
+        if self._lists:
+            problem = f"{self.name} takes lists of arrays, and `{what}` single ones"
+            raise OptionError(problem, f"{what} what makes and takes no sequences")
 
     def _limits(self, threads: int, reached: float) -> Limits | None:
         """What the machine can do at most; None where it is not known.

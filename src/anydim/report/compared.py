@@ -16,8 +16,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from anydim.base.records import dataclass
-from anydim.base.text import table
-from anydim.program.profile.profile import Profile, Timed, short, time_text
+from anydim.base.text import table, time_text
+from anydim.program.profile.profile import Profile, Timed, short
 from anydim.report.peers import Arrays, onnxruntime_session, ran
 
 _SUFFIX = "_kernel_time"

@@ -6,13 +6,15 @@ reads the clock, runs the kernel, without the interpreter's lock, and reads the 
 there are several bodies for a site (`choices.py`), it is the generic one. So a call that is not
 clocked runs what it always ran, and any program can be clocked: branches, loops,
 models from a file. What a call of nothing takes that way is subtracted.
+
+The verbs of devices look at the clock likewise (`devices/hosted.py`), beside what they do.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from statistics import median
 from threading import get_ident
@@ -21,16 +23,19 @@ from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.runtime.executable import Executable
+from anydim.runtime.hosted import Note
 
 ENTRY = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+Words = Sequence[Sequence[tuple[int, int]]]
 _TRIED = 2000  # calls of nothing
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one thread did of a launch, from element `first` of its range on; times in ns.
+    """What one thread did of a launch: elements `first`:`stop` of its range; times in ns.
 
-    `table` and `site` say which launch: the table of code, and the word in it.
+    `table` and `site` say which launch: the table of code, and the word in it. `sizes` are those
+    that its kernel was called with, where the clock was told to look at them.
     """
 
     table: int
@@ -39,6 +44,8 @@ class Part:
     first: int
     begin: int
     end: int
+    stop: int = 0
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,38 +64,73 @@ class Launch:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What a device was asked for: a verb by its place in `home.py`, with what it was given.
+
+    The entry of a launch is its number among all of the program on that device, from 1 on; `sizes`
+    are those of its kernel.
+    """
+
+    device: str
+    verb: int
+    given: tuple[int, ...]
+    sizes: tuple[int, ...]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
 class Clocked:
-    """A call: the clock around all of it, in ns, and its launches in order."""
+    """A call: the clock around all of it, in ns, its launches on the host in order, and what its
+    devices were asked for, in order."""
 
     begin: int
     end: int
     launches: tuple[Launch, ...]
+    asked: tuple[Asked, ...] = ()
 
 
 class Clock:
-    """A twin of an executable; one thread calls it at a time."""
+    """A twin of an executable; one thread calls it at a time.
 
-    def __init__(self, original: Executable[Any]) -> None:
-        self._twin = original.twin()
-        self._parts: list[tuple[int, int, int, int, int, int]] = []
+    `words` are, for each launch of each table, how many operands and how many sizes its kernel
+    takes: then its sizes are noted too. `waited`: what a device was asked for is seen through
+    before the next thing.
+    """
+
+    def __init__(
+        self, original: Executable[Any], words: Words | None = None, waited: bool = False
+    ) -> None:
+        self._parts: list[tuple[Any, ...]] = []
+        self._asked: list[Asked] = []
+        devices = {
+            name: each.clocked(_noting(name, self._asked), waited)
+            for name, each in original.devices.items()
+        }
+        self._twin = original.twin(devices)
         self._raised: list[BaseException] = []
         self._spent = spent_on_nothing()
         self._kept = []  # the functions that the tables lead to
         for number, table in enumerate(self._twin.entries.values()):
             for site, address in enumerate(table.tolist()):
-                function = ENTRY(self._timed(number, site, ENTRY(address)))
+                counts = (0, 0) if words is None else words[number][site]
+                function = ENTRY(self._timed(number, site, ENTRY(address), *counts))
                 table[site] = ctypes.cast(function, ctypes.c_void_p).value or 0
                 self._kept.append(function)
 
-    def _timed(self, table: int, site: int, kernel: Any) -> Callable[..., None]:
+    def _timed(
+        self, table: int, site: int, kernel: Any, operands: int, count: int
+    ) -> Callable[..., None]:
         parts, raised = self._parts, self._raised
+        words = ctypes.c_int64 * count
 
         def run(arguments: int, start: int, stop: int, scratch: int) -> None:
             try:
+                sizes = tuple(words.from_address(arguments + 8 * operands)) if count else ()
                 begin = now()
                 kernel(arguments, start, stop, scratch)
                 end = now()
-                parts.append((table, site, get_ident(), start, begin, end))
+                parts.append((table, site, get_ident(), start, begin, end, stop, sizes))
             except BaseException as error:  # a signal: ctypes would drop it
                 raised.append(error)
 
@@ -103,15 +145,27 @@ class Clock:
     ) -> tuple[dict[str, Any], Clocked]:
         """The same with the outputs of the call, in arrays of the caller where `into` has them."""
         self._parts.clear()
+        self._asked.clear()
         begin = now()
         outputs = self._twin(given, into)
         end = now()
         if self._raised:
             raise self._raised.pop()
         spent = self._spent
-        parts = [Part(*part[:5], max(part[4], part[5] - spent)) for part in self._parts]
+        parts = [
+            Part(*(*part[:5], max(part[4], part[5] - spent), *part[6:])) for part in self._parts
+        ]
         launches = _launches(sorted(parts, key=lambda p: p.begin))
-        return outputs, Clocked(begin, end, tuple(launches))
+        return outputs, Clocked(begin, end, tuple(launches), tuple(self._asked))
+
+
+def _noting(device: str, asked: list[Asked]) -> Note:
+    """What is told of the verbs of a device; it holds no clock, which would never end."""
+
+    def note(verb: int, given: Sequence[int], sizes: Sequence[int], begin: int, end: int) -> None:
+        asked.append(Asked(device, verb, tuple(given), tuple(sizes), begin, end))
+
+    return note
 
 
 def _launches(parts: list[Part]) -> Iterator[Launch]:

@@ -140,15 +140,17 @@ class Executable(ABC, Generic[Own]):
             self.served()
         return self._wrapped(outputs, given) if foreign else outputs
 
-    def twin(self) -> Executable[Own]:
+    def twin(self, devices: Mapping[str, Hosted] | None = None) -> Executable[Own]:
         """Another one of the same code and constants, with a table of code and memory of its own.
 
-        Limits and set sizes are those of now; all launches are of the generic bodies.
+        Limits and set sizes are those of now; all launches are of the generic bodies. `devices` are
+        reached in another way where they are given, and are the same devices.
         """
         arrays = {**self._constants, **self._arrays_of_devices}
         made = type(self)(
-            self.signature, self.interface, self._image, arrays, self.threads, self.devices
-        )
+            self.signature, self.interface, self._image, arrays, self.threads,
+            devices or self.devices,
+        )  # fmt: skip
         made.most_bytes, made.refusal, made.timeout = self.most_bytes, self.refusal, self.timeout
         made.watched = self.watched
         return made

@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy
+
+# a verb by its place in `home.py`, what it was given, the sizes of a launch, its begin and end (ns)
+Note: TypeAlias = Callable[[int, Sequence[int], Sequence[int], int, int], None]
 
 
 class Hosted(Protocol):
@@ -36,3 +39,11 @@ class Hosted(Protocol):
 
     def settle(self) -> None:
         """Return when nothing is in progress; raises nothing."""
+
+    def clocked(self, note: Note, waited: bool) -> Hosted:
+        """The same device and code, by verbs that are timed and noted.
+
+        The entries of its launches are numbers from 1 on, in the order in which `entry` is asked:
+        they say which launch it is, not which kernel. `waited`: a verb that begins something ends
+        when nothing is in progress any more.
+        """

@@ -243,6 +243,30 @@ def test_profile_at_sizes_and_on_files(call, folder: Path, measured: None) -> No
     assert document["sizes"] == {"n": 7} and document["launches"]
 
 
+def test_traces_at_sizes_and_on_files(call, folder: Path) -> None:
+    text = call("trace tiny.onnx --at n=7 --calls 2 --output t.json --html t.html").stdout
+    assert "tiny at n = 7" in text and "2 calls" in text
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    assert sum(event.get("cat") == "call" for event in events) == 2
+    assert "</svg>" in (folder / "t.html").read_text()
+    line = "trace tiny.onnx --input in.npz --device a=cpu:1 --placement relu=a --wait -o d.json"
+    assert "a: cpu:1" in call(line).stdout
+    about = json.loads((folder / "d.json").read_text())["otherData"]
+    assert about["sizes"] == {"n": 7} and about["devices"] == {"a": "cpu:1"} and about["waited"]
+
+
+@pytest.mark.parametrize("line,problem", [
+    ("trace tiny.onnx", "give --at"),
+    ("trace tiny.onnx --at n=1 --input in.npz", "give --at"),
+    ("trace tiny.onnx --at n=1 --calls 0", "calls"),
+    ("trace tiny.onnx --at m=1", "has no dim 'm'"),
+    ("trace tiny.onnx --at n=1 --output missing/t.json", "cannot be written"),
+    ("trace tiny.onnx --at n=1 --html missing/t.html", "cannot be written"),
+])  # fmt: skip
+def test_traces_that_cannot_be(call, line: str, problem: str) -> None:
+    assert problem in call(line, 2).stderr
+
+
 def test_profile_beside_onnxruntime(call, measured: None) -> None:
     pytest.importorskip("onnxruntime")
     text = call("profile tiny.onnx --at n=7 --repeat 2 --compare onnxruntime").stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from anydim.program.profile.profile import Profile, Timed
+from anydim.program.profile.trace import Trace
 from anydim.report.compared import NodeTime, _nodes, compared, comparison
 from anydim.runtime.clocked import Clocked
 
@@ -13,7 +14,7 @@ def timed(number: int, source: str, seconds: float) -> Timed:
 
 PROFILE = Profile(
     "net", {}, 1, 3, 1.0, (timed(0, "/a/MatMul + /a/Add", 0.2), timed(1, "/b/Softmax", 0.5)),
-    None, Clocked(0, 0, ()),
+    None, Clocked(0, 0, ()), Trace("net", {}, 1, 1, {}, ()),
 )  # fmt: skip
 
 

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
-from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, table
+from anydim.base.text import counted, table, time_text
 from anydim.program.profile.limits import Limits
+from anydim.program.profile.trace import Trace
 from anydim.runtime.clocked import Clocked
 
 FORMAT = 1
@@ -42,8 +41,8 @@ class Profile:
     """Median times of `calls` calls; `seconds` is that of a call without a clock.
 
     `limits` are those of the machine, None where nothing has measured them. `last` is the last
-    call that was clocked. Where bodies for certain sizes are `chosen`, calls run those, and
-    launches are of the generic ones.
+    call that was clocked, `traced` what it did. Where bodies for certain sizes are `chosen`, calls
+    run those, and launches are of the generic ones.
     """
 
     name: str
@@ -54,6 +53,7 @@ class Profile:
     launches: tuple[Timed, ...]
     limits: Limits | None
     last: Clocked = field(repr=False)
+    traced: Trace = field(repr=False)
     chosen: bool = False
 
     @property
@@ -138,54 +138,12 @@ class Profile:
         return json.dumps(self.document(), indent=indent)
 
     def trace(self) -> dict[str, Any]:
-        """The last call as trace events, which Perfetto and chrome://tracing open.
-
-        https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-        """
-        return {"traceEvents": list(self._events()), "displayTimeUnit": "ms"}
+        """The last call as trace events, as `Trace.document` has them."""
+        return self.traced.document()
 
     def save_trace(self, path: str | PathLike[str]) -> None:
         """Write the trace; raises OptionError for a path that cannot be written."""
-        try:
-            Path(path).write_text(json.dumps(self.trace()), encoding="utf-8")
-        except OSError as error:
-            raise OptionError(f"{path}: cannot be written: {error.strerror}") from None
-
-    def _events(self) -> Iterator[dict[str, Any]]:
-        known = {launch.place: launch for launch in self.launches}
-        threads: dict[int, int] = {}
-        first = self.last.begin
-        for launch in self.last.launches:
-            for part in launch.parts:
-                threads.setdefault(part.thread, len(threads))
-        for number in range(max(1, len(threads))):
-            who = {"name": "caller" if not number else f"worker {number}"}
-            yield {"name": "thread_name", "ph": "M", "pid": 1, "tid": number, "args": who}
-        yield _event(f"call of {self.name}", 0, self.last.begin - first, self.last.end - first)
-        for launch in self.last.launches:
-            timed = known[launch.table, launch.site]
-            told = {"kernel": timed.kernel, "schedule": timed.schedule, "nodes": timed.source}
-            for part in launch.parts:
-                name = timed.source or timed.kernel
-                thread = threads[part.thread]
-                yield _event(name, thread, part.begin - first, part.end - first, told)
-
-
-def _event(
-    name: str, thread: int, begin: int, end: int, told: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """A stretch of time on a thread; nanoseconds come, microseconds are written."""
-    return {
-        "name": name, "cat": "launch" if told else "call", "ph": "X", "pid": 1, "tid": thread,
-        "ts": begin / 1000, "dur": max(0, end - begin) / 1000, "args": dict(told or {}),
-    }  # fmt: skip
-
-
-def time_text(seconds: float) -> str:
-    for factor, unit in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= factor:
-            return f"{seconds / factor:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} us"
+        self.traced.save(path)
 
 
 def _rate(value: float, unit: str) -> str:

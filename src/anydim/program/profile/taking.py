@@ -1,4 +1,4 @@
-"""Calls with a clock and without, in turn; their medians beside the plan."""
+"""Calls with a clock and without, in turn: their medians beside the plan, or what they did."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from anydim.base.errors import InputError, OptionError
 from anydim.base.given import by_names, whole_within
 from anydim.program.differential import Ranges, draw, known_ranges
 from anydim.program.held import Held
-from anydim.program.plan import LaunchPlan, Plan
+from anydim.program.plan import Plan
 from anydim.program.profile.limits import Limits
 from anydim.program.profile.profile import Profile, Timed
+from anydim.program.profile.spans import Place, spans, work_of
+from anydim.program.profile.trace import Trace
 from anydim.program.program import Program
-from anydim.program.region_plan import needs
 from anydim.runtime.arrays import by_name
 from anydim.runtime.clocked import Clock, Clocked
 from anydim.sizes import LARGEST, Size
 
-Place = tuple[int, int]
 Limited = Callable[..., Limits | None]
 
 
@@ -33,17 +33,8 @@ def profiled(
 ) -> Profile:  # fmt: skip
     """The profile of `repeat` calls on these inputs, or on random ones at these sizes."""
     whole_within("repeat", repeat, 1, LARGEST, "give how many calls, 1 or more")
-    whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
-    ranges = {**model.index_ranges, **known_ranges(by_names("integers", integers))}
     program, call = model.program, model.executable
-    if inputs is None:
-        fixed = {dim.name: dim.lo for dim in model.dims.dims if dim.lo == dim.hi}
-        sizes = {**fixed, **sizes}
-        feeds: Mapping[str, Any] = _drawn(program, sizes, seed, ranges)
-    else:
-        feeds = _named(model, inputs, sizes)
-        call(feeds)  # raises for what does not fit
-        sizes = _sizes_in(program, feeds)
+    feeds, sizes = _fed(model, inputs, sizes, seed, integers)
     planned, clock = model.plan(**sizes), Clock(call)
     call(feeds)
     clock.call(feeds)  # threads, pages, caches
@@ -54,17 +45,59 @@ def profiled(
         call(feeds)
         plain.append(perf_counter() - begin)
         clocked.append(clock.call(feeds))
-    launches = tuple(_timed(program, planned, clocked))
+    launches, sizes = tuple(_timed(program, planned, clocked)), dict(planned.sizes)
     reached = max((each.flops / each.seconds for each in launches if each.seconds), default=0.0)
     return Profile(
-        program.signature.name, dict(planned.sizes), call.threads, repeat, median(plain),
-        launches, limits(call.threads, reached), clocked[-1], call.chosen,
+        program.signature.name, sizes, call.threads, repeat, median(plain), launches,
+        limits(call.threads, reached), clocked[-1], _trace(model, planned, clocked[-1:]),
+        call.chosen,
     )  # fmt: skip
+
+
+def traced(
+    model: Held, inputs: Any, sizes: Mapping[str, int], calls: int, seed: int,
+    integers: Ranges | None, waited: bool,
+) -> Trace:  # fmt: skip
+    """The trace of so many calls, after one that is not traced."""
+    whole_within("calls", calls, 1, LARGEST, "give how many calls, 1 or more")
+    feeds, sizes = _fed(model, inputs, sizes, seed, integers)
+    program, call, planned = model.program, model.executable, model.plan(**sizes)
+    words = [
+        [(len(site.operands), len(site.sizes)) for site in segment.sites]
+        for segment in program.segments if not segment.device
+    ]  # fmt: skip
+    clock = Clock(call, words, waited)
+    clock.call(feeds)  # threads, pages, caches
+    return _trace(model, planned, [clock.call(feeds) for _ in range(calls)], waited)
+
+
+def _trace(model: Held, planned: Plan, clocked: Sequence[Clocked], waited: bool = False) -> Trace:
+    return Trace(
+        planned.name, dict(planned.sizes), model.executable.threads, len(clocked),
+        {name: device.name for name, device in model.devices.items()},
+        tuple(spans(model.program, planned, clocked)), waited, model.executable.chosen,
+    )  # fmt: skip
+
+
+def _fed(
+    model: Held, inputs: Any, sizes: Mapping[str, int], seed: int, integers: Ranges | None
+) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+    """The inputs of a call by name, and its sizes: random inputs at these, or those given."""
+    whole_within("seed", seed, 0, LARGEST, "give a number, 0 or more")
+    ranges = {**model.index_ranges, **known_ranges(by_names("integers", integers))}
+    if inputs is None:
+        fixed = {dim.name: dim.lo for dim in model.dims.dims if dim.lo == dim.hi}
+        sizes = {**fixed, **sizes}
+        model.plan(**sizes)  # raises for what does not fit
+        return _drawn(model.program, sizes, seed, ranges), sizes
+    feeds = _named(model, inputs, sizes)
+    model.executable(feeds)  # raises for what does not fit
+    return feeds, _sizes_in(model.program, feeds)
 
 
 def _named(model: Held, inputs: Any, sizes: Mapping[str, int]) -> Mapping[str, Any]:
     if sizes:
-        raise OptionError("profile takes inputs or sizes, not both", "inputs bring their sizes")
+        raise OptionError("give inputs or sizes, not both", "inputs bring their sizes")
     if isinstance(inputs, Mapping):
         return by_names("inputs", inputs)
     names = [spec.name for spec in model.inputs]
@@ -107,7 +140,7 @@ def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Itera
             times[launch.table, launch.site] += launch.nanoseconds
         for place, count in runs.items():
             spent[place].append((count, times[place]))
-    work = _work(program, planned)
+    work = work_of(program, planned)
     for table, segment in enumerate(program.segments):
         for number, site in enumerate(segment.sites):
             found, plans = spent.get((table, number), [(0, 0)]), work[table, number]
@@ -121,16 +154,3 @@ def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Itera
                 round(part * sum(each.flops for each in plans)),
                 round(part * sum(each.moved for each in plans)),
             )  # fmt: skip
-
-
-def _work(program: Program, planned: Plan) -> dict[Place, list[LaunchPlan]]:
-    """The lines of a plan by the launch that they are of."""
-    places = {
-        id(site): (table, number)
-        for table, segment in enumerate(program.segments)
-        for number, site in enumerate(segment.sites)
-    }
-    found: dict[Place, list[LaunchPlan]] = defaultdict(list)
-    for work, launch in zip(needs(program).work, planned.launches):
-        found[places[id(work.site)]].append(launch)
-    return found

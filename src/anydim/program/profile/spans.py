@@ -1,0 +1,148 @@
+"""Calls with a clock as spans: launches by the program's sites, devices by their verbs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from threading import get_ident
+from typing import Any
+
+from anydim.base.records import dataclass
+from anydim.program.plan import LaunchPlan, Plan
+from anydim.program.profile.trace import CALL, COPY, LAUNCH, MEMORY, WAIT, Span
+from anydim.program.program import Program
+from anydim.program.region_plan import needs
+from anydim.program.segment import Site
+from anydim.runtime import home
+from anydim.runtime.clocked import Asked, Clocked
+
+Place = tuple[int, int]  # of a launch: the number of its segment, and its own there
+_CALLER = "caller"
+_LANES = {LAUNCH: "work", COPY: "copies", WAIT: "waits", MEMORY: "memory"}
+
+
+@dataclass(frozen=True)
+class _Verb:
+    """How a verb of a device is shown; `bytes` says which of what it was given are its bytes."""
+
+    name: str
+    kind: str
+    bytes: int | None = None
+    direction: str = ""
+
+
+_VERBS: Mapping[int, _Verb] = {  # what is recorded takes no time
+    home.ALLOCATE: _Verb("allocate", MEMORY, 0),
+    home.FREE: _Verb("free", MEMORY),
+    home.COPY_IN: _Verb("copy in", COPY, 2, "host to {}"),
+    home.COPY_OUT: _Verb("copy out", COPY, 2, "{} to host"),
+    home.COPY_WITHIN: _Verb("copy within", COPY, 2, "within {}"),
+    home.FILL: _Verb("fill", COPY, 2, "within {}"),
+    home.WAIT: _Verb("wait", WAIT),
+}
+
+
+def spans(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Span]:
+    """What calls of this thread did, in the order of their begin."""
+    known, first = _Known(program, planned), clocked[0].begin
+    threads = {get_ident(): _CALLER}
+    for number, call in enumerate(clocked, 1):
+        about = {"call": number} if len(clocked) > 1 else {}
+        begin, end = call.begin - first, call.end - first
+        yield Span(f"call of {program.signature.name}", CALL, "", _CALLER, begin, end, about)
+        found = [*known.launches(call, threads), *known.asked(call)]
+        for span in sorted(found, key=lambda span: span.begin):
+            begin, end = span.begin - first, max(span.begin, span.end) - first
+            yield Span(span.name, span.kind, span.device, span.lane, begin, end, span.about)
+
+
+class _Known:
+    """What the records of a program say of its launches."""
+
+    def __init__(self, program: Program, planned: Plan) -> None:
+        self._host: list[list[Place]] = []  # by table of code
+        self._devices: dict[str, list[Place]] = defaultdict(list)
+        for number, segment in enumerate(program.segments):
+            own = [(number, site) for site in range(len(segment.sites))]
+            if segment.device:
+                self._devices[segment.device].extend(own)
+            else:
+                self._host.append(own)
+        self._sites = [segment.sites for segment in program.segments]
+        self._work = work_of(program, planned)
+
+    def launches(self, call: Clocked, threads: dict[int, str]) -> Iterator[Span]:
+        """Those on the host: each thread's part of each."""
+        for launch in call.launches:
+            place = self._host[launch.table][launch.site]
+            site, plans = self._site(place), self._work.get(place, [])
+            for number, part in enumerate(launch.parts, 1):
+                lane = threads.setdefault(part.thread, f"worker {len(threads)}")
+                about = _about(site, part.sizes)
+                about["range"] = f"{part.first}:{part.stop}"
+                if len(launch.parts) > 1:
+                    about |= {"part": number, "parts": len(launch.parts)}
+                about |= _planned(plans)
+                yield Span(_name(site), LAUNCH, "", lane, part.begin, part.end, about)
+
+    def asked(self, call: Clocked) -> Iterator[Span]:
+        """What devices were asked for."""
+        for each in call.asked:
+            if each.verb == home.LAUNCH:
+                yield self._launched(each)
+            elif each.verb in _VERBS:
+                verb = _VERBS[each.verb]
+                about: dict[str, Any] = {}
+                if verb.bytes is not None:
+                    about["bytes"] = each.given[verb.bytes]
+                if verb.direction:
+                    about["direction"] = verb.direction.format(each.device)
+                yield _span(each, verb.name, verb.kind, about)
+
+    def _launched(self, each: Asked) -> Span:
+        entry, _, _, _, parallel, _, _, _, flops, moved = each.given
+        site = self._site(self._devices[each.device][entry - 1])
+        about = _about(site, each.sizes)
+        about |= {"range": f"0:{parallel}", "flops": flops, "bytes": moved}
+        return _span(each, _name(site), LAUNCH, about)
+
+    def _site(self, place: Place) -> Site:
+        return self._sites[place[0]][place[1]]
+
+
+def _span(each: Asked, name: str, kind: str, about: Mapping[str, Any]) -> Span:
+    return Span(name, kind, each.device, _LANES[kind], each.begin, each.end, about)
+
+
+def _name(site: Site) -> str:
+    return site.source.partition(": ")[2] or site.source or site.kernel
+
+
+def _about(site: Site, sizes: Sequence[int]) -> dict[str, Any]:
+    about: dict[str, Any] = {
+        "kernel": site.kernel, "schedule": site.schedule, "nodes": _name(site)
+    }  # fmt: skip
+    named = {
+        str(size): value for size, value in zip(site.sizes, sizes) if size.constant is None
+    }  # fmt: skip
+    return {**about, "sizes": named} if named else about
+
+
+def _planned(plans: Sequence[LaunchPlan]) -> dict[str, int]:
+    """The work of a launch on the host that runs once: of others a plan knows the sum."""
+    if len(plans) != 1 or plans[0].times != 1:
+        return {}
+    return {"flops": plans[0].flops, "bytes": plans[0].moved}
+
+
+def work_of(program: Program, planned: Plan) -> dict[Place, list[LaunchPlan]]:
+    """The lines of a plan by the launch that they are of."""
+    places = {
+        id(site): (table, number)
+        for table, segment in enumerate(program.segments)
+        for number, site in enumerate(segment.sites)
+    }
+    found: dict[Place, list[LaunchPlan]] = defaultdict(list)
+    for work, launch in zip(needs(program).work, planned.launches):
+        found[places[id(work.site)]].append(launch)
+    return found
