@@ -102,8 +102,8 @@ def test_many_calls_hold_no_more_memory(device: OpenClDevice) -> None:
         y = model(x=x)["y"]
         if call % 100 == 99:
             assert numpy.array_equal(y, numpy.full(x.shape, 0.125, numpy.float32))
-            held.append((device.counters.blocks, device.counters.bytes))
-    assert len(set(held)) == 1
+            held.append(device.counters.bytes)
+    assert max(held[5:]) <= max(held[:5])  # what is kept for the next call varies with its size
     assert device.counters.launches <= 1000
     model.trim()
     del model
