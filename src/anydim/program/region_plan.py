@@ -17,6 +17,7 @@ from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
     CallStep,
+    CopyStep,
     LoopStep,
     Region,
     ReleaseStep,
@@ -67,10 +68,10 @@ class Moment:
 
 @dataclass(frozen=True)
 class Needs:
-    """`values`: the most bytes of values that live between steps; none in a straight program,
-    whose results belong to the caller. `arena`: the most that one segment needs for itself, scratch
-    included, on each device. `box`: the dims that these speak of. `moments` are those at which
-    values may be the most.
+    """`values`: the most bytes of values that live between steps, on each device; none in a
+    straight program, whose results belong to the caller. `arena`: the most that one segment needs
+    for itself, scratch included, on each device. `box`: the dims that these speak of. `moments` are
+    those at which values may be the most.
 
     `parts` are the segments in the order of the walk, with their dims over those of the box.
     """
@@ -94,9 +95,14 @@ def needs(program: Program) -> Needs:
     walk = _Walk(program)
     main = len(program.regions) - 1
     box = program.signature.box
-    moments = walk.region(main, {dim.name: dim.size for dim in box.dims}, as_size(1))
+    same = {dim.name: dim.size for dim in box.dims}
+    moments = walk.region(main, same, as_size(1))
     whole = box.also(*walk.others)
-    values = largest([moment.bytes for moment in moments], whole)
+    places = [moments]
+    if program.devices:  # each keeps what it had at most, at whatever moment that was
+        walks = (_Walk(program, (device,)) for device in ("", *program.devices))
+        places = [each.region(main, same, as_size(1)) for each in walks]
+    values = _sum(largest([moment.bytes for moment in place], whole) for place in places)
     arena = _sum(
         largest(
             [p.total_bytes.substitute(env) for p, env in walk.parts if p.device == device], whole
@@ -159,9 +165,11 @@ Env = Mapping[str, Size]
 
 @dataclass
 class _Walk:
-    """Collects the bytes that live at each step of everything that runs."""
+    """Collects the bytes that live at each step of everything that runs: on all `devices`, or on
+    some."""
 
     program: Program
+    devices: tuple[str, ...] | None = None
     parts: list[tuple[Segment, Env]] = field(default_factory=list)
     work: list[Work] = field(default_factory=list)
     others: list[Dim] = field(default_factory=list)
@@ -184,7 +192,7 @@ class _Walk:
             before = tuple(held.items())
             inside = list(self.inside(region, step, env, times))
             for name in step.makes:
-                if name not in elsewhere:
+                if name not in elsewhere and self.counts(region, name):
                     held[name] = _bytes(region.values[name], env)
             moments.append(Moment(step.source, tuple(held.items())))
             moments += [moment.beside(before) for moment in inside]
@@ -192,7 +200,10 @@ class _Walk:
 
     def inside(self, region: Region, step: Step, env: Env, times: Size | None) -> Iterator[Moment]:
         """What a step runs, beside the values of the region."""
-        if isinstance(step, SegmentStep):
+        if isinstance(step, CopyStep) and step.origin and step.target:
+            if self.devices is None or "" in self.devices:  # by way of the host
+                yield Moment(step.source, ((step.value, _bytes(region.values[step.value], env)),))
+        elif isinstance(step, SegmentStep):
             self.parts.append((step.segment, env))
             self.work += [Work(site, env, times) for site in step.segment.sites]
         elif isinstance(step, BranchStep):
@@ -226,12 +237,22 @@ class _Walk:
         trips = None
         if step.condition is None and step.trips is not None and times is not None:
             trips = times * maximum(step.trips.substitute(env), 0)
-        around = [(spec.name, _bytes(spec, own)) for spec in body.signature.inputs[:carried]]
+        around = [
+            (spec.name, _bytes(spec, own))
+            for spec in body.signature.inputs[:carried]
+            if self.counts(body, spec.name)
+        ]
         for number, name in enumerate(makes):
+            if not self.counts(region, name):
+                continue
             room = _GROWING if self.grows(step, number) else 1
             around.append((name, _bytes(region.values[name], env) * room))
         for moment in self.region(step.body, own, trips):
             yield moment.beside(around)
+
+    def counts(self, region: Region, name: str) -> bool:
+        """Whether a value of a region is on the devices that count."""
+        return self.devices is None or region.devices.get(name, "") in self.devices
 
     def grows(self, step: LoopStep, stack: int) -> bool:
         known = step.trips is not None and step.condition is None

@@ -11,11 +11,12 @@ import pytest
 import anydim as ad
 from anydim.devices.device import Device
 from anydim.graph.evaluate import evaluate
+from anydim.runtime import context
 from tests.unit.devices.queued import QueuedDevice
 from tests.unit.devices.scattered import scattered
 from tests.unit.native.region_cases import drawn
 from tests.unit.native.test_region_fuzz import random_graph
-from tests.unit.native.test_region_programs import GRAPHS, same
+from tests.unit.native.test_region_programs import GRAPHS, same, sizes_of
 
 
 def devices(queued: int) -> dict[str, str | Device]:
@@ -29,9 +30,20 @@ def test_examples(name: str) -> None:
     example = GRAPHS[name]()
     graph = scattered(example.graph, random.Random(name), ("", "a", "b"))
     model = ad.compile(graph, devices=devices(len(name)))
+    values = sum(len(region.values) for region in model.program.regions)
     for inputs, wanted in drawn(example, 20):
+        model.trim()  # a kept block may serve for half as much
         same(model(**inputs), wanted)
+        planned = model.plan(**sizes_of(model, inputs))
+        assert planned.unknown or most_bytes(model) <= planned.bytes + 64 * values
     assert model.executable.leaked == 0
+
+
+def most_bytes(model: ad.Model) -> int:
+    """The most that the only idle call has had in use in its last call, host and devices."""
+    (frame,) = model.executable._frames.free()
+    homes = [0, *(device.home for device in model.executable.interface.devices)]
+    return sum(int(frame.block[home + context.PEAK]) for home in homes)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 5, 6, 10, 24, 25, 33, 50])
