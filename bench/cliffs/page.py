@@ -40,8 +40,8 @@ def page(found: Sequence[Found], title: str) -> str:
 def colour(ratio: float) -> str:
     """Green at half the time, white at one, red at four times and more."""
     depth = max(-1.0, min(1.0, math.log2(ratio) / (2 if ratio > 1 else 1)))
-    pale = round(255 - 150 * abs(depth))
-    return f"#ff{pale:02x}{pale:02x}" if depth > 0 else f"#{pale:02x}ee{pale:02x}"
+    pale, full = round(255 - 150 * abs(depth)), round(255 - 17 * abs(depth))
+    return f"#ff{pale:02x}{pale:02x}" if depth > 0 else f"#{pale:02x}{full:02x}{pale:02x}"
 
 
 def _said(found: Sequence[Found]) -> str:

@@ -88,10 +88,11 @@ def _found(
     arrays = [*feeds.values(), *results.values()]
     touched = sum(numpy.asarray(array).nbytes for array in arrays)
     flops = _flops(model, sizes)
+    least = limits.seconds(flops // threads, touched)
     return Found(
         area=family.area, family=family.name, sizes=dict(sizes), threads=threads, peer=name,
         ours=1e6 * timings.median("ours"), theirs=1e6 * timings.median("theirs"),
-        ratio=timings.ratio("ours", "theirs"), limit=1e6 * limits.seconds(flops, touched),
+        ratio=timings.ratio("ours", "theirs"), limit=1e6 * least,
         flops=flops, bytes=touched,
     )  # fmt: skip
 

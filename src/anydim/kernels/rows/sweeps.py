@@ -182,27 +182,32 @@ class RowProgram:
         def one(scope: Elements) -> None:
             first = scope.name(operate("mul", scope.indices[PART], index(self.setting.width)))
             constant = lane.extent.constant
+            lanes, vectors = self.setting.lanes, self.setting.unroll
             if constant is not None and constant % self.setting.width == 0:
-                scope.steps += self._block(scope, first, None, empty)
+                scope.steps += self._block(scope, first, None, empty, vectors)
                 return
             left = scope.name(operate("sub", extent, first))
-            if empty:
-                scope.steps += self._block(scope, first, left, empty)
+            if empty or (constant is not None and constant <= lanes):
+                copies = vectors if empty else 1
+                scope.steps += self._block(scope, first, left, empty, copies)
                 return
-            full = self._block(scope, first, None, empty)
-            part = self._block(scope, first, left, empty)
+            full = self._block(scope, first, None, empty, vectors)
+            part = self._block(scope, first, left, empty, vectors)
+            if vectors > 1:  # columns for one vector are not worth the work of all of them
+                few = self._block(scope, first, left, empty, 1)
+                part = (ir.If(operate("less_equal", left, index(lanes)), few, part),)
             fits = operate("less_equal", index(self.setting.width), left)
             scope.steps.append(ir.If(fits, full, part))
 
         parallel_loop(kernel, [*axes, (PART, blocks)], one)
 
     def _block(
-        self, outer: Elements, first: ir.Value, left: ir.Value | None, empty: bool
+        self, outer: Elements, first: ir.Value, left: ir.Value | None, empty: bool, vectors: int
     ) -> tuple[ir.Step, ...]:
-        """`unroll` vectors of rows from `first` on; only `left` rows exist when it is given."""
+        """`vectors` of rows from `first` on; only `left` rows exist when it is given."""
         shared = outer.inner({})
         rows: list[Row] = []
-        for copy in range(self.setting.unroll):
+        for copy in range(vectors):
             at = shared.name(add(first, index(copy * self.setting.lanes)))
             mask = None
             if left is not None:
