@@ -31,7 +31,7 @@ _STYLE = (
     ".key{display:inline-block;width:11px;height:11px;margin:0 5px 0 14px}"
     "table{border-collapse:collapse;font-size:13px}"
     "td,th{padding:3px 10px;border-bottom:1px solid #ddd;text-align:left}"
-    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}"
+    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
     "td.f{overflow-wrap:anywhere}"
 ) + "".join(f"#zoom{each}:checked~.drawn svg.all{{width:{100 * each}%}}" for each in _ZOOMS)
 _Row = tuple[str, str, bool]  # device, lane, and whether it is that of calls
