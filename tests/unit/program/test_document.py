@@ -27,7 +27,7 @@ SCHEMA: dict[str, Any] = {
     },
     "storages": [{"id": int, "kind": str, **SIZE}],
     "values": [{**NAMED, **TYPE, **SIZE, **PLACE, **LIFE}],
-    "launches": [{"kernel": str, "source": str}],
+    "launches": [{"kernel": str, "source": str, "body": str}],
 }
 BETWEEN = {**NAMED, **SIZE, **PLACE}  # steps of a program that data steers
 
