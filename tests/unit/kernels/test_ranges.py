@@ -30,6 +30,10 @@ TURNED = """def turned(T(R,P,C) a, T(N,R,C) b) -> (y) {
   y(r,k,c) = k < P ? (a(r,k,c) else 0) : (b(k - P, r, c) else 0)
     where r in 0:R, k in 0:P + N, c in 0:C
 }"""
+TURNED_BLOCKS = """def blocks(T(R,P,C,D) a, T(N,R,C,D) b) -> (y) {
+  y(r,k,c,d) = k < P ? (a(r,k,c,d) else 0) : (b(k - P, r, c, d) else 0)
+    where r in 0:R, k in 0:P + N, c in 0:C, d in 0:D
+}"""  # c and d are one loop in both parts, with k in the first alone
 LAST = """def last(T(R,P) a, T(R,N) b, T(R,C) c) -> (y) {
   y(r,k) = k < P ? (a(r,k) else 0) : k < P + N ? (b(r, k - P) else 0) : (c(r, k - P - N) else 0)
     where r in 0:R, k in 0:P + N + C
@@ -59,6 +63,11 @@ CASES: dict[str, tuple[str, tuple[str, ...], Meaning]] = {
         ("R P C", "N R C"),
         lambda a, b: (np.concatenate([a, b.transpose(1, 0, 2)], 1),),
     ),
+    "turned_blocks": (
+        TURNED_BLOCKS,
+        ("R P C 3", "N R C 3"),
+        lambda a, b: (np.concatenate([a, b.transpose(1, 0, 2, 3)], 1),),
+    ),
     "last": (LAST, ("R P", "R N", "R C"), lambda *x: (np.concatenate(x, 1),)),
     "scaled": (SCALED, ("P C", "N C", "C"), scaled),
 }
@@ -73,7 +82,10 @@ def prepared(name: str, vector_bytes: int, dtype: DType = float32) -> Prepared:
 
 def group(text: str, shapes: tuple[str, ...], dtype: DType) -> Group:
     definition = parse_definition(text.replace("T(", f"{LETTERS[dtype]}("))
-    types = [TensorType(dtype, tuple(as_size(s) for s in shape.split())) for shape in shapes]
+    types = [
+        TensorType(dtype, tuple(as_size(int(s) if s.isdigit() else s) for s in shape.split()))
+        for shape in shapes
+    ]
     return instantiate(definition, types, box=BOX)
 
 
@@ -81,7 +93,9 @@ def check(name: str, made: Prepared, env: dict[str, int], dtype: DType, *how: ob
     _, shapes, meaning = CASES[name]
     random = np.random.default_rng(0)
     arrays = [
-        (random.random([env[s] for s in shape.split()]) * 99).astype(dtype.numpy)
+        (random.random([int(s) if s.isdigit() else env[s] for s in shape.split()]) * 99).astype(
+            dtype.numpy
+        )
         for shape in shapes
     ]
     for found, want in zip(made.outputs(arrays, env, *how), meaning(*arrays), strict=True):

@@ -141,9 +141,10 @@ class _Writer:
         axes = group.statements[0].axes
         place = [axis.name for axis in axes].index(self.form.axis.name)
         along, rest = axes[place], axes[place + 1 :]
-        left = {axis.name for axis in rest}
-        each = self.value(product(a.extent for a in self.form.inner if a.name not in left))
-        low, high = (scope.name(operate("mul", at, each)) for at in (low, high))
+        inside, left = (product(a.extent for a in some) for some in (self.form.inner, rest))
+        each = inside if left == 0 else inside.divide_exactly(left)
+        assert each is not None, "axes that are left are made of inner ones"
+        low, high = (scope.name(operate("mul", at, self.value(each))) for at in (low, high))
         if not rest:
             self._sweep(scope, group, along, low, high)
             return
