@@ -9,6 +9,7 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import converted
+from anydim.base.errors import GraphError
 from anydim.devices.opencl.device import OpenClDevice
 from anydim.graph.operator import OPERATORS
 from tests.kernel_targets import needs_device
@@ -16,7 +17,8 @@ from tests.ops.cases import CASES
 from tests.ops.test_operators import ALL, SIZES, build, feed
 
 QUICK = ("softmax", "matmul", "conv", "gather", "where", "cast")
-KNOWN = [(name, number) for name, number in ALL if name not in QUICK]
+PARTLY = ("non_max_suppression_fill",)  # its result is filled as far as a count says
+KNOWN = [(name, number) for name, number in ALL if name not in (*QUICK, *PARTLY)]
 
 pytestmark = needs_device
 
@@ -24,8 +26,11 @@ pytestmark = needs_device
 def run(name: str, number: int, device: object = "opencl:0") -> None:
     case = CASES[name][number]
     graph = build(name, case)
+    try:
+        host = ad.compile(graph)
+    except GraphError as error:
+        pytest.skip(str(error))  # no input tells a dim
     model = ad.compile(graph, devices={"accel": device}, placement={"*": "accel"})
-    host = ad.compile(graph)
     for n, m in SIZES:
         values = feed(graph, case, OPERATORS[name].domain, {"n": n, "m": m})
         if name == "batch_norm":
