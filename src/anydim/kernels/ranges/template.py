@@ -52,7 +52,7 @@ def _lanes(form: RangesForm, group: Group, machine: Machine) -> int:
     """Vector lanes by the widest type; fewer where the last axis is short."""
     read = {r.tensor for g in form.groups for s in g.statements for r in reads(s.body)}
     width = max(group.type_of(n).dtype.bytes for n in {*read, *(t.name for t in group.outputs)})
-    lanes = max(1, machine.vector_bytes // width)
+    lanes = machine.lanes_of(width)
     most = max((g.statements[0].axes[-1].extent.constant or lanes for g in form.groups), default=1)
     while lanes > 1 and lanes // 2 >= most:
         lanes //= 2
