@@ -196,6 +196,7 @@ def test_convolutions_with_constant_weights(taps: int, wish: str) -> None:
 def test_every_choice_of_a_schedule_has_a_rule() -> None:
     """What a record holds is chosen by a rule, or follows from the computation."""
     follows = {("contraction", "packed"), ("convolution", "packed")}
+    follows |= {("narrow", "vectors"), ("narrow", "lanes")}
     follows |= {("attention", name) for name in ("rows", "vectors", "lanes", "unroll")}
     for template in TEMPLATES:
         name = schedule_name(template.schedule)
@@ -249,7 +250,7 @@ def test_another_template_that_takes_it_too() -> None:
         (POOL, "sliding(lanes=1)", "expected a power of two from 2 to 64"),
         (BYTES, "bytes(rows=17)", "expected a whole number from 1 to 16"),
         (TURNED, "transposition(block=0)", "expected a whole number from 1"),
-        (MATMUL, "tiles(rows=3)", "there is no schedule 'tiles'"),
+        (MATMUL, "carpet(rows=3)", "there is no schedule 'carpet'"),
     ],
 )
 def test_what_is_refused(text: str, wish: str, words: str) -> None:

@@ -18,7 +18,7 @@ from anydim.targets.llvm.loader import load
 from anydim.targets.llvm.render import render_kernel, sources
 from anydim.targets.run import launch
 from anydim.targets.target import Source
-from anydim.targets.targets import TARGETS, target
+from anydim.targets.targets import HOSTS, OF_DEVICES, target
 from tests.unit.targets.programs import START, STOP, index, kernel, loop, number, op
 
 HERE = this_machine()
@@ -146,7 +146,8 @@ def test_a_loop_has_its_invariants_outside() -> None:
 
 
 def test_targets_are_found_by_name() -> None:
-    assert set(TARGETS) == {"llvm", "c"}
+    assert set(HOSTS) == {"llvm", "c"}
+    assert set(OF_DEVICES) == {"opencl", "opencl-groups", "cuda"}
     assert target("llvm").processor == HERE
     assert target("llvm").load is not None
     assert target("llvm", "x86-64-v2").load is None
