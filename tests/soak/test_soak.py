@@ -30,7 +30,8 @@ def test_a_few_rounds(tmp_path: Path) -> None:
     assert (soak.rounds, soak.compiles) == (6, 2 + 2 * 6)
     assert after.handles == before.handles
     assert after.threads == before.threads
-    assert after.anonymous < before.anonymous + 4 * MIB
+    assert after.in_use < before.in_use + 2 * MIB
+    assert after.anonymous < before.anonymous + 32 * MIB  # what malloc keeps free comes and goes
 
 
 def test_other_bits_are_an_error(tmp_path: Path) -> None:
