@@ -28,14 +28,12 @@ from anydim.targets.processor import NATIVE, Processor
 from anydim.targets.target import Source, Target
 from anydim.targets.targets import TARGETS, target
 
-FLAGS = ("-std=c++20", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-mfma",
+FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-mfma",
          "-pthread", "-w")  # fmt: skip
 SHIM = """\
-#include <barrier>
 #include <cmath>
 #include <cstring>
-#include <thread>
-#include <vector>
+#include <pthread.h>
 #define __device__
 #define __global__
 #define __shared__ static
@@ -43,8 +41,9 @@ SHIM = """\
 #define __launch_bounds__(items)
 struct Number { unsigned x; };
 static thread_local Number threadIdx, blockIdx;
-static std::barrier<> *meeting;
-static inline void __syncthreads() { meeting->arrive_and_wait(); }
+static pthread_barrier_t meeting;
+static inline void __syncthreads() { pthread_barrier_wait(&meeting); }
+struct Item { long long *words, at, stop; void *scratch; unsigned number; };
 static inline float __int_as_float(int a) { float b; memcpy(&b, &a, 4); return b; }
 static inline double __longlong_as_double(long long a) { double b; memcpy(&b, &a, 8); return b; }
 static inline float __fsqrt_rn(float a) { return sqrtf(a); }
@@ -66,20 +65,29 @@ ONE = """\
     threadIdx.x = at % {items};
     {name}_text({given}, stop, 1, (unsigned char *)scratch, 0);"""
 GROUP = """\
-    std::barrier<> here({group});
-    meeting = &here;
-    std::vector<std::thread> items;
-    for (unsigned item = 0; item < {group}; item++) items.emplace_back([=] {{
-      blockIdx.x = at;
-      threadIdx.x = item;
-      {name}_text({given}, stop, 1, (unsigned char *)scratch, 0);
-      meeting->arrive_and_drop();
-    }});
-    for (auto &item : items) item.join();"""
+    pthread_barrier_init(&meeting, nullptr, {group});
+    Item items[{group}];
+    pthread_t threads[{group}];
+    for (unsigned n = 0; n < {group}; n++) {{
+      items[n] = Item{{words, at, stop, scratch, n}};
+      pthread_create(&threads[n], nullptr, {name}_item, &items[n]);
+    }}
+    for (unsigned n = 0; n < {group}; n++) pthread_join(threads[n], nullptr);
+    pthread_barrier_destroy(&meeting);"""
+ITEM = """
+static void *{name}_item(void *given) {{
+  const Item *item = (const Item *)given;
+  const long long *words = item->words;
+  blockIdx.x = item->at;
+  threadIdx.x = item->number;
+  {name}_text({given}, item->stop, 1, (unsigned char *)item->scratch, 0);
+  return nullptr;
+}}
+"""
 
 
 def has_cxx() -> bool:
-    """Whether this machine has a C++ compiler that knows barriers."""
+    """Whether this machine has a C++ compiler."""
     return shutil.which("c++") is not None
 
 
@@ -116,7 +124,8 @@ def _text(kernel: ir.Kernel, text: str) -> str:
         name=name, given=given, items=128, group=kernel.group
     )
     renamed = re.sub(rf"\b{name}\(", f"{name}_text(", text)
-    return SHIM + renamed + ENTRY.format(name=name, body=body)
+    item = ITEM.format(name=name, given=given) if kernel.group else ""
+    return SHIM + renamed + item + ENTRY.format(name=name, body=body)
 
 
 def _compiling(processor: Processor, threads: int = 0) -> Compilation:

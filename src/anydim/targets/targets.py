@@ -68,12 +68,11 @@ def _opencl(processor: Processor) -> Target:
 
 def _opencl_groups(processor: Processor) -> Target:
     """The same for devices whose items are slow alone: graphics cards."""
-    few = tuple(t for t in TEMPLATES if t.name not in _OF_VECTORS)
     return replace(
         _opencl(processor),
         name="opencl-groups",
         processor=replace(processor, most_lanes=1),
-        templates=(*GROUPED, *few),
+        templates=(*GROUPED, *_OF_ONE_LANE),
     )
 
 
@@ -81,7 +80,7 @@ def _cuda(processor: Processor) -> Target:
     return Target(
         name="cuda",
         processor=processor,
-        templates=tuple(t for t in TEMPLATES if t.name not in _OF_VECTORS),
+        templates=(*GROUPED, *_OF_ONE_LANE),
         launch="device",
         sources=cuda_sources,
         compiling=compiling_cubins,
@@ -89,7 +88,8 @@ def _cuda(processor: Processor) -> Target:
     )
 
 
-_OF_VECTORS = ("winograd", "bytes")  # templates whose kernels need several lanes
+_OF_VECTORS = ("winograd", "bytes", "narrow")  # templates whose kernels need several lanes
+_OF_ONE_LANE = tuple(t for t in TEMPLATES if t.name not in _OF_VECTORS)
 HOSTS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}
 OF_DEVICES: Mapping[str, Callable[[Processor], Target]] = {
     "opencl": _opencl,

@@ -144,8 +144,9 @@ class FakeCuda:
         return OK
 
     def load(self, module: Any, data: bytes) -> int:
-        (name,) = re.findall(rb"(?<=\0)(\w+)_range(?=\0)", data)[:1]
+        (name,) = re.findall(rb"(?<=\0)(\w+)_text(?=\0)", data)[:1]
         symbol = name.decode()
+        shared = f"{symbol}_range".encode() in data
         code = load([data], [symbol])
         entry = ENTRY(code.address(symbol))
 
@@ -156,7 +157,7 @@ class FakeCuda:
 
         self.kernels[symbol] = run
         self.loaded.append(code)
-        self.modules.append([f"{symbol}+"])
+        self.modules.append([f"{symbol}+" if shared else symbol])
         module._obj.value = len(self.modules)
         return OK
 

@@ -5,7 +5,7 @@ No device is needed: texts run as C++ on this processor, under a driver library 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy
 import pytest
@@ -57,6 +57,26 @@ def net() -> ad.Builder:
     return g
 
 
+def attention() -> ad.Builder:
+    """Scores, softmax and the weighted sum; keys as many as rows."""
+    g = ad.Builder("attention")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 100), 24))
+    scores = g.matmul(x, g.transpose(x, perm=(1, 0)))
+    g.output("y", g.matmul(g.softmax(scores, axis=-1), x))
+    return g
+
+
+def convolution() -> ad.Builder:
+    """Windows over rows of a picture."""
+    g = ad.Builder("convolution")
+    n = g.dim("n", 0, 100)
+    x = g.input("x", ad.float32, (n, 24))
+    w = g.constant(numpy.random.default_rng(1).normal(size=(5, 1, 3, 3)).astype(numpy.float32))
+    picture = g.reshape(x, shape=(1, 1, n, 24))
+    g.output("y", g.conv(picture, w, pads=(1, 1, 1, 1)))
+    return g
+
+
 @pytest.mark.slow
 @needs_cxx
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -70,11 +90,12 @@ def test_rows_of_one_lane(case: Case, on_host: None) -> None:
 
 @pytest.mark.slow
 @needs_cxx
-def test_a_program_through_the_driver(on_host: None) -> None:
+@pytest.mark.parametrize("made_of", [net, attention, convolution])
+def test_a_program_through_the_driver(made_of: Callable[[], ad.Builder], on_host: None) -> None:
     fake = FakeCuda(capacity=1 << 28, items=128)
     device = CudaDevice("cuda:0", 0, Library(fake))
-    model = ad.compile(net(), devices={"accel": device}, placement={"*": "accel"})
-    alone = ad.compile(net())
+    model = ad.compile(made_of(), devices={"accel": device}, placement={"*": "accel"})
+    alone = ad.compile(made_of())
     for rows in SIZES:
         x = numpy.random.default_rng(rows).normal(size=(rows, 24)).astype(numpy.float32)
         made, expected = model(x=x), alone(x=x)

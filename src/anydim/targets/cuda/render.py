@@ -84,4 +84,4 @@ class _Program(Program):
 
     def _local(self, number: int, array: ir.Local) -> str:
         kind = self.prelude.type(Form(held(array.dtype)))
-        return f"__shared__ alignas(16) {kind} l{number}[{max(array.count, 1)}];"
+        return f"alignas(16) __shared__ {kind} l{number}[{max(array.count, 1)}];"
