@@ -34,6 +34,20 @@ def test_what_is_added_to_itself_again_and_again() -> None:
     numpy.testing.assert_array_equal(ad.compile(graph)(data)["y"], expected)
 
 
+def test_what_is_joined_is_added_to_itself_again_and_again() -> None:
+    """The same behind a concatenation, which is cut into ranges."""
+    graph = ad.Builder("joined")
+    value = x = graph.input("x", ad.float32, (graph.dim("n", 0, 100), 8))
+    value = graph.concat(x, graph.neg(x), axis=1)
+    for _ in range(40):
+        value = graph.add(value, graph.abs(value))
+    graph.output("y", value)
+    data = numpy.linspace(-3, 3, 24, dtype=numpy.float32).reshape(3, 8)
+    both = numpy.concatenate([data, -data], axis=1)
+    expected = numpy.maximum(both, 0) * numpy.float32(2**40)
+    numpy.testing.assert_array_equal(ad.compile(graph)(data)["y"], expected)
+
+
 def test_a_template_is_not_asked_about_every_longer_chain() -> None:
     """What works element for element on a chain that is taken makes a chain that is taken."""
     graph = ad.Builder("unlike")

@@ -20,6 +20,7 @@ from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, Truth, as_size, prove
 
 MOST = 16  # ranges, each with code of its own
+_LARGEST = 256  # parts of what one result is made of
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class RangesForm:
 
 def ranges_form(group: Group, box: Box) -> RangesForm | None:
     """The form of a group without reductions; None where no axis has ranges."""
+    if not any(next(_chains(s.body), None) for s in group.statements):
+        return None
     statements = _alone(group)
     if statements is None:
         return None
@@ -65,12 +68,17 @@ def _alone(group: Group) -> tuple[Statement, ...] | None:
     axes = group.statements[0].axes
     types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
     bodies: dict[str, Expr] = {}
+    sizes: dict[str, int] = {}  # of bodies in which what is read twice stands twice
     for statement in group.statements:
         if statement.combine or statement.reduced or statement.axes != axes:
             return None
         if checked(statement.body):
             return None  # what is not computed is not checked
         own = tuple(Index(axis.name) for axis in axes)
+        known = (sizes.get(read.tensor, 0) for read in reads(statement.body))
+        sizes[statement.target] = len(parts(statement.body)) + sum(known)
+        if sizes[statement.target] > _LARGEST:
+            return None
         for read in reads(statement.body):
             if read.tensor in bodies and (read.flat or read.default or read.indices != own):
                 return None
