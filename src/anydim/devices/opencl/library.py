@@ -159,6 +159,7 @@ def _opened(wanted: str) -> Library:
     os.environ.setdefault(_GROUPS, _IN_TURN)
     failures = []
     for path in [wanted] if wanted else _usual():
+        _ready(Path(path))
         try:
             return Library(path)
         except (OSError, AttributeError) as error:
@@ -182,18 +183,20 @@ def _usual() -> Iterator[str]:
 
 
 def _wheel() -> list[Path]:
-    """The loader in the wheel of pyopencl, which is told where the wheel is.
+    """The loader in the wheel of pyopencl."""
+    spec = find_spec(_WHEEL)
+    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
+    return [] if folder is None else sorted((folder / ".libs").glob("libOpenCL*"))
+
+
+def _ready(path: Path) -> None:
+    """Tell a loader that is of a wheel where the wheel is, without which it ends the process.
 
     It looks for the libraries that lie beside it by their names: they have to be there already.
     """
-    spec = find_spec(_WHEEL)
-    folder = Path(spec.origin).parent if spec is not None and spec.origin else None
-    if folder is None:
-        return []
-    found = sorted((folder / ".libs").glob("libOpenCL*"))
-    if found:
-        os.environ.setdefault(_HOME, str(folder))
-    for listed in (folder / ".libs").glob("*.icd") if found else ():
+    beside = sorted(path.parent.glob("*.icd")) if path.parent.name == ".libs" else []
+    if beside:
+        os.environ.setdefault(_HOME, str(path.parent.parent))
+    for listed in beside:
         with suppress(OSError):  # then the loader does not list its devices
-            _BESIDE.append(ctypes.CDLL(str(folder / ".libs" / listed.read_text("utf-8").strip())))
-    return found
+            _BESIDE.append(ctypes.CDLL(str(path.parent / listed.read_text("utf-8").strip())))

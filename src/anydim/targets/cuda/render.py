@@ -12,17 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 
-from anydim.base.cache import code_version
 from anydim.devices.cuda import RANGE
 from anydim.kernels import ir
-from anydim.kernels.functions.legalise import legalise
 from anydim.targets.c.dialect import held
 from anydim.targets.c.forms import Form
 from anydim.targets.c.names import identifier
 from anydim.targets.c.steps import GLOBAL, LOCAL
 from anydim.targets.cuda.dialect import CUDA
 from anydim.targets.cuda.operations import helper
-from anydim.targets.opencl.render import Program
+from anydim.targets.opencl.render import Program, each_source
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
 
@@ -31,25 +29,12 @@ ITEMS = 128  # of a block of a kernel whose items share a range
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
     """The texts of kernels by name; what they need of libraries is in them."""
-    kernels = (made for made in code if isinstance(made, ir.Kernel))
-    return {kernel.name: _source(kernel, processor) for kernel in kernels}
-
-
-def _source(kernel: ir.Kernel, processor: Processor) -> Source:
-    text = partial(render, kernel, processor)
-    if not kernel.identity:
-        return Source.of(text())
-    return Source(f"{CUDA.name} {kernel.name} {kernel.identity} {code_version()}", text)
+    return each_source(code, CUDA, partial(render, processor=processor))
 
 
 def render(kernel: ir.Kernel, processor: Processor) -> str:
     """The program of a kernel."""
-    program = _Program(CUDA, processor, helper)
-    libraries = [function for library in kernel.libraries for function in library.functions]
-    program.know(legalise([*libraries, *kernel.functions], CUDA.primitives))
-    program.named = {identifier(kernel.name)}
-    program.entry(kernel)
-    return program.text(f"kernel {kernel.name}")
+    return _Program(CUDA, processor, helper).whole(kernel)
 
 
 class _Program(Program):

@@ -9,13 +9,13 @@ place start + g.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from anydim.base.cache import code_version, key_of
 from anydim.kernels import ir
 from anydim.kernels.functions.legalise import legalise
-from anydim.targets.c.dialect import held
+from anydim.targets.c.dialect import Dialect, held
 from anydim.targets.c.forms import Form
 from anydim.targets.c.names import identifier
 from anydim.targets.c.render import File
@@ -31,8 +31,15 @@ REST = ("start", "stop", "part", "at", "stride")
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
     """The texts of kernels by name; what they need of libraries is in them."""
+    return each_source(code, OPENCL, partial(render, processor=processor))
+
+
+def each_source(
+    code: Iterable[ir.Kernel | ir.Library], dialect: Dialect, text: Callable[[ir.Kernel], str]
+) -> dict[str, Source]:
+    """The source of each kernel, whose program `text` writes in a dialect."""
     kernels = (made for made in code if isinstance(made, ir.Kernel))
-    return {kernel.name: _source(kernel, processor) for kernel in kernels}
+    return {kernel.name: _source(kernel, dialect, partial(text, kernel)) for kernel in kernels}
 
 
 def texts(processor: Processor, threads: int = 0) -> Compilation:
@@ -43,21 +50,15 @@ def texts(processor: Processor, threads: int = 0) -> Compilation:
     )  # fmt: skip
 
 
-def _source(kernel: ir.Kernel, processor: Processor) -> Source:
-    text = partial(render, kernel, processor)
+def _source(kernel: ir.Kernel, dialect: Dialect, text: Callable[[], str]) -> Source:
     if not kernel.identity:
         return Source.of(text())
-    return Source(f"{OPENCL.name} {kernel.name} {kernel.identity} {code_version()}", text)
+    return Source(f"{dialect.name} {kernel.name} {kernel.identity} {code_version()}", text)
 
 
 def render(kernel: ir.Kernel, processor: Processor) -> str:
     """The program of a kernel."""
-    program = Program(OPENCL, processor, helper)
-    libraries = [function for library in kernel.libraries for function in library.functions]
-    program.know(legalise([*libraries, *kernel.functions], OPENCL.primitives))
-    program.named = {identifier(kernel.name)}
-    program.entry(kernel)
-    return program.text(f"kernel {kernel.name}")
+    return Program(OPENCL, processor, helper).whole(kernel)
 
 
 class Program(File):
@@ -66,6 +67,14 @@ class Program(File):
     def __init__(self, *given: object) -> None:
         super().__init__(*given)  # type: ignore[arg-type]
         self.written: set[str] = set()
+
+    def whole(self, kernel: ir.Kernel) -> str:
+        """The text of a kernel's program."""
+        libraries = [function for library in kernel.libraries for function in library.functions]
+        self.know(legalise([*libraries, *kernel.functions], self.dialect.primitives))
+        self.named = {identifier(kernel.name)}
+        self.entry(kernel)
+        return self.text(f"kernel {kernel.name}")
 
     def callee(self, name: str, spaces: Sequence[str]) -> str:
         called = f"{identifier(name)}_{''.join(space[0] for space in spaces)}"
