@@ -92,7 +92,17 @@ def test_every_access_is_inside(kind: DType, vector_bytes: int) -> None:
         check(found, a, dequantised(w, s, shape[2]), b)
 
 
-@pytest.mark.parametrize("shape", SHAPES[1:], ids=str)
+@pytest.mark.parametrize("kind", (int8, int4), ids=str)
+def test_every_access_of_many_rows_is_inside(kind: DType) -> None:
+    """Tiles enough for weights to be made floats first."""
+    shape = (33, 9, 16)
+    made = prepared(kind, shape, 32, 16)
+    a, w, s, b = drawn(kind, shape, (1, 6))
+    (found,) = made.outputs([a, w, s, b], {"B": 1, "M": 6}, 2, False)
+    check(found, a, dequantised(w, s, shape[2]), b)
+
+
+@pytest.mark.parametrize("shape", (*SHAPES[1:], (1100, 9, 32)), ids=str)
 @pytest.mark.parametrize("kind", (int8, int4), ids=str)
 def test_compiled(kind: DType, shape: tuple[int, int, int]) -> None:
     for registers in (16, 32):
@@ -105,8 +115,8 @@ def test_compiled(kind: DType, shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("kind", (int8, int4), ids=str)
-def test_a_row_has_the_same_bits_in_any_batch(kind: DType) -> None:
-    shape = SHAPES[2]
+@pytest.mark.parametrize("shape", (SHAPES[2], (1100, 9, 32)), ids=str)
+def test_a_row_has_the_same_bits_in_any_batch(kind: DType, shape: tuple[int, int, int]) -> None:
     made = prepared(kind, shape, 32)
     a, w, s, b = drawn(kind, shape, (1, 23))
     (whole,) = made.outputs([a, w, s, b], {"B": 1, "M": 23}, 2, True)

@@ -5,28 +5,37 @@ for each position of the outer loops, each panel of columns
         rows of A, as the library takes them      unless the panel before had the same
         the sums of the tile, over the whole of k
         what follows them
+
+Many rows have weights made floats once for some tiles:
+
+    for each block of tiles
+        for each part of k
+            a part of the panel as floats
+            for each tile of the block
+                rows of A, the sums of the tile over the part
+        for each tile of the block
+            what follows them
 """
 
 from __future__ import annotations
 
-from anydim.base.dtypes import float32, int8, int32, int64, uint8
+from anydim.base.dtypes import float32, int8, uint8
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.narrow.form import FIELDS, NarrowForm
-from anydim.kernels.product.narrow.library import HIGHEST, NarrowTile, name_of
+from anydim.kernels.product.narrow.library import NarrowTile, decode_name, name_of
+from anydim.kernels.product.narrow.rows import prepare_function
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
     either,
-    first_lanes,
     greatest,
     least,
     loop,
     minus,
-    minus_one,
     plus,
     quotient,
     quotient_up,
@@ -36,10 +45,13 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.elements import Context, SizeParameters
-from anydim.kernels.write.values import number, operate
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, product
+
+_MANY = 3  # tiles of rows that have weights made floats first
+_TILES = 16  # that share them: their sums are in the first cache
+_PART = 1024  # of k that is made floats at once: of a panel 256 KB, which the second cache holds
 
 
 class NarrowWriter:
@@ -81,12 +93,23 @@ class NarrowWriter:
         return product(walk.extent for walk in self.form.product.loops) * self.panels
 
     @property
-    def offsets(self) -> tuple[int, int, int]:
-        """Where in scratch the sums of rows over blocks are, and those of a tile; all bytes."""
+    def part(self) -> int:
+        """Blocks of k whose weights `decode` makes floats at once; 0: too many for the cache."""
+        blocks = min(self.form.groups, max(1, _PART // self.block))
+        small = blocks * self.block * self.tile.width * float32.bytes <= self.machine.l2_bytes // 2
+        return blocks if small else 0
+
+    @property
+    def offsets(self) -> tuple[int, int, int, int]:
+        """Where in scratch the sums of rows over blocks are, those of tiles, and decoded weights;
+        all bytes."""
         rows = self.tile.heights[-1]
-        sums = -(-rows * self.padded * 4 // LINE) * LINE
-        made = sums + -(-rows * self.form.groups * 4 // LINE) * LINE
-        return sums, made, made + rows * self.tile.width * 4
+        sums = -(-rows * self.padded * float32.bytes // LINE) * LINE
+        made = sums + -(-rows * self.form.groups * float32.bytes // LINE) * LINE
+        tiles = _TILES if self.part else 1
+        weights = made + tiles * rows * self.tile.width * float32.bytes
+        whole = weights + self.part * self.block * self.tile.width * float32.bytes
+        return sums, made, weights, whole
 
     # ---- functions -----------------------------------------------------------------------------
 
@@ -105,7 +128,7 @@ class NarrowWriter:
         main = ir.Function(
             "product", (*pointers, *map(ir.Scalar, scalars), ir.Pointer("scratch", uint8)), body
         )
-        return (finish, self._prepare(), main)
+        return (finish, prepare_function(self.tile, self.form, self.block), main)
 
     def _body(self, finish_sizes: tuple[str, ...]) -> tuple[ir.Step, ...]:
         value, form = self.sizes.value, self.form.product
@@ -130,51 +153,120 @@ class NarrowWriter:
                 ir.Let("columns", least(left, self.tile.width)),
                 ir.Let("a_at", plus(value(form.a_start), *a_at)),
                 ir.Let("c_at", plus(variable("column0"), *c_at)),
-                loop("tile", 0, variable("tiles"), 1, *self._tile(finish_sizes)),
+                *self._all_tiles(finish_sizes),
+            ),
+        )  # fmt: skip
+
+    def _all_tiles(self, finish_sizes: tuple[str, ...]) -> list[ir.Step]:
+        """All rows of a panel."""
+        few = loop("tile", 0, variable("tiles"), 1, *self._tile(finish_sizes))
+        if not self.part:
+            return [few]
+        many = compare("less_equal", constant(_MANY), variable("tiles"))
+        return [ir.If(many, (self._many(finish_sizes),), (few,))]
+
+    def _rows_of(self, tile: ir.Value) -> list[ir.Step]:
+        """The first row of a tile, and how many it has."""
+        taller = compare("less", tile, variable("taller"))
+        first = plus(times(tile, variable("even")), least(tile, variable("taller")))
+        return [
+            ir.Let("row0", first),
+            ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
+        ]
+
+    def _prepared(self, height: ir.Value, first: ir.Value, groups: ir.Value) -> ir.Call:
+        """Rows of a tile brought into place, from block `first` of k on."""
+        value, form = self.sizes.value, self.form.product
+        row = plus(variable("a_at"), times(variable("row0"), value(form.m.a)))
+        return ir.Call(
+            "prepare",
+            (
+                ir.Address("a", row),
+                ir.Address("scratch", constant(0)),
+                ir.Address("scratch", constant(self.offsets[0])),
+                value(form.m.a),
+                value(form.k.a),
+                variable("rows"),
+                height,
+                first,
+                groups,
+            ),
+        )
+
+    @property
+    def _panel(self) -> ir.Value:
+        """Where the panel begins among the weights, in bytes."""
+        return times(variable("panel"), self.padded * self.tile.width * self.tile.bits // 8)
+
+    def _sums(self, first: ir.Value, groups: ir.Value) -> list[ir.Value | ir.Address]:
+        """What sums over some blocks of k take beside the weights: rows, their sums; scales."""
+        scales = times(plus(times(variable("panel"), self.form.groups), first), self.tile.width)
+        return [
+            ir.Address("scratch", constant(0)),
+            ir.Address("scratch", constant(self.offsets[0])),
+            ir.Address("s", scales),
+            groups,
+        ]
+
+    def _many(self, finish_sizes: tuple[str, ...]) -> ir.Step:
+        """Blocks of tiles that share weights made floats."""
+        _, made_at, weights_at, _ = self.offsets
+        first, groups = variable("part"), variable("groups")
+        place = minus(variable("tile"), variable("tile0"))
+        to = plus(times(place, self.tile.heights[-1] * self.tile.width * float32.bytes), made_at)
+        a, sums, scales, count = self._sums(first, groups)
+        depth = times(groups, self.block)
+        weights = ir.Address("scratch", constant(weights_at))
+        arguments = (
+            a, sums, weights, scales, ir.Address("scratch", to), count, constant(self.block),
+            depth, first,
+        )  # fmt: skip
+        cases = tuple(
+            (h, (ir.Call(name_of(self.tile, h, True), arguments),)) for h in self.tile.wide
+        )
+        packed = times(first, self.block * self.tile.width * self.tile.bits // 8)
+        return loop(
+            "tile0", 0, variable("tiles"), _TILES,
+            ir.Let("tile1", least(variable("tiles"), plus(variable("tile0"), _TILES))),
+            loop(
+                "part", 0, self.form.groups, self.part,
+                ir.Let("groups", least(minus(constant(self.form.groups), first), self.part)),
+                ir.Call(
+                    decode_name(self.tile),
+                    (ir.Address("w", plus(self._panel, packed)), weights, depth),
+                ),
+                loop(
+                    "tile", variable("tile0"), variable("tile1"), 1,
+                    *self._rows_of(variable("tile")),
+                    self._prepared(variable("rows"), first, groups),
+                    ir.Switch(variable("rows"), cases),
+                ),
+            ),
+            loop(
+                "tile", variable("tile0"), variable("tile1"), 1,
+                *self._rows_of(variable("tile")),
+                self._finish_call(finish_sizes, to),
             ),
         )  # fmt: skip
 
     def _tile(self, finish_sizes: tuple[str, ...]) -> list[ir.Step]:
         """A few rows of one panel."""
-        value, form = self.sizes.value, self.form.product
-        sums_at, made_at, _ = self.offsets
-        taller = compare("less", variable("tile"), variable("taller"))
+        made_at = constant(self.offsets[1])
         number_ = plus(times(variable("block"), variable("tiles")), variable("tile"))
         heights = self.tile.heights
         height: ir.Value = constant(heights[-1])
         for each in reversed(heights[:-1]):
             height = either(compare("less_equal", variable("rows"), each), constant(each), height)
-        row = plus(variable("a_at"), times(variable("row0"), value(form.m.a)))
-        prepared = ir.Call(
-            "prepare",
-            (
-                ir.Address("a", row),
-                ir.Address("scratch", constant(0)),
-                ir.Address("scratch", constant(sums_at)),
-                value(form.m.a),
-                value(form.k.a),
-                variable("rows"),
-                variable("height"),
-            ),
-        )
-        panel = self.padded * self.tile.width * self.tile.bits // 8
-        scales = self.form.groups * self.tile.width
-        arguments: tuple[ir.Value | ir.Address, ...] = (
-            ir.Address("scratch", constant(0)),
-            ir.Address("scratch", constant(sums_at)),
-            ir.Address("w", times(variable("panel"), panel)),
-            ir.Address("s", times(variable("panel"), scales)),
-            ir.Address("scratch", constant(made_at)),
-            constant(self.form.groups),
-            constant(self.block),
-            constant(self.padded),
-        )
+        every = constant(self.form.groups)
+        prepared = self._prepared(variable("height"), constant(0), every)
+        a, sums, scales, count = self._sums(constant(0), every)
+        arguments = (
+            a, sums, ir.Address("w", self._panel), scales, ir.Address("scratch", made_at), count,
+            constant(self.block), constant(self.padded), constant(0),
+        )  # fmt: skip
         cases = tuple((h, (ir.Call(name_of(self.tile, h), arguments),)) for h in heights)
-        even = times(variable("tile"), variable("even"))
-        first = plus(even, least(variable("tile"), variable("taller")))
         return [
-            ir.Let("row0", first),
-            ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
+            *self._rows_of(variable("tile")),
             ir.Let("height", height),
             ir.Let("wanted", number_),
             ir.If(
@@ -185,7 +277,7 @@ class NarrowWriter:
             self._finish_call(finish_sizes, made_at),
         ]
 
-    def _finish_call(self, finish_sizes: tuple[str, ...], made_at: int) -> ir.Call:
+    def _finish_call(self, finish_sizes: tuple[str, ...], made_at: ir.Value) -> ir.Call:
         form = self.form.product
         row = self.sizes.value(form.m.c)
         scalars = {
@@ -200,93 +292,10 @@ class NarrowWriter:
         return ir.Call(
             "finish",
             (
-                ir.Address("scratch", constant(made_at)),
+                ir.Address("scratch", made_at),
                 *(ir.Address(o.name, constant(0)) for o in self.operands),
                 *(scalars[name] for name in FINISH_SCALARS),
                 *(variable(walk.name) for walk in form.loops),
                 *(variable(name) for name in finish_sizes),
             ),
         )
-
-    # ---- rows of A -----------------------------------------------------------------------------
-
-    def _prepare(self) -> ir.Function:
-        """Rows of A side by side, with zeros behind them; the last one stands for more rows.
-
-        For fields of 4 bits divided by what their places count, and their sums over each block.
-        """
-        lanes, narrow = self.tile.lanes, self.tile.bits == 4
-        vector = ir.Type(float32, lanes)
-        here = plus(times(variable("group"), self.block), variable("k"))
-        left = minus(constant(self.form.depth), variable("at"))
-        inside = minus(constant(self.block), variable("k"))
-        flags = ir.Type(ir.FLAG.dtype, lanes)
-        known = ir.Var(flags, "known")
-        neighbours = ir.Load(vector, "a", plus(variable("from"), variable("at")), known)
-        wide = ir.Type(int64, lanes)
-        steps = operate("mul", ir.Iota(wide), ir.Splat(wide, variable("k_step")))
-        start = plus(variable("from"), times(variable("at"), variable("k_step")))
-        apart = ir.Gather(vector, "a", operate("add", ir.Splat(wide, start), steps), known)
-        total = ir.Get(vector, "total")
-        value = ir.Get(vector, "value")
-        made = operate("mul", value, ir.Var(vector, "factors")) if narrow else value
-        summed: list[ir.Step] = []
-        if narrow:
-            place = plus(times(variable("i"), self.form.groups), variable("group"))
-            summed = [ir.Store("sums", place, ir.Reduce(ir.Type(float32), "add", total))]
-        source = least(variable("i"), minus_one(variable("rows")))
-        body = loop(
-            "i", 0, variable("height"), 1,
-            ir.Let("from", times(source, variable("row"))),
-            loop(
-                "group", 0, self.form.groups, 1,
-                ir.Declare("total", number(float32, 0, lanes)),
-                loop(
-                    "k", 0, self.block, lanes,
-                    ir.Let("at", here),
-                    ir.Let("count", least(left, inside)),
-                    ir.Let("known", first_lanes(variable("count"), lanes)),
-                    ir.Let("kept", first_lanes(inside, lanes)),
-                    ir.Declare("value", number(float32, 0, lanes)),
-                    ir.If(
-                        compare("less", constant(0), variable("count")),
-                        (
-                            ir.If(
-                                compare("equal", variable("k_step"), 1),
-                                (ir.Assign("value", neighbours),),
-                                (ir.Assign("value", apart),),
-                            ),
-                        ),
-                    ),
-                    *([ir.Assign("total", operate("add", total, value))] if narrow else []),
-                    ir.Store(
-                        "to", plus(times(variable("i"), self.padded), variable("at")), made,
-                        ir.Var(flags, "kept"),
-                    ),
-                ),
-                *summed,
-            ),
-        )  # fmt: skip
-        return ir.Function(
-            "prepare",
-            (
-                ir.Pointer("a", float32, alias=True),
-                ir.Pointer("to", float32, alias=True),
-                ir.Pointer("sums", float32, alias=True),
-                *map(ir.Scalar, ("row", "k_step", "rows", "height")),
-            ),
-            (*(self._factors() if narrow else ()), body),
-        )
-
-    def _factors(self) -> tuple[ir.Step, ...]:
-        """2^(-4 f) for the field f of each lane, by its bits; the last field is moved down."""
-        whole = ir.Type(int32, self.tile.lanes)
-
-        def same(each: int) -> ir.Const:
-            return number(int32, each, self.tile.lanes)
-
-        field = operate("bit_and", ir.Iota(whole), same(FIELDS - 1))
-        field = operate("min", field, same(HIGHEST))
-        exponent = operate("sub", same(127), operate("mul", field, same(4)))
-        bits = operate("shift_left", exponent, same(23))
-        return (ir.Let("factors", ir.Bitcast(ir.Type(float32, self.tile.lanes), bits)),)

@@ -65,8 +65,9 @@ def _tile(form: NarrowForm, schedule: Narrow, machine: Machine) -> NarrowTile:
     """Row tiles as high as registers hold."""
     whole = form.groups == 1 or form.block % 4 == 0
     step = FIELDS if form.bits == 4 else 4 if whole else 1
-    heights = (1, 2, 4, 6) if machine.registers >= 32 else (1, 2)
-    return NarrowTile(form.bits, schedule.vectors, schedule.lanes, step, heights)
+    large = machine.registers >= 32
+    heights, wide = ((1, 2, 4, 6), (4, 5, 6)) if large else ((1, 2), (1, 2))
+    return NarrowTile(form.bits, schedule.vectors, schedule.lanes, step, heights, wide)
 
 
 def lower_narrow(
