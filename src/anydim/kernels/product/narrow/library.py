@@ -22,7 +22,7 @@ from anydim.kernels.product.narrow.form import FIELDS
 from anydim.kernels.write.arithmetic import compare, constant, loop, plus, times, variable
 from anydim.kernels.write.values import number, operate, splat
 
-SCALARS = ("groups", "block", "a_row", "more")
+SCALARS = ("groups", "block", "a_row", "sums_row", "more")
 MIDDLE = 8  # what a field of 4 bits holds for 0
 HIGHEST = FIELDS - 2  # the last field that is read where it lies: the next one has the sign
 
@@ -181,7 +181,7 @@ class _Rows:
     @property
     def _step(self) -> int:
         """Of decoded weights two at a time: LLVM moves loads up, and registers run out."""
-        return min(self.tile.step, 2) if self.wide else self.tile.step
+        return min(self.tile.step, 4) if self.wide else self.tile.step
 
     def _places(self) -> list[tuple[int, int, ir.Value]]:
         """Rows, vectors and where they lie in c."""
@@ -223,7 +223,7 @@ class _Rows:
         for i, j, at in self._places():
             total: ir.Value = ir.Get(self.vector, f"t{i}_{j}")
             if self.tile.bits == 4:
-                own = plus(times(variable("groups"), i), variable("group"))
+                own = plus(times(variable("sums_row"), i), variable("group"))
                 rows = splat(ir.Load(ir.Type(float32), "sums", own), lanes)
                 total = operate("fma", rows, number(float32, -MIDDLE, lanes), total)
             old = ir.Load(self.vector, "c", at)

@@ -8,11 +8,13 @@ for each position of the outer loops, each panel of columns
 
 Many rows have weights made floats once for some tiles:
 
-    for each block of tiles
+for each block of tiles
+    for each position of the outer loops, each panel of columns
+        rows of A                                 unless the panel before had the same
         for each part of k
             a part of the panel as floats
             for each tile of the block
-                rows of A, the sums of the tile over the part
+                the sums of the tile over the part
         for each tile of the block
             what follows them
 """
@@ -47,11 +49,10 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Size, product
+from anydim.sizes import Size, as_size, maximum, minimum, product
 
 _MANY = 3  # tiles of rows that have weights made floats first
 _TILES = 16  # that share them: their sums are in the first cache
-_PART = 1024  # of k that is made floats at once: of a panel 256 KB, which the second cache holds
 
 
 class NarrowWriter:
@@ -94,22 +95,32 @@ class NarrowWriter:
 
     @property
     def part(self) -> int:
-        """Blocks of k whose weights `decode` makes floats at once; 0: too many for the cache."""
-        blocks = min(self.form.groups, max(1, _PART // self.block))
-        small = blocks * self.block * self.tile.width * float32.bytes <= self.machine.l2_bytes // 2
-        return blocks if small else 0
+        """Blocks of k whose weights `decode` makes floats at once; 0: they fill the caches.
+
+        As many as the first cache holds: from the second one, three tiles take a fifth longer.
+        """
+        block = self.block * self.tile.width * float32.bytes
+        blocks = min(self.form.groups, max(1, self.machine.l1_bytes * 3 // 4 // block))
+        return blocks if blocks * block <= self.machine.l2_bytes // 2 else 0
 
     @property
     def offsets(self) -> tuple[int, int, int, int]:
-        """Where in scratch the sums of rows over blocks are, those of tiles, and decoded weights;
-        all bytes."""
-        rows = self.tile.heights[-1]
-        sums = -(-rows * self.padded * float32.bytes // LINE) * LINE
-        made = sums + -(-rows * self.form.groups * float32.bytes // LINE) * LINE
-        tiles = _TILES if self.part else 1
-        weights = made + tiles * rows * self.tile.width * float32.bytes
-        whole = weights + self.part * self.block * self.tile.width * float32.bytes
-        return sums, made, weights, whole
+        """Where in scratch the sums of rows over blocks are, those of tiles, decoded weights, and
+        rows of A; all bytes."""
+        rows = self.tile.heights[-1] * (_TILES if self.part else 1)
+        made = -(-rows * self.form.groups * float32.bytes // LINE) * LINE
+        weights = made + rows * self.tile.width * float32.bytes
+        a = weights + self.part * self.block * self.tile.width * float32.bytes
+        return 0, made, weights, a
+
+    @property
+    def scratch(self) -> Size:
+        """Bytes of scratch."""
+        height = self.tile.heights[-1]
+        rows = as_size(height)
+        if self.part:
+            rows = minimum(maximum(self.form.product.m.extent, height), height * _TILES)
+        return rows * (self.padded * float32.bytes) + self.offsets[-1]
 
     # ---- functions -----------------------------------------------------------------------------
 
@@ -140,141 +151,137 @@ class NarrowWriter:
         a_at = [times(variable(w.name), value(w.a)) for w in form.loops]
         c_at = [times(variable(w.name), value(w.c)) for w in form.loops]
         left = minus(constant(self.form.columns), variable("column0"))
+        unit += [
+            ir.Let("block", variable("rest0")),  # what shares rows of A
+            ir.Let("column0", times(variable("panel"), self.tile.width)),
+            ir.Let("columns", least(left, self.tile.width)),
+            ir.Let("a_at", plus(value(form.a_start), *a_at)),
+            ir.Let("c_at", plus(variable("column0"), *c_at)),
+        ]
+        few = loop(
+            "unit", variable("start"), variable("stop"), 1,
+            *unit,
+            loop("tile", 0, variable("tiles"), 1, *self._tile(finish_sizes)),
+        )  # fmt: skip
+        many = compare("less_equal", constant(_MANY), variable("tiles"))
         return (
             ir.Declare("ready", constant(-1)),
             ir.Let("tiles", quotient_up(rows, self.tile.heights[-1])),
             ir.Let("even", quotient(rows, greatest(variable("tiles"), 1))),
             ir.Let("taller", minus(rows, times(variable("even"), variable("tiles")))),
-            loop(
-                "unit", variable("start"), variable("stop"), 1,
-                *unit,
-                ir.Let("block", variable("rest0")),  # what shares rows of A
-                ir.Let("column0", times(variable("panel"), self.tile.width)),
-                ir.Let("columns", least(left, self.tile.width)),
-                ir.Let("a_at", plus(value(form.a_start), *a_at)),
-                ir.Let("c_at", plus(variable("column0"), *c_at)),
-                *self._all_tiles(finish_sizes),
-            ),
-        )  # fmt: skip
-
-    def _all_tiles(self, finish_sizes: tuple[str, ...]) -> list[ir.Step]:
-        """All rows of a panel."""
-        few = loop("tile", 0, variable("tiles"), 1, *self._tile(finish_sizes))
-        if not self.part:
-            return [few]
-        many = compare("less_equal", constant(_MANY), variable("tiles"))
-        return [ir.If(many, (self._many(finish_sizes),), (few,))]
+            ir.If(many, (self._many(unit, finish_sizes),), (few,)) if self.part else few,
+        )
 
     def _rows_of(self, tile: ir.Value) -> list[ir.Step]:
         """The first row of a tile, and how many it has."""
         taller = compare("less", tile, variable("taller"))
-        first = plus(times(tile, variable("even")), least(tile, variable("taller")))
         return [
-            ir.Let("row0", first),
+            ir.Let("row0", self._first_row(tile)),
             ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
         ]
 
-    def _prepared(self, height: ir.Value, first: ir.Value, groups: ir.Value) -> ir.Call:
-        """Rows of a tile brought into place, from block `first` of k on."""
+    def _first_row(self, tile: ir.Value) -> ir.Value:
+        return plus(times(tile, variable("even")), least(tile, variable("taller")))
+
+    def _prepared(self, wanted: ir.Value, row: ir.Value, *counts: ir.Value) -> list[ir.Step]:
+        """Rows from one on brought into place, as many as `counts` say, unless they are there."""
         value, form = self.sizes.value, self.form.product
-        row = plus(variable("a_at"), times(variable("row0"), value(form.m.a)))
-        return ir.Call(
-            "prepare",
-            (
-                ir.Address("a", row),
-                ir.Address("scratch", constant(0)),
-                ir.Address("scratch", constant(self.offsets[0])),
-                value(form.m.a),
-                value(form.k.a),
-                variable("rows"),
-                height,
-                first,
-                groups,
-            ),
-        )
-
-    @property
-    def _panel(self) -> ir.Value:
-        """Where the panel begins among the weights, in bytes."""
-        return times(variable("panel"), self.padded * self.tile.width * self.tile.bits // 8)
-
-    def _sums(self, first: ir.Value, groups: ir.Value) -> list[ir.Value | ir.Address]:
-        """What sums over some blocks of k take beside the weights: rows, their sums; scales."""
-        scales = times(plus(times(variable("panel"), self.form.groups), first), self.tile.width)
+        a = ir.Address("a", plus(variable("a_at"), times(row, value(form.m.a))))
+        to = ir.Address("scratch", constant(self.offsets[-1]))
+        sums = ir.Address("scratch", constant(0))
+        prepared = ir.Call("prepare", (a, to, sums, value(form.m.a), value(form.k.a), *counts))
         return [
-            ir.Address("scratch", constant(0)),
-            ir.Address("scratch", constant(self.offsets[0])),
-            ir.Address("s", scales),
-            groups,
+            ir.Let("wanted", wanted),
+            ir.If(
+                compare("not_equal", register("ready"), variable("wanted")),
+                (prepared, ir.Assign("ready", variable("wanted"))),
+            ),
         ]
 
-    def _many(self, finish_sizes: tuple[str, ...]) -> ir.Step:
+    def _arguments(
+        self, weights: ir.Address, first: ir.Value, groups: ir.Value, row: ir.Value, to: ir.Value
+    ) -> tuple[ir.Value | ir.Address, ...]:
+        """What sums over blocks of k take, of the rows in place from `row` on."""
+        a = times(plus(times(row, self.padded), times(first, self.block)), float32.bytes)
+        sums = times(plus(times(row, self.form.groups), first), float32.bytes)
+        scales = plus(times(variable("panel"), self.form.groups), first)
+        return (
+            ir.Address("scratch", plus(a, self.offsets[-1])),
+            ir.Address("scratch", sums),
+            weights,
+            ir.Address("s", times(scales, self.tile.width)),
+            ir.Address("scratch", to),
+            groups,
+            constant(self.block),
+            constant(self.padded),
+            constant(self.form.groups),
+            first,
+        )
+
+    def _weights_at(self, first: ir.Value) -> ir.Address:
+        """Where the weights of the panel are from a block of k on."""
+        blocks = plus(times(variable("panel"), self.form.groups), first)
+        return ir.Address("w", times(blocks, self.block * self.tile.width * self.tile.bits // 8))
+
+    def _many(self, unit: list[ir.Step], finish_sizes: tuple[str, ...]) -> ir.Step:
         """Blocks of tiles that share weights made floats."""
         _, made_at, weights_at, _ = self.offsets
-        first, groups = variable("part"), variable("groups")
-        place = minus(variable("tile"), variable("tile0"))
-        to = plus(times(place, self.tile.heights[-1] * self.tile.width * float32.bytes), made_at)
-        a, sums, scales, count = self._sums(first, groups)
-        depth = times(groups, self.block)
+        first, groups, width = variable("part"), variable("groups"), self.tile.width
+        row = minus(variable("row0"), variable("first_row"))
+        to = plus(times(row, width * float32.bytes), made_at)
         weights = ir.Address("scratch", constant(weights_at))
-        arguments = (
-            a, sums, weights, scales, ir.Address("scratch", to), count, constant(self.block),
-            depth, first,
-        )  # fmt: skip
+        arguments = self._arguments(weights, first, groups, row, to)
         cases = tuple(
             (h, (ir.Call(name_of(self.tile, h, True), arguments),)) for h in self.tile.wide
         )
-        packed = times(first, self.block * self.tile.width * self.tile.bits // 8)
+        depth = times(groups, self.block)
+        tiles = "tile", variable("first_tile"), variable("last_tile"), 1
+        count = minus(self._first_row(variable("last_tile")), variable("first_row"))
         return loop(
-            "tile0", 0, variable("tiles"), _TILES,
-            ir.Let("tile1", least(variable("tiles"), plus(variable("tile0"), _TILES))),
+            "first_tile", 0, variable("tiles"), _TILES,
+            ir.Let("last_tile", least(variable("tiles"), plus(variable("first_tile"), _TILES))),
+            ir.Let("first_row", self._first_row(variable("first_tile"))),
+            ir.Assign("ready", constant(-1)),
             loop(
-                "part", 0, self.form.groups, self.part,
-                ir.Let("groups", least(minus(constant(self.form.groups), first), self.part)),
-                ir.Call(
-                    decode_name(self.tile),
-                    (ir.Address("w", plus(self._panel, packed)), weights, depth),
+                "unit", variable("start"), variable("stop"), 1,
+                *unit,
+                *self._prepared(variable("block"), variable("first_row"), count, count),
+                loop(
+                    "part", 0, self.form.groups, self.part,
+                    ir.Let("groups", least(minus(constant(self.form.groups), first), self.part)),
+                    ir.Call(decode_name(self.tile), (self._weights_at(first), weights, depth)),
+                    loop(
+                        *tiles,
+                        *self._rows_of(variable("tile")),
+                        ir.Switch(variable("rows"), cases),
+                    ),
                 ),
                 loop(
-                    "tile", variable("tile0"), variable("tile1"), 1,
+                    *tiles,
                     *self._rows_of(variable("tile")),
-                    self._prepared(variable("rows"), first, groups),
-                    ir.Switch(variable("rows"), cases),
+                    self._finish_call(finish_sizes, to),
                 ),
-            ),
-            loop(
-                "tile", variable("tile0"), variable("tile1"), 1,
-                *self._rows_of(variable("tile")),
-                self._finish_call(finish_sizes, to),
             ),
         )  # fmt: skip
 
     def _tile(self, finish_sizes: tuple[str, ...]) -> list[ir.Step]:
         """A few rows of one panel."""
-        made_at = constant(self.offsets[1])
-        number_ = plus(times(variable("block"), variable("tiles")), variable("tile"))
+        zero, to = constant(0), constant(self.offsets[1])
+        number = plus(times(variable("block"), variable("tiles")), variable("tile"))
         heights = self.tile.heights
         height: ir.Value = constant(heights[-1])
         for each in reversed(heights[:-1]):
             height = either(compare("less_equal", variable("rows"), each), constant(each), height)
         every = constant(self.form.groups)
-        prepared = self._prepared(variable("height"), constant(0), every)
-        a, sums, scales, count = self._sums(constant(0), every)
-        arguments = (
-            a, sums, ir.Address("w", self._panel), scales, ir.Address("scratch", made_at), count,
-            constant(self.block), constant(self.padded), constant(0),
-        )  # fmt: skip
+        arguments = self._arguments(self._weights_at(zero), zero, every, zero, to)
         cases = tuple((h, (ir.Call(name_of(self.tile, h), arguments),)) for h in heights)
+        counts = variable("rows"), variable("height")
         return [
             *self._rows_of(variable("tile")),
             ir.Let("height", height),
-            ir.Let("wanted", number_),
-            ir.If(
-                compare("not_equal", register("ready"), variable("wanted")),
-                (prepared, ir.Assign("ready", variable("wanted"))),
-            ),
+            *self._prepared(number, variable("row0"), *counts),
             ir.Switch(variable("height"), cases),
-            self._finish_call(finish_sizes, made_at),
+            self._finish_call(finish_sizes, to),
         ]
 
     def _finish_call(self, finish_sizes: tuple[str, ...], made_at: ir.Value) -> ir.Call:

@@ -20,20 +20,17 @@ from anydim.kernels.write.arithmetic import (
 )
 from anydim.kernels.write.values import number, operate
 
-SCALARS = ("row", "k_step", "rows", "height", "first", "groups")
+SCALARS = ("row", "k_step", "rows", "height")
 
 
 def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Function:
     """Rows of A side by side, with zeros behind them; the last one stands for more rows.
 
-    Of `groups` blocks of k from the one numbered `first` on, each of `block`.
-
     For fields of 4 bits divided by what their places count, and their sums over each block.
     """
     lanes, narrow = tile.lanes, tile.bits == 4
     vector = ir.Type(float32, lanes)
-    own = plus(times(variable("group"), block), variable("k"))
-    here = plus(times(variable("first"), block), own)
+    here = plus(times(variable("group"), block), variable("k"))
     left = minus(constant(form.depth), variable("at"))
     inside = minus(constant(block), variable("k"))
     flags = ir.Type(ir.FLAG.dtype, lanes)
@@ -48,14 +45,14 @@ def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Funct
     made = operate("mul", value, ir.Var(vector, "factors")) if narrow else value
     summed: list[ir.Step] = []
     if narrow:
-        place = plus(times(variable("i"), variable("groups")), variable("group"))
+        place = plus(times(variable("i"), form.groups), variable("group"))
         summed = [ir.Store("sums", place, ir.Reduce(ir.Type(float32), "add", total))]
     source = least(variable("i"), minus_one(variable("rows")))
     body = loop(
         "i", 0, variable("height"), 1,
         ir.Let("from", times(source, variable("row"))),
         loop(
-            "group", 0, variable("groups"), 1,
+            "group", 0, form.groups, 1,
             ir.Declare("total", number(float32, 0, lanes)),
             loop(
                 "k", 0, block, lanes,
@@ -76,7 +73,7 @@ def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Funct
                 ),
                 *([ir.Assign("total", operate("add", total, value))] if narrow else []),
                 ir.Store(
-                    "to", plus(times(variable("i"), times(variable("groups"), block)), own), made,
+                    "to", plus(times(variable("i"), form.groups * block), variable("at")), made,
                     ir.Var(flags, "kept"),
                 ),
             ),

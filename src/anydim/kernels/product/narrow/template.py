@@ -100,7 +100,7 @@ def lower_narrow(
         sizes=writer.sizes.sizes,
         parallel=writer.units,
         grain=max(1, _WORTH // panel),
-        scratch=as_size(writer.offsets[-1]),
+        scratch=writer.scratch,
         flops=2 * work,
         moved=moved,
         schedule=print_schedule(schedule),
