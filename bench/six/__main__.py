@@ -114,7 +114,7 @@ def table(rows: list[dict[str, Any]], names: list[str], threads: int) -> Table:
     title = f"{threads} thread(s): seconds (for one of {BASE}'s); cold: from the file on"
     made = Table(title=title, box=SIMPLE)
     made.add_column("", no_wrap=True)
-    columns = [*names, *(f"{name}, cold" for name in names if any("cold" in row for row in rows))]
+    columns = [*names, *(f"{name}\ncold" for name in names if any("cold" in row for row in rows))]
     for name in columns:
         made.add_column(name, justify="right")
     made.add_column("differs", justify="right")
