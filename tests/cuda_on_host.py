@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from unittest.mock import patch
@@ -30,7 +31,7 @@ from anydim.targets.targets import TARGETS, target
 
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-mfma",
          "-pthread", "-w")  # fmt: skip
-SHIM = """\
+SHIM = r"""\
 #include <cmath>
 #include <cstring>
 #include <pthread.h>
@@ -51,6 +52,42 @@ static inline double __dsqrt_rn(double a) { return sqrt(a); }
 static inline int __popcll(unsigned long long a) { return __builtin_popcountll(a); }
 static inline int __ffsll(long long a) { return __builtin_ffsll(a); }
 static inline int __clzll(long long a) { return a == 0 ? 64 : __builtin_clzll(a); }
+static inline float as_float(unsigned a) { return __int_as_float((int)a); }
+static inline unsigned to_tf32(float a) {
+  unsigned bits;
+  memcpy(&bits, &a, 4);
+  return a != a ? bits : (bits + 0x1000) & ~0x1fffu;
+}
+static float part(const char *kind, unsigned word, int half) {
+  if (!strcmp(kind, "tf32")) return as_float(word);
+  unsigned bits = half ? word >> 16 : word & 0xffff;
+  if (!strcmp(kind, "bf16")) return as_float(bits << 16);
+  int exponent = bits >> 10 & 31, fraction = bits & 1023;
+  float size = exponent == 31 ? (fraction ? NAN : INFINITY)
+               : exponent ? ldexpf(1024 + fraction, exponent - 25) : ldexpf(fraction, -24);
+  return bits >> 15 ? -size : size;
+}
+static unsigned fragments[32][32][6];
+static pthread_barrier_t warps[32];
+static void mma(const char *kind, float &c0, float &c1, float &c2, float &c3, unsigned a0,
+                unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32, each = strcmp(kind, "tf32") ? 2 : 1;
+  unsigned given[6] = {a0, a1, a2, a3, b0, b1};
+  memcpy(fragments[warp][lane], given, sizeof given);
+  pthread_barrier_wait(&warps[warp]);
+  float *sums[4] = {&c0, &c1, &c2, &c3};
+  for (int n = 0; n < 4; n++) {
+    int row = lane / 4 + 8 * (n / 2), column = lane % 4 * 2 + n % 2;
+    double total = *sums[n];
+    for (int k = 0; k < 8 * each; k++) {
+      int item = k / each % 4, half = k % each, late = k / (4 * each);
+      float a = part(kind, fragments[warp][row % 8 * 4 + item][row / 8 + 2 * late], half);
+      total += (double)a * part(kind, fragments[warp][column * 4 + item][4 + late], half);
+    }
+    *sums[n] = total;
+  }
+  pthread_barrier_wait(&warps[warp]);
+}
 static inline long long __mul64hi(long long a, long long b) { return ((__int128)a * b) >> 64; }
 """
 ENTRY = """
@@ -66,6 +103,7 @@ ONE = """\
     {name}_text({given}, stop, 1, (unsigned char *)scratch, 0);"""
 GROUP = """\
     pthread_barrier_init(&meeting, nullptr, {group});
+    for (int n = 0; n < {group} / 32; n++) pthread_barrier_init(&warps[n], nullptr, 32);
     Item items[{group}];
     pthread_t threads[{group}];
     for (unsigned n = 0; n < {group}; n++) {{
@@ -73,6 +111,7 @@ GROUP = """\
       pthread_create(&threads[n], nullptr, {name}_item, &items[n]);
     }}
     for (unsigned n = 0; n < {group}; n++) pthread_join(threads[n], nullptr);
+    for (int n = 0; n < {group} / 32; n++) pthread_barrier_destroy(&warps[n]);
     pthread_barrier_destroy(&meeting);"""
 ITEM = """
 static void *{name}_item(void *given) {{
@@ -99,7 +138,7 @@ def cuda_on_host() -> Iterator[None]:
         name="cuda", processor=made.processor, templates=made.templates, launch="range",
         sources=_sources, compiling=_compiling, load=load,
     )  # fmt: skip
-    with patch.dict(TARGETS, {"cuda": lambda processor: host}):
+    with patch.dict(TARGETS, {"cuda": lambda processor: replace(host, processor=processor)}):
         yield
 
 
@@ -125,7 +164,23 @@ def _text(kernel: ir.Kernel, text: str) -> str:
     )
     renamed = re.sub(rf"\b{name}\(", f"{name}_text(", text)
     item = ITEM.format(name=name, given=given) if kernel.group else ""
-    return SHIM + renamed + item + ENTRY.format(name=name, body=body)
+    return SHIM + _without_assembly(renamed) + item + ENTRY.format(name=name, body=body)
+
+
+_ASSEMBLY = re.compile(r'asm(?: volatile)?\("([\w.]+)[^"]*"((?: :| ,|,| |"[^"]*"|\(\w+\))*)\);')
+
+
+def _without_assembly(text: str) -> str:
+    """Calls of functions of the shim for instructions, by their names and operands."""
+
+    def called(match: re.Match[str]) -> str:
+        instruction, given = match[1].split("."), re.findall(r"\((\w+)\)", match[2])
+        if instruction[0] == "mma":
+            return f'mma("{instruction[7]}", {", ".join(given)});'
+        assert instruction[:3] == ["cvt", "rna", "tf32"], match[0]
+        return f"{given[0]} = to_tf32({given[1]});"
+
+    return _ASSEMBLY.sub(called, text)
 
 
 def _compiling(processor: Processor, threads: int = 0) -> Compilation:

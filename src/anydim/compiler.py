@@ -27,7 +27,7 @@ from anydim.graph.nodes import Graph
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.kernels.ir import Kernel, Library
-from anydim.kernels.launch import Machine
+from anydim.kernels.launch import TF32, Machine
 from anydim.kernels.template import Template
 from anydim.kernels.text import print_kernel
 from anydim.lang.surface.printer import print_statement
@@ -106,7 +106,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "accumulate", "before simplify, which then converts constants once",
         "products of 16-bit floats are added up in float32, from float32",
-        lambda m, t, o: Accumulate(),
+        lambda m, t, o: Accumulate(any(template.widens for template in t)),
     ),
     Pass(
         "simplify", "before views and fusion: what disappears here need not be moved or fused",
@@ -249,6 +249,8 @@ def compile_source(
     graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
     work.stage("import", lambda: print_graph(graph), (graph,))
     plain = graph
+    if options.precision == TF32:
+        devices = {name: each.rounding() for name, each in (devices or {}).items()}
     graph = _placed(graph, devices or {}, placement, threads, work)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))

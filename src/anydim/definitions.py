@@ -68,7 +68,7 @@ def define(
     `threads` cores serve a call, as `anydim.compile` says. `fixed` makes sizes of that name
     numbers, where a function has them: code for that size alone.
     `options` are schedules that kernels shall have, a text or a mapping (`passes/options.py`); they
-    go before those that lines `# option ...` of the text ask for. `precision` is "exact" or "fast"
+    go before those that lines `# option ...` of the text ask for. `precision` is one word
     for all functions (docs/numerics.md). Raises LanguageError with line, column and caret for a
     text that cannot be read.
     """

@@ -227,9 +227,10 @@ def compile(
     `options` are schedules that kernels shall have, as `passes/options.py` says. `operators` says
     which definitions implement operators of an ONNX model: the path of a `.tc` file that names its
     domain (`# domain: my.ops`), a list of those, or a mapping such as `{"my.ops": "mine.tc"}`.
-    `precision` is "exact", every division rounded correctly, or "fast" (docs/numerics.md); None is
-    what the options say, which is "exact" where they say nothing. `target` makes the code: "llvm",
-    or "c" by way of a C compiler (docs/new-target.md); None is what `settings.target` says.
+    `precision` is "exact", every division rounded correctly, "fast", or "tf32", with which devices
+    may round factors of float32 products too (docs/numerics.md); None is what the options say,
+    which is "exact" where they say nothing. `target` makes the code: "llvm", or "c" by way of
+    a C compiler (docs/new-target.md); None is what `settings.target` says.
     `arenas` calls run at once, each with an arena of its own; others wait for one to end, `wait`
     seconds at most, then raise BusyError. None: any number of calls; without end.
     `memory_limit`, such as "512 MiB", is the most bytes that a call may take of its own

@@ -11,7 +11,7 @@ import hashlib
 import platform
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 from unittest.mock import patch
 
@@ -45,7 +45,8 @@ def fixed_machine(processor: str = NATIVE, target: str = "llvm") -> Iterator[Non
     """Templates see the machine of the corpus; code is for this processor or a described one."""
     make = TARGETS[target]
     code_for = this_machine() if processor == NATIVE else described(processor)
-    sizes = {name: value for name, value in asdict(MACHINE).items() if name != "fused"}
+    known = {field.name for field in fields(code_for)}
+    sizes = {name: value for name, value in asdict(MACHINE).items() if name in known}
     seen = replace(code_for, name=NATIVE, **sizes)
     with patch.dict(TARGETS, {target: lambda _: make(seen)}), ad.settings.override(winograd=True):
         yield

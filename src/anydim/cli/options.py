@@ -173,7 +173,8 @@ def model_options(command: Command) -> Command:
         click.option(
             "--precision", metavar="WORD",
             help="exact (the default): every division is rounded correctly; fast: divisions by "
-            "numbers and by what a row shares are products with reciprocals.",
+            "numbers and by what a row shares are products with reciprocals; tf32: as fast, and "
+            "devices may round factors of float32 products to 11 bits.",
         ),
         click.option(
             "--code", metavar="TARGET",

@@ -21,14 +21,14 @@ from anydim.base.dtypes import (
     float16,
     float32,
     int64,
-    uint8,
 )
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.evaluator_functions import NARROW, OWN, PLAIN, REDUCTIONS, convert, wrap
+from anydim.kernels.fragments import SUMS, WARP, multiplied
 from anydim.kernels.groups import Group, Member, Touched
-from anydim.kernels.space import Space
+from anydim.kernels.space import Memory, Pointer, Space, undefined
 from anydim.lang.functions import FUNCTIONS
 
 NEAR = 1024  # bytes that the lanes of a vector that are off may lie outside of its tensor
@@ -66,13 +66,13 @@ def run(
     arguments += [int(size) for size in sizes]
     if not kernel.group:
         with numpy.errstate(all="ignore"):
-            given = [*arguments, start, stop, _undefined("scratch", scratch_bytes)]
+            given = [*arguments, start, stop, undefined("scratch", scratch_bytes)]
             _Frame(functions, kernel.main, given).result()
         return
     touched = Touched("group")
     for number in range(start, stop):
-        shared = [_undefined("scratch", scratch_bytes)]
-        shared += [_undefined(a.name, a.count * a.dtype.bytes, a.dtype) for a in kernel.locals]
+        shared = [undefined("scratch", scratch_bytes)]
+        shared += [undefined(a.name, a.count * a.dtype.bytes, a.dtype) for a in kernel.locals]
         given = [*arguments, number, number + 1, *shared]
         frame = partial(_run_item, functions, kernel.main, given)
         Group(number, kernel.group, touched).run(frame)
@@ -107,29 +107,6 @@ class _Returned(Exception):
     def __init__(self, value: Any) -> None:
         super().__init__()
         self.value = value
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The bytes of a tensor, a stack array or scratch."""
-
-    name: str
-    data: numpy.ndarray
-    writable: bool
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """A place in memory; `Address` counts in elements of `dtype`."""
-
-    memory: Memory
-    byte: int
-    dtype: DType
-
-
-def _undefined(name: str, size: int, dtype: DType = uint8) -> Pointer:
-    """New memory of so many bytes."""
-    return Pointer(Memory(name, numpy.full(size, 0xA5, numpy.uint8), True), 0, dtype)
 
 
 _ZERO = ir.Const(ir.INDEX, 0)
@@ -365,7 +342,7 @@ class _Frame:
 
     def _stack(self, step: ir.Stack) -> None:
         size = step.count * step.dtype.bytes
-        self.buffers[step.name] = _undefined(step.name, size, step.dtype)
+        self.buffers[step.name] = undefined(step.name, size, step.dtype)
 
     # ---- statements ----------------------------------------------------------------------------
 
@@ -457,6 +434,17 @@ class _Frame:
             self._fail("there is no barrier where there are no groups")
         self.item.meet(step)
 
+    def _fragments(self, step: ir.Fragments) -> None:
+        if self.item is None:
+            self._fail("there are no fragments where there are no groups")
+        given = [self._array(value) for value in (*step.left, *step.right)]
+        whole = self.item.exchange(step, given, WARP, partial(multiplied, step.dtype))
+        lane = self.item.number % WARP
+        for name, place in zip(step.sums, SUMS, strict=True):
+            more = whole[place(*divmod(lane, 4))]
+            total = self._get(ir.Get(ir.Type(float32), name)).astype(numpy.float64) + more
+            self.registers[name] = self._made(ir.Type(float32), total.astype(numpy.float32))
+
     def _nothing(self, step: ir.Fence | ir.Pause) -> None:
         """One thread runs here."""
 
@@ -497,4 +485,5 @@ _STEPS: dict[type, Callable[[_Frame, Any], None]] = {
     ir.Fence: _Frame._nothing,
     ir.Pause: _Frame._nothing,
     ir.Barrier: _Frame._barrier,
+    ir.Fragments: _Frame._fragments,
 }

@@ -7,8 +7,9 @@ no item touches what another one writes, and no group what another group of the 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from typing import Any
 
 import numpy
 
@@ -66,6 +67,20 @@ class Member:
     ended: bool = False
     error: BaseException | None = None
 
+    def exchange(
+        self, step: object, given: object, warp: int, combine: Callable[[Sequence[Any]], Any]
+    ) -> Any:
+        """What each `warp` items give, combined, when all of the group have run the step."""
+        group = self.group
+        group.given[self.number] = given
+        self.meet(step)
+        first = self.number // warp * warp
+        if first + warp > len(group.shown):
+            raise InternalError(f"a group of {len(group.shown)} items has no whole warps")
+        if first not in group.combined:
+            group.combined[first] = combine([group.shown[first + n] for n in range(warp)])
+        return group.combined[first]
+
     def meet(self, barrier: object) -> None:
         """Wait at a barrier until all items are there."""
         self.waits = barrier
@@ -90,6 +105,9 @@ class Group:
         self.items = Touched("item")
         self.turn = threading.Semaphore(0)
         self.abandoned = False
+        self.given: dict[int, Any] = {}  # until all are there, then they are shown
+        self.shown: dict[int, Any] = {}
+        self.combined: dict[int, Any] = {}  # what was made of it, by the first item of a warp
         self._members = [Member(item, self) for item in range(count)]
 
     def run(self, work: Callable[[Member], None]) -> None:
@@ -101,7 +119,9 @@ class Group:
             thread.start()
         try:
             while self._round():
-                self.items.clear()
+                if not self.given:  # else it was no barrier
+                    self.items.clear()
+                self.given, self.shown, self.combined = {}, self.given, {}
         finally:
             self.abandoned = True
             for member in self._members:

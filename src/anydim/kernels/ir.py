@@ -21,7 +21,8 @@ liberty to be any other), functions with a result, calls through an address, and
 threads (`Atomic`, `Fence`, `Pause`).
 
 Accelerators run kernels of groups: `group` items run the same function together, tell each other
-apart by `Item`, meet at `Barrier`s and share the `Local` arrays of the kernel.
+apart by `Item`, meet at `Barrier`s and share the `Local` arrays of the kernel. Warps of them
+multiply `Fragments` of matrices together.
 """
 
 from __future__ import annotations
@@ -345,12 +346,8 @@ class Atomic:
     result: Var | None = None
 
 
-ATOMIC = {
-    "load": 0,
-    "store": 1,  # the new value
-    "add": 1,  # what is added
-    "exchange_if": 2,  # what has to be there, and the new value
-}  # operation -> how many arguments
+# how many arguments: the new value; what is added; what has to be there, and the new value
+ATOMIC = {"load": 0, "store": 1, "add": 1, "exchange_if": 2}
 
 
 @dataclass(frozen=True)
@@ -372,6 +369,22 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class Fragments:
+    """sums += left @ right, of small matrices whose elements the items of a warp share out.
+
+    Sums are 16 x 8, left 16 x d, right d x 8; `fragments.py` says d, and which items have which
+    elements. Factors of 16 bits are words of two, the earlier in the low half; those of float32 are
+    rounded to 11 bits, ties away from zero. Sums are registers of float32; how their terms are
+    rounded is the machine's own. All items of a group run it together.
+    """
+
+    dtype: DType
+    sums: tuple[str, ...]
+    left: tuple[Value, ...]
+    right: tuple[Value, ...]
+
+
+@dataclass(frozen=True)
 class Stack:
     """A local array of `count` elements, 64-byte aligned, contents undefined."""
 
@@ -382,7 +395,7 @@ class Stack:
 
 Step: TypeAlias = (
     Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack
-    | Return | StoreAt | Atomic | Fence | Pause | Barrier
+    | Return | StoreAt | Atomic | Fence | Pause | Barrier | Fragments
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from anydim.lang.tree import Group
 from anydim.sizes import Size, as_size, product
 
 STATUS = Operand("status", int64, written=True)  # of kernels that check indices
+TF32 = "tf32"  # float32 with a fraction of 10 bits, as a feature
 STATUS_TENSOR = "$status"  # what its argument is called
 
 
@@ -26,7 +27,8 @@ class Machine:
 
     `lanes(dtype)` counts elements of a vector register; `registers` counts vector registers.
     Cache sizes are bytes of one core's share. `fused` says that a * b + c is rounded once. A vector
-    has `most_lanes` at most, 0: any number.
+    has `most_lanes` at most, 0: any number. `warps` of items multiply fragments of matrices of 16
+    bits, and copy beside other work; with `tf32` those of float32 too, whose factors are rounded.
     """
 
     vector_bytes: int = 32
@@ -35,6 +37,8 @@ class Machine:
     l2_bytes: int = 512 * 1024
     fused: bool = True
     most_lanes: int = 0
+    warps: bool = False
+    tf32: bool = False
 
     def lanes(self, dtype: DType) -> int:
         return self.lanes_of(dtype.bytes)

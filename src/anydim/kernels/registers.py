@@ -12,6 +12,8 @@ def assigned(steps: tuple[ir.Step, ...]) -> Iterator[str]:
     for step in steps:
         if isinstance(step, ir.Assign):
             yield step.name
+        elif isinstance(step, ir.Fragments):
+            yield from step.sums
         elif isinstance(step, (ir.For, ir.While)):
             yield from assigned(step.body)
         elif isinstance(step, ir.If):

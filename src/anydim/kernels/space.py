@@ -1,4 +1,4 @@
-"""Memory with addresses for the evaluator: what host code sees of a process, all access checked."""
+"""Memory for the evaluator: by name, and by address, as host code sees it; all access checked."""
 
 from __future__ import annotations
 
@@ -7,9 +7,34 @@ from collections.abc import Callable
 
 import numpy
 
+from anydim.base.dtypes import DType, uint8
 from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
 
 _FIRST, _APART = 1 << 20, 4096  # addresses: of the first array, and between one and the next
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The bytes of a tensor, a stack array or scratch."""
+
+    name: str
+    data: numpy.ndarray
+    writable: bool
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A place in memory; `Address` counts in elements of `dtype`."""
+
+    memory: Memory
+    byte: int
+    dtype: DType
+
+
+def undefined(name: str, size: int, dtype: DType = uint8) -> Pointer:
+    """New memory of so many bytes."""
+    return Pointer(Memory(name, numpy.full(size, 0xA5, numpy.uint8), True), 0, dtype)
 
 
 class Space:

@@ -23,6 +23,7 @@ class Template:
     than it takes it: what follows becomes a kernel of its own.
     One that `extends` takes each of its groups also with a statement more that computes, element
     for element, on what the group makes, and no template before it takes that.
+    One that `widens` takes products whose factors are conversions from 16-bit floats.
     """
 
     name: str
@@ -31,3 +32,4 @@ class Template:
     lower: Callable[[Group, Any, Box, Machine, frozenset[str]], Launch]
     keeps: bool = False
     extends: bool = False
+    widens: bool = False

@@ -200,6 +200,11 @@ def _prefetch(step: ir.Prefetch) -> Iterator[str]:
     yield f"prefetch {purpose} {step.buffer}[{print_value(step.offset)}]"
 
 
+def _fragments(step: ir.Fragments) -> Iterator[str]:
+    left, right = (", ".join(map(print_value, values)) for values in (step.left, step.right))
+    yield f"{', '.join(step.sums)} += {step.dtype} [{left}] @ [{right}]"
+
+
 _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Let: lambda step: iter([f"{step.name} = {print_value(step.value)}"]),
     ir.Declare: lambda step: iter([f"{step.name} := {print_value(step.value)}"]),
@@ -220,4 +225,5 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Fence: lambda step: iter(["fence"]),
     ir.Pause: lambda step: iter(["pause"]),
     ir.Barrier: lambda step: iter(["barrier"]),
+    ir.Fragments: _fragments,
 }

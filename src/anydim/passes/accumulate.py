@@ -32,7 +32,12 @@ _NARROW = (float16, bfloat16)
 
 @dataclass(frozen=True)
 class Accumulate:
-    """Convert the factors of such sums, and the sums back."""
+    """Convert the factors of such sums, and the sums back.
+
+    `inside`: where they are multiplied, for kernels that read 16 bits; else as tensors.
+    """
+
+    inside: bool = False
 
     def run(self, graph: Graph) -> Graph:
         types = dict(graph.types)
@@ -40,8 +45,33 @@ class Accumulate:
         lines: list[Line] = []
         for line in unpack(graph):
             factors = _factors(line.statement, types)
-            lines += _widened(line, factors, types, known) if factors else [line]
+            lines += self._widened(line, factors, types, known) if factors else [line]
         return pack(graph, lines, types)
+
+    def _widened(
+        self, line: Line, reads: tuple[Read, ...], types: dict[str, TensorType],
+        known: dict[str, str],
+    ) -> list[Line]:  # fmt: skip
+        """Conversions of the factors that are not there yet, the sum, and its conversion."""
+        statement = line.statement
+        lines: list[Line] = []
+        factors: list[Expr] = []
+        for read in reads:
+            if types[read.tensor].dtype == float32:
+                factors.append(read)
+            elif self.inside:
+                factors.append(Cast(float32, read))
+            else:
+                factors.append(_read_wide(read, line, types, known, lines))
+        body = Apply("mul", tuple(factors))
+        if types[line.target].dtype == float32:
+            return [*lines, Line(statement.with_body(body), line.source)]
+        total = unused(f"{line.target}/wide", types)
+        types[total] = TensorType(float32, types[line.target].shape)
+        lines.append(Line(replace(statement, target=total, body=body), line.source))
+        places = tuple(Index(axis.name) for axis in statement.axes)
+        back = Cast(types[line.target].dtype, Read(total, places))
+        return [*lines, Line(Statement(line.target, statement.axes, back), line.source)]
 
 
 def _factors(statement: Statement, types: Mapping[str, TensorType]) -> tuple[Read, ...]:
@@ -63,36 +93,20 @@ def _read_of(factor: Expr) -> Read | None:
     return factor if isinstance(factor, Read) else None
 
 
-def _widened(
-    line: Line, reads: tuple[Read, ...], types: dict[str, TensorType], known: dict[str, str]
-) -> list[Line]:
-    """Conversions of the factors that are not there yet, the sum, and its conversion."""
-    statement = line.statement
-    lines: list[Line] = []
-    factors: list[Expr] = []
-    for read in reads:
-        if types[read.tensor].dtype == float32:
-            factors.append(read)
-            continue
-        if read.tensor not in known:
-            made = _converted(read.tensor, types)
-            known[read.tensor] = made.target
-            lines.append(Line(made, line.source))
-        default = read.default
-        if isinstance(default, Literal):
-            default = Literal(default.value, float32)
-        elif default is not None:
-            default = Cast(float32, default)
-        factors.append(replace(read, tensor=known[read.tensor], default=default))
-    body = Apply("mul", tuple(factors))
-    if types[line.target].dtype == float32:
-        return [*lines, Line(statement.with_body(body), line.source)]
-    total = unused(f"{line.target}/wide", types)
-    types[total] = TensorType(float32, types[line.target].shape)
-    lines.append(Line(replace(statement, target=total, body=body), line.source))
-    places = tuple(Index(axis.name) for axis in statement.axes)
-    back = Cast(types[line.target].dtype, Read(total, places))
-    return [*lines, Line(Statement(line.target, statement.axes, back), line.source)]
+def _read_wide(
+    read: Read, line: Line, types: dict[str, TensorType], known: dict[str, str], lines: list[Line]
+) -> Read:
+    """The read of a tensor's float32, which is made now if it is not there yet."""
+    if read.tensor not in known:
+        made = _converted(read.tensor, types)
+        known[read.tensor] = made.target
+        lines.append(Line(made, line.source))
+    default = read.default
+    if isinstance(default, Literal):
+        default = Literal(default.value, float32)
+    elif default is not None:
+        default = Cast(float32, default)
+    return replace(read, tensor=known[read.tensor], default=default)
 
 
 def _converted(name: str, types: dict[str, TensorType]) -> Statement:

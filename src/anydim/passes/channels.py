@@ -24,14 +24,14 @@ from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.flow import Line, group_of, live, pack, unpack, unused
-from anydim.passes.options import EXACT, FAST
+from anydim.passes.options import EXACT
 
 
 @dataclass(frozen=True)
 class Channels:
     """Join scales and shifts of channels, and let weights take in the scales.
 
-    Divisors are scales where precision is "fast": their reciprocals are rounded.
+    Divisors are scales where precision is not "exact": their reciprocals are rounded.
     """
 
     precision: str = EXACT
@@ -63,7 +63,7 @@ class _Work:
 
     def __init__(self, graph: Graph, lines: list[Line], precision: str) -> None:
         self.graph = graph
-        self.rules = _FAST if precision == FAST else _RULES
+        self.rules = _RULES if precision == EXACT else _FAST
         self.lines = lines
         self.constants = dict(graph.constants)
         self.types: dict[str, TensorType] = dict(graph.types)

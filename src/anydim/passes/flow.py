@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping
 from functools import lru_cache
 
+from anydim.base.dtypes import float32
 from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.graph.nodes import FUSED, Graph, Node
-from anydim.lang.tree import Group, Read, Statement, Tensor, TensorType
+from anydim.lang.tree import Cast, Expr, Group, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.affine import reads
 
 
@@ -111,10 +112,18 @@ def live(lines: list[Line], outputs: Iterable[str]) -> list[Line]:
 
 
 def is_product(statement: Statement) -> bool:
-    """Whether the body is a plain product of two reads (a contraction takes those as they are)."""
+    """Whether the body is a plain product of two reads (a contraction takes those as they are).
+
+    Conversions of them to float32 count too: templates that widen take those.
+    """
     body = statement.body
     return (
         statement.combine == "add"
         and getattr(body, "function", "") == "mul"
-        and all(isinstance(argument, Read) for argument in getattr(body, "arguments", ()))
+        and all(isinstance(_held(argument), Read) for argument in getattr(body, "arguments", ()))
     )
+
+
+def _held(factor: Expr) -> Expr:
+    wide = isinstance(factor, Cast) and factor.dtype == float32
+    return factor.argument if isinstance(factor, Cast) and wide else factor

@@ -22,16 +22,18 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.given import shown
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
+from anydim.kernels.launch import TF32
 from anydim.kernels.schedule import parse_options, print_schedule
 from anydim.passes.memory import PLANNERS, STACKED, Planner
 
 _LINE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([A-Za-z_]\w*))?\s*:\s*([^#]*?)\s*(?:#.*)?")
 _WORD = re.compile(r"(\w+)\s*=\s*(\w+)")
 EXACT, FAST = "exact", "fast"
+_PRECISIONS = (EXACT, FAST, TF32)
 _WORDS: Mapping[str, Mapping[str, Any]] = {  # of a whole function, beside schedules
     "fuse": {"true": True, "false": False},
     "memory": PLANNERS,
-    "precision": {EXACT: EXACT, FAST: FAST},
+    "precision": {precision: precision for precision in _PRECISIONS},
 }
 WHOLE = ""  # the key of what holds for every kernel of a function
 
@@ -42,7 +44,8 @@ class Options:
 
     `memory` is the planner that says where values lie.
     `precision` is "exact", every division rounded correctly, or "fast", divisions by numbers and by
-    what a row shares as products with reciprocals, off by one or two units in the last place.
+    what a row shares as products with reciprocals, off by one or two units in the last place, or
+    "tf32", with that products on devices whose factors of float32 are rounded to 11 bits.
     `pads` is what a strategy pads dims to.
     """
 
@@ -66,8 +69,8 @@ PLAIN = Options()  # nothing asked for
 
 def known_precision(given: Any) -> str:
     """The precision asked for; raises OptionError when there is none of that name."""
-    if not isinstance(given, str) or given not in (EXACT, FAST):
-        raise OptionError(f"precision is {shown(given)}, expected 'exact' or 'fast'")
+    if not isinstance(given, str) or given not in _PRECISIONS:
+        raise OptionError(f"precision is {shown(given)}, expected 'exact', 'fast' or 'tf32'")
     return str(given)
 
 

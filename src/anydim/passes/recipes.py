@@ -71,12 +71,10 @@ def make(recipe: Recipe, templates: Sequence[Template]) -> Launch:
 def machine_text(machine: Machine) -> str:
     """`vector_bytes=32, registers=16, ...`; `parse_machine` reads it.
 
-    `most_lanes` is there where vectors have a most.
+    What few machines have is there where it is not 0.
     """
     told = {name: int(value) for name, value in asdict(machine).items()}
-    if not machine.most_lanes:
-        del told["most_lanes"]
-    return ", ".join(f"{name}={value}" for name, value in told.items())
+    return ", ".join(f"{name}={value}" for name, value in told.items() if value or name in _ALL)
 
 
 def parse_machine(text: str) -> Machine:
@@ -84,11 +82,16 @@ def parse_machine(text: str) -> Machine:
     pairs = [pair.partition("=")[::2] for pair in text.split(", ")]
     names = tuple(asdict(Machine()))
     fine = all(value.isascii() and value.isdigit() and len(value) < 12 for _, value in pairs)
-    if tuple(name for name, _ in pairs) not in (names, names[:-1]) or not fine:
+    given = [name for name, _ in pairs]
+    if given != [name for name in names if name in _ALL or name in given] or not fine:
         raise ArtefactError(f"'{text[:80]}' is no machine", f"expected {', '.join(names)}")
     sizes = {name: int(value) for name, value in pairs}
-    fused = bool(sizes.pop("fused"))
-    return replace(Machine(**sizes), fused=fused)  # type: ignore[arg-type]
+    flags = {name: bool(sizes.pop(name, 0)) for name in _FLAGS}
+    return replace(Machine(**sizes), **flags)  # type: ignore[arg-type]
+
+
+_ALL = ("vector_bytes", "registers", "l1_bytes", "l2_bytes", "fused")
+_FLAGS = ("fused", "warps", "tf32")
 
 
 def _graph(node: Node, box: Box, types: dict[str, TensorType]) -> str:

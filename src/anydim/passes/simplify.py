@@ -21,7 +21,7 @@ from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement
 from anydim.lang.tree.affine import affine, reads, rewrite, to_expr
 from anydim.lang.tree.bounds_checks import checked, counting, is_inside, numbered, size_of
 from anydim.passes.flow import Line, group_of, inputs_of, live, pack, unpack
-from anydim.passes.options import EXACT, FAST
+from anydim.passes.options import EXACT
 from anydim.passes.rules import simplified
 from anydim.passes.spaces import rename_axes
 from anydim.passes.view_forms import is_reshape, is_view
@@ -32,7 +32,7 @@ from anydim.sizes import Guard, Size, joined
 class Simplify:
     """Apply the rules, fold constants up to `fold_elements` elements, merge equal statements.
 
-    Where precision is "fast", one reciprocal serves the elements that share a divisor.
+    Where precision is not "exact", one reciprocal serves the elements that share a divisor.
     """
 
     precision: str = EXACT
@@ -41,8 +41,8 @@ class Simplify:
     def run(self, graph: Graph) -> Graph:
         lines, guards = [], list(graph.guards)
         for line in unpack(graph):
-            body = simplified(line.statement.body, self.precision == FAST)
-            if self.precision == FAST:
+            body = simplified(line.statement.body, self.precision != EXACT)
+            if self.precision != EXACT:
                 body = _by_reciprocals(body, line.statement.axes[-1:], graph)
             line = Line(line.statement.with_body(body), line.source)
             line = _as_it_lies(line, graph)

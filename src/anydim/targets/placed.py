@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +12,9 @@ from anydim.devices.device import Device
 from anydim.devices.hosted import HostedDevice
 from anydim.devices.table import opened_devices
 from anydim.kernels.ir import Kernel
+from anydim.kernels.launch import TF32
 from anydim.targets.target import Load, Target
-from anydim.targets.targets import target
+from anydim.targets.targets import CUDA, target
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,12 @@ class Placed:
 
     device: Device
     target: Target
+
+    def rounding(self) -> Placed:
+        """The same where products of float32 may be rounded to tf32, as far as it can do that."""
+        if self.target.name != CUDA or self.device.made_by is not None:
+            return self
+        return replace(self, target=target(CUDA, f"{self.device.processor}+{TF32}"))
 
     def hosted(self, kernels: Sequence[Kernel]) -> HostedDevice:
         """The device with these kernels on it."""

@@ -18,9 +18,10 @@ from functools import cached_property
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
-from anydim.kernels.launch import Machine
+from anydim.kernels.launch import TF32, Machine
 
 NATIVE = "native"
+WARPS = "warps"  # a feature: that of `Machine`
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,9 @@ class Processor:
         """What templates know of it."""
         fused = "fma" in self.has or self.architecture == "aarch64"
         return Machine(
-            self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused, self.most_lanes
-        )
+            self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
+            self.most_lanes, WARPS in self.has, TF32 in self.has,
+        )  # fmt: skip
 
     @cached_property
     def flags(self) -> frozenset[str]:

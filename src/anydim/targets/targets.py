@@ -8,7 +8,7 @@ from dataclasses import replace
 from anydim.base.errors import OptionError
 from anydim.base.given import text_of
 from anydim.base.text import listed, suggestion
-from anydim.kernels.grouped import attention, teams, tiles
+from anydim.kernels.grouped import attention, fragments, teams, tiles
 from anydim.kernels.product.bytes import template as bytes_product
 from anydim.kernels.templates import TEMPLATES
 from anydim.targets.c.compiler import compiling as compiling_files
@@ -27,7 +27,13 @@ from anydim.targets.opencl.render import texts
 from anydim.targets.processor import NATIVE, Processor, described
 from anydim.targets.target import Target
 
-GROUPED = (attention.TEMPLATE, tiles.TEMPLATE, teams.TEMPLATE)  # of groups of items
+CUDA = "cuda"
+GROUPED = (
+    attention.TEMPLATE,
+    fragments.TEMPLATE,
+    tiles.TEMPLATE,
+    teams.TEMPLATE,
+)  # of groups of items
 
 
 def _llvm(processor: Processor) -> Target:
@@ -78,7 +84,7 @@ def _opencl_groups(processor: Processor) -> Target:
 
 def _cuda(processor: Processor) -> Target:
     return Target(
-        name="cuda",
+        name=CUDA,
         processor=processor,
         templates=(*GROUPED, *_OF_ONE_LANE),
         launch="device",
@@ -94,7 +100,7 @@ HOSTS: Mapping[str, Callable[[Processor], Target]] = {"llvm": _llvm, "c": _c}
 OF_DEVICES: Mapping[str, Callable[[Processor], Target]] = {
     "opencl": _opencl,
     "opencl-groups": _opencl_groups,
-    "cuda": _cuda,
+    CUDA: _cuda,
 }
 TARGETS = {**HOSTS, **OF_DEVICES}
 
@@ -107,6 +113,6 @@ def target(name: str = "llvm", processor: str = NATIVE) -> Target:
     if text_of("target", name) not in TARGETS:
         hint = suggestion(name, TARGETS) or f"the targets are {listed(TARGETS)}"
         raise OptionError(f"there is no target '{name}'", hint)
-    if name == "cuda":
+    if name == CUDA:
         return TARGETS[name](architecture(processor))
     return TARGETS[name](this_machine() if processor == NATIVE else described(processor))

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import anydim.ops  # noqa: F401  fills the registry of operators
 from anydim.base import settings
-from anydim.base.dtypes import DType, float32, float64, int32
+from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32
 from anydim.graph.operator import operator
-from anydim.kernels.grouped import attention, teams, tiles
+from anydim.kernels.attention import template as host_attention
+from anydim.kernels.grouped import attention, fragments, teams, tiles
 from anydim.kernels.grouped.attention import Running
+from anydim.kernels.grouped.fragments import Fragments
 from anydim.kernels.grouped.teams import Teams
 from anydim.kernels.grouped.tiles import Tiles
 from anydim.kernels.launch import Machine
 from anydim.kernels.schedule import parse_schedule, print_schedule
-from anydim.lang.tree import Group, TensorType
+from anydim.lang.tree import Cast, Expr, Group, Read, TensorType
+from anydim.lang.tree.affine import reads, rewrite
 from anydim.sizes import Box, Dim, parse
 from tests.kernel_targets import needs_device
 from tests.unit.kernels import attention_cases
 from tests.unit.kernels.convolution_cases import BOX as IMAGES
-from tests.unit.kernels.convolution_cases import Case, check
+from tests.unit.kernels.convolution_cases import Case, check, convolved
 from tests.unit.kernels.launching import Prepared
 
 BOX = Box.of(Dim("m", 0, 512), Dim("n", 0, 512), Dim("k", 0, 512), Dim("b", 0, 64))
@@ -108,6 +112,88 @@ def test_products_on_a_device(dtype: DType) -> None:
             np.testing.assert_allclose(found, exact, rtol=bound, atol=bound)
 
 
+WARPS = replace(MACHINE, warps=True, tf32=True)
+ONE_WARP = Fragments(rows=16, columns=16, depth=16, warp_rows=16, warp_columns=16)
+TWO_WARPS = Fragments(rows=16, columns=16, depth=16, warp_rows=16, warp_columns=8)
+NARROW = [float16, bfloat16]
+# of the sum of all |a * b|: both factors rounded to 11 bits; else sums of float32 alone
+APART = {float32: 2.0**-10, float16: 2.0**-20, bfloat16: 2.0**-20}
+
+
+def halved(group: Group, dtype: DType) -> Group:
+    """The group with factors of 16 bits, which are converted where they are multiplied."""
+    if dtype == float32:
+        return group
+
+    def wide(expr: Expr) -> Expr | None:
+        return Cast(float32, expr) if isinstance(expr, Read) and expr.tensor in given else None
+
+    given = {tensor.name for tensor in group.inputs}
+    changed = [
+        s.with_body(rewrite(s.body, wide)) if s.combine == "add" and len(reads(s.body)) == 2 else s
+        for s in group.statements
+    ]
+    inputs = [replace(t, type=replace(t.type, dtype=dtype)) for t in group.inputs]
+    return replace(group, statements=tuple(changed), inputs=tuple(inputs))
+
+
+@pytest.mark.parametrize("shapes", PRODUCTS.values(), ids=list(PRODUCTS))
+@pytest.mark.parametrize("dtype", [float32, *NARROW], ids=str)
+def test_products_by_warps(shapes: tuple[str, str], dtype: DType) -> None:
+    group = halved(group_of("matmul", *shapes), dtype)
+    schedule = TWO_WARPS if dtype == float32 else ONE_WARP
+    made = Prepared(group, [fragments.TEMPLATE], BOX, WARPS, schedule=schedule)
+    for sizes in ((0, 3, 2, 1), (3, 4, 0, 1), (5, 7, 4, 2), (17, 19, 20, 1)):
+        env = sizes_of(*sizes)
+        a, b = drawn(group, env)
+        (found,) = made.outputs([a, b], env)
+        a, b = a.astype(np.float64), b.astype(np.float64)
+        bound = APART[dtype] * np.matmul(abs(a), abs(b))
+        assert (abs(found - np.matmul(a, b)) <= bound).all()
+
+
+def test_products_by_warps_of_swapped_factors() -> None:
+    group = halved(group_of("matmul", "m k", "k n"), float16)
+
+    def turned(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Read):
+            return None
+        inner, outer = expr.indices[1], expr.indices[0]
+        return replace(expr, indices=(inner, outer))
+
+    inputs = tuple(replace(t, type=replace(t.type, shape=t.type.shape[::-1])) for t in group.inputs)
+    changed = tuple(s.with_body(rewrite(s.body, turned)) for s in group.statements)
+    group = replace(group, statements=changed, inputs=inputs)
+    made = Prepared(group, [fragments.TEMPLATE], BOX, WARPS, schedule=ONE_WARP)
+    for sizes in ((1, 1, 1, 1), (17, 5, 20, 1)):
+        env = sizes_of(*sizes)
+        a, b = drawn(group, env)
+        (found,) = made.outputs([a, b], env)
+        exact = np.matmul(a.T.astype(np.float64), b.T.astype(np.float64))
+        np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)  # sums of a few floats
+
+
+def test_what_warps_multiply() -> None:
+    plain = group_of("matmul", "m k", "k n")
+    for group, machine, fine in (
+        (plain, WARPS, True), (plain, replace(WARPS, tf32=False), False), (plain, MACHINE, False),
+        (halved(plain, float16), replace(WARPS, tf32=False), True),
+        (halved(plain, float16), MACHINE, False),
+        (group_of("matmul", "m k", "k n", dtype=float64), WARPS, False),
+    ):  # fmt: skip
+        assert (fragments.match(group, BOX, machine, frozenset()) is not None) == fine
+
+
+def test_products_of_16_bits_without_warps() -> None:
+    group = halved(group_of("matmul", "m k", "k n"), bfloat16)
+    made = Prepared(group, [tiles.TEMPLATE], BOX, MACHINE, schedule=SMALL)
+    env = sizes_of(5, 7, 4, 1)
+    a, b = drawn(group, env)
+    (found,) = made.outputs([a, b], env)
+    exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)
+
+
 CONVOLUTIONS = [
     Case("n c h v", "5 c 3 3", {"pads": (1, 1, 1, 1)}, bias=True),
     Case("n 4 h v", "6 2 3 2", {"groups": 2, "strides": (2, 1)}),
@@ -120,6 +206,17 @@ def test_convolutions(case: Case) -> None:
     made = Prepared(case.group(), [tiles.TEMPLATE], IMAGES, MACHINE, schedule=SMALL)
     for n, h, v, c in ((0, 5, 5, 1), (1, 3, 4, 1), (2, 5, 4, 3)):
         check(case, made, {"n": n, "h": h, "v": v, "c": c, "d": 1}, compiled=False)
+
+
+def test_convolutions_by_warps() -> None:
+    case = CONVOLUTIONS[0]
+    group = case.group()
+    made = Prepared(group, [fragments.TEMPLATE], IMAGES, WARPS, schedule=ONE_WARP)
+    env = {"n": 1, "h": 5, "v": 4, "c": 2, "d": 1}
+    x, w, bias = case.arrays(env)
+    (found,) = made.outputs([x, w, bias], env)
+    bound = APART[float32] * convolved(abs(x), abs(w), **case.attributes) + 1e-6
+    assert (abs(found - convolved(x, w, bias, **case.attributes)) <= bound).all()
 
 
 SOFTMAX = group_of("softmax", "m n", axis=-1)
@@ -184,6 +281,19 @@ def test_attention(case: attention_cases.Case) -> None:
             np.testing.assert_allclose(found, expected, rtol=2e-4, atol=2e-4)
 
 
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_attention_of_16_bits(dtype: DType) -> None:
+    case, box = RUNNING[0], attention_cases.BOX
+    group = halved(case.group(), dtype)
+    assert host_attention.match(group, box, MACHINE, frozenset()) is None
+    made = Prepared(group, [attention.TEMPLATE], box, MACHINE, schedule=Running(items=4))
+    env = {"B": 1, "H": 2, "Q": 2, "K": 5}
+    arrays = [array.astype(dtype.numpy) for array in case.arrays(env)]
+    (found,) = made.outputs(arrays, env)
+    expected = case.expected([array.astype(np.float32) for array in arrays], env)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 @needs_device
 @pytest.mark.slow
 def test_attention_on_a_device() -> None:
@@ -201,4 +311,5 @@ def test_schedules_print_and_parse() -> None:
     assert parse_schedule(print_schedule(SMALL)) == SMALL
     assert parse_schedule(print_schedule(FEW)) == FEW
     assert parse_schedule(print_schedule(Running(8))) == Running(8)
-    assert SMALL.items == 4
+    assert parse_schedule(print_schedule(TWO_WARPS)) == TWO_WARPS
+    assert (SMALL.items, ONE_WARP.items, TWO_WARPS.items) == (4, 32, 64)

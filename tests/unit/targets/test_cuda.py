@@ -5,6 +5,7 @@ No device is needed: texts run as C++ on this processor, under a driver library 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import numpy
@@ -12,11 +13,12 @@ import pytest
 
 import anydim as ad
 from anydim.base import settings
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import DType, bfloat16, float16, float32
 from anydim.base.errors import OptionError
 from anydim.compiler import compile_source
 from anydim.devices.cuda import CudaDevice, Library
 from anydim.targets.cuda.nvrtc import nvrtc
+from anydim.targets.target import Target
 from anydim.targets.targets import target
 from tests.cuda_on_host import cuda_on_host, has_cxx
 from tests.unit.devices.fake_cuda import FakeCuda
@@ -111,17 +113,70 @@ def test_a_program_through_the_driver(made_of: Callable[[], ad.Builder], on_host
     assert len(fake.blocks) == blocks
 
 
-@needs_nvrtc
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_nvrtc_takes_the_kernels(architecture: str) -> None:
-    code = target("cuda", architecture)
-    compiled = compile_source(net().graph(), None, 1, lambda *_: None)
+def product(dtype: DType) -> ad.Builder:
+    """A product of two inputs, with what follows it."""
+    g = ad.Builder("product")
+    m, n, k = g.dim("m", 0, 200), g.dim("n", 0, 200), g.dim("k", 0, 200)
+    left, right = g.input("left", dtype, (m, k)), g.input("right", dtype, (k, n))
+    g.output("y", g.relu(g.matmul(left, right)))
+    return g
+
+
+# the largest error over the sum of all |a * b|: both factors rounded to 11 bits, or the result
+PRECISIONS = {float32: 2.0**-10, float16: 2.0**-11, bfloat16: 2.0**-8}
+
+
+@pytest.mark.slow
+@needs_cxx
+@pytest.mark.parametrize("dtype", PRECISIONS, ids=str)
+def test_products_by_warps(dtype: DType, on_host: None) -> None:
+    device = CudaDevice("cuda:0", 0, Library(FakeCuda(capacity=1 << 28, items=128)))
+    placed = {"devices": {"accel": device}, "placement": {"*": "accel"}}
+    precision = "tf32" if dtype == float32 else None
+    model = ad.compile(product(dtype), precision=precision, **placed)
+    assert [chosen.schedule.split("(")[0] for chosen in model.report.chosen] == ["fragments"]
+    chance = numpy.random.default_rng(0)
+    for m, n, k in ((0, 3, 5), (3, 4, 0), (1, 1, 1), (17, 40, 33), (64, 64, 64), (70, 131, 37)):
+        left, right = (chance.normal(size=shape).astype(dtype.numpy) for shape in ((m, k), (k, n)))
+        y = model(left=left, right=right)["y"].astype(numpy.float64)
+        left, right = left.astype(numpy.float64), right.astype(numpy.float64)
+        bound = PRECISIONS[dtype] * (abs(left) @ abs(right))
+        assert (abs(y - numpy.maximum(left @ right, 0)) <= bound).all()
+
+
+def chosen_for(dtype: DType, architecture: str) -> set[str]:
+    """The schedules of the product on an architecture."""
+    compiled = compile_source(product(dtype).graph(), None, 1, lambda *_: None)
+    launches = compiled.again(target("cuda", architecture), 1).launches
+    return {launch.launch.schedule.split("(")[0] for launch in launches}
+
+
+def test_float32_stays_float32_unless_tf32_is_allowed() -> None:
+    assert chosen_for(float32, "sm_90") == {"tiles"}
+    assert chosen_for(float32, "sm_90+tf32") == {"fragments"}
+    assert chosen_for(float32, "sm_75+tf32") == {"tiles"}
+    assert chosen_for(bfloat16, "sm_80") == {"fragments"}
+    assert chosen_for(float16, "sm_75") == {"tiles"}
+
+
+def cubins(graph: ad.Builder, code: Target) -> list[bytes]:
+    compiled = compile_source(graph.graph(), None, 1, lambda *_: None)
     kernels = compiled.again(code, 1).made.kernels
     objects = code.compile(code.sources(kernels.values(), code.processor)).code
     assert set(objects) == set(kernels)
-    assert all(data.startswith(b"\x7fELF") for data in objects.values())
+    return list(objects.values())
 
 
-def test_architectures_that_there_are_not() -> None:
-    with pytest.raises(OptionError, match="no CUDA architecture 'sm_1'"):
-        target("cuda", "sm_1")
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_nvrtc_takes_the_kernels(architecture: str) -> None:
+    made = cubins(net(), target("cuda", architecture))
+    made += cubins(product(bfloat16), target("cuda", architecture))
+    made += cubins(product(float32), target("cuda", f"{architecture}+tf32"))
+    assert all(data.startswith(b"\x7fELF") for data in made)
+
+
+@pytest.mark.parametrize("name", ["sm_1", "sm_90+tf", "sm_90+"])
+def test_architectures_that_there_are_not(name: str) -> None:
+    with pytest.raises(OptionError, match=re.escape(f"no CUDA architecture '{name}'")):
+        target("cuda", name)

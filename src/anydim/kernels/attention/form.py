@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import bfloat16, float16, float32
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.lang.tree import (
@@ -31,6 +31,7 @@ from anydim.lang.tree.affine import Affine, address, reads, rewrite, row_major_s
 from anydim.sizes import as_size
 
 MOST_READS = 32  # of one expression, once pointwise statements are written into it
+_NARROW = (float16, bfloat16)
 MOST_DEPTH = 4096  # elements of a head: its vectors have code of their own
 
 
@@ -52,6 +53,7 @@ class AttentionForm:
     """An attention: `score` is what softmax is taken of, an expression over `raw`, the product.
 
     `nan_is_zero`: shares that are NaN, as in a row without a score above -inf, count as 0.
+    `widens`: some of queries, keys and values are of 16 bits.
     """
 
     batch: tuple[Axis, ...]
@@ -66,6 +68,7 @@ class AttentionForm:
     raw: str
     score: Expr
     nan_is_zero: bool = False
+    widens: bool = False
 
 
 def _small(axis: Axis) -> bool:
@@ -192,11 +195,15 @@ class _Matcher:
             and len(statement.reduced) == 1
             and isinstance(body, Apply)
             and body.function == "mul"
-            and all(
-                isinstance(a, Read) and a.default is None and self.types[a.tensor].dtype == float32
-                for a in body.arguments
-            )
+            and all(self._is_factor(a) for a in body.arguments)
         )
+
+    def _is_factor(self, expr: Expr) -> bool:
+        """A read of float32, or a conversion to it of one of 16 bits."""
+        read = _plain(expr)
+        if not isinstance(read, Read) or read.default is not None:
+            return False
+        return self.types[read.tensor].dtype in ((float32,) if read is expr else _NARROW)
 
     def _factor(self, read: Read) -> Factor | None:
         form = address(read, self.types[read.tensor].shape)
@@ -238,15 +245,24 @@ class _Matcher:
             output=_written(last),
             raw=scores.target,
             score=score,
+            widens=any(
+                self.types[f.tensor].dtype != float32 for f in (of_queries, of_keys, of_values)
+            ),
         )
         return form if _has_fast_addresses(form) else None
 
 
 def _both_ways(body: Expr) -> tuple[tuple[Read, Read], ...]:
     assert isinstance(body, Apply)
-    left, right = body.arguments
+    left, right = map(_plain, body.arguments)
     assert isinstance(left, Read) and isinstance(right, Read)
     return (left, right), (right, left)
+
+
+def _plain(factor: Expr) -> Expr:
+    """A factor without its conversion to float32."""
+    wide = isinstance(factor, Cast) and factor.dtype == float32
+    return factor.argument if isinstance(factor, Cast) and wide else factor
 
 
 def _without_nan(share: Expr) -> tuple[Expr, bool]:

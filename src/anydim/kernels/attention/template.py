@@ -55,7 +55,7 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     """A schedule for a group that is an attention; None for other groups."""
     lanes = machine.lanes(float32)
     form = attention_form(group)
-    if form is None or lanes % 4 or lanes & (lanes - 1):
+    if form is None or form.widens or lanes % 4 or lanes & (lanes - 1):
         return None
     rows = tile_rows(machine.registers)
     fitting = machine.l1_bytes * 3 // 4 // (rows * float32.bytes)

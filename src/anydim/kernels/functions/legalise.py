@@ -275,6 +275,13 @@ class _Legaliser:
         made = self.values(given)
         return step if made is given else replace(step, address=made[0], arguments=made[1:])
 
+    def _fragments(self, step: ir.Fragments) -> ir.Step:
+        self._forget((step,))
+        given = (*step.left, *step.right)
+        made, count = self.values(given), len(step.left)
+        same = made is given
+        return step if same else replace(step, left=made[:count], right=made[count:])
+
     def _for(self, step: ir.For) -> ir.Step:
         bounds = (step.start, step.stop, step.step)
         start, stop, width = made = self.values(bounds)
@@ -355,5 +362,6 @@ _STEPS: dict[type, Callable[[_Legaliser, Any], ir.Step]] = {
     ir.Return: _Legaliser._return,
     ir.StoreAt: _Legaliser._store_at,
     ir.Atomic: _Legaliser._atomic,
+    ir.Fragments: _Legaliser._fragments,
     **dict.fromkeys((ir.Stack, ir.Fence, ir.Pause, ir.Barrier), lambda _, step: step),
 }

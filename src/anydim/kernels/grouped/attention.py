@@ -15,15 +15,15 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.form import AttentionForm, attention_form
 from anydim.kernels.grouped.places import Work, plain
-from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
+from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import compare, constant, least, minus, plus
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import number, operate
+from anydim.kernels.write.values import convert, number, operate
 from anydim.lang.tree import Group, Read, TensorType
 from anydim.lang.tree.affine import Affine
-from anydim.sizes import Box, as_size, product
+from anydim.sizes import Box, product
 
 _START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
 _FLOAT = ir.Type(float32)
@@ -43,11 +43,9 @@ register("running", Running)
 @lru_cache(maxsize=512)
 def _form(group: Group) -> AttentionForm | None:
     form = attention_form(group) if plain(group) else None
-    tensors = (*group.inputs, *group.outputs, *group.temporaries)
     if form is None or form.nan_is_zero or form.width.extent.constant is None:
         return None
-    floats = {form.queries.tensor, form.keys.tensor, form.values.tensor, form.output.tensor}
-    return form if all(t.type.dtype == float32 for t in tensors if t.name in floats) else None
+    return form if group.type_of(form.output.tensor).dtype == float32 else None
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Running | None:
@@ -67,21 +65,15 @@ def lower(
     rows = product(axis.extent for axis in (*form.batch, form.query))
     pairs = rows * form.key.extent
     locals = [ir.Local(name, float32, schedule.items) for name in ("shared", "shares")]
-    return Launch(
-        kernel=writer.work.kernel("running", body, schedule.items, locals),
-        arguments=tuple(Argument(tensor.name) for tensor in writer.work.tensors),
-        sizes=writer.work.sizes.sizes,
-        parallel=rows,
-        grain=1,
-        scratch=as_size(0),
-        flops=2 * pairs * (form.depth.extent + form.width.extent),
-        moved=moved_bytes(group),
+    return writer.work.launch(
+        "running", body, schedule.items, locals,
+        parallel=rows, flops=2 * pairs * (form.depth.extent + form.width.extent),
         schedule=print_schedule(schedule),
         reason="an attention, a group for each row, with a running softmax",
-    )
+    )  # fmt: skip
 
 
-TEMPLATE = Template("running", Running, match, lower, keeps=True)
+TEMPLATE = Template("running", Running, match, lower, keeps=True, widens=True)
 
 
 class _Writer:
@@ -161,7 +153,9 @@ class _Writer:
         return [*steps, *after.steps, ir.Assign("score", value)]
 
     def _load(self, scope: Elements, tensor: str, address: Affine) -> ir.Value:
-        return scope.name(ir.Load(_FLOAT, self.work.buffers[tensor], scope.offset(address)))
+        kind = ir.Type(self.work.types[tensor].dtype)
+        held = scope.name(ir.Load(kind, self.work.buffers[tensor], scope.offset(address)))
+        return scope.name(convert(held, float32))
 
     def _folded(self, function: str, value: ir.Value, steps: list[ir.Step]) -> ir.Var:
         """A value of all items combined, which every item then has."""

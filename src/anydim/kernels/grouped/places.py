@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from anydim.base.dtypes import uint8
 from anydim.kernels import ir
-from anydim.kernels.launch import Machine
+from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.write.arithmetic import quotient
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Axis, Group, TensorType
 from anydim.lang.tree.affine import Affine, reads, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import as_size
+from anydim.sizes import Size, as_size
 
 
 class Work:
@@ -22,6 +22,7 @@ class Work:
     def __init__(
         self, group: Group, machine: Machine, more: Mapping[str, TensorType] | None = None
     ) -> None:
+        self.group = group
         used = {read.tensor for statement in group.statements for read in reads(statement.body)}
         self.tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
         self.written = {tensor.name for tensor in group.outputs}
@@ -69,6 +70,24 @@ class Work:
         )
         main = ir.Function("main", parameters, tuple(body))
         return named_kernel(name, operands, self.sizes.names, (main,), (), items, locals)
+
+    def launch(
+        self, name: str, body: Sequence[ir.Step], items: int, locals: Sequence[ir.Local], *,
+        parallel: Size, flops: Size, schedule: str, reason: str,
+    ) -> Launch:  # fmt: skip
+        """The launch of a kernel of groups of so many items, `parallel` of them."""
+        return Launch(
+            kernel=self.kernel(name, body, items, locals),
+            arguments=tuple(Argument(tensor.name) for tensor in self.tensors),
+            sizes=self.sizes.sizes,
+            parallel=parallel,
+            grain=1,
+            scratch=as_size(0),
+            flops=flops,
+            moved=moved_bytes(self.group),
+            schedule=schedule,
+            reason=reason,
+        )
 
 
 def own_place(axes: Sequence[Axis], shape: Sequence[object]) -> Affine:

@@ -16,7 +16,7 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.places import Work, own_place, plain
-from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
+from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.rows.cells import folding, identity
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
@@ -25,7 +25,7 @@ from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.values import convert, number, operate
 from anydim.lang.tree import Axis, Group, Index, Read, Statement
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Box, as_size, ceil_div, product
+from anydim.sizes import Box, ceil_div, product
 
 _START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
 
@@ -96,24 +96,16 @@ def lower(
         raise InternalError("a group that no team does reached its lowering")
     writer = _Writer(group, form, schedule, machine)
     body = writer.body()
-    work = writer.work
     total = product(axis.extent for axis in form.outer)
     elements = product(axis.extent for axis in form.row)
     if not form.reduces:
         total = ceil_div(elements, schedule.items * schedule.each)
     kind = "rows, a group for each" if form.reduces else "elements, one an item"
-    return Launch(
-        kernel=work.kernel("teams", body, schedule.items, writer.locals),
-        arguments=tuple(Argument(tensor.name) for tensor in work.tensors),
-        sizes=work.sizes.sizes,
-        parallel=total,
-        grain=1,
-        scratch=as_size(0),
-        flops=len(group.statements) * product(a.extent for a in (*form.outer, *form.row)),
-        moved=moved_bytes(group),
-        schedule=print_schedule(schedule),
-        reason=kind,
-    )
+    flops = len(group.statements) * product(a.extent for a in (*form.outer, *form.row))
+    return writer.work.launch(
+        "teams", body, schedule.items, writer.locals,
+        parallel=total, flops=flops, schedule=print_schedule(schedule), reason=kind,
+    )  # fmt: skip
 
 
 TEMPLATE = Template("teams", Teams, match, lower)

@@ -169,6 +169,13 @@ class Steps:
     def _barrier(self, step: ir.Barrier) -> None:
         self.write(self.prelude.dialect.barrier)
 
+    def _fragments(self, step: ir.Fragments) -> None:
+        names = [self.values.scope.get(name) for name in step.sums]
+        values = [self.values.value(value) for value in (*step.left, *step.right)]
+        given = [*(str(name) for name in names), *values]
+        form = Form("f32")
+        self.write(self.prelude.call(f"multiply_{step.dtype}", form, *given) + ";")
+
     def _pause(self, step: ir.Pause) -> None:
         dialect = self.prelude.dialect
         self.write(dialect.pause.get(self.prelude.processor.architecture, dialect.fence))
@@ -237,4 +244,5 @@ _RULES: dict[type, Callable[[Steps, Any], None]] = {
     ir.Fence: Steps._fence,
     ir.Pause: Steps._pause,
     ir.Barrier: Steps._barrier,
+    ir.Fragments: Steps._fragments,
 }

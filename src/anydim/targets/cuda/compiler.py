@@ -5,28 +5,38 @@ from __future__ import annotations
 from anydim.base.cache import key_of
 from anydim.base.errors import OptionError
 from anydim.base.text import listed
+from anydim.kernels.launch import TF32
 from anydim.targets.compilation import Compilation
 from anydim.targets.cuda.dialect import MOST_LANES
 from anydim.targets.cuda.nvrtc import OPTIONS, nvrtc
-from anydim.targets.processor import NATIVE, Processor
+from anydim.targets.processor import NATIVE, WARPS, Processor
 from anydim.targets.target import Source
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
+_WARPS = 80  # architectures from here on multiply fragments of 16 bits and of tf32
 _LEAST = "sm_80"  # what is made where nobody says for which device
 _REGISTERS = 32  # of an item, for values that a product keeps: the rest is for addresses
 
 
 def architecture(name: str) -> Processor:
-    """What templates know of devices of an architecture. Raises OptionError for an unknown one."""
-    named = _LEAST if name == NATIVE else name
-    if named not in ARCHITECTURES:
+    """What templates know of devices of an architecture: 'sm_90', or 'sm_90+tf32'.
+
+    With `+tf32` the factors of products of float32 may be rounded to it. Raises OptionError for an
+    unknown one.
+    """
+    named, plus, more = (_LEAST if name == NATIVE else name).partition("+")
+    if named not in ARCHITECTURES or (plus and more != TF32):
         raise OptionError(
             f"there is no CUDA architecture '{name}'",
-            f"the architectures are {listed(ARCHITECTURES)}",
+            f"the architectures are {listed(ARCHITECTURES)}, with '+{TF32}' or without",
         )
+    features = ["fma"]
+    if int(named.removeprefix("sm_")) >= _WARPS:
+        features += [WARPS, *([TF32] if plus else [])]
     return Processor(
-        named, "nvptx64-nvidia-cuda", named, "+fma", 4, _REGISTERS, most_lanes=MOST_LANES
-    )
+        f"{named}{plus}{more}", "nvptx64-nvidia-cuda", named,
+        ",".join(f"+{feature}" for feature in features), 4, _REGISTERS, most_lanes=MOST_LANES,
+    )  # fmt: skip
 
 
 def compiling(processor: Processor, threads: int = 0) -> Compilation:
@@ -34,10 +44,10 @@ def compiling(processor: Processor, threads: int = 0) -> Compilation:
     chosen = nvrtc()
 
     def compiled(module: Source) -> bytes:
-        return chosen.compile(module.text(), processor.name)
+        return chosen.compile(module.text(), processor.cpu)
 
     return Compilation(
         compiled,
-        lambda module: key_of("cubin", chosen.version, *OPTIONS, processor.name, module.identity),
+        lambda module: key_of("cubin", chosen.version, *OPTIONS, processor.cpu, module.identity),
         threads,
     )

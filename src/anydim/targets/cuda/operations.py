@@ -44,9 +44,40 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
         masked = operation == "gather_if"
         parameters = (source, offset, *((f"{prelude.type(Form(FLAG))} m",) if masked else ()))
         return Helper(kind, parameters, (f"  return {'m ? p[i] : 0' if masked else 'p[i]'};",))
+    if operation in _FRAGMENTS:
+        return _multiplied(_FRAGMENTS[operation], prelude)
     names = "abc"[: ARITY.get(operation, 2)]
     parameters = tuple(f"{kind} {name}" for name in names)
     return Helper(kind, parameters, (f"  return {_row(operation, form, names, prelude)};",))
+
+
+# the shape of `ir.Fragments`, and the element type of its factors, as PTX names them
+_FRAGMENTS = {
+    "multiply_float32": ("m16n8k8", "tf32"), "multiply_float16": ("m16n8k16", "f16"),
+    "multiply_bfloat16": ("m16n8k16", "bf16"),
+}  # fmt: skip
+
+
+def _multiplied(instruction: tuple[str, str], prelude: Prelude) -> Helper:
+    """Fragments of a warp multiplied: PTX ISA, "Multiply-and-accumulate instruction: mma"."""
+    shape, kind = instruction
+    real, word = prelude.type(Form("f32")), prelude.type(Form("u32"))
+    sums, factors = ["c0", "c1", "c2", "c3"], ["a0", "a1", "a2", "a3", "b0", "b1"]
+    lines = []
+    if kind == "tf32":
+        lines.append(f"  {word} {', '.join(f'w{name}' for name in factors)};")
+        lines += [
+            f'  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(w{name}) : "f"({name}));' for name in factors
+        ]
+    outs = ", ".join(f'"+f"({name})' for name in sums)
+    ins = ", ".join(f'"r"({"w" * (kind == "tf32")}{name})' for name in factors)
+    lines.append(
+        f'  asm volatile("mma.sync.aligned.{shape}.row.col.f32.{kind}.{kind}.f32'
+        f' {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, {{%0,%1,%2,%3}};" : {outs} : {ins});'
+    )
+    given = [f"{real} &{name}" for name in sums]
+    given += [f"{real if kind == 'tf32' else word} {name}" for name in factors]
+    return Helper("void", tuple(given), tuple(lines))
 
 
 def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:
