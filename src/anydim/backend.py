@@ -6,7 +6,8 @@
     outputs = prepared.run([x, y])
     prepared.fixed                                      # axes that had to keep their size, and why
 
-With `dims="static"` the sizes that the model declares are kept.
+With `dims="static"` the sizes that the model declares are kept. `device="OPENCL:0"` puts all on a
+device that it can run there (docs/devices.md).
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import numpy
 import onnx
 from onnx.backend import base
 
-from anydim.base.errors import OptionError, UserError
+from anydim.base.errors import DeviceError, OptionError, UserError
+from anydim.devices.table import driver_of
 from anydim.frontends.onnx.file.strings import StringsInside
 from anydim.frontends.onnx.importer import import_model
 from anydim.model import Model, compile
@@ -43,7 +45,7 @@ class Prepared(base.BackendRep):
 
 
 class Backend(base.Backend):
-    """anydim as a backend of the ONNX standard, on the CPU."""
+    """anydim as a backend of the ONNX standard, on the CPU or a device of this machine."""
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> bool:
@@ -55,15 +57,22 @@ class Backend(base.Backend):
         cls, model: onnx.ModelProto, device: str = "CPU", *, dims: str = "static", threads: int = 1,
         **kwargs: Any,
     ) -> Prepared:  # fmt: skip
-        """Compile a model. `dims` is 'free' or 'static'; raises ModelError, OptionError."""
+        """Compile a model. `dims` is 'free' or 'static'.
+
+        Raises ModelError, OptionError, and DeviceError where a device does not take its part.
+        """
         if not cls.supports_device(device):
-            raise OptionError(f"there is no device '{device}'", "use 'CPU'")
+            hint = "use 'CPU', or what `anydim devices` lists: 'OPENCL:0'"
+            raise OptionError(f"there is no device '{device}'", hint)
         if dims not in ("free", "static"):
             raise OptionError(f"dims is {dims!r}", "give 'free' or 'static'")
         fixed: Mapping[Axis, str] = {}
         if dims == "free":
             model, fixed = freed(model)
-        return Prepared(compile(model, threads=threads), fixed)
+        placed: dict[str, Any] = {}
+        if not _is_host(device):
+            placed = {"devices": {"accel": device.lower()}, "placement": {"*": "accel"}}
+        return Prepared(compile(model, threads=threads, **placed), fixed)
 
     @classmethod
     def run_node(
@@ -91,7 +100,18 @@ class Backend(base.Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        return device.split(":")[0] == "CPU"
+        """Whether this machine has it: 'CPU', or a device by a name such as 'OPENCL:1'."""
+        if _is_host(device):
+            return True
+        try:
+            driver, number = driver_of(device.lower())
+            return number < len(driver.here())
+        except DeviceError:
+            return False
+
+
+def _is_host(device: str) -> bool:
+    return device.partition(":")[0].upper() == "CPU"
 
 
 def _newest(domain: str) -> int:

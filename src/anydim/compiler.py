@@ -296,11 +296,16 @@ def _placed(
         return made.executable
 
     opened = {name: each.device for name, each in devices.items()}
-    placing = Placement(placement, opened, threads, compiled)
+    placing = Placement(placement, opened, threads, compiled, _ordered(devices))
     placed = work.timed("place", lambda: placing.run(graph))
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
     work.notes = placed_notes(placed)
     return verify(placed.graph)
+
+
+def _ordered(devices: Mapping[str, Placed]) -> frozenset[str]:
+    """The devices that run loops in order and routines."""
+    return frozenset(name for name, each in devices.items() if each.target.ordered)
 
 
 @dataclass(frozen=True)
@@ -337,7 +342,8 @@ def _lowered(
     Raises DeviceError for parts on a device that is none of those given.
     """
     code = on.host
-    cuts = work.timed("segment", lambda: Segment(Recur(code.machine).run).run(graph))
+    cutting = Segment(Recur(code.machine).run, _ordered(on.devices))
+    cuts = work.timed("segment", lambda: cutting.run(graph))
     missing = [device for device in devices_of(cuts) if device not in on.devices]
     if missing:
         raise unknown_device(graph.name, missing, tuple(on.devices))

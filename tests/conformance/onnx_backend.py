@@ -4,6 +4,7 @@
     python -m tests.conformance.onnx_backend --operator Resize --list-failures
     python -m tests.conformance.onnx_backend --write                # note what fails now
     python -m tests.conformance.onnx_backend --write --part 2/8     # of every eighth test
+    python -m tests.conformance.onnx_backend --quick --device OPENCL:0 --list-host
 
 In the pass 'free' every axis of every input is a dim of its own before compiling, as far as the
 operators allow it; in the pass 'static' the sizes are those that the models declare.
@@ -28,6 +29,7 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
 from anydim.backend import Backend
+from anydim.model import Model, StringModel
 from tests.conformance.backend_exclusions import (
     EXCLUDED,
     KNOWN_AT_COMPILATION,
@@ -67,6 +69,7 @@ class Outcome:
     state: str
     reason: str = ""
     fixed: tuple[str, ...] = ()
+    host: tuple[str, ...] = ()  # what the host computes, though the model is on a device
 
 
 @lru_cache(maxsize=1)
@@ -149,22 +152,34 @@ def _stored(folder: Path, kind: str, declared: Sequence[Any]) -> Iterator[Any]:
 # ---- running -----------------------------------------------------------------------------------
 
 
-def run(case: Case, dims: str, bind: bool = False) -> Outcome:
+def run(case: Case, dims: str, bind: bool = False, device: str = "CPU") -> Outcome:
     """Compile a case and compare what it gives; `bind` makes constants of all integer inputs."""
     if excluded(case):
         return Outcome(case.kind, case.name, dims, "excluded", excluded(case))
     fixed: list[str] = []
+    host: list[str] = []
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             for inputs, expected in case.data:
                 model, rest = _bound(case.model, list(inputs), bind)
-                prepared = Backend.prepare(model, dims=dims)
+                prepared = Backend.prepare(model, device, dims=dims)
                 fixed += [f"{name}[{axis}]: {why}" for (name, axis), why in prepared.fixed.items()]
+                host += _on_host(prepared.model)
                 _compare(case, prepared.run(rest), expected)
     except Exception as error:
         return Outcome(case.kind, case.name, dims, "failed", _reason(error), tuple(fixed))
-    return Outcome(case.kind, case.name, dims, "passed", "", tuple(fixed))
+    return Outcome(case.kind, case.name, dims, "passed", "", tuple(fixed), tuple(host))
+
+
+def _on_host(model: Model) -> list[str]:
+    """What a model launches on the host, and what it does with strings."""
+    if isinstance(model, StringModel):
+        return ["strings", *(_on_host(model.core) if model.core else ())]
+    sites = (
+        site for segment in model.program.segments if not segment.device for site in segment.sites
+    )
+    return [site.source for site in sites]  # fmt: skip
 
 
 def excluded(case: Case) -> str:
@@ -249,6 +264,13 @@ def _counts(label: str, outcomes: Sequence[Outcome]) -> str:
     return f"{label}: {states} of {len(outcomes)}"
 
 
+def share(outcomes: Sequence[Outcome]) -> str:
+    """How many node tests run on a device: those that pass and compute nothing on the host."""
+    nodes = [each for each in outcomes if each.kind == "node" and each.state != "excluded"]
+    there = sum(each.state == "passed" and not each.host for each in nodes)
+    return f"wholly on the device: {there} of {len(nodes)} node tests, {there / len(nodes):.1%}"
+
+
 def known_failures() -> dict[tuple[str, str], str]:
     """(pass, test) -> reason for each line of the list of what is known to fail."""
     found = {}
@@ -294,6 +316,9 @@ def main() -> None:
     parser.add_argument("--part", type=_part, default=(1, 1), help="2/8: every 8th, from the 2nd")
     parser.add_argument("--list-failures", action="store_true", help="each failure, its reason")
     parser.add_argument("--list-fixed", action="store_true", help="each axis that keeps its size")
+    parser.add_argument("--quick", action="store_true", help="one test of each operator")
+    parser.add_argument("--device", default="CPU", help="what computes: CPU, OPENCL:0")
+    parser.add_argument("--list-host", action="store_true", help="what falls to the host")
     parser.add_argument("--bind", action="store_true", help="integer inputs become constants")
     parser.add_argument("--write", action="store_true", help="note the failures in the list")
     options = parser.parse_args()
@@ -307,16 +332,26 @@ def main() -> None:
     number, count = options.part
     chosen = chosen[number - 1 :: count]
     passes = [options.dims] if options.dims else PASSES
-    outcomes = [run(case, dims, options.bind) for case in chosen for dims in passes]
+    wanted = {dims: {case.name for case in quick(dims)} for dims in passes if options.quick}
+    outcomes = [
+        run(case, dims, options.bind, options.device)
+        for case in chosen
+        for dims in passes
+        if not options.quick or case.name in wanted[dims]
+    ]
     for outcome in outcomes:
         if options.list_failures and outcome.state == "failed":
             print(f"{outcome.run} {outcome.case}: {outcome.reason}")
         if options.list_fixed:
             for line in outcome.fixed:
                 print(f"{outcome.case} {line}")
+        if options.list_host and outcome.host:
+            print(f"{outcome.run} {outcome.case} on the host: {', '.join(outcome.host)}")
     if options.write:
         _write(outcomes)
     print(summary(outcomes))
+    if options.device != "CPU":
+        print(share(outcomes))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from tests.ops.cases import CASES
 from tests.ops.test_operators import ALL, SIZES, build, feed
 
 QUICK = ("softmax", "matmul", "conv", "gather", "where", "cast")
-PARTLY = ("non_max_suppression_fill",)  # its result is filled as far as a count says
+PARTLY = ("non_max_suppression_fill", "unique_fill")  # filled as far as a count says
 KNOWN = [(name, number) for name, number in ALL if name not in (*QUICK, *PARTLY)]
 
 pytestmark = needs_device

@@ -43,10 +43,13 @@ class Machine:
     def lanes(self, dtype: DType) -> int:
         return self.lanes_of(dtype.bytes)
 
+    def at_most(self, lanes: int) -> int:
+        """So many lanes, or as many as a vector may have."""
+        return min(lanes, self.most_lanes) if self.most_lanes else lanes
+
     def lanes_of(self, bytes: int) -> int:
         """Elements of so many bytes in a vector register."""
-        lanes = max(1, self.vector_bytes // bytes)
-        return min(lanes, self.most_lanes) if self.most_lanes else lanes
+        return self.at_most(max(1, self.vector_bytes // bytes))
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ def group_of(
     )
 
 
-def fused_node(group: Group, source: str) -> Node:
+def fused_node(group: Group, source: str, device: str = "") -> Node:
     """The graph node that holds a group."""
     return Node(
         operator=FUSED,
@@ -70,6 +70,7 @@ def fused_node(group: Group, source: str) -> Node:
         outputs=tuple(tensor.name for tensor in group.outputs),
         attributes=FrozenMapping({"group": group}),
         source=source,
+        device=device,
     )
 
 

@@ -174,7 +174,7 @@ class _Scope:
         name = self.work.fresh(statement.target, kind)
         made = replace(statement, target=name, body=rewrite(statement.body, self._present))
         group = group_of([made], self.work.types, [name])
-        self.add(fused_node(group, self.work.origin.source))
+        self.add(fused_node(group, self.work.origin.source, self.work.origin.device))
         return name
 
     def _present(self, expr: Expr) -> Expr | None:
@@ -240,7 +240,7 @@ class _Scope:
         given = dict.fromkeys(read.tensor for expr in exprs for read in reads(expr))
         inputs = tuple(Tensor(name, self.work.types[name]) for name in given)
         group = Group(inputs, (Tensor(made, kind),), (), steps=tuple(steps))
-        self.add(fused_node(group, self.work.origin.source))
+        self.add(fused_node(group, self.work.origin.source, self.work.origin.device))
         return made
 
     # ---- branches ----

@@ -23,6 +23,7 @@ from anydim.lang.tree import TensorType
 from anydim.passes.placing.choice import Device, Problem, Value
 from anydim.passes.placing.rules import HOST, Rule, all_nodes
 from anydim.passes.placing.speeds import bytes_of, work_of
+from anydim.passes.recur import pays
 from anydim.sizes import Sampled, samples
 
 _POINTS = 8  # sizes at which times are compared
@@ -56,11 +57,12 @@ class Place:
 
     def free(self, graph: Graph) -> bool:
         """Whether time decides anything."""
+        ordered = any(device.ordered for device in self.devices if device.name != HOST)
         return any(
             node.region is None
             and not node.device
             and not any(rule.fits(node) for rule in self.rules)
-            and not _alone(node)
+            and (ordered or not _alone(node))
             for node in all_nodes(graph)
         )
 
@@ -182,11 +184,12 @@ class _Level:
 
 def refusal(device: Device, graph: Graph, node: Node) -> str:
     """Why a device does not run a node, '' where it does."""
+    if device.ordered:
+        return ""
     if _alone(node):
         return "has no such routine"
-    if group_of(graph, node).steps:
-        return "runs no loops in order"
-    return device.refuses(graph, node)
+    steps = group_of(graph, node).steps
+    return "runs no loops in order" if steps and not pays(steps) else ""
 
 
 def _alone(node: Node) -> bool:

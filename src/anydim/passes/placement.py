@@ -9,7 +9,7 @@ Where no single placement is good at every size, a few stand in the program unde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -42,13 +42,15 @@ _SAME_SPEED = Speed()  # where there is nothing to compare
 class Placement:
     """What a user asks for, and what there is: `devices` are open, by the program's names.
 
-    `compiled` makes a call of a graph, for devices of that name.
+    `compiled` makes a call of a graph, for devices of that name. Those that are `ordered` run loops
+    in order and routines.
     """
 
     given: Any
     devices: Mapping[str, OpenDevice]
     threads: int
     compiled: Callable[[Graph, str], Run]
+    ordered: Collection[str] = ()
 
     def run(self, graph: Graph) -> Placed:
         """The graph with devices, and why; raises OptionError for rules that cannot be."""
@@ -57,12 +59,14 @@ class Placement:
         unused(rules, graph)
         if self.given is None and any(node.device for node in all_nodes(graph)):
             return Placed(graph)
-        plain = Place([Device(name, _SAME_SPEED) for name in (HOST, *self.devices)], rules)
+        plain = Place([self._device(name, _SAME_SPEED) for name in (HOST, *self.devices)], rules)
         if not plain.free(graph):
             return plain.run(graph)
-        devices = [Device(HOST, self._speed(HOST))]
-        devices += [Device(name, self._speed(name)) for name in self.devices]
+        devices = [self._device(name, self._speed(name)) for name in (HOST, *self.devices)]
         return self._by_size(graph, replace(plain, devices=devices))
+
+    def _device(self, name: str, speed: Speed) -> Device:
+        return Device(name, speed, name == HOST or name in self.ordered)
 
     def _speed(self, name: str) -> Speed:
         def compiled(graph: Graph) -> Run:

@@ -37,7 +37,7 @@ class Recur:
         guards = list(graph.guards)
         for node in graph.nodes:
             group = _group(node, graph)
-            if group is None or not any(_loops_with_products(group.steps)):
+            if group is None or not pays(group.steps):
                 nodes.append(node)
                 continue
             try:
@@ -50,11 +50,16 @@ class Recur:
         return graph.replace(nodes=tuple(nodes), types=types, guards=tuple(guards))
 
 
+def pays(steps: Iterable[OrderedStep]) -> bool:
+    """Whether iterations of these steps are worth launches of their own."""
+    return any(_loops_with_products(steps))
+
+
 def _read_in_loops(graph: Graph) -> Iterator[str]:
     """What nodes read that hold graphs or multiply matrices in an ordered loop."""
     for node in graph.nodes:
         group = _group(node, graph) if node.region is None else None
-        if node.region is not None or (group and any(_loops_with_products(group.steps))):
+        if node.region is not None or (group and pays(group.steps)):
             yield from (name for name in node.given if name in graph.producers)
 
 

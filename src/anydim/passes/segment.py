@@ -1,9 +1,10 @@
 """Graphs with regions -> steps in order: straight-line parts, and nodes that are no part of one.
 
 A part goes through all other passes as a graph of its own and becomes one program, for one device.
-Nodes that hold graphs, find dims, run in the order of loops or are routines stand between parts, on
-the host. Every node goes to the first part of its device that has all it needs, then down to that
-of its first reader, so that it fuses with what reads it and no value waits longer than it has to.
+Nodes that hold graphs, find dims, run in the order of loops or are routines stand between parts;
+the first two run on the host, the others on devices that are good at that. Every node goes to the
+first part of its device that has all it needs, then down to that of its first reader, so that it
+fuses with what reads it and no value waits longer than it has to.
 
 After: each part holds dense nodes of one device only, or a single node of another kind; every step
 comes after those whose values and dims it needs; equal held graphs are one.
@@ -64,16 +65,20 @@ class Cut:
 
 @dataclass(frozen=True)
 class Segment:
-    """Cut a graph and the graphs it holds; `prepare` is what else is done to each of them."""
+    """Cut a graph and the graphs it holds; `prepare` is what else is done to each of them.
+
+    Devices that are `ordered` run loops in order and routines.
+    """
 
     prepare: Callable[[Graph], Graph]
+    ordered: frozenset[str] = frozenset()
 
     def run(self, graph: Graph) -> tuple[Cut, ...]:
         """Held graphs come before those that hold them; the given graph is last.
 
         Each of its results is made by a node, as after `results`.
         """
-        work = _Work(self.prepare)
+        work = _Work(self.prepare, self.ordered)
         work.cut(graph, {})
         *held, outermost = work.cuts
         steps = outermost.steps
@@ -119,6 +124,7 @@ def cut_text(cuts: Sequence[Cut]) -> str:
 @dataclass
 class _Work:
     prepare: Callable[[Graph], Graph]
+    ordered: frozenset[str]
     cuts: list[Cut] = field(default_factory=list)
     numbers: dict[tuple[Graph, frozenset[str], str | None], int] = field(default_factory=dict)
     depth: int = 0
@@ -146,7 +152,7 @@ class _Work:
             box=graph.box.also(*(dim for name, dim in given.items() if name not in own))
         )
         self.depth += 1
-        steps = tuple(self._steps(inside, _Order(inside, frozenset(given)), counter))
+        steps = tuple(self._steps(inside, _Order(inside, frozenset(given), self.ordered), counter))
         self.depth -= 1
         return Cut(inside, frozenset(given), steps)
 
@@ -195,12 +201,13 @@ class _Order:
     `known` are the dims that have values where a node stands.
     """
 
-    def __init__(self, graph: Graph, given: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, given: frozenset[str], ordered: frozenset[str]) -> None:
         self.graph = graph
         self.kinds = _Kinds(graph)
         self.alone = [self.kinds.alone(node) for node in graph.nodes]
         self.devices = [
-            "" if alone else node.device for node, alone in zip(graph.nodes, self.alone)
+            "" if alone and (node.region or node.device not in ordered) else node.device
+            for node, alone in zip(graph.nodes, self.alone)
         ]
         self.known: list[frozenset[str]] = []
         self.needs = self._needs(given)

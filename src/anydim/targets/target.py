@@ -91,7 +91,8 @@ class Target:
     driver launches (`devices/`), and hosts are of another target. `sources` gives the modules
     of kernels, of the libraries they use and of others (host code), by name, each once. `compiling`
     makes objects of modules, on so many threads (0: as the settings say). `load` makes objects
-    callable; None where this machine cannot run them.
+    callable; None where this machine cannot run them. `ordered` says that its workers are good at
+    what one does after the other: loops in order and routines.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Target:
     sources: Callable[[Iterable[Kernel | Library], Processor], dict[str, Source]]
     compiling: Callable[[Processor, int], Compiling]
     load: Load | None
+    ordered: bool = True
 
     def compile(self, modules: Mapping[str, Source], threads: int = 0) -> Objects:
         """Objects of modules, from the cache or made now."""

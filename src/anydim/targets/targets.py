@@ -79,6 +79,7 @@ def _opencl_groups(processor: Processor) -> Target:
         name="opencl-groups",
         processor=replace(processor, most_lanes=1),
         templates=(*GROUPED, *_OF_ONE_LANE),
+        ordered=False,
     )
 
 
@@ -91,6 +92,7 @@ def _cuda(processor: Processor) -> Target:
         sources=cuda_sources,
         compiling=compiling_cubins,
         load=None,
+        ordered=False,
     )
 
 

@@ -26,7 +26,7 @@ from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, minimum, product
 
 PARTS, PART = 64, 1 << 15  # of a tensor at most; elements of a part at least about
-GROUP = 64  # elements that are looked at together
+GROUP = 64  # elements that are looked at together, where vectors may be so long
 COPIES = 1 << 12  # elements that are copied by one parallel item
 
 
@@ -74,12 +74,12 @@ class Marks:
         x, found = code.input(self.operand, self.kind.dtype), code.output("found", int64)
         with code.range(code.start, code.stop) as part:
             low, high = self._stretch(code, part)
-            total = code.variable(0)
+            total, group = code.variable(0), code.machine.at_most(GROUP)
 
             def add(i: Term, where: Term | None) -> None:
-                total.set(total() + x.load(i, GROUP, where).truth.flags.ones.as_(int64))
+                total.set(total() + x.load(i, group, where).truth.flags.ones.as_(int64))
 
-            code.sweep(low, high, GROUP, add)
+            code.sweep(low, high, group, add)
             found[part] = total()
         return self._launch(code, "elements that are not 0 are counted")
 
@@ -129,13 +129,14 @@ def _positions(
     code: Code, x: Buffer, low: Term, high: Term, y: Buffer, done: Variable, count: Term
 ) -> None:
     """Append the positions low ... high at which x is not 0 to the `done` ones, up to `count`."""
+    group = code.machine.at_most(GROUP)
 
     def append(i: Term, where: Term | None) -> None:
-        with code.each(x.load(i, GROUP, where).truth) as lane:
+        with code.each(x.load(i, group, where).truth) as lane:
             y.store(done(), i + lane, done() < count)
             done.set(done() + 1)
 
-    code.sweep(low, high, GROUP, append)
+    code.sweep(low, high, group, append)
 
 
 def fill(code: Code, y: Buffer, count: Term, values: Buffer | Term) -> None:

@@ -33,7 +33,7 @@ from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, simplify
 
 SMALL = 24  # elements that are kept in order by insertion
 EXTRA = 256  # places of the buffer beyond 2 k
-BLOCK = 64  # elements that are compared at once
+BLOCK = 64  # elements that are compared at once, where vectors may be so long
 PARTS, PART = 16, 1 << 17  # of a long row at most; elements of a part at least
 
 
@@ -184,6 +184,7 @@ class _Best:
         self.top = top
         self.k = code.size(top.k)
         self.pairs = Pairs.scratch(code, key_type(top.dtype), room + BLOCK)
+        self.block = code.machine.at_most(BLOCK)
         self.room = code.size(top.room)
         self.copy = None
         if not top.rows.contiguous:
@@ -223,7 +224,7 @@ class _Best:
 
     def _promising(self, x: Buffer, i: Term) -> Term:
         """Which elements of a block may be better than the worst that is kept."""
-        elements, worst = x.load(i, BLOCK), self.worst()
+        elements, worst = x.load(i, self.block), self.worst()
         return ~(elements <= worst if self.top.largest else elements >= worst)
 
     # ---- a small k -----------------------------------------------------------------------------
@@ -241,8 +242,8 @@ class _Best:
                 insert(code, pairs, code.let(self.k - 1), key, i.as_(uint32))
                 self._set_worst(x)
 
-        whole = code.let(full + (high - full & -BLOCK))
-        with code.range(full, whole, BLOCK) as i, code.each(self._promising(x, i)) as lane:
+        whole = code.let(full + (high - full & -self.block))
+        with code.range(full, whole, self.block) as i, code.each(self._promising(x, i)) as lane:
             consider(code.let(i + lane))
         with code.range(whole, high) as e:
             consider(e)
@@ -277,11 +278,11 @@ class _Best:
         code, room = self.code, self.room
         with code.loop(lambda: (following() < high) & (count() <= room)):
             i = following()
-            with code.when(i + BLOCK <= high), code.each(self._promising(x, i)) as lane:
+            with code.when(i + self.block <= high), code.each(self._promising(x, i)) as lane:
                 self._append(x, code.let(i + lane), count)
             with code.otherwise(), code.range(i, high) as e:
                 self._append(x, e, count)
-            following.set(i + BLOCK)
+            following.set(i + self.block)
 
     def _append(self, x: Buffer, i: Term, count: Variable) -> None:
         """Every element is written; one that is not better is written over."""

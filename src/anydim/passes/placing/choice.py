@@ -10,11 +10,10 @@ cuts", 2001).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from anydim.base.records import dataclass
-from anydim.graph.nodes import Graph, Node
 from anydim.passes.placing.network import NEVER, SINK, SOURCE, Network
 from anydim.passes.placing.rules import HOST
 from anydim.passes.placing.speeds import Speed
@@ -24,11 +23,11 @@ _ROUNDS = 4  # over all pairs of devices
 
 @dataclass(frozen=True)
 class Device:
-    """A device that nodes may be placed on; `refuses` says why it cannot run a node, or ''."""
+    """A device that nodes may be placed on; `ordered`: it runs loops in order and routines."""
 
     name: str
     speed: Speed
-    refuses: Callable[[Graph, Node], str] = lambda graph, node: ""
+    ordered: bool = True
 
 
 @dataclass(frozen=True)
