@@ -165,17 +165,17 @@ def run(case: Case, dims: str, bind: bool = False, device: str = "CPU") -> Outco
                 model, rest = _bound(case.model, list(inputs), bind)
                 prepared = Backend.prepare(model, device, dims=dims)
                 fixed += [f"{name}[{axis}]: {why}" for (name, axis), why in prepared.fixed.items()]
-                host += _on_host(prepared.model)
+                host += on_host(prepared.model)
                 _compare(case, prepared.run(rest), expected)
     except Exception as error:
         return Outcome(case.kind, case.name, dims, "failed", _reason(error), tuple(fixed))
     return Outcome(case.kind, case.name, dims, "passed", "", tuple(fixed), tuple(host))
 
 
-def _on_host(model: Model) -> list[str]:
+def on_host(model: Model) -> list[str]:
     """What a model launches on the host, and what it does with strings."""
     if isinstance(model, StringModel):
-        return ["strings", *(_on_host(model.core) if model.core else ())]
+        return ["strings", *(on_host(model.core) if model.core else ())]
     sites = (
         site for segment in model.program.segments if not segment.device for site in segment.sites
     )

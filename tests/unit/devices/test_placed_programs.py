@@ -178,6 +178,25 @@ def test_sizes_that_data_decides() -> None:
     both(found, "a")
 
 
+def in_order(g: ad.Builder, x: ad.Builder, device: str) -> None:
+    """Routines, one of them of several launches, a loop in order, and a recurrent operator."""
+    with g.on(device):
+        values, order = g.sort(x, axis=0)
+        g.output("sums", g.cum_sum(values, axis=1))
+        g.output("places", g.nonzero(g.greater(x, 0.0)))
+        g.output("first", g.scatter_elements(x, order, values, axis=0, reduction="add"))
+        steps = g.unsqueeze(x, axes=(1,))
+        w, r = W[None], W[None].copy()
+        zeros = numpy.zeros((1, 8), numpy.float32)
+        tanh = (("tanh", 0.0, 0.0),)
+        g.output("end", g.rnn(steps, w, r, zeros, given=("bias",), activations=tanh)[1])
+
+
+def test_routines_and_loops_in_order() -> None:
+    model = both(in_order, "a")
+    assert {segment.device for segment in model.program.segments if segment.sites} == {"a"}
+
+
 def test_both_names_may_be_one_device() -> None:
     given = arrays(9)
     expected = ad.compile(graph_of(diamond, "", "", "", ""))(**given)["y"]
@@ -218,7 +237,7 @@ def test_what_is_not_for_devices_says_so(tmp_path: object) -> None:
 
 @pytest.mark.parametrize("make, names", [
     (diamond, ("a", "b", "", "a")), (iterated, ("a",)), (chosen, ("a", "b")), (looked_up, ("a",)),
-    (found, ("a",)), (grown, ("a",)),
+    (found, ("a",)), (grown, ("a",)), (in_order, ("a",)),
 ])  # fmt: skip
 def test_a_device_that_checks_every_access(
     make: Callable[..., None], names: tuple[str, ...]

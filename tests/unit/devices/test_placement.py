@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy
@@ -12,6 +13,7 @@ from anydim.base import settings
 from anydim.base.errors import OptionError
 from anydim.cli.app import main
 from anydim.devices.null import NullDevice, TimeModel
+from anydim.targets.targets import target
 
 SIZES = (0, 1, 2, 7, 31, 64)
 AT_ONCE = TimeModel()  # nothing takes any time
@@ -133,3 +135,19 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         printed = capsys.readouterr()
         assert ended.value.code == code
         assert words in (printed.err if code else printed.out)
+
+
+def test_devices_of_groups_leave_routines_and_loops_in_order_to_the_host() -> None:
+    device = NullDevice()
+    device.made_by = replace(target("llvm"), ordered=False)
+    g = ad.Builder("sorted")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 64), 4))
+    values, order = g.sort(g.exp(x), axis=0)
+    g.output("y", g.scatter_elements(x, order, values, axis=0, reduction="add"))
+    model = ad.compile(g, devices={"accel": device}, placement={"*": "accel"})
+    told = model.explain()
+    assert "placement *=accel, but accel has no such routine" in told
+    assert "placement *=accel, but accel runs no loops in order" in told
+    assert [s.device for s in model.program.segments if s.sites] == ["accel", "", ""]
+    other = ad.compile(g, devices={"accel": NullDevice()}, placement={"*": "accel"})
+    assert {s.device for s in other.program.segments if s.sites} == {"accel"}

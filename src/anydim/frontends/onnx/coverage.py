@@ -64,7 +64,7 @@ def page() -> str:
         "every input may be dynamic, 0 and 1 included, where the last column says nothing else;",
         "sizes that must agree are checked before a call runs. Targets: "
         f"{_names(HOSTS)}, all operators on each. What a device ({_names(OF_DEVICES)}) does not run"
-        " falls to the host (docs/devices.md).",
+        " falls to the host (docs/operators-on-devices.md).",
         "",
     ]
     schemas = list(_schemas())
