@@ -2,8 +2,9 @@
 
 python -m bench.devices
 
-A chain of launches on one device, of 1 to 64, of arrays of one row, on the null device (nothing but
-the way there) and the processor as a device, beside the same chain on the host. Medians of calls.
+A chain of launches on one device, of 1 to 64, of arrays of one row, on the null device (by way of
+Python), the processor as a device and an OpenCL device where there is one (by native verbs), beside
+the same chain on the host. Medians of calls.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from statistics import median
 import numpy
 
 import anydim as ad
+from anydim.base.errors import DeviceError
+from anydim.devices.table import open_device
 
 LENGTHS = (1, 8, 64)
 CALLS = 400
@@ -46,21 +49,32 @@ def microseconds(model: ad.Model) -> float:
     return min(rounds)
 
 
+def present() -> tuple[str, ...]:
+    """The devices that are measured; '' is the host."""
+    try:
+        open_device("opencl")
+    except DeviceError:
+        return "", "null", "cpu"
+    return "", "null", "cpu", "opencl"
+
+
 def main() -> None:
     """Print a table."""
-    print(f"{'launches':>10}{'host':>10}{'null':>10}{'cpu':>10}   us a call")
+    devices = present()
+    heads = "".join(f"{each or 'host':>10}" for each in devices)
+    print(f"{'launches':>10}{heads}   us a call")
     found: dict[tuple[str, int], float] = {}
     counted = []
     for length in LENGTHS:
-        for device in ("", "null", "cpu"):
+        for device in devices:
             model = ad.compile(chain(length, device), devices={device: device} if device else None)
             found[device, length] = microseconds(model)
             launches = len(model.program.sites)
         counted.append(launches)
-        row = "".join(f"{found[device, length]:10.1f}" for device in ("", "null", "cpu"))
+        row = "".join(f"{found[device, length]:10.1f}" for device in devices)
         print(f"{launches:>10}{row}")
     first, last = LENGTHS[0], LENGTHS[-1]
-    for device in ("null", "cpu"):
+    for device in devices[1:]:
         more = found[device, last] - found[device, first]
         print(f"{device}: {more / (counted[-1] - counted[0]):.2f} us a launch")
 

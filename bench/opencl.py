@@ -4,8 +4,8 @@
 
 Every node is on the device; a call copies its inputs in and its results out. The time is the least
 of some rounds, in which both are called in turns; `ratio` is that of the device over the host's.
-Results are compared first: `difference` is the largest, over the largest result. `launch` is the
-time of a launch of an empty kernel, as the host code asks for it, and as it is done.
+Results are compared first: `difference` is the largest, over the largest result. What a launch
+costs is told by `bench.devices`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ import onnx
 import anydim as ad
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
-from anydim.devices.device import Launch
-from anydim.devices.table import open_device
 from bench.decoding import feeds
 from bench.networks.sequences import decoder
 from bench.streams import photographed
@@ -163,31 +161,6 @@ def seconds(call: Callable[[], Any]) -> float:
     return (time.perf_counter() - begin) / count
 
 
-def launches(name: str) -> None:
-    """Print what a launch costs, of a kernel that does nothing."""
-    device = open_device(name)
-    text = (
-        "typedef struct { long at[9]; } words;\n"
-        "__kernel void nothing(__global uchar *m0, __global uchar *m1, __global uchar *scratch,"
-        " const words w) {}"
-    )
-    entry = device.load({"nothing": text.encode()}, ["nothing"])["nothing"]
-    blocks = [device.allocate(64), device.allocate(64)]
-    words = numpy.array([*blocks, 1, 1], numpy.int64)
-    given = Launch(entry, words.ctypes.data, 2, 2, 2)
-    asked, done = [], []
-    for _ in range(7):
-        device.synchronise()
-        begin = time.perf_counter()
-        for number in range(200):
-            words[2] = number  # a size that differs from launch to launch
-            device.launch(given)
-        asked.append(time.perf_counter() - begin)
-        device.synchronise()
-        done.append(time.perf_counter() - begin)
-    print(f"launch: {min(asked) / 200e-6:.1f} us to ask for it, {min(done) / 200e-6:.1f} us done")
-
-
 def main() -> None:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
@@ -196,8 +169,6 @@ def main() -> None:
     parser.add_argument("--only", default="", help="what has this word in its name")
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
-    if given.only in "launch":
-        launches(given.device)
     for name, work in WORK.items():
         if given.only in name:
             compare(name, work, given.device, given.threads, given.rounds)

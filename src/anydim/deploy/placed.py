@@ -36,7 +36,8 @@ def hosted(
         _check(saved.signature.name, each, device)
         if not each.modules:
             device.link = partial(_found, address)
-        found[each.name] = HostedDevice(device, objects(number, each), on[each.name].symbols)
+        code, verbs = objects(number, each), saved.interface.verbs(address)
+        found[each.name] = HostedDevice(device, code, on[each.name].symbols, verbs)
     return found
 
 

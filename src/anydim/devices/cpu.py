@@ -9,13 +9,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 
-import numpy
-
 from anydim.devices.device import Device, Launch
-from anydim.runtime.pages import Pages
+from anydim.devices.host_memory import HostMemory
 
-_ALIGNMENT = 64
-_LARGE = 1 << 20  # bytes of a block that is worth large pages of its own
+KIND = "cpu"
 _KERNEL = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p
 )  # fmt: skip
@@ -25,10 +22,11 @@ class CpuDevice(Device):
     """It runs what `link` makes of objects."""
 
     target = "llvm"
+    kind = KIND
 
     def __init__(self, name: str = "cpu") -> None:
         super().__init__(name)
-        self._held: dict[int, numpy.ndarray] = {}
+        self._memory = HostMemory()
         self._code: list[object] = []
         self._kernels: dict[int, ctypes._FuncPointer] = {}
 
@@ -38,16 +36,10 @@ class CpuDevice(Device):
         return "cpu"
 
     def _allocate(self, bytes: int) -> int:
-        if bytes < _LARGE:
-            memory = numpy.empty(bytes + _ALIGNMENT, numpy.uint8)
-        else:
-            memory = Pages().take(bytes)
-        address = -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT
-        self._held[address] = memory
-        return address
+        return self._memory.take(bytes)
 
     def _free(self, address: int) -> None:
-        del self._held[address]
+        self._memory.give(address)
 
     def _copy_in(self, target: int, source: int, bytes: int) -> None:
         ctypes.memmove(target, source, bytes)

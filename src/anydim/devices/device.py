@@ -15,14 +15,28 @@ is freed or used again needs no waiting. A driver with several queues keeps to t
 
 from __future__ import annotations
 
+import ctypes
 import threading
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from anydim.base.errors import DeviceError, DeviceMemoryError, UserError
 from anydim.base.records import dataclass
+from anydim.devices import words
+from anydim.runtime import home
+from anydim.runtime.system import memory_functions
+
+
+_FAILED = ctypes.CFUNCTYPE(None, *(ctypes.c_int64,) * 3)
+_NATIVE = {
+    "launches": words.LAUNCHES, "copies_in": words.COPIES_IN, "copies_out": words.COPIES_OUT,
+    "copies_within": words.COPIES_WITHIN, "bytes_in": words.BYTES_IN,
+    "bytes_out": words.BYTES_OUT, "bytes_within": words.BYTES_WITHIN, "waits": words.WAITS,
+}  # fmt: skip
 
 
 class Link(Protocol):
@@ -78,6 +92,17 @@ class Counters:
         return self.copies_in + self.copies_out
 
 
+def _telling(device: weakref.ref[Device]) -> Any:
+    """A function that native code tells failures of a device."""
+
+    def tell(verb: int, function: int, code: int) -> None:
+        known = device()
+        if known is not None:
+            known.keep(verb, function, code)
+
+    return _FAILED(tell)
+
+
 class Device(ABC):
     """An open device; `name` is what it is asked for by ('opencl:0'), `target` what makes its code.
 
@@ -89,12 +114,21 @@ class Device(ABC):
 
     target: str  # a name of `targets/targets.py`, or that of `made_by`
     workers: int = 1
+    kind: str = ""  # of native verbs (`native/verbs/`) that do what the class says; no subclass's
+    own_words: int = 0  # that native verbs work with
     made_by: Any = None  # the Target that makes its code, where it is none of those with a name
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.link: Link | None = None
-        self.counters = Counters()
+        self.kept = threading.local()  # what the last verb has raised in a call of this thread
+        self.words = (ctypes.c_int64 * (words.OWN + self.own_words))()
+        self._failed = _telling(weakref.ref(self))
+        malloc, free, copy, fill = memory_functions()
+        self.words[words.COPY], self.words[words.FILL_BYTES] = copy, fill
+        self.words[words.ALLOCATE_BYTES], self.words[words.FREE_BYTES] = malloc, free
+        self.words[words.FAILED] = ctypes.cast(self._failed, ctypes.c_void_p).value or 0
+        self._counted = Counters()
         self._lock = threading.RLock()
         self._sizes: dict[int, int] = {}  # bytes of each block, by address
 
@@ -112,6 +146,23 @@ class Device(ABC):
         """Seconds, of which a difference is what something took."""
         return perf_counter()
 
+    @property
+    def counters(self) -> Counters:
+        """What it was asked for so far."""
+        counted, native = self._counted, self.words
+        more = {name: getattr(counted, name) + native[word] for name, word in _NATIVE.items()}
+        return replace(counted, **more)
+
+    @property
+    def context(self) -> int:
+        """What native verbs are called with."""
+        return ctypes.addressof(self.words)
+
+    @property
+    def native(self) -> str:
+        """The kind of native verbs that do what this one does, '' where there are none."""
+        return str(vars(type(self)).get("kind", ""))
+
     # ---- memory --------------------------------------------------------------------------------
 
     def allocate(self, bytes: int) -> int:
@@ -121,7 +172,7 @@ class Device(ABC):
         """
         with self._lock:
             address: int = self._told("memory", self._allocate, bytes)
-            counters = self.counters
+            counters = self._counted
             self._sizes[address] = bytes
             counters.allocations += 1
             counters.blocks += 1
@@ -133,15 +184,15 @@ class Device(ABC):
         """Give a block back, as soon as what was called before is done with it."""
         with self._lock:
             bytes = self._sizes.pop(address)
-            self.counters.blocks -= 1
-            self.counters.bytes -= bytes
+            self._counted.blocks -= 1
+            self._counted.bytes -= bytes
             self._told("free", self._free, address)
 
     def copy_in(self, target: int, source: int, bytes: int) -> None:
         """Host to device. The bytes of the host are taken when this returns."""
         with self._lock:
-            self.counters.copies_in += 1
-            self.counters.bytes_in += bytes
+            self._counted.copies_in += 1
+            self._counted.bytes_in += bytes
             if bytes:
                 self._told("copy in", self._copy_in, target, source, bytes)
 
@@ -149,16 +200,16 @@ class Device(ABC):
         """Device to host. The bytes are there when an event recorded after it has been waited for;
         the memory of the host must stay until then."""
         with self._lock:
-            self.counters.copies_out += 1
-            self.counters.bytes_out += bytes
+            self._counted.copies_out += 1
+            self._counted.bytes_out += bytes
             if bytes:
                 self._told("copy out", self._copy_out, target, source, bytes)
 
     def copy_within(self, target: int, source: int, bytes: int) -> None:
         """Between blocks of the device, which do not overlap."""
         with self._lock:
-            self.counters.copies_within += 1
-            self.counters.bytes_within += bytes
+            self._counted.copies_within += 1
+            self._counted.bytes_within += bytes
             if bytes:
                 self._told("copy within", self._copy_within, target, source, bytes)
 
@@ -182,7 +233,7 @@ class Device(ABC):
     def launch(self, launch: Launch) -> None:
         """Begin a kernel; nothing happens for an empty range."""
         with self._lock:
-            self.counters.launches += 1
+            self._counted.launches += 1
             if launch.parallel > 0:
                 self._told("launch", self._launch, launch)
 
@@ -194,7 +245,7 @@ class Device(ABC):
 
     def wait(self, event: int) -> None:
         """Return when an event has happened; all events up to it are forgotten."""
-        self.counters.waits += 1
+        self._counted.waits += 1
         self._told("wait", self._wait, event)
 
     def synchronise(self) -> None:
@@ -243,9 +294,22 @@ class Device(ABC):
         except UserError:
             raise
         except MemoryError as error:
-            raise self.no_memory(given[0] if given else 0, str(error)) from None
+            bytes = given[0] if verb == "memory" else None
+            raise self.no_memory(bytes, str(error)) from None
         except Exception as error:
             raise self.failed(verb, f"{type(error).__name__}: {error}") from error
+
+    def keep(self, verb: int, function: int, code: int) -> None:
+        """Native code tells that a verb failed: the error of that is kept for the thread."""
+        name = next(name for name, word in home.NAMES.items() if word == verb)
+        try:
+            self._told(name.replace("_", " "), self._raise, function, code)
+        except BaseException as error:  # it must not go into native code
+            self.kept.error = error
+
+    def _raise(self, function: int, code: int) -> None:
+        """Raise what a code means that a function gave, both as native verbs say them."""
+        raise RuntimeError(f"function {function} gave {code}")
 
     # ---- errors --------------------------------------------------------------------------------
 
@@ -256,11 +320,11 @@ class Device(ABC):
             "call the model again, or put its parts elsewhere: devices={...: 'cpu'}",
         )
 
-    def no_memory(self, bytes: int, text: str = "") -> DeviceMemoryError:
-        """The error for so many bytes that there are not."""
+    def no_memory(self, bytes: int | None, text: str = "") -> DeviceMemoryError:
+        """The error for so many bytes that there are not, None: who knows how many."""
         said = f": {text}" if text else ""
+        wanted = "" if bytes is None else f" for {bytes} bytes"
         return DeviceMemoryError(
-            f"device '{self.name}': no memory for {bytes} bytes,"
-            f" {self.counters.bytes} in use{said}",
+            f"device '{self.name}': no memory{wanted}, {self.counters.bytes} in use{said}",
             "use smaller inputs, or put parts elsewhere: devices={...: 'cpu'}",
         )

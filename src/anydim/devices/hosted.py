@@ -2,7 +2,8 @@
 
 A verb takes the context first. `allocate` returns an address and `record` an event, 0 where they
 fail; the others return 0, and 1 where they fail. What was raised is kept for the thread, which asks
-for it when the call has ended.
+for it when the call has ended. Verbs are native functions where the kind of device has some
+(`native/verbs/`), else methods of the device: those take the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -32,20 +33,29 @@ _BEGUN = {home.LAUNCH, home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN, home.FILL}
 
 
 class HostedDevice:
-    """A device with the code of a program; its constants go when this does."""
+    """A device with the code of a program; its constants go when this does.
 
-    def __init__(self, device: Device, code: Mapping[str, bytes], symbols: Sequence[str]) -> None:
+    `native` are the addresses of native verbs, by their roles in an interface; for the kind of the
+    device there are all of them or none.
+    """
+
+    def __init__(
+        self, device: Device, code: Mapping[str, bytes], symbols: Sequence[str],
+        native: Mapping[str, int],
+    ) -> None:  # fmt: skip
         self.device = device
         self._entries = device.load(code, symbols) if symbols else {}
-        self._kept = threading.local()
         self._constants: dict[str, int] = {}
         self._blocks: list[int] = []  # that hold them
-        self._functions, self.words = _native(device, _verbs(device), self._kept)
+        roles = {word: home.role(device.native, name) for name, word in home.NAMES.items()}
+        self.native = {w: native[name] for w, name in roles.items() if name in native}
+        self._functions, words = _functions(device, _verbs(device))
+        self.words = {**words, **self.native}
         weakref.finalize(self, _free, device, self._blocks).atexit = False
 
     def clocked(self, note: Note, waited: bool) -> ClockedDevice:
         """The same by verbs that are timed and noted."""
-        return ClockedDevice(self, self._kept, note, waited)
+        return ClockedDevice(self, note, waited)
 
     def entry(self, symbol: str) -> int:
         """What launches a kernel."""
@@ -65,12 +75,12 @@ class HostedDevice:
 
     def begin(self) -> None:
         """Forget what a verb has raised in this thread: a call begins."""
-        self._kept.error = None
+        self.device.kept.error = None
 
     def raise_kept(self) -> None:
         """Raise what a verb has raised last in this thread in this call, if anything."""
-        error: BaseException | None = getattr(self._kept, "error", None)
-        self._kept.error = None
+        error: BaseException | None = getattr(self.device.kept, "error", None)
+        self.device.kept.error = None
         if error is not None:
             raise error
 
@@ -83,19 +93,19 @@ class HostedDevice:
 class ClockedDevice:
     """A device with the code of a program, whose verbs are timed; the constants are the other's."""
 
-    def __init__(
-        self, plain: HostedDevice, kept: threading.local, note: Note, waited: bool
-    ) -> None:
+    def __init__(self, plain: HostedDevice, note: Note, waited: bool) -> None:
         self.device = plain.device
         self.upload, self.begin = plain.upload, plain.begin
         self.raise_kept, self.settle = plain.raise_kept, plain.settle
         self._plain = plain
         self._entries = [0]  # of the device, by the numbers that are given out
+        verbs = _verbs(plain.device)
+        verbs |= {word: _called(word, plain) for word in plain.native}
         timed = {
             word: _timed(word, verb, note, self._entries, plain.device if waited else None)
-            for word, verb in _verbs(plain.device).items()
+            for word, verb in verbs.items()
         }
-        self._functions, self.words = _native(plain.device, timed, kept)
+        self._functions, self.words = _functions(plain.device, timed)
 
     def entry(self, symbol: str) -> int:
         """A number of a launch."""
@@ -143,21 +153,37 @@ def _timed(
     return call
 
 
-def _native(
-    device: Device, verbs: Mapping[int, Callable[..., Any]], kept: threading.local
+def _called(word: int, plain: HostedDevice) -> Callable[..., int]:
+    """A native verb as a function of Python; raises what it has told."""
+    function = _kind(word)(plain.native[word])
+    context, failed = plain.device.context, 0 if word in _GIVING else 1
+
+    def call(*given: int) -> int:
+        result = int(function(context, *given))
+        if result == failed:
+            plain.raise_kept()
+        return result
+
+    return call
+
+
+def _kind(word: int) -> Any:
+    return ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (1 + _ARGUMENTS[word]))
+
+
+def _functions(
+    device: Device, verbs: Mapping[int, Callable[..., Any]]
 ) -> tuple[list[Any], Mapping[int, int]]:
     """Functions for native code, which have to stay, and the words that lead to them."""
     functions = {
-        word: ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * (1 + _ARGUMENTS[word]))(
-            _guarded(verb, word in _GIVING, kept)
-        )
+        word: _kind(word)(_guarded(verb, word in _GIVING, device.kept))
         for word, verb in verbs.items()
     }
     words = {
         word: ctypes.cast(function, ctypes.c_void_p).value or 0
         for word, function in functions.items()
     }
-    return list(functions.values()), {**words, home.CONTEXT: id(device)}
+    return list(functions.values()), {**words, home.CONTEXT: device.context}
 
 
 def _guarded(verb: Callable[..., Any], giving: bool, kept: threading.local) -> Callable[..., int]:

@@ -16,9 +16,9 @@ from anydim.devices.cuda import Found as Cuda
 from anydim.devices.cuda import found as cuda_devices
 from anydim.devices.device import Device
 from anydim.devices.null import NullDevice
-from anydim.devices.opencl.device import OpenClDevice
 from anydim.devices.opencl.inventory import Found as OpenCl
 from anydim.devices.opencl.inventory import devices as opencl_devices
+from anydim.devices.opencl.opened import opened as opened_opencl
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ DRIVERS: Mapping[str, Driver] = {
         lambda name, number: CpuDevice(name),
         lambda: [f"{platform.processor() or platform.machine()}, one thread, any number"],
     ),
-    "opencl": Driver("a device that OpenCL drives", OpenClDevice, lambda: _told(opencl_devices())),
+    "opencl": Driver("a device that OpenCL drives", opened_opencl, lambda: _told(opencl_devices())),
     "cuda": Driver(
         "a device of NVIDIA's, by its driver", CudaDevice, lambda: _told(cuda_devices())
     ),

@@ -1,4 +1,6 @@
 """Records of a program -> the host code around its kernels, compiled and linked with them.
 
 In come a program's records (`program/`) and a target; out goes an executable (`runtime/`).
+
+    verbs/      verbs of devices as functions of host code
 """

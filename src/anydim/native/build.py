@@ -60,8 +60,11 @@ def build(
     objects = work.finish(prepared.sources)
     loaded = target.load(objects.code.values(), prepared.interface.symbols)
     image = Image(loaded.address, loaded)
+    verbs = prepared.interface.verbs(image.address)
     hosted = {
-        each.name: (devices or {})[each.name].hosted([made.kernels[n] for n in each.symbols])
+        each.name: (devices or {})[each.name].hosted(
+            [made.kernels[n] for n in each.symbols], verbs
+        )
         for each in prepared.interface.devices
     }
     run = executable(

@@ -12,6 +12,7 @@ from anydim.native.emit import BIND, RUN, emit, emit_segment
 from anydim.native.region_emit import MAIN, emit_regions, segment_name
 from anydim.native.stopping import stopping_code
 from anydim.native.threads import STOP, WORKER, threads_code
+from anydim.native.verbs.table import VERBS, verbs_code
 from anydim.program.program import Program
 from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
 from anydim.program.segment import Segment
@@ -23,13 +24,16 @@ from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
 _SAME = (
     "blocks",
     "device blocks",
+    "device verbs",
     "stopping",
     "threads",
 )  # modules that are the same for every program
 _POOL = {"worker": WORKER, "stop": STOP}
 _STRAIGHT = {"bind": BIND, "run": RUN, **_POOL}
 _REGIONS = {"run": MAIN, "clear": CLEAR, "trim": TRIM, "leave": LEAVE, **_POOL}
-_DEVICES = {"device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM)}
+_DEVICES = {
+    "device_clear": DEVICE.function(CLEAR), "device_trim": DEVICE.function(TRIM), **VERBS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,8 @@ def _regions(program: Program) -> Host:
         devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
     )  # fmt: skip
     parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
-    blocks = (blocks_code(), device_blocks_code()) if layout.homes else (blocks_code(),)
+    more = (device_blocks_code(), verbs_code()) if layout.homes else ()
+    blocks = (blocks_code(), *more)
     return Host((*parts, made.code, *blocks, stopping_code()), interface)
 
 

@@ -2,7 +2,7 @@
 
 verbs       of the device: functions of int64s that take its context first and return 0, or what
             `devices/hosted.py` says; malloc and free of the system, for the heads of blocks
-context     what the verbs are called with
+context     what the verbs are called with: the address of the words of the device
 live, ...   blocks in use and kept, their bytes and bins, the arena: as in `context.py`
 
 The head of a block lies in the memory of the host; its word DATA says where the block itself is.
@@ -17,3 +17,19 @@ LAUNCH, COPY_IN, COPY_OUT, RECORD, WAIT, MALLOC, FREE_HEAD = range(context.CLOCK
 VERBS = (ALLOCATE, FREE, COPY_WITHIN, FILL, LAUNCH, COPY_IN, COPY_OUT, RECORD, WAIT)
 WORDS = context.WORDS
 DATA = 5  # word at the head of a block
+
+# verbs that a kind of device may have native functions for (`native/verbs/`), in that order
+NAMES = {
+    "launch": LAUNCH, "copy_in": COPY_IN, "copy_out": COPY_OUT, "copy_within": COPY_WITHIN,
+    "fill": FILL, "record": RECORD, "wait": WAIT,
+}  # fmt: skip
+
+
+def role(kind: str, verb: str) -> str:
+    """What the function of a verb is called in an interface."""
+    return f"{verb} of {kind}"
+
+
+def is_role(name: str) -> bool:
+    """Whether a function of an interface is that of a verb."""
+    return name.partition(" of ")[0] in NAMES and " of " in name

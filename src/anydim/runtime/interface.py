@@ -6,7 +6,7 @@ stands where in that of a straight program, `context.py` what begins that of reg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
@@ -64,7 +64,8 @@ class Interface:
     says), then those of `run`; of a straight program the last one is that there is no memory.
     `asked` are dims that no input tells, and the words that wait for their sizes. `updates` are
     pairs of an output and an input that may be the same memory. `devices` are those that it uses
-    beside the host; then it also has functions 'device_clear' and 'device_trim'.
+    beside the host; then it also has functions 'device_clear' and 'device_trim', and may have native
+    verbs for kinds of devices ('launch of cpu').
     """
 
     functions: Mapping[str, str]
@@ -90,8 +91,9 @@ class Interface:
         ranks = [spec.rank for spec in signature.inputs]
         straight = set(self.functions) == _STRAIGHT
         expected = _DEVICES if self.devices else _REGIONS
+        known = {name for name in self.functions if not (self.devices and home.is_role(name))}
         problems = {
-            "functions": not straight and set(self.functions) != expected,
+            "functions": not straight and known != expected,
             "devices": not all(
                 self._inside(device.home, home.WORDS) and all(map(self._inside, _filled(device)))
                 for device in self.devices
@@ -131,6 +133,10 @@ class Interface:
         """The constants that have an address in the memory of the host, each once."""
         tables = (name for _, names in self.tables for name in names)
         return tuple(dict.fromkeys((*(name for _, name in self.constants), *tables)))
+
+    def verbs(self, address: Callable[[str], int]) -> dict[str, int]:
+        """The native verbs of devices, by their roles; `address` is where a symbol is."""
+        return {name: address(s) for name, s in self.functions.items() if home.is_role(name)}
 
     @property
     def symbols(self) -> tuple[str, ...]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import struct
 import weakref
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy
@@ -19,6 +17,7 @@ from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import IDLE, trim_system
 from anydim.runtime.interface import OnDevice
 from anydim.runtime.pointers import pointers
+from anydim.runtime.system import memory_functions
 
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
 WORTH_TRIMMING = 16 << 20  # bytes given back to malloc, which may keep them
@@ -147,7 +146,7 @@ class RegionExecutable(Executable["_Frame"]):
         }
         kept = {word: numpy.array(table, numpy.uint64) for word, table in tables.items()}
         words |= {word: pointer(table) for word, table in kept.items()}
-        malloc, free = _system_functions()[:2]
+        malloc, free = memory_functions()[:2]
         words |= {placed.home + home.MALLOC: malloc, placed.home + home.FREE_HEAD: free}
         return words, list(kept.values())
 
@@ -180,7 +179,7 @@ class _Frame:
         self.needed = 0  # bytes, by the call in progress
         self.since = IDLE
         self._trims = trims
-        self.block[context.MALLOC : context.FILL + 1] = list(_system_functions())
+        self.block[context.MALLOC : context.FILL + 1] = list(memory_functions())
         stopping.prepare(self.block)
         for word, value in filled.items():
             self.block[word] = value
@@ -227,14 +226,6 @@ def _give_back(
         trim(ctypes.addressof(block) + WORD * at, 0)
 
 
-@cache
-def _system_functions() -> tuple[int, ...]:
-    """Addresses of malloc, free, memcpy and memset."""
-    system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
-    found = (getattr(system, name) for name in ("malloc", "free", "memcpy", "memset"))
-    return tuple(ctypes.cast(function, ctypes.c_void_p).value or 0 for function in found)
-
-
 # ---- results that keep their memory --------------------------------------------------------------
 
 
@@ -245,7 +236,7 @@ class _Memory:
         self.__array_interface__ = {
             "data": (data, False), "shape": (bytes,), "typestr": "|u1", "version": 3
         }  # fmt: skip
-        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(_system_functions()[1])
+        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(memory_functions()[1])
         weakref.finalize(self, function, memory).atexit = False
 
 

@@ -30,13 +30,13 @@ class Placed:
             return self
         return replace(self, target=target(CUDA, f"{self.device.processor}+{TF32}"))
 
-    def hosted(self, kernels: Sequence[Kernel]) -> HostedDevice:
-        """The device with these kernels on it."""
+    def hosted(self, kernels: Sequence[Kernel], native: Mapping[str, int]) -> HostedDevice:
+        """The device with these kernels on it; `native` are verbs that the host's code has."""
         sources = self.target.sources(kernels, self.target.processor)
         code = self.target.compile(sources).code
         if self.target.load is not None:
             self.device.link = partial(_link, self.target.load)
-        return HostedDevice(self.device, code, [kernel.name for kernel in kernels])
+        return HostedDevice(self.device, code, [kernel.name for kernel in kernels], native)
 
 
 def placed_devices(devices: Any) -> dict[str, Placed]:

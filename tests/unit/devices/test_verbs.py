@@ -32,6 +32,7 @@ def test_what_is_copied_in_comes_out(name: str) -> None:
     for block in blocks:
         assert block % 64 == 0
         device.free(block)
+    counted = device.counters
     assert (counted.blocks, counted.bytes, counted.most_bytes) == (0, 0, 800)
 
 

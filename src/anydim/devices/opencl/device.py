@@ -34,7 +34,7 @@ class _Block:
 
 
 @dataclass
-class _Kernel:
+class Kernel:
     """A kernel that can be launched: `group` items together, 0: any number of them."""
 
     handle: int
@@ -47,6 +47,7 @@ class OpenClDevice(Device):
     """Device `number` of OpenCL; raises DeviceError where there is none."""
 
     target = "opencl"  # of a processor
+    shared = False  # whether it works in memory of the host
 
     def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
         super().__init__(name)
@@ -62,7 +63,7 @@ class OpenClDevice(Device):
             for _ in range(2)
         )
         self._blocks: Blocks[_Block] = Blocks()
-        self._kernels: list[_Kernel] = []
+        self._kernels: list[Kernel] = []
         self._programs: list[int] = []
         self._launched = self._waited = 0  # launches, and those that copies come after
         self._copied = self._arrived = 0  # copies, and those that are known to be done
@@ -177,7 +178,9 @@ class OpenClDevice(Device):
     def _load(self, code: Mapping[str, bytes], symbols: Sequence[str]) -> Mapping[str, int]:
         entries = {}
         for symbol in symbols:
-            program = build(self.library, self._context, self.found, symbol, code[symbol])
+            program = build(
+                self.library, self._context, self.found, symbol, code[symbol], self.shared
+            )
             self._programs.append(program)
             handle = self.library.make("clCreateKernel", program, symbol.encode())
             sizes = (c_size_t * 3)()
@@ -185,14 +188,17 @@ class OpenClDevice(Device):
                 "clGetKernelWorkGroupInfo", handle, self.found.handle, _COMPILE_GROUP,
                 ctypes.sizeof(sizes), sizes, None,
             )  # fmt: skip
-            self._kernels.append(_Kernel(handle, symbol, sizes[0]))
-            entries[symbol] = len(self._kernels)
+            entries[symbol] = self._entry(Kernel(handle, symbol, sizes[0]))
         return entries
+
+    def _entry(self, kernel: Kernel) -> int:
+        self._kernels.append(kernel)
+        return len(self._kernels)
 
     def launch_part(self, launch: Launch, start: int) -> None:
         """Begin a kernel on `start`:`parallel`, a part of its range."""
         with self._lock:
-            self.counters.launches += 1
+            self._counted.launches += 1
             if launch.parallel > start:
                 self._told("launch", self._launch, launch, start)
 
@@ -228,7 +234,7 @@ class OpenClDevice(Device):
         memories.append(block.memory)
         return offset
 
-    def _split(self, kernel: _Kernel, launch: Launch, start: int) -> tuple[int, int]:
+    def _split(self, kernel: Kernel, launch: Launch, start: int) -> tuple[int, int]:
         """How many items run, and how many places of the range each of them does."""
         count = launch.parallel - start
         if kernel.group:
@@ -238,7 +244,7 @@ class OpenClDevice(Device):
         return -(-count // part), part
 
     def _give(
-        self, kernel: _Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]
+        self, kernel: Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]
     ) -> None:
         """The arguments of a launch, but for those that the kernel has."""
         given, do = kernel.given, self.library.do

@@ -6,6 +6,7 @@ from anydim.base.amounts import told_bytes
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
 from anydim.devices.opencl.library import ClError, Library, library
+from anydim.runtime.system import lock_functions
 
 _PLATFORM_NAME, _PLATFORM_VERSION = 0x0902, 0x0901
 _NAME, _DRIVER, _VERSION, _EXTENSIONS, _TYPE = 0x102B, 0x102D, 0x102F, 0x1030, 0x1000
@@ -13,6 +14,9 @@ _UNITS, _MOST_ITEMS, _LOCAL_BYTES, _LARGEST, _MEMORY = 0x1002, 0x1004, 0x1023, 0
 _ARGUMENT_BYTES, _FLOAT_WORDS, _FLOATS, _LITTLE = 0x1017, 0x1036, 0x101B, 0x1026
 _ALL, _CPU = 0xFFFFFFFF, 1 << 1
 _ROUNDED_DIVIDE = 1 << 7
+# shared virtual memory: that of the system, or what the host sees at once; kernels of a processor
+# run in this process, where they reach all that it reaches
+_SHARED, _ANYWHERE, _IN_STEP = 0x1053, 1 << 2, 1 << 1
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class Found:
     `units` work at the same time. A group has at most `items` items and `local_bytes` of memory
     that they share. `largest` bytes make a block, `memory` all of them. `argument_bytes` is what
     a kernel is given at most. Floats of 64 bits are there with `float64`; `divides` says that
-    quotients and roots of float32 are rounded correctly where that is asked for.
+    quotients and roots of float32 are rounded correctly where that is asked for, `shares` that it
+    works in the memory of the host, at the host's own addresses.
     """
 
     handle: int
@@ -40,6 +45,7 @@ class Found:
     lanes: int
     float64: bool
     divides: bool
+    shares: bool
 
     @property
     def about(self) -> str:
@@ -88,6 +94,15 @@ def _found(known: Library, platform: int, handle: int) -> Found:
     def number(what: int, bytes: int = 8) -> int:
         return known.number("clGetDeviceInfo", handle, what, bytes=bytes)
 
+    def shares() -> bool:
+        if not known.shares or not lock_functions()[0]:
+            return False
+        try:
+            can = number(_SHARED)
+        except ClError:  # of version 1
+            return False
+        return bool(can & _ANYWHERE or (can & _IN_STEP and number(_TYPE) & _CPU))
+
     made = known.text("clGetPlatformInfo", platform, _PLATFORM_NAME)
     return Found(
         handle=handle,
@@ -98,5 +113,5 @@ def _found(known: Library, platform: int, handle: int) -> Found:
         largest=number(_LARGEST), memory=number(_MEMORY),
         argument_bytes=number(_ARGUMENT_BYTES), lanes=max(1, number(_FLOAT_WORDS, 4)),
         float64="cl_khr_fp64" in text(_EXTENSIONS),
-        divides=bool(number(_FLOATS) & _ROUNDED_DIVIDE),
+        divides=bool(number(_FLOATS) & _ROUNDED_DIVIDE), shares=shares(),
     )  # fmt: skip

@@ -53,6 +53,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # name -> its parameters; all give a
     "clReleaseProgram": (_P,),
     "clReleaseKernel": (_P,),
     "clReleaseEvent": (_P,),
+    "clRetainEvent": (_P,),
     "clBuildProgram": (_P, _N, c_void_p, ctypes.c_char_p, c_void_p, c_void_p),
     "clGetProgramBuildInfo": (_P, _P, _N, _S, c_void_p, c_void_p),
     "clGetProgramInfo": (_P, _N, _S, c_void_p, c_void_p),
@@ -68,6 +69,10 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # name -> its parameters; all give a
     "clWaitForEvents": (_N, c_void_p),
     "clFlush": (_P,),
     "clFinish": (_P,),
+}
+_LATER: dict[str, tuple[Any, ...]] = {  # of version 2
+    "clEnqueueSVMMemcpy": (_P, _N, c_void_p, c_void_p, _S, *_EVENTS),
+    "clEnqueueSVMMemFill": (_P, c_void_p, c_void_p, _S, _S, *_EVENTS),
 }
 _MAKERS: dict[str, tuple[Any, ...]] = {  # give a handle; the error code comes last
     "clCreateContext": (c_void_p, _N, c_void_p, c_void_p, c_void_p, _CODE),
@@ -93,24 +98,27 @@ class Library:
     def __init__(self, path: str) -> None:
         self.path = path
         self._held = ctypes.CDLL(path)
-        for name, parameters in (*_FUNCTIONS.items(), *_MAKERS.items()):
-            function = getattr(self._held, name)
+        self.functions: dict[str, Any] = {}
+        for name, parameters in (*_FUNCTIONS.items(), *_LATER.items(), *_MAKERS.items()):
+            if name in _LATER and not hasattr(self._held, name):
+                continue
+            function = self.functions[name] = getattr(self._held, name)
             function.argtypes = parameters
-            function.restype = c_int32 if name in _FUNCTIONS else c_void_p
-        self.functions = {name: getattr(self._held, name) for name in (*_FUNCTIONS, *_MAKERS)}
+            function.restype = c_void_p if name in _MAKERS else c_int32
+        self.shares = _LATER.keys() <= self.functions.keys()  # works in memory of the host
 
     def do(self, name: str, *given: Any) -> None:
         """Call a function that gives an error code."""
         code = self.functions[name](*given)
         if code:
-            raise _error(name, code)
+            raise error_of(name, code)
 
     def make(self, name: str, *given: Any) -> int:
         """Call one that gives a handle."""
         code = c_int32(0)
         made = self.functions[name](*given, ctypes.byref(code))
         if code.value or not made:
-            raise _error(name, code.value)
+            raise error_of(name, code.value)
         return int(made)
 
     def text(self, name: str, *given: Any) -> str:
@@ -138,7 +146,7 @@ class Library:
         if code in (DEVICE_NOT_FOUND, NO_PLATFORM) or (not code and not count.value):
             return []
         if code:
-            raise _error(name, code)
+            raise error_of(name, code)
         found = (c_void_p * count.value)()
         self.do(name, *given, count, found, None)
         return [int(handle) for handle in found if handle]
@@ -149,7 +157,8 @@ def library() -> Library:
     return _opened(settings.opencl_library)
 
 
-def _error(name: str, code: int) -> Exception:
+def error_of(name: str, code: int) -> Exception:
+    """The error for a code that a function gave; of memory that there is not, a MemoryError."""
     error = ClError(name, code)
     return MemoryError(str(error)) if code in NO_MEMORY else error
 

@@ -13,40 +13,45 @@ from anydim.devices.opencl.library import ClError, Library
 _OPTIONS = "-cl-std=CL1.2 -w"
 _ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
 _PROCESSOR = "-D ON_PROCESSOR"  # what texts for processors of clang are told
+_SHARED = "-D IN_MEMORY_OF_HOST"  # kernels are given addresses, not what lies there
 _BUILD_LOG, _BINARY_SIZES, _BINARIES = 0x1183, 0x1165, 0x1166
 
 
-def options(found: Found) -> str:
-    """What texts are built with for a device."""
-    more = [_ROUNDED] * found.divides + [_PROCESSOR] * found.processor
+def options(found: Found, shared: bool) -> str:
+    """What texts are built with for a device; `shared`: it works in memory of the host."""
+    more = [_ROUNDED] * found.divides + [_PROCESSOR] * found.processor + [_SHARED] * shared
     return " ".join([_OPTIONS, *more])
 
 
-def build(known: Library, context: int, found: Found, name: str, text: bytes) -> int:
+def build(
+    known: Library, context: int, found: Found, name: str, text: bytes, shared: bool
+) -> int:
     """The handle of a program, built from its kept binary or its text.
 
     Raises DeviceError with the log of the build for a text that the device refuses.
     """
-    cache = user_cache()
-    key = key_of("opencl 2", found.identity, options(found), text.decode("utf-8", "replace"))
+    cache, flags = user_cache(), options(found, shared)
+    key = key_of("opencl 2", found.identity, flags, text.decode("utf-8", "replace"))
     binary = cache.get(key) if cache is not None else None
     if binary is not None:
-        program = _of_binary(known, context, found, binary)
+        program = _of_binary(known, context, found, binary, flags)
         if program is not None:
             return program
-    program = _of_text(known, context, found, name, text)
+    program = _of_text(known, context, found, name, text, flags)
     if cache is not None:
         cache.put(key, _binary(known, program))
     return program
 
 
-def _of_text(known: Library, context: int, found: Found, name: str, text: bytes) -> int:
+def _of_text(
+    known: Library, context: int, found: Found, name: str, text: bytes, flags: str
+) -> int:
     texts, sizes = (ctypes.c_char_p * 1)(text), (ctypes.c_size_t * 1)(len(text))
     program = known.make("clCreateProgramWithSource", context, 1, texts, sizes)
     devices = (ctypes.c_void_p * 1)(found.handle)
     try:
         known.do(
-            "clBuildProgram", program, 1, devices, options(found).encode(), None, None
+            "clBuildProgram", program, 1, devices, flags.encode(), None, None
         )  # fmt: skip
     except (ClError, MemoryError) as error:
         log = known.text("clGetProgramBuildInfo", program, found.handle, _BUILD_LOG)
@@ -59,7 +64,9 @@ def _of_text(known: Library, context: int, found: Found, name: str, text: bytes)
     return program
 
 
-def _of_binary(known: Library, context: int, found: Found, binary: bytes) -> int | None:
+def _of_binary(
+    known: Library, context: int, found: Found, binary: bytes, flags: str
+) -> int | None:
     """A program of a binary; None where the device does not take it any more."""
     devices, sizes = (ctypes.c_void_p * 1)(found.handle), (ctypes.c_size_t * 1)(len(binary))
     parts = (ctypes.c_char_p * 1)(binary)
@@ -71,7 +78,7 @@ def _of_binary(known: Library, context: int, found: Found, binary: bytes) -> int
         return None
     try:
         known.do(
-            "clBuildProgram", program, 1, devices, options(found).encode(), None, None
+            "clBuildProgram", program, 1, devices, flags.encode(), None, None
         )  # fmt: skip
     except ClError:
         known.do("clReleaseProgram", program)

@@ -2,7 +2,8 @@
 
 `__kernel void NAME(__global uchar *m0, ..., __global uchar *scratch, words w)`: the memory that
 each operand lies in, and a struct of int64 words: where in it each operand begins, in bytes, the
-sizes, then `start, stop, part, at, stride`. Items of a range do `part` places of start:stop each,
+sizes, then `start, stop, part, at, stride`. Built with IN_MEMORY_OF_HOST it takes the words alone,
+in which operands and scratch are addresses. Items of a range do `part` places of start:stop each,
 with `stride` bytes of scratch of their own from `at` on; group g of a kernel of groups does the
 place start + g.
 """
@@ -26,6 +27,7 @@ from anydim.targets.opencl.operations import helper
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
 
+_EITHER = "#ifdef IN_MEMORY_OF_HOST\n{}\n#else\n{}\n#endif"
 REST = ("start", "stop", "part", "at", "stride")
 
 
@@ -93,7 +95,7 @@ class Program(File):
         for number, operand in enumerate(kernel.operands):
             parameters.append(f"__global {byte} *m{number}")
             kind = self.prelude.type(Form(held(operand.dtype)))
-            given.append(f"(__global {kind} *)(m{number} + w.at[{number}])")
+            given.append(f"(__global {kind} *)AT(m{number}, w.at[{number}])")
         count = len(kernel.operands) + len(kernel.sizes)
         given += [f"w.at[{number}]" for number in range(len(kernel.operands), count)]
         start, stop, part, at, stride = (f"w.at[{count + n}]" for n in range(len(REST)))
@@ -105,14 +107,18 @@ class Program(File):
         many = "" if kernel.group else f" * {part}"
         lines.append(f"const {index} first = {start} + number{many};")
         last = "first + 1" if kernel.group else f"min(first + {part}, {stop})"
-        given += ["first", last, f"scratch + {at} + number * {stride}"]
+        given += ["first", last, f"AT(scratch, {at} + number * {stride})"]
         given += [f"l{number}" for number in range(len(kernel.locals))]
         lines.append(f"if (first < {stop}) {called}({', '.join(given)});")
         size = f"__attribute__((reqd_work_group_size({kernel.group}, 1, 1))) "
         head = f"__kernel {size if kernel.group else ''}void {identifier(kernel.name)}"
         body = "\n".join(f"  {line}" for line in lines)
+        plain = f"#define AT(memory, place) ((__global {byte} *)(place))"
+        self.parts.append(_EITHER.format(plain, "#define AT(memory, place) (memory + (place))"))
+        handed = f"#define TAKEN {', '.join(parameters)}"
+        self.parts.append(_EITHER.format("#define TAKEN const words w", handed))
         self.parts.append(f"typedef struct {{ {index} at[{count + len(REST)}]; }} words;")
-        self.parts.append(f"{head}({', '.join(parameters)}) {{\n{body}\n}}")
+        self.parts.append(f"{head}(TAKEN) {{\n{body}\n}}")
 
     def _local(self, number: int, array: ir.Local) -> str:
         kind = self.prelude.type(Form(held(array.dtype)))

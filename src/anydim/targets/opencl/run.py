@@ -10,6 +10,7 @@ import numpy
 
 from anydim.devices.device import Launch
 from anydim.devices.opencl.device import OpenClDevice
+from anydim.devices.opencl.opened import opened
 from anydim.kernels.ir import Kernel
 from anydim.targets.target import Target
 
@@ -19,7 +20,7 @@ _ALIGNMENT = 64
 @lru_cache(maxsize=1)
 def first_device() -> OpenClDevice:
     """Device 'opencl:0', opened once; raises DeviceError where there is none."""
-    return OpenClDevice()
+    return opened()
 
 
 class OnDevice:

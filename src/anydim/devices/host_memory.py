@@ -1,0 +1,31 @@
+"""Blocks in the memory of the host, for devices that work in it."""
+
+from __future__ import annotations
+
+import numpy
+
+from anydim.runtime.pages import Pages
+
+_ALIGNMENT = 64
+_LARGE = 1 << 20  # bytes of a block that is worth large pages of its own
+
+
+class HostMemory:
+    """Blocks by their addresses."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, numpy.ndarray] = {}
+
+    def take(self, bytes: int) -> int:
+        """The address of a new block, aligned to 64. Raises MemoryError."""
+        if bytes < _LARGE:
+            memory = numpy.empty(bytes + _ALIGNMENT, numpy.uint8)
+        else:
+            memory = Pages().take(bytes)
+        address = -(-memory.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+        self._held[address] = memory
+        return address
+
+    def give(self, address: int) -> None:
+        """Give a block back."""
+        del self._held[address]

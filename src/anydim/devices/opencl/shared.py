@@ -1,0 +1,143 @@
+"""The driver of an OpenCL device that works in the memory of the host: a processor.
+
+Kernels are given addresses of the host. What is copied to or from a block that no command touches
+is copied at once; a copy to the host is made by whoever waits for it, unless the device is asked
+for more before. So is the work of the native verbs (`native/verbs/opencl.py`), which programs use;
+methods of this class wait until nothing is in progress, do their work, and wait for that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
+
+from anydim.devices import words as common
+from anydim.devices.device import Launch
+from anydim.devices.host_memory import HostMemory
+from anydim.devices.opencl import words
+from anydim.devices.opencl.device import Kernel, OpenClDevice
+from anydim.devices.opencl.library import error_of
+from anydim.runtime.system import Mutex, memory_functions
+
+KIND = "opencl-shared 1"
+
+
+class SharedOpenClDevice(OpenClDevice):
+    """Device `number` of OpenCL, one whose memory is the host's."""
+
+    kind = KIND
+    own_words = words.WORDS
+    shared = True
+
+    def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
+        super().__init__(name, number)
+        self._memory, self._mutex = HostMemory(), Mutex()
+        self._table = (c_int64 * 0)()
+        self._records: dict[int, tuple[ctypes.Array[c_int64], Kernel]] = {}
+        self.words[common.LOCK], self.words[common.UNLOCK] = self._mutex.functions
+        self.words[common.MUTEX] = self._mutex.address
+        for word, function in enumerate(words.FUNCTIONS, words.SET_ARGUMENT):
+            at = ctypes.cast(self.library.functions[function], c_void_p)
+            self.words[word] = at.value or 0
+        self.words[words.QUEUE] = self._work
+        self._give_memory = ctypes.CFUNCTYPE(None, c_void_p)(memory_functions()[1])
+
+    # ---- memory --------------------------------------------------------------------------------
+
+    def _allocate(self, bytes: int) -> int:
+        if bytes > self.found.memory:
+            raise MemoryError(f"it has {self.found.memory} bytes")
+        address = self._memory.take(bytes)
+        with self._mutex:
+            rows = sorted([*self._rows(), (address, address + bytes, 0)])
+            self._tell(rows)
+        return address
+
+    def _free(self, address: int) -> None:
+        self._synchronise()
+        with self._mutex:
+            self._tell([row for row in self._rows() if row[words.FIRST] != address])
+        self._memory.give(address)
+
+    def _rows(self) -> list[tuple[int, ...]]:
+        """The table of blocks."""
+        values = list(self._table)
+        return list(zip(*(values[word :: words.BLOCK_WORDS] for word in range(words.BLOCK_WORDS))))
+
+    def _tell(self, rows: list[tuple[int, ...]]) -> None:
+        self._table = (c_int64 * (words.BLOCK_WORDS * len(rows)))(*sum(rows, ()))
+        self.words[words.BLOCKS] = ctypes.addressof(self._table)
+        self.words[words.BLOCK_COUNT] = len(rows)
+
+    def _copy_in(self, target: int, source: int, bytes: int) -> None:
+        self._synchronise()
+        ctypes.memmove(target, source, bytes)
+
+    def _copy_out(self, target: int, source: int, bytes: int) -> None:
+        self._synchronise()
+        ctypes.memmove(target, source, bytes)
+
+    def _copy_within(self, target: int, source: int, bytes: int) -> None:
+        self._synchronise()
+        ctypes.memmove(target, source, bytes)
+
+    def _fill(self, target: int, value: int, bytes: int) -> None:
+        self._synchronise()
+        ctypes.memset(target, value, bytes)
+
+    # ---- work ----------------------------------------------------------------------------------
+
+    def _entry(self, kernel: Kernel) -> int:
+        """The address of what native verbs know of a kernel."""
+        record = (c_int64 * 3)(kernel.handle, kernel.group, self.workers)
+        self._records[ctypes.addressof(record)] = record, kernel
+        return ctypes.addressof(record)
+
+    def _launch(self, launch: Launch, start: int = 0) -> None:
+        kernel = self._records[launch.entry][1]
+        items, part = self._split(kernel, launch, start)
+        count = launch.operands + launch.sizes
+        given = (c_int64 * count).from_address(launch.arguments)
+        rest = (start, launch.parallel, part, launch.scratch, launch.stride)
+        arguments = (c_int64 * (count + len(rest)))(*given, *rest)
+        do, group = self.library.do, c_size_t(kernel.group or 1)
+        with self._mutex:
+            do("clSetKernelArg", kernel.handle, 0, ctypes.sizeof(arguments), arguments)
+            do(
+                "clEnqueueNDRangeKernel", self._work, kernel.handle, 1, None,
+                byref(c_size_t(items)), byref(group), 0, None, None,
+            )  # fmt: skip
+        self._synchronise()
+
+    def _record(self) -> int:
+        return 1
+
+    def _wait(self, event: int) -> None:
+        self._synchronise()
+
+    def _synchronise(self) -> None:
+        """Nothing is in progress any more, and what was pending is copied."""
+        known = self.words
+        launched = known[words.LAUNCHED]
+        self.library.do("clFinish", self._work)
+        with self._mutex:
+            known[words.DONE] = done = max(known[words.DONE], launched)
+            left = []
+            for row in range(known[words.PENDING]):
+                first = words.PENDINGS + words.PENDING_WORDS * row
+                target, source, bytes, command = held = known[first : first + words.PENDING_WORDS]
+                if command <= done:
+                    ctypes.memmove(target, source, bytes)
+                else:
+                    left += held
+            known[words.PENDINGS : words.PENDINGS + len(left)] = left
+            known[words.PENDING] = len(left) // words.PENDING_WORDS
+            while known[words.STAGED]:
+                head = (c_int64 * 2).from_address(known[words.STAGED])
+                if head[words.COMMAND] > done:
+                    break
+                at, known[words.STAGED] = known[words.STAGED], head[words.NEXT]
+                self._give_memory(at)
+
+    def _raise(self, function: int, code: int) -> None:
+        raise error_of(words.FUNCTIONS[function], c_int32(code & 0xFFFFFFFF).value)

@@ -1,0 +1,417 @@
+"""Verbs of an OpenCL device that works in the memory of the host (`devices/opencl/shared.py`).
+
+A command is a number: how many there were before it, and itself. All of them are done in order, so
+whatever a block waits for is the number of the last one that touches it. What is copied to or from
+a block that nothing touches any more is copied at once; else bytes that come in are staged, and
+copies to the host are pending until somebody waits for them, or until there is another command,
+which has to come behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from anydim.devices import words as common
+from anydim.devices.opencl import words
+from anydim.devices.opencl.shared import KIND
+from anydim.kernels import ir
+from anydim.kernels.write.term import Like, Term, larger, select, smaller
+from anydim.kernels.write.writer import Variable
+from anydim.native.body import Body, as_word, parameter
+from anydim.native.verbs.writing import CONTEXT, Verb, Written
+from anydim.runtime import home
+
+__all__ = ["KIND", "VERBS", "helpers"]
+
+_FIND, _SETTLE, _ARRIVE, _COMMAND = (
+    f"anydim_opencl_{name}" for name in ("find", "settle", "arrive", "command")
+)
+_ERROR = 0xFFFFFFFF  # the bits of a code
+_TOO_MANY, _NO_MEMORY = -51 & _ERROR, -6 & _ERROR  # INVALID_ARG_SIZE, OUT_OF_HOST_MEMORY
+_TARGET, _SOURCE, _BYTES = map(parameter, ("target", "source", "bytes"))
+
+
+def helpers() -> Iterator[ir.Function]:
+    """What the verbs call."""
+    yield _find()
+    yield _command()
+    yield _settle()
+    yield _arrive()
+
+
+def _code(body: Body, of: Term, *given: Like) -> Term:
+    """What a function of libOpenCL returns: an int."""
+    return body.let(body.ask(of, *given) & _ERROR)
+
+
+def _find() -> ir.Function:
+    """The row of the block that an address lies in, 0 if there is none."""
+    body, place = Verb(), parameter("place")
+    table, bytes = body.word(words.BLOCKS), 8 * words.BLOCK_WORDS
+    low, high = body.variable(0), body.variable(body.word(words.BLOCK_COUNT))
+    with body.loop(lambda: low() < high()):
+        middle = body.let((low() + high()) >> 1)
+        before = body.let(body.load(table + middle * bytes, words.FIRST) <= place)
+        low.set(select(before, middle + 1, low()))
+        high.set(select(before, high(), middle))
+    with body.when(low().equals(0)):
+        body.give(0)
+    row = body.let(table + (low() - 1) * bytes)
+    body.give(select(place < body.load(row, words.BEHIND), row, 0))
+    return body.function(_FIND, ("context", "place"))
+
+
+def _command() -> ir.Function:
+    """There is another command, of this event; its number."""
+    body = Verb()
+    _release(body, body.word(words.LAST))
+    body.put(words.LAST, parameter("event"))
+    number = body.let(body.word(words.LAUNCHED) + 1)
+    body.put(words.LAUNCHED, number)
+    body.give(number)
+    return body.function(_COMMAND, ("context", "event"))
+
+
+def _settle() -> ir.Function:
+    """Give the copies that are pending to the queue; a code. Events since then come after them."""
+    body = Verb()
+    event, rows = body.array(1), body.at(words.PENDINGS)
+    with body.range(0, body.word(words.PENDING)) as number:
+        row = body.let(rows + number * (8 * words.PENDING_WORDS))
+        target, source, bytes = (body.load(row, word) for word in range(3))
+        code = _copied(body, target, source, bytes, event)
+        with body.when(code.differs(0)):
+            body.give(code)
+        _touch(body, source, body.ask(_COMMAND, CONTEXT, body.load(event)))
+    body.put(words.PENDING, 0)
+    last, recorded = body.word(words.LAST), body.word(words.RECORDED)
+    oldest = larger(body.word(words.SETTLED), recorded - words.RING_ROWS)
+    with body.range(oldest + 1, recorded + 1) as number:
+        row = _row(body, number)
+        _release(body, body.load(row, words.EVENT))
+        body.call(body.word(words.RETAIN), last)
+        body.store(row, words.EVENT, last)
+        body.store(row, words.AFTER, body.word(words.LAUNCHED))
+    body.put(words.SETTLED, recorded)
+    body.give(0)
+    return body.function(_SETTLE, ("context",))
+
+
+def _arrive() -> ir.Function:
+    """Commands up to a number are done: make the copies that waited for them, free their stages."""
+    body, done = Verb(), parameter("done")
+    with body.when(done > body.word(words.DONE)):
+        body.put(words.DONE, done)
+    known, rows = body.word(words.DONE), body.at(words.PENDINGS)
+    first, left = body.variable(0), body.variable(0)
+    count, bytes = body.word(words.PENDING), 8 * words.PENDING_WORDS
+    with body.loop(lambda: first() < count):
+        row = body.let(rows + first() * bytes)
+        held = [body.load(row, word) for word in range(words.PENDING_WORDS)]
+        with body.when(held[3] <= known):
+            body.call(body.word(common.COPY), *held[:3])
+        with body.otherwise():
+            for word, value in enumerate(held):
+                body.store(rows + left() * bytes, word, value)
+            left += 1
+        first += 1
+    body.put(words.PENDING, left())
+    stage = body.variable(body.word(words.STAGED))
+    with body.loop(lambda: stage().differs(0)):
+        last = body.let(body.load(stage(), words.COMMAND) > known)
+        with body.when(last):
+            body.give(0)
+        after = body.load(stage(), words.NEXT)
+        body.put(words.STAGED, after)
+        body.call(body.word(common.FREE_BYTES), stage())
+        stage.set(after)
+    body.give(0)
+    return body.function(_ARRIVE, ("context", "done"))
+
+
+# ---- what verbs do in common ---------------------------------------------------------------------
+
+
+def _idle(body: Verb, *places: Term) -> Term:
+    """Whether no command touches the blocks that these lie in."""
+    done = body.word(words.DONE)
+    last = body.variable(0)
+    for place in places:
+        row = body.ask(_FIND, CONTEXT, place)
+        with body.when(row.differs(0)):
+            worked = body.load(row, words.WORKED)
+            last.set(select(worked > last(), worked, last()))
+    return body.let(last() <= done)
+
+
+def _touch(body: Body, place: Term, command: Term) -> None:
+    row = body.ask(_FIND, CONTEXT, place)
+    with body.when(row.differs(0)):
+        body.store(row, words.WORKED, command)
+
+
+def _copied(body: Verb, target: Term, source: Term, bytes: Term, event: Term) -> Term:
+    """A copy by the queue; its code."""
+    queue = body.word(words.QUEUE)
+    return _code(body, body.word(words.COPY_MEMORY), queue, 0, target, source, bytes, 0, 0, event)
+
+
+def _settled(body: Verb, bad: Variable) -> None:
+    with body.when(body.word(words.PENDING).differs(0)):
+        bad.set(body.ask(_SETTLE, CONTEXT))
+
+
+def _ended(body: Verb, verb: int, bad: Variable, function: Like) -> None:
+    """Leave the verb; `bad` is a code that a function gave."""
+    with body.when(bad().differs(0)):
+        body.tell(verb, function, bad())
+        body.give(1)
+    body.give(0)
+
+
+def _moved(
+    verb: int, places: tuple[Term, ...], at_once: Callable[[Verb], None],
+    later: Callable[[Verb, Variable], None], function: int,
+) -> Written:  # fmt: skip
+    """A verb that touches blocks: at once where no command does, else behind those."""
+
+    def write(body: Verb) -> None:
+        with body.when(_BYTES.equals(0)):
+            body.give(0)
+        bad, idle = body.variable(0), body.variable(0)
+        with body.locked():
+            _settled(body, bad)
+            with body.when(_idle(body, *places)):
+                idle.set(1)
+            with body.otherwise():
+                later(body, bad)
+        with body.when(idle().differs(0)):
+            at_once(body)
+        _ended(body, verb, bad, function - words.SET_ARGUMENT)
+
+    return write
+
+
+# ---- copies --------------------------------------------------------------------------------------
+
+
+def _plain(body: Verb) -> None:
+    body.call(body.word(common.COPY), _TARGET, _SOURCE, _BYTES)
+
+
+def _staged(body: Verb, bad: Variable) -> None:
+    """The bytes of the host are kept until the queue has taken them."""
+    stage = body.ask(body.word(common.ALLOCATE_BYTES), _BYTES + words.STAGE_HEAD)
+    with body.when(stage.equals(0)):
+        bad.set(_NO_MEMORY)
+    with body.otherwise():
+        bytes, event = body.let(stage + words.STAGE_HEAD), body.array(1)
+        body.call(body.word(common.COPY), bytes, _SOURCE, _BYTES)
+        code = _copied(body, _TARGET, bytes, _BYTES, event)
+        bad.set(code)
+        with body.when(code.differs(0)):
+            body.call(body.word(common.FREE_BYTES), stage)
+        with body.otherwise():
+            number = body.ask(_COMMAND, CONTEXT, body.load(event))
+            _touch(body, _TARGET, number)
+            body.store(stage, words.COMMAND, number)
+            body.store(stage, words.NEXT, 0)
+            _append(body, stage)
+
+
+def _append(body: Verb, stage: Term) -> None:
+    """A stage is the last of the list."""
+    at = body.variable(body.at(words.STAGED))
+    with body.loop(lambda: body.load(at()).differs(0)):
+        at.set(body.load(at()) + 8 * words.NEXT)
+    body.store(at(), 0, stage)
+
+
+def _by_queue(body: Verb, bad: Variable) -> None:
+    event = body.array(1)
+    code = _copied(body, _TARGET, _SOURCE, _BYTES, event)
+    bad.set(code)
+    with body.when(code.equals(0)):
+        number = body.ask(_COMMAND, CONTEXT, body.load(event))
+        _touch(body, _TARGET, number)
+        _touch(body, _SOURCE, number)
+
+
+def _filled(body: Verb) -> None:
+    body.call(body.word(common.FILL_BYTES), _TARGET, parameter("value"), _BYTES)
+
+
+def _filled_later(body: Verb, bad: Variable) -> None:
+    event, pattern = body.array(1), body.array(1)
+    body.store(pattern, 0, parameter("value") * 0x01010101)
+    code = _code(
+        body, body.word(words.FILL_MEMORY), body.word(words.QUEUE), _TARGET, pattern, 1, _BYTES,
+        0, 0, event,
+    )  # fmt: skip
+    bad.set(code)
+    with body.when(code.equals(0)):
+        _touch(body, _TARGET, body.ask(_COMMAND, CONTEXT, body.load(event)))
+
+
+def _copy_out(body: Verb) -> None:
+    with body.when(_BYTES.equals(0)):
+        body.give(0)
+    bad, idle = body.variable(0), body.variable(0)
+    with body.locked():
+        with body.when(_idle(body, _SOURCE)):
+            idle.set(1)
+        with body.otherwise():
+            with body.when(body.word(words.PENDING).equals(words.PENDING_ROWS)):
+                bad.set(body.ask(_SETTLE, CONTEXT))
+            with body.when(bad().equals(0)):
+                _pend(body)
+    with body.when(idle().differs(0)):
+        _plain(body)
+    _ended(body, home.COPY_OUT, bad, words.COPY_MEMORY - words.SET_ARGUMENT)
+
+
+def _pend(body: Verb) -> None:
+    count = body.word(words.PENDING)
+    row = body.let(body.at(words.PENDINGS) + count * (8 * words.PENDING_WORDS))
+    for word, value in enumerate((_TARGET, _SOURCE, _BYTES, body.word(words.LAUNCHED))):
+        body.store(row, word, value)
+    body.put(words.PENDING, count + 1)
+
+
+# ---- work ----------------------------------------------------------------------------------------
+
+
+def _launch(body: Verb) -> None:
+    operands, parallel = parameter("operands"), parameter("parallel")
+    with body.when(parallel <= 0):
+        body.give(0)
+    count = body.let(operands + parameter("sizes"))
+    bad, function = body.variable(0), body.variable(0)
+    with body.when(count + 5 > words.MOST_ARGUMENTS):
+        body.tell(home.LAUNCH, 0, _TOO_MANY)
+        body.give(1)
+    given, event = body.array(words.MOST_ARGUMENTS), body.array(1)
+    split, entry = body.array(2), parameter("entry")
+    part = _split(body, split)
+    body.call(body.word(common.COPY), given, parameter("arguments"), count * 8)
+    rest = (0, parallel, part, parameter("scratch"), parameter("stride"))
+    for word, value in enumerate(rest):
+        body.store(given, count + word, value)
+    body.store(event, 0, 0)
+    kernel = body.load(entry, words.HANDLE)
+    with body.locked():
+        _settled(body, bad)
+        function.set(words.COPY_MEMORY - words.SET_ARGUMENT)
+        with body.when(bad().equals(0)):
+            function.set(0)
+            bad.set(_code(body, body.word(words.SET_ARGUMENT), kernel, 0, (count + 5) * 8, given))
+        with body.when(bad().equals(0)):
+            function.set(words.ENQUEUE - words.SET_ARGUMENT)
+            bad.set(_code(
+                body, body.word(words.ENQUEUE), body.word(words.QUEUE), kernel, 1, 0, split,
+                split + 8, 0, 0, event,
+            ))  # fmt: skip
+            with body.when(bad().equals(0)):
+                number = body.ask(_COMMAND, CONTEXT, body.load(event))
+                with body.range(0, operands) as operand:
+                    _touch(body, body.load(parameter("arguments"), operand), number)
+                _touch(body, parameter("scratch"), number)
+    _ended(body, home.LAUNCH, bad, function())
+
+
+def _split(body: Verb, split: Term) -> Term:
+    """Write how many items there are, and how many of them in a group; the part of each."""
+    entry, parallel, grain = map(parameter, ("entry", "parallel", "grain"))
+    group, part = body.load(entry, words.GROUP), body.variable(1)
+    with body.when(group.differs(0)):
+        body.store(split, 0, parallel * group)
+        body.store(split, 1, group)
+    with body.otherwise():
+        shares = body.let((parallel + grain - 1) / grain)
+        most = body.let(smaller(body.load(entry, words.MOST_ITEMS), shares))
+        part.set((parallel + most - 1) / most)
+        body.store(split, 0, (parallel + part() - 1) / part())
+        body.store(split, 1, 1)
+    return part()
+
+
+# ---- events --------------------------------------------------------------------------------------
+
+
+def _row(body: Verb, number: Term) -> Term:
+    place = body.let(number & (words.RING_ROWS - 1))
+    return body.let(body.at(words.RING) + place * (8 * words.RING_WORDS))
+
+
+def _release(body: Verb, event: Term) -> None:
+    with body.when(event.differs(0)):
+        body.call(body.word(words.RELEASE), event)
+
+
+def _record(body: Verb) -> None:
+    made = body.variable(0)
+    with body.locked():
+        number = body.let(body.word(words.RECORDED) + 1)
+        body.put(words.RECORDED, number)
+        row, command = _row(body, number), body.word(words.LAUNCHED)
+        last = body.variable(0)
+        _release(body, body.load(row, words.EVENT))
+        with body.when(command > body.word(words.DONE)):
+            last.set(body.word(words.LAST))
+            body.call(body.word(words.RETAIN), last())
+            body.call(body.word(words.FLUSH), body.word(words.QUEUE))
+        for word, value in enumerate((number, command, last())):
+            body.store(row, word, value)
+        made.set(number)
+    body.give(made())
+
+
+def _wait(body: Verb) -> None:
+    """Pending copies may be given to the queue meanwhile: then the event comes after those."""
+    bad, event, again = body.variable(0), body.array(1), body.variable(1)
+    command = body.variable(0)
+    with body.loop(lambda: again().differs(0)):
+        with body.locked():
+            body.call(_ARRIVE, CONTEXT, command())
+            row = _row(body, parameter("event"))
+            body.store(event, 0, 0)
+            mine = body.let(body.load(row, words.NUMBER).equals(parameter("event")))
+            after = body.let(select(mine, body.load(row, words.AFTER), body.word(words.LAUNCHED)))
+            # who finds others in the row waits once, for all that there is
+            open = body.let((after > body.word(words.DONE)) & (mine | command().equals(0)))
+            again.set(as_word(open))
+            with body.when(open):
+                command.set(after)
+                _take(body, row, mine, event)
+        waited = body.load(event)
+        with body.when(waited.differs(0)):
+            bad.set(_code(body, body.word(words.WAIT_FOR), 1, event))
+            body.call(body.word(words.RELEASE), waited)
+            with body.when(bad().differs(0)):
+                again.set(0)
+    _ended(body, home.WAIT, bad, words.WAIT_FOR - words.SET_ARGUMENT)
+
+
+def _take(body: Verb, row: Term, mine: Term, event: Term) -> None:
+    """Write what is to be waited for: the event of the row, if it has one, else the last."""
+    held = body.let(select(mine, body.load(row, words.EVENT), 0))
+    with body.when(held.differs(0)):
+        body.store(row, words.EVENT, 0)
+        body.store(event, 0, held)
+    with body.otherwise():
+        last = body.word(words.LAST)
+        body.call(body.word(words.RETAIN), last)
+        body.store(event, 0, last)
+
+
+VERBS: Mapping[str, Written] = {
+    "launch": _launch,
+    "copy_in": _moved(home.COPY_IN, (_TARGET,), _plain, _staged, words.COPY_MEMORY),
+    "copy_out": _copy_out,
+    "copy_within": _moved(
+        home.COPY_WITHIN, (_TARGET, _SOURCE), _plain, _by_queue, words.COPY_MEMORY
+    ),
+    "fill": _moved(home.FILL, (_TARGET,), _filled, _filled_later, words.FILL_MEMORY),
+    "record": _record,
+    "wait": _wait,
+}

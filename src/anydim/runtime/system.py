@@ -1,0 +1,48 @@
+"""Addresses of functions of the system, for native code to call."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from functools import cache
+
+_MUTEX_BYTES = 256  # more than one takes on any system
+
+
+@cache
+def memory_functions() -> tuple[int, ...]:
+    """malloc, free, memcpy and memset."""
+    system = ctypes.CDLL(None) if os.name == "posix" else ctypes.cdll.msvcrt
+    return tuple(_address(system, name) for name in ("malloc", "free", "memcpy", "memset"))
+
+
+@cache
+def lock_functions() -> tuple[int, int]:
+    """What takes and gives back a mutex; both 0 where the system has no POSIX threads."""
+    system = ctypes.CDLL(None) if os.name == "posix" else None
+    if system is None or not hasattr(system, "pthread_mutex_init"):
+        return 0, 0
+    return _address(system, "pthread_mutex_lock"), _address(system, "pthread_mutex_unlock")
+
+
+class Mutex:
+    """A mutex that native code takes too; of one thread, it is not taken twice."""
+
+    def __init__(self) -> None:
+        self._bytes = ctypes.create_string_buffer(_MUTEX_BYTES)
+        self.address = ctypes.addressof(self._bytes)
+        self.functions = lock_functions()
+        if self.functions[0]:
+            ctypes.CDLL(None).pthread_mutex_init(ctypes.c_void_p(self.address), None)
+            made = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+            self._take, self._give = map(made, self.functions)
+
+    def __enter__(self) -> None:
+        self._take(self.address)  # without the lock of the interpreter
+
+    def __exit__(self, *error: object) -> None:
+        self._give(self.address)
+
+
+def _address(system: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(getattr(system, name), ctypes.c_void_p).value or 0
