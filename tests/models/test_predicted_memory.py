@@ -95,7 +95,7 @@ class Counting:
     """malloc and free of the system, and how many bytes are out."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        malloc, free, *others = region._system_functions()
+        malloc, free, *others = region.memory_functions()
         self.sizes: dict[int, int] = {}
         self.now = self.most = 0
         take = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int64)(malloc)
@@ -117,7 +117,7 @@ class Counting:
             ctypes.CFUNCTYPE(None, ctypes.c_void_p)(forgotten),
         )
         addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in self._kept]
-        monkeypatch.setattr(region, "_system_functions", lambda: (*addresses, *others))
+        monkeypatch.setattr(region, "memory_functions", lambda: (*addresses, *others))
 
 
 def found() -> Model:

@@ -30,7 +30,6 @@ from anydim.devices import words
 from anydim.runtime import home
 from anydim.runtime.system import memory_functions
 
-
 _FAILED = ctypes.CFUNCTYPE(None, *(ctypes.c_int64,) * 3)
 _NATIVE = {
     "launches": words.LAUNCHES, "copies_in": words.COPIES_IN, "copies_out": words.COPIES_OUT,

@@ -64,8 +64,8 @@ class Interface:
     says), then those of `run`; of a straight program the last one is that there is no memory.
     `asked` are dims that no input tells, and the words that wait for their sizes. `updates` are
     pairs of an output and an input that may be the same memory. `devices` are those that it uses
-    beside the host; then it also has functions 'device_clear' and 'device_trim', and may have native
-    verbs for kinds of devices ('launch of cpu').
+    beside the host; then it also has functions 'device_clear' and 'device_trim', and may have
+    native verbs for kinds of devices ('launch of cpu').
     """
 
     functions: Mapping[str, str]

@@ -37,9 +37,7 @@ def shared() -> Iterator[SharedOpenClDevice]:
 
 
 @pytest.mark.parametrize("kind", OPENERS)
-def test_calls_ask_for_nothing_by_way_of_python(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calls_ask_for_nothing_by_way_of_python(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     device = OPENERS[kind]()
     if not device.native:
         pytest.skip("it has no native verbs")

@@ -125,7 +125,9 @@ def test_a_text_that_does_not_build(device: OpenClDevice) -> None:
 
 @needs_device
 def test_memory_that_there_is_not(device: OpenClDevice) -> None:
-    with pytest.raises(DeviceMemoryError, match=r"no memory for \d+ bytes, 0 in use: (clCreateBuf|it has)"):
+    with pytest.raises(
+        DeviceMemoryError, match=r"no memory for \d+ bytes, 0 in use: (clCreateBuf|it has)"
+    ):
         device.allocate(1 << 55)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from anydim.native.blocks import CLEAR, DROP, LEAVE, TRIM, blocks_code
 from anydim.runtime import context
-from anydim.runtime.region import _system_functions
+from anydim.runtime.system import memory_functions
 from anydim.targets.targets import target
 
 POINTER, WORD = ctypes.c_void_p, ctypes.c_int64
@@ -64,7 +64,7 @@ def functions() -> Iterator[dict[str, Callable[..., int]]]:
 @pytest.fixture
 def call(functions: dict[str, Callable[..., int]]) -> Iterator[Call]:
     made = Call((ctypes.c_int64 * context.WORDS)(), functions)
-    made.words[context.MALLOC : context.FILL + 1] = list(_system_functions())
+    made.words[context.MALLOC : context.FILL + 1] = list(memory_functions())
     yield made
     made(CLEAR)
     made(TRIM, 0)
@@ -138,7 +138,7 @@ def test_what_cannot_be_had_is_null(call: Call, bytes: int) -> None:
 
 def test_when_the_system_has_nothing_left_kept_blocks_go_first(call: Call) -> None:
     left = [2]
-    malloc = ctypes.CFUNCTYPE(POINTER, WORD)(_system_functions()[0])
+    malloc = ctypes.CFUNCTYPE(POINTER, WORD)(memory_functions()[0])
 
     def scarce(bytes: int) -> int | None:
         left[0] -= 1
@@ -168,7 +168,7 @@ def test_what_leaves_is_nobody_elses(call: Call) -> None:
     block = call("anydim_allocate", 100)
     memory = call(LEAVE, block)
     assert call.used == (0, 0, 0)
-    ctypes.CFUNCTYPE(None, POINTER)(_system_functions()[1])(memory)
+    ctypes.CFUNCTYPE(None, POINTER)(memory_functions()[1])(memory)
 
 
 @pytest.mark.parametrize("bytes", [0, 8, 1000])

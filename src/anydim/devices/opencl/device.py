@@ -243,9 +243,7 @@ class OpenClDevice(Device):
         part = -(-count // most)
         return -(-count // part), part
 
-    def _give(
-        self, kernel: Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]
-    ) -> None:
+    def _give(self, kernel: Kernel, memories: list[c_void_p], words: ctypes.Array[c_int64]) -> None:
         """The arguments of a launch, but for those that the kernel has."""
         given, do = kernel.given, self.library.do
         if not given:

@@ -23,9 +23,7 @@ def options(found: Found, shared: bool) -> str:
     return " ".join([_OPTIONS, *more])
 
 
-def build(
-    known: Library, context: int, found: Found, name: str, text: bytes, shared: bool
-) -> int:
+def build(known: Library, context: int, found: Found, name: str, text: bytes, shared: bool) -> int:
     """The handle of a program, built from its kept binary or its text.
 
     Raises DeviceError with the log of the build for a text that the device refuses.
@@ -43,9 +41,7 @@ def build(
     return program
 
 
-def _of_text(
-    known: Library, context: int, found: Found, name: str, text: bytes, flags: str
-) -> int:
+def _of_text(known: Library, context: int, found: Found, name: str, text: bytes, flags: str) -> int:
     texts, sizes = (ctypes.c_char_p * 1)(text), (ctypes.c_size_t * 1)(len(text))
     program = known.make("clCreateProgramWithSource", context, 1, texts, sizes)
     devices = (ctypes.c_void_p * 1)(found.handle)
@@ -64,9 +60,7 @@ def _of_text(
     return program
 
 
-def _of_binary(
-    known: Library, context: int, found: Found, binary: bytes, flags: str
-) -> int | None:
+def _of_binary(known: Library, context: int, found: Found, binary: bytes, flags: str) -> int | None:
     """A program of a binary; None where the device does not take it any more."""
     devices, sizes = (ctypes.c_void_p * 1)(found.handle), (ctypes.c_size_t * 1)(len(binary))
     parts = (ctypes.c_char_p * 1)(binary)

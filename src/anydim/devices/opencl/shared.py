@@ -122,7 +122,7 @@ class SharedOpenClDevice(OpenClDevice):
         self.library.do("clFinish", self._work)
         with self._mutex:
             known[words.DONE] = done = max(known[words.DONE], launched)
-            left = []
+            left: list[int] = []
             for row in range(known[words.PENDING]):
                 first = words.PENDINGS + words.PENDING_WORDS * row
                 target, source, bytes, command = held = known[first : first + words.PENDING_WORDS]
@@ -130,7 +130,9 @@ class SharedOpenClDevice(OpenClDevice):
                     ctypes.memmove(target, source, bytes)
                 else:
                     left += held
-            known[words.PENDINGS : words.PENDINGS + len(left)] = left
+            ctypes.memmove(
+                self.context + 8 * words.PENDINGS, (c_int64 * len(left))(*left), 8 * len(left)
+            )
             known[words.PENDING] = len(left) // words.PENDING_WORDS
             while known[words.STAGED]:
                 head = (c_int64 * 2).from_address(known[words.STAGED])

@@ -17,7 +17,7 @@ from anydim.devices.opencl.shared import KIND
 from anydim.kernels import ir
 from anydim.kernels.write.term import Like, Term, larger, select, smaller
 from anydim.kernels.write.writer import Variable
-from anydim.native.body import Body, as_word, parameter
+from anydim.native.body import ZERO, Body, as_word, parameter
 from anydim.native.verbs.writing import CONTEXT, Verb, Written
 from anydim.runtime import home
 
@@ -294,7 +294,7 @@ def _launch(body: Verb) -> None:
     split, entry = body.array(2), parameter("entry")
     part = _split(body, split)
     body.call(body.word(common.COPY), given, parameter("arguments"), count * 8)
-    rest = (0, parallel, part, parameter("scratch"), parameter("stride"))
+    rest = (ZERO, parallel, part, parameter("scratch"), parameter("stride"))
     for word, value in enumerate(rest):
         body.store(given, count + word, value)
     body.store(event, 0, 0)

@@ -52,7 +52,7 @@ class Verb(Body):
         """Threads count together."""
         self.atomic("add", self.at(word), amount)
 
-    def tell(self, verb: int, function: int, code: Like) -> None:
+    def tell(self, verb: int, function: Like, code: Like) -> None:
         """An error for a code that a function gave."""
         self.call(self.word(words.FAILED), verb, function, code)
 
