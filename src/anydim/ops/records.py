@@ -123,10 +123,6 @@ RECORDS = (
     _row("lstm", "recurrent", recurrent.LSTM, {**recurrent.COMMON, "input_forget": False},
          doc="One direction of a layer of long short-term memory."),
     # frequencies
-    _row("dft", "signal", spectral.fourier_transform,
-         {"length": REQUIRED, "axis": -2, "inverse": False, "onesided": False}),
-    _row("stft", "signal", spectral.short_time_transform,
-         {"step": REQUIRED, "length": REQUIRED, "onesided": True}),
     _row("mel_weights", "signal", spectral.mel_weights,
          {"bins": REQUIRED, "length": REQUIRED, "dtype": float32}, domain=(0.5, 3.0)),
     _row("cosine_window", "source", spectral.cosine_window,

@@ -11,6 +11,7 @@ from anydim.kernels.routines.ngrams import NGRAM_COUNTS
 from anydim.kernels.routines.record import Routine
 from anydim.kernels.routines.running import CUM_PROD, CUM_SUM
 from anydim.kernels.routines.sort import SORT
+from anydim.kernels.routines.spectra import DFT, STFT
 from anydim.kernels.routines.suppression import NON_MAX_SUPPRESSION
 from anydim.kernels.routines.top_k import TOP_K
 from anydim.kernels.routines.trees import TREE_ENSEMBLE
@@ -41,6 +42,19 @@ ROUTINES = (
         "(the k largest or smallest in order, their places) along an axis; NaN counts as the "
         "largest, of equal ones the first is taken.",
         k=REQUIRED, axis=-1, largest=True, sorted=True,
+    ),
+    _row(
+        "dft", DFT,
+        "The discrete Fourier transform of `length` elements along an axis, or its inverse. With "
+        "`onesided` the frequencies from 0 to length // 2 are given, or taken by an inverse, whose "
+        "result is real. Elements past the end count as 0.",
+        length=REQUIRED, axis=-2, inverse=False, onesided=False,
+    ),
+    _row(
+        "stft", STFT,
+        "Discrete Fourier transforms of frames of x[b, n, 1 or 2], each `step` after the last: "
+        "[b, frame, f, 2]. The second input, if given, weighs the elements of a frame.",
+        step=REQUIRED, length=REQUIRED, onesided=True,
     ),
     _row(
         "unique_fill", UNIQUE,

@@ -37,7 +37,7 @@ LIMITS: dict[str, str] = {
     "AffineGrid": "the number of axes is constant",
     "Attention": "the number of heads of 3-d inputs is an attribute; a head's depth may be a dim",
     "Conv": "in groups the number of output channels is constant",
-    "DFT": "costs length * length products; the axis is constant",
+    "DFT": "the axis is constant",
     "DeformConv": "two axes; the kernel is of constant size",
     "Dropout": "in training the numbers are the same in every call; another seed gives others",
     "GatherND": "the last axis of the indices is of constant size",
@@ -47,7 +47,6 @@ LIMITS: dict[str, str] = {
     "OneHot": "the values are a vector of two",
     "Resize": "antialias weighs by the size of the box: all taps are visited",
     "RoiAlign": "sampling_ratio 0 (as many samples as the data say) is refused",
-    "STFT": "costs frame * frame products per frame",
     "Squeeze": "without axes those of open size stay, and are refused at 1",
 }
 

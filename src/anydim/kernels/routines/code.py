@@ -31,6 +31,7 @@ from anydim.kernels.write.writer import Writer
 from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify
 
 _LINE = 64  # bytes that scratch is aligned to
+_SCRATCH = "scratch"  # the bytes of the calling thread
 
 
 class Buffer:
@@ -49,6 +50,11 @@ class Buffer:
     def _place(self, index: Like) -> Term:
         place = index if isinstance(index, Term) else constant(index)
         return place if self._base is None else Term(add(self._base.value, place.value))
+
+    def address(self, index: Like) -> ir.Address:
+        """Where an element lies, for a function that is called."""
+        scale = self.dtype.bytes if self._name == _SCRATCH else 1
+        return ir.Address(self._name, (self._place(index) * scale).value)
 
     def load(self, index: Like, lanes: int = 1, where: Term | None = None) -> Term:
         """Elements from `index` on; lanes where `where` is false are 0 and not touched."""
@@ -91,6 +97,7 @@ class Code(Writer):
         self._operands: dict[str, ir.Operand] = {}
         self._sizes: dict[Size, str] = {}
         self._scratch: Size = as_size(0)
+        self._libraries: dict[str, ir.Library] = {}
 
     # ---- memory and sizes ----------------------------------------------------------------------
 
@@ -112,7 +119,7 @@ class Code(Writer):
         base = self._scratch.divide_exactly(dtype.bytes)
         assert base is not None
         self._scratch = align_up(self._scratch + as_size(count) * dtype.bytes, _LINE)
-        return Buffer(self, "scratch", dtype, self.size(base))
+        return Buffer(self, _SCRATCH, dtype, self.size(base))
 
     def stack(self, dtype: DType, count: int) -> Buffer:
         """A small local array."""
@@ -126,6 +133,12 @@ class Code(Writer):
         if size.constant is not None:
             return constant(size.constant)
         return Term(ir.Var(ir.INDEX, self._sizes.setdefault(size, f"p{len(self._sizes)}")))
+
+    def call(self, library: ir.Library, name: str, *arguments: ir.Address | Term) -> None:
+        """Call a function of a library."""
+        self._libraries[library.name] = library
+        given = (a.value if isinstance(a, Term) else a for a in arguments)
+        self.emit(ir.Call(name, tuple(given)))
 
     # ---- steps ---------------------------------------------------------------------------------
 
@@ -164,13 +177,15 @@ class Code(Writer):
                 *(ir.Scalar(name) for name in self._sizes.values()),
                 ir.Scalar("start"),
                 ir.Scalar("stop"),
-                ir.Pointer("scratch", uint8),
+                ir.Pointer(_SCRATCH, uint8),
             ),
             self.written,
         )
         widest = max((operand.dtype.bytes for operand in operands), default=1)
         return Launch(
-            kernel=named_kernel(self.name, operands, self._sizes.values(), (main,)),
+            kernel=named_kernel(
+                self.name, operands, self._sizes.values(), (main,), self._libraries.values()
+            ),
             arguments=tuple(Argument(operand.name) for operand in operands),
             sizes=tuple(self._sizes),
             parallel=simplify(as_size(parallel), self.box),

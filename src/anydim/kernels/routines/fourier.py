@@ -1,0 +1,176 @@
+"""Discrete Fourier transforms of any length, along any axis or of frames, in n log n.
+
+There are three ways, by sizes alone: short transforms lie side by side in the lanes of vectors;
+others are done one after the other, each by a thread; few long ones are cut, each step a launch of
+its own. All give the same bits. A length with a large prime factor takes two rounds of both steps:
+what is given times a chirp, then what came of it times the transform of another one, whose own
+transform is computed before (`fourier_plan.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from anydim.base.dtypes import DType, float32
+from anydim.base.records import dataclass
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.fourier_plan import Plan, Sizes, plan_launches
+from anydim.kernels.routines.fourier_signals import Chirp, Places, Signal, Signals
+from anydim.kernels.routines.fourier_steps import Along, Beside, Numbers, Way, numbers
+from anydim.kernels.routines.record import Steps
+from anydim.kernels.write.term import Term
+from anydim.lang.tree import Tensor, TensorType
+from anydim.sizes import Box, Size, ceil_div, minimum, simplify
+
+SHORT = 1024  # elements up to which transforms lie side by side in lanes
+LONG = 1 << 15  # elements from which on one is cut, where there are few
+MANY = 8  # transforms that keep the threads busy without that
+PARTS = 16
+_TURNED, _WHOLE = "turned", "whole"  # what lies between the steps of those that are cut
+
+
+@dataclass(frozen=True)
+class Transform:
+    """`rows` transforms of what `places` says, in a machine."""
+
+    name: str
+    dtype: DType
+    rows: Size
+    places: Places
+    box: Box
+    machine: Machine
+
+    # ---- sizes ---------------------------------------------------------------------------------
+
+    @property
+    def wide(self) -> DType:
+        """The type that is computed in."""
+        return self.dtype if self.dtype.bits >= 32 else float32
+
+    @property
+    def lanes(self) -> int:
+        return max(2, self.machine.lanes(self.wide))
+
+    @property
+    def sizes(self) -> Sizes:
+        return Sizes.of(self.places.length, self.box)
+
+    @property
+    def beside(self) -> Size:
+        """1 where transforms lie in lanes."""
+        short = 1 - minimum(1, self.places.length // (SHORT + 1))
+        return simplify(short * minimum(1, self.rows // (self.lanes // 2)), self.box)
+
+    @property
+    def cut(self) -> Size:
+        """1 where each transform is cut."""
+        long, few = minimum(1, self.places.length // LONG), 1 - minimum(1, self.rows // MANY)
+        return simplify(long * few, self.box)
+
+    @property
+    def slots(self) -> Size:
+        """Transforms that are cut, after the chirp's."""
+        return simplify(self.rows * self.cut + int(self.sizes.chirped), self.box)
+
+    @property
+    def parts(self) -> Size:
+        return simplify(minimum(PARTS, 1 + self.places.length // (LONG // 4)), self.box)
+
+    # ---- launches ------------------------------------------------------------------------------
+
+    def steps(self) -> Steps:
+        """All launches, and what lies between them."""
+        sizes = self.sizes
+        launches = [*plan_launches(sizes, self.wide, self.box, self.machine)]
+        if self.slots.constant != 0:
+            launches += self._cut_steps()
+        alone = simplify((1 - self.cut) * (1 - self.beside) * self.rows, self.box)
+        if alone.constant != 0:
+            launches.append(self._alone(alone))
+        if self.beside.constant != 0:
+            launches.append(self._side_by_side())
+        kept = (_TURNED, _WHOLE) if sizes.chirped else (_TURNED,)
+        count = simplify(self.slots * sizes.worked * 2, self.box)
+        between = tuple(Tensor(name, TensorType(self.wide, (count,))) for name in kept)
+        found = between if self.slots.constant != 0 else ()
+        return Steps(tuple(launches), (*sizes.temporaries(self.wide, self.box), *found))
+
+    def _code(self, step: str) -> tuple[Code, Plan]:
+        code = Code(f"{self.name}_{step}", self.machine, self.box)
+        plan = Plan(code, self.sizes, self.wide)
+        plan.read()
+        return code, plan
+
+    def _launch(self, code: Code, parallel: Size, rows: Size, reason: str) -> Launch:
+        work = simplify(rows * (self.sizes.worked * 16 + 1), self.box)
+        return code.launch(parallel, work, 1, reason)
+
+    def _alone(self, rows: Size) -> Launch:
+        """One transform after the other."""
+        code, plan = self._code("alone")
+        way = Along(code, plan, self.lanes)
+        memory = self._memory(code, self.sizes.worked)
+        with code.range(code.start, code.stop) as row:
+            self._rounds(way, Signal(self.places, self.dtype, way, row, *memory))
+        return self._launch(code, rows, rows, "each by itself")
+
+    def _side_by_side(self) -> Launch:
+        """A transform in each lane."""
+        code, plan = self._code("beside")
+        way = Beside(code, plan, self.lanes)
+        most = minimum(self.sizes.worked, SHORT * 5 // 2 + 16)
+        memory = self._memory(code, simplify(most, self.box) * self.lanes)
+        rows = code.size(self.rows)
+        with code.range(code.start, code.stop) as group:
+            first = code.let(group * self.lanes)
+            signals = Signals(self.places, self.dtype, way, first, *memory, rows=rows)
+            self._rounds(way, signals)
+        groups = simplify(ceil_div(self.rows, self.lanes) * self.beside, self.box)
+        return self._launch(code, groups, self.rows * self.beside, "transforms in lanes")
+
+    def _memory(self, code: Code, count: Size) -> list[Numbers]:
+        """Scratch for what lies between the steps, and between the rounds where there are two."""
+        return [numbers(code, self.wide, count) for _ in range(1 + self.sizes.chirped)]
+
+    def _rounds(self, way: Way, signal: Signal) -> None:
+        way.first_step(signal.read, signal.turned)
+        way.second_step(signal.turned, signal.keep)
+        if self.sizes.chirped:
+            with way.code.when(way.plan.chirped):
+                way.first_step(signal.again, signal.turned)
+                way.second_step(signal.turned, signal.finish)
+
+    # ---- few long ones: a launch for each step -------------------------------------------------
+
+    def _cut_steps(self) -> Iterator[Launch]:
+        yield self._cut_step("first", True, lambda s: s.way.first_step(s.read, s.turned))
+        yield self._cut_step("second", True, lambda s: s.way.second_step(s.turned, s.keep))
+        if self.sizes.chirped and self.cut.constant != 0:
+            yield self._cut_step("third", False, lambda s: s.way.first_step(s.again, s.turned))
+            yield self._cut_step("fourth", False, lambda s: s.way.second_step(s.turned, s.finish))
+
+    def _cut_step(self, step: str, early: bool, body: Callable[[Signal], None]) -> Launch:
+        """A step of a part of each transform; in the early round the chirp is the first of them."""
+        code, plan = self._code(step)
+        parts, chirped = code.size(self.parts), self.sizes.chirped
+        way = Along(code, plan, self.lanes)
+        with code.range(code.start, code.stop) as item:
+            way.cut = code.let(item % parts), parts
+            slot = code.let(item // parts + (0 if early else 1))
+            row = code.let(slot - int(chirped))
+            if self.cut.constant != 0:
+                with code.when(row >= 0 if early else plan.chirped):
+                    body(self._slot(Signal, way, row, slot))
+            if early and chirped:
+                with code.when(slot.equals(0) & plan.chirped):
+                    body(self._slot(Chirp, way, row, slot))
+        rows = self.slots if early else self.rows * self.cut
+        return self._launch(code, simplify(rows * self.parts, self.box), rows, "parts of long ones")
+
+    def _slot(self, kind: type[Signal], way: Along, row: Term, slot: Term) -> Signal:
+        code, worked = way.code, way.code.size(self.sizes.worked)
+        place = code.let(slot * worked * 2)
+        names = (_TURNED, _WHOLE) if self.sizes.chirped else (_TURNED,)
+        memory = [Numbers(code.output(name, self.wide).part(place), worked) for name in names]
+        return kind(self.places, self.dtype, way, row, *memory)

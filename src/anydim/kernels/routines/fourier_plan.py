@@ -1,0 +1,274 @@
+"""How a Fourier transform of any length is done, found when the length is known: in the call.
+
+A length whose prime factors are at most `LARGEST` is worked on as it is. Any other one is a
+convolution with a chirp (Bluestein, A linear filtering approach to the computation of the DFT,
+1970), by transforms of a length at least twice as large that is c 2^a with c one of `ROUND`. The
+length worked on, W, is A * B, A its largest divisor up to its root: transforms of A elements in
+columns, turned, then of B elements in rows.
+
+The plan is a tensor of integers (`PLAN`), the tables one of floats (`TABLES`) that holds pairs of
+cos and -sin: the powers of the roots of unity of order A and B, those of order W from which any
+other one is one product (the first ones, and every `step`-th), the chirp, and the transform of what
+it is convolved with.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+from anydim.base.dtypes import DType, float64, int64
+from anydim.base.records import dataclass
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.stockham import LARGEST, WRITTEN_OUT, Complex
+from anydim.kernels.write.term import Term, apply, constant, iota, select, shuffle
+from anydim.kernels.write.writer import Variable
+from anydim.lang.tree import Tensor, TensorType
+from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, simplify
+
+PLAN, TABLES = "plan", "tables"
+PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31)
+ROUND = (1, 3, 5, 9, 15)
+MOST = 1 << 30  # elements: squares of places are int64
+_FACTORS = 64  # places for the factors of one part
+_WORKED, _FIRST, _SECOND, _CHIRPED, _STEP, _COUNTS, _LISTS = 0, 1, 2, 3, 4, 5, 8
+_CHUNK = 1024  # elements of the chirp that are computed at once
+
+
+def plain(length: int) -> bool:
+    """Whether no prime factor is above `LARGEST`."""
+    for prime in (2, *PRIMES):
+        while length > 1 and length % prime == 0:
+            length //= prime
+    return length <= 1
+
+
+def worked_on(length: int) -> int:
+    """The length that is worked on."""
+    if plain(length):
+        return max(1, length)
+    wanted = 2 * length - 1
+    return min(c << max(0, (-(-wanted // c) - 1).bit_length()) for c in ROUND)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Formulas for a length: bounds where it is not known before the call."""
+
+    length: Size
+    worked: Size
+    part: Size  # elements of a column or a row
+    chirped: bool  # whether it may need a chirp
+
+    @staticmethod
+    def of(length: Size, box: Box) -> Sizes:
+        """Numbers of c 2^a lie at most a quarter apart; B is at most sqrt(LARGEST * W)."""
+        known = length.constant
+        if known is None:
+            worked, chirped = maximum(1, length * 5 // 2 + 16), True
+        else:
+            worked, chirped = as_size(worked_on(known)), not plain(known)
+        part = minimum(worked, worked // 64 + (16 * LARGEST + 1))
+        return Sizes(length, simplify(worked, box), simplify(part, box), chirped)
+
+    @property
+    def starts(self) -> tuple[Size, ...]:
+        """Where each table starts, in pairs; the last one is how many there are."""
+        chirp, kernel = (self.length, self.worked) if self.chirped else (as_size(0), as_size(0))
+        found = [as_size(0)]
+        for count in (self.part, self.part, self.part, self.part, chirp, kernel):
+            found.append(found[-1] + count)
+        return tuple(found)
+
+    def temporaries(self, dtype: DType, box: Box) -> tuple[Tensor, ...]:
+        pairs = simplify(self.starts[-1] * 2, box)
+        return (
+            Tensor(PLAN, TensorType(int64, (as_size(_LISTS + 2 * _FACTORS),))),
+            Tensor(TABLES, TensorType(dtype, (pairs,))),
+        )
+
+
+class Plan:
+    """What a kernel reads of the plan and the tables."""
+
+    def __init__(self, code: Code, sizes: Sizes, dtype: DType) -> None:
+        self.code = code
+        self.sizes = sizes
+        self.dtype = dtype
+        self.numbers = code.output(PLAN, int64)
+        tables = code.output(TABLES, dtype)
+        starts = [code.size(start * 2) for start in sizes.starts[:-1]]
+        self.tables = tables
+        self.roots = starts[:2]
+        self.low, self.high, self.chirp, self.kernel = (tables.part(s) for s in starts[2:])
+
+    def read(self) -> None:
+        """Name the numbers; they are known from here on."""
+        numbers = self.numbers
+        self.worked, self.first, self.second = numbers[_WORKED], numbers[_FIRST], numbers[_SECOND]
+        self.chirped = numbers[_CHIRPED].differs(0)
+        self.step = numbers[_STEP]
+        self.counts = [numbers[_COUNTS + part] for part in range(2)]
+
+    def factors(self, part: int) -> int:
+        """Where the factors of the first or second part stand in the plan."""
+        return _LISTS + part * _FACTORS
+
+    def turn(self, power: Term) -> Complex:
+        """Powers of the root of unity of order W, in every lane or for one."""
+        mask = self.code.let(self.code.let((constant(1) << self.step) - 1))
+        low, high = self.pair(self.low, power & mask), self.pair(self.high, power >> self.step)
+        real = apply("fma", low[0], high[0], apply("neg", low[1] * high[1]))
+        return real, apply("fma", low[0], high[1], low[1] * high[0])
+
+    def pair(self, table: Buffer, place: Term) -> Complex:
+        """Both parts of one number, or of one for each lane."""
+        start = self.code.let(place * 2)
+        if start.lanes > 1:
+            return table.gather(start), table.gather(start + 1)
+        return table[start], table[start + 1]
+
+
+def plan_launches(sizes: Sizes, dtype: DType, box: Box, machine: Machine) -> tuple[Launch, ...]:
+    """The launches that write the plan and the tables, but for the chirp's transform."""
+    launches = [_planned(Code("fourier_plan", machine, box), sizes, dtype)]
+    if sizes.chirped:
+        launches.append(_chirp(Code("fourier_chirp", machine, box), sizes, dtype))
+    return tuple(launches)
+
+
+def _planned(code: Code, sizes: Sizes, dtype: DType) -> Launch:
+    plan = Plan(code, sizes, dtype)
+    with code.range(code.start, code.stop):
+        _choose(code, plan, code.size(sizes.length))
+        plan.read()
+        for part, length in enumerate((plan.first, plan.second)):
+            _factorise(code, plan, part, length)
+            _roots(code, plan.tables.part(plan.roots[part]), length, constant(1), length)
+        distance = code.let(constant(1) << plan.step)
+        _roots(code, plan.low, distance, constant(1), plan.worked)
+        count = code.let((plan.worked + (distance - 1)) >> plan.step)
+        _roots(code, plan.high, count, distance, plan.worked)
+    return code.launch(1, sizes.part * 64, 1, "how a length is cut, and roots of unity")
+
+
+def _choose(code: Code, plan: Plan, length: Term) -> None:
+    """The length that is worked on, its two parts, and the distance of the roots that are kept."""
+    rest = code.variable(length)
+    for prime in (2, *PRIMES):
+        with code.loop(partial(_divides, rest, prime)):
+            rest.set(rest() // prime)
+    worked = code.variable(select(length > 1, length, 1))
+    with code.when(rest() > 1):
+        worked.set(1 << 62)
+        for factor in ROUND:
+            tried = code.variable(factor)
+            with code.loop(partial(_below, tried, length * 2 - 1)):
+                tried.set(tried() * 2)
+            worked.set(select(tried() < worked(), tried(), worked()))
+    first, step = code.variable(1), code.variable(0)
+    with code.loop(lambda: first() * first() < worked()):
+        first += 1
+    with (
+        code.when(first() * first() > worked()),
+        code.loop(lambda: (worked() % first()).differs(0) | (first() * first() > worked())),
+    ):
+        first.set(first() - 1)
+    with code.loop(lambda: (constant(1) << (step() * 2)) < worked()):
+        step += 1
+    numbers = plan.numbers
+    numbers[_WORKED], numbers[_FIRST], numbers[_SECOND] = worked(), first(), worked() // first()
+    numbers[_CHIRPED] = (rest() > 1).as_(int64)
+    numbers[_STEP] = step()
+
+
+def _divides(rest: Variable, factor: int) -> Term:
+    return (rest() > 1) & (rest() % factor).equals(0)
+
+
+def _below(number: Variable, limit: Term) -> Term:
+    return number() < limit
+
+
+def _factorise(code: Code, plan: Plan, part: int, length: Term) -> None:
+    rest, count = code.variable(length), code.variable(0)
+    list_ = plan.numbers.part(plan.factors(part))
+    for factor in dict.fromkeys((*WRITTEN_OUT, *PRIMES)):
+        with code.loop(partial(_divides, rest, factor)):
+            list_[count()] = constant(factor)
+            rest.set(rest() // factor)
+            count += 1
+    plan.numbers[_COUNTS + part] = count()
+
+
+def _roots(code: Code, table: Buffer, count: Term, distance: Term, order: Term) -> None:
+    """Powers 0, distance, 2 distance, ... of the root of unity of an order."""
+    lanes = code.machine.lanes(float64)
+    whole = order.as_(float64)
+
+    def put(i: Term, where: Term | None) -> None:
+        place = (iota(lanes) + i) * distance
+        _store_pairs(table, i, turned(code, place.as_(float64), whole), where, count)
+
+    code.sweep(0, count, lanes, put)
+
+
+def turned(code: Code, power: Term, order: Term) -> Complex:
+    """cos and -sin of 2 pi power / order, both exact floats; angles of an eighth at most."""
+    quarters = code.let(apply("floor", power * 4.0 / order + 0.5))
+    rest = apply("fma", power, power.like(4.0), apply("neg", quarters * order))
+    angle = code.let(rest / order * (math.pi / 2))
+    sine, cosine = code.let(apply("sin", angle)), code.let(apply("cos", angle))
+    quarter = code.let(quarters - apply("floor", quarters * 0.25) * 4.0)
+    odd = code.let(quarter.equals(1.0) | quarter.equals(3.0))
+    real, imaginary = select(odd, sine, cosine), select(odd, cosine, sine)
+    left, below = quarter.equals(1.0) | quarter.equals(2.0), quarter >= 2.0
+    real = select(left, apply("neg", real), real)
+    return real, select(below, imaginary, apply("neg", imaginary))
+
+
+def _store_pairs(
+    table: Buffer, first: Term, value: Complex, where: Term | None, count: Term
+) -> None:
+    """Side by side; `where` lanes are left out of a vector, `count` are wanted."""
+    real, imaginary = (part.as_(table.dtype) for part in value)
+    for start, vector in zip((0, real.lanes), interleaved(real, imaginary)):
+        place = first * 2 + start
+        mask = None if where is None else iota(real.lanes) < count * 2 - place
+        table.store(place, vector, mask)
+
+
+def interleaved(left: Term, right: Term) -> tuple[Term, Term]:
+    """Two vectors whose lanes take turns."""
+    lanes = left.lanes
+    order = [lane // 2 + lanes * (lane % 2) for lane in range(2 * lanes)]
+    return shuffle(left, right, tuple(order[:lanes])), shuffle(left, right, tuple(order[lanes:]))
+
+
+def apart(low: Term, high: Term) -> Complex:
+    """What `interleaved` put together."""
+    lanes = low.lanes
+    even = tuple(range(0, 2 * lanes, 2))
+    return shuffle(low, high, even), shuffle(low, high, tuple(lane + 1 for lane in even))
+
+
+def _chirp(code: Code, sizes: Sizes, dtype: DType) -> Launch:
+    """exp(-i pi k k / length): the power k k of a root of order 2 length."""
+    plan = Plan(code, sizes, dtype)
+    plan.read()
+    length, lanes = code.size(sizes.length), code.machine.lanes(float64)
+    order = code.let(length * 2)
+    whole = order.as_(float64)
+
+    def put(k: Term, where: Term | None, stop: Term) -> None:
+        place = iota(lanes) + k
+        power = (place * place) % order.spread(lanes)
+        _store_pairs(plan.chirp, k, turned(code, power.as_(float64), whole), where, stop)
+
+    with code.range(code.start, code.stop) as chunk, code.when(plan.chirped):
+        low = code.let(chunk * _CHUNK)
+        high = code.let(select(low + _CHUNK < length, low + _CHUNK, length))
+        code.sweep(low, high, lanes, lambda k, where: put(k, where, high))
+    parts = ceil_div(sizes.length, _CHUNK)
+    return code.launch(parts, sizes.length * 16, 1, "a chirp")

@@ -1,0 +1,258 @@
+"""What a Fourier transform reads and writes: rows of tensors, and the chirp of Bluestein's way.
+
+The inverse is the same transform with real and imaginary parts swapped, before and after.
+"""
+
+from __future__ import annotations
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.fourier_plan import apart, interleaved
+from anydim.kernels.routines.fourier_steps import Numbers, Way
+from anydim.kernels.routines.stockham import Complex, product
+from anydim.kernels.write.term import Term, apply, constant, iota, larger, select, smaller
+from anydim.sizes import Size
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Element i of row r lies at r // inner * block + r % inner * step + i * stride."""
+
+    inner: Size
+    block: Size
+    step: Size
+    stride: Size
+    parts: int  # numbers beside each other: 1 real, 2 complex
+
+    @property
+    def contiguous(self) -> bool:
+        return self.stride.constant == self.parts
+
+    def start(self, code: Code, row: Term) -> Term:
+        """Where a row begins, or one for each lane."""
+        block, step = code.size(self.block), code.size(self.step)
+        if self.inner.constant == 1:
+            return code.let(row * block)
+        inner = code.size(self.inner).spread(row.lanes)
+        return code.let(row // inner * block + row % inner * step)
+
+
+@dataclass(frozen=True)
+class Places:
+    """Transforms of `length` elements, of which `given` are in x; `made` are wanted in y.
+
+    A `mirrored` inverse takes the elements up to length // 2, the others are their mirror, and what
+    it makes is real. `window` says that x1 weighs the elements.
+    """
+
+    length: Size
+    given: Size
+    made: Size
+    x: Lines
+    y: Lines
+    inverse: bool = False
+    mirrored: bool = False
+    window: bool = False
+
+
+class Signal:
+    """One row along the lanes; `turned` and `whole` hold what lies between the steps."""
+
+    def __init__(
+        self, places: Places, dtype: DType, way: Way, row: Term, turned: Numbers,
+        whole: Numbers | None = None,
+    ) -> None:  # fmt: skip
+        self.places = places
+        self.dtype = dtype
+        self.way = way
+        self.code, self.plan, self.lanes = way.code, way.plan, way.lanes
+        self.turned = turned
+        self.whole = whole
+        self.row = row
+        self.length = self.code.size(places.length)
+        self.zero = constant(0.0, way.dtype, self.lanes)
+        self.rows = self._rows(row)
+
+    def _rows(self, row: Term) -> Term:
+        """The rows that the lanes hold: one, or one for each."""
+        return row
+
+    def _numbers(self, first: Term) -> Term:
+        """Which elements the lanes hold."""
+        return self.code.let(iota(self.lanes) + first)
+
+    # ---- what is transformed -------------------------------------------------------------------
+
+    def read(self, first: Term) -> Complex:
+        """Elements from `first` on, times the chirp where there is one."""
+        code = self.code
+        found = [code.variable(self.zero) for _ in range(2)]
+        limit = self.length if self.places.mirrored else code.size(self.places.given)
+        with code.when(first < limit):
+            value = self._elements(first, limit)
+            if self.places.window:
+                value = self._weighed(first, value)
+            for part, number in zip(found, reversed(value) if self.places.inverse else value):
+                part.set(number)
+            if self.whole is not None:
+                with code.when(self.plan.chirped):
+                    chirp = self.way.pairs(self.plan.chirp, first, self.length)
+                    for part, number in zip(found, product((found[0](), found[1]()), chirp)):
+                        part.set(number)
+        return found[0](), found[1]()
+
+    def _elements(self, first: Term, limit: Term) -> Complex:
+        places, code = self.places, self.code
+        x = code.input("x0", self.dtype)
+        if places.mirrored:
+            return self._mirrored(x, self._numbers(first))
+        if places.x.contiguous and self.rows.lanes == 1:
+            return self._neighbours(x.part(places.x.start(code, self.rows)), first, limit)
+        number = self._numbers(first)
+        return self._gathered(x, number, number < limit.spread(number.lanes), limit)
+
+    def _neighbours(self, x: Buffer, first: Term, limit: Term) -> Complex:
+        """A vector, or two of pairs."""
+        lanes, wide, room = self.lanes, self.way.dtype, self.code.let(limit - first)
+        if self.places.x.parts == 1:
+            return x.load(first, lanes, iota(lanes) < room).as_(wide), self.zero
+        low, high = (
+            x.load(first * 2 + n * lanes, lanes, iota(lanes) < room * 2 - n * lanes).as_(wide)
+            for n in range(2)
+        )
+        return apart(low, high)
+
+    def _gathered(self, x: Buffer, number: Term, inside: Term, limit: Term) -> Complex:
+        code, lines = self.code, self.places.x
+        place = larger(smaller(number, (limit - 1).spread(number.lanes)), 0)
+        offsets = code.let(lines.start(code, self.rows) + place * code.size(lines.stride))
+        where = inside.spread(self.lanes)
+        real = x.gather(offsets, where).as_(self.way.dtype)
+        if lines.parts == 1:
+            return real, self.zero
+        return real, x.gather(offsets + 1, where).as_(self.way.dtype)
+
+    def _mirrored(self, x: Buffer, number: Term) -> Complex:
+        """Of the second half the mirror; what must be real is."""
+        code, lanes = self.code, number.lanes
+        length, given = self.length.spread(lanes), code.size(self.places.given)
+        behind = code.let(number > code.let(self.length // 2).spread(lanes))
+        own = code.let(select(behind, length - number, number))
+        inside = (own < given.spread(lanes)) & (number < length)
+        real, imaginary = self._gathered(x, own, inside, given)
+        sign = select(behind.spread(self.lanes), apply("neg", imaginary), imaginary)
+        whole = own.equals(0) | (own * 2).equals(length)
+        return real, select(whole.spread(self.lanes), self.zero, sign)
+
+    def _weighed(self, first: Term, value: Complex) -> Complex:
+        w = self.code.input("x1", self.dtype)
+        weight = self._weights(w, first).as_(self.way.dtype)
+        return value[0] * weight, value[1] * weight
+
+    def _weights(self, w: Buffer, first: Term) -> Term:
+        return w.load(first, self.lanes, iota(self.lanes) < self.code.let(self.length - first))
+
+    # ---- what comes of it ----------------------------------------------------------------------
+
+    def keep(self, first: Term, value: Complex, room: Term) -> None:
+        """Results of the first round: of another one, or of the whole."""
+        if self.whole is None:
+            self._give(first, self._swapped(value), room)
+            return
+        with self.code.when(self.plan.chirped):
+            self.way.store(self.whole, first, value, room)
+        with self.code.otherwise():
+            self._give(first, self._swapped(value), room)
+
+    def again(self, first: Term) -> Complex:
+        """What the second round, which is an inverse, reads."""
+        assert self.whole is not None
+        kernel = self.way.pairs(self.plan.kernel, first, self.plan.worked)
+        real, imaginary = product(self.way.load(self.whole, first), kernel)
+        return imaginary, real
+
+    def finish(self, first: Term, value: Complex, room: Term) -> None:
+        """Results of the second round."""
+        with self.code.when(first < self.code.size(self.places.made)):
+            chirp = self.way.pairs(self.plan.chirp, first, self.length)
+            found = product((value[1], value[0]), chirp)
+            self._give(first, self._swapped(found), room)
+
+    def _swapped(self, value: Complex) -> Complex:
+        if not self.places.inverse:
+            return value
+        count = self.length.as_(self.way.dtype).spread(self.lanes)
+        return value[1] / count, value[0] / count
+
+    def _give(self, first: Term, value: Complex, room: Term) -> None:
+        """Results from `first` on, in y."""
+        code, lines = self.code, self.places.y
+        y = code.output("y0", self.dtype).part(lines.start(code, self.row))
+        count = code.let(smaller(room, code.size(self.places.made) - first))
+        parts = [code.let(part.as_(self.dtype)) for part in value[: lines.parts]]
+        if lines.contiguous:
+            vectors = parts if lines.parts == 1 else interleaved(*parts)
+            for n, vector in enumerate(vectors):
+                start, rest = n * self.lanes, count * lines.parts - n * self.lanes
+                y.store(first * lines.parts + start, vector, iota(self.lanes) < code.let(rest))
+            return
+        stride = code.size(lines.stride)
+        for lane in range(self.lanes):
+            with code.when(count > lane):
+                for n, part in enumerate(parts):
+                    y[(first + lane) * stride + n] = part.lane(lane)
+
+
+class Signals(Signal):
+    """A row in each lane, from `row` on; lanes behind the last one repeat it."""
+
+    def __init__(
+        self, places: Places, dtype: DType, way: Way, row: Term, turned: Numbers,
+        whole: Numbers | None = None, *, rows: Term,
+    ) -> None:  # fmt: skip
+        self.count = rows
+        super().__init__(places, dtype, way, row, turned, whole)
+
+    def _rows(self, row: Term) -> Term:
+        last = (self.count - 1).spread(self.lanes)
+        return self.code.let(smaller(iota(self.lanes) + row, last))
+
+    def _numbers(self, first: Term) -> Term:
+        return first
+
+    def _weights(self, w: Buffer, first: Term) -> Term:
+        return w[first].spread(self.lanes)
+
+    def _give(self, first: Term, value: Complex, room: Term) -> None:
+        code, lines = self.code, self.places.y
+        y = code.output("y0", self.dtype)
+        starts = lines.start(code, self.rows)
+        parts = [code.let(part.as_(self.dtype)) for part in value[: lines.parts]]
+        with code.when(first < code.size(self.places.made)):
+            place = code.let(first * code.size(lines.stride))
+            for lane in range(self.lanes):
+                with code.when(self.row + lane < self.count):
+                    for n, part in enumerate(parts):
+                        y[starts.lane(lane) + place + n] = part.lane(lane)
+
+
+class Chirp(Signal):
+    """What a chirped signal is convolved with: the conjugate chirp, forwards and backwards."""
+
+    def read(self, first: Term) -> Complex:
+        code, lanes, number = self.code, self.lanes, self._numbers(first)
+        length = self.length.spread(lanes)
+        own = select(number < length, number, self.plan.worked.spread(lanes) - number)
+        inside = code.let((own < length) & (own >= 0))
+        place = larger(smaller(own, length - 1), 0)
+        real, imaginary = self.plan.pair(self.plan.chirp, code.let(place))
+        kept = select(inside, real, self.zero), select(inside, apply("neg", imaginary), self.zero)
+        return code.let(kept[0]), code.let(kept[1])
+
+    def keep(self, first: Term, value: Complex, room: Term) -> None:
+        """Its transform, by the number of elements, in the table."""
+        count = self.plan.worked.as_(self.way.dtype).spread(self.lanes)
+        for n, vector in enumerate(interleaved(value[0] / count, value[1] / count)):
+            place, rest = first * 2 + n * self.lanes, room * 2 - n * self.lanes
+            self.plan.kernel.store(place, vector, iota(self.lanes) < self.code.let(rest))

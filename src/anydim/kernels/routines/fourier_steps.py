@@ -1,0 +1,197 @@
+"""The two steps of a Fourier transform of A * B elements, written once for two ways to use lanes.
+
+    step 1: for each column b:  A-point transform of x[b], x[b + B], ...; its result k, turned by
+            the power b k of the root of unity of order A B, becomes t[k B + b]
+    step 2: for each row k:     B-point transform of t[k B], t[k B + 1], ...; its result j is
+            number k + A j of the whole
+
+`Along` has the columns, then the rows, of one transform in the lanes of vectors, `Beside` the same
+column of several transforms. Either way each number is computed by the same operations, so it has
+the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from anydim.base.dtypes import DType
+from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.fourier_plan import Plan
+from anydim.kernels.routines.stockham import Complex, library, passes, product
+from anydim.kernels.write.term import Like, Term, constant, iota, smaller
+from anydim.sizes import Size
+
+Read = Callable[[Term], Complex]
+Write = Callable[[Term, Complex], None]
+Keep = Callable[[Term, Complex, Term], None]  # the last one: how many lanes hold a number
+
+
+class Numbers:
+    """Complex numbers in memory: real parts, then imaginary ones `count` elements later."""
+
+    def __init__(self, memory: Buffer, count: Term) -> None:
+        self.real = memory
+        self.imaginary = memory.part(count)
+
+    def both(self) -> tuple[Buffer, Buffer]:
+        return self.real, self.imaginary
+
+
+class Way:
+    """What both ways have in common: the work space of the transforms of columns."""
+
+    def __init__(self, code: Code, plan: Plan, lanes: int) -> None:
+        self.code = code
+        self.plan = plan
+        self.lanes = lanes
+        self.dtype: DType = plan.dtype
+        half = plan.sizes.part * (2 * lanes)
+        self.work = code.scratch(plan.dtype, half * 2)
+        self.half = code.size(half)
+
+    def transform(self, part: int, length: Term, read: Read, write: Write) -> None:
+        """One column in each lane."""
+        code, plan, lanes = self.code, self.plan, self.lanes
+        count = plan.counts[part]
+        begin = self.work.part(self.half * (count & 1))
+        with code.range(0, length) as i:
+            real, imaginary = read(i)
+            begin.store(i * (2 * lanes), real)
+            begin.store(i * (2 * lanes) + lanes, imaginary)
+        code.call(
+            library(self.dtype, lanes), passes(self.dtype, lanes), self.work.address(0),
+            plan.tables.address(plan.roots[part]), plan.numbers.address(plan.factors(part)),
+            self.half, length, count,
+        )  # fmt: skip
+        with code.range(0, length) as i:
+            place = code.let(i * (2 * lanes))
+            write(i, (self.work.load(place, lanes), self.work.load(place + lanes, lanes)))
+
+    def turned(self, value: Complex, power: Term) -> Complex:
+        return product(value, self.plan.turn(power))
+
+    def first_step(self, read: Read, t: Numbers) -> None:
+        """`read(e)` gives numbers e, e + 1, ... of what is transformed, or e of each transform."""
+        raise NotImplementedError
+
+    def second_step(self, t: Numbers, write: Keep) -> None:
+        """`write` takes numbers f, f + 1, ... of the result, or f of each transform."""
+        raise NotImplementedError
+
+    def load(self, memory: Numbers, first: Term) -> Complex:
+        """Numbers first, first + 1, ... up to the length that is worked on."""
+        raise NotImplementedError
+
+    def store(self, memory: Numbers, first: Term, value: Complex, room: Term) -> None:
+        """Numbers first, first + 1, ... as many as there is room for."""
+        raise NotImplementedError
+
+    def pairs(self, table: Buffer, first: Term, count: Term) -> Complex:
+        """Pairs first, first + 1, ... of a table of `count`; the last one where there are none."""
+        raise NotImplementedError
+
+
+class Along(Way):
+    """Lanes are neighbours in one transform. `cut` is the part of all columns that is done."""
+
+    def __init__(
+        self, code: Code, plan: Plan, lanes: int, cut: tuple[Term, Term] | None = None
+    ) -> None:
+        super().__init__(code, plan, lanes)
+        self.cut = cut
+
+    @contextmanager
+    def _columns(self, count: Term) -> Iterator[tuple[Term, Term]]:
+        """The first of some columns, and their numbers; lanes behind the last one repeat it."""
+        code, lanes = self.code, self.lanes
+        low: Like = 0
+        high = count
+        if self.cut is not None:
+            part, parts = self.cut
+            blocks = code.let((count + (lanes - 1)) // lanes)
+            low = code.let(part * blocks // parts * lanes)
+            high = code.let(smaller((part + 1) * blocks // parts * lanes, count))
+        with code.range(low, high, lanes) as first:
+            yield first, code.let(smaller(iota(lanes) + first, (count - 1).spread(lanes)))
+
+    def first_step(self, read: Read, t: Numbers) -> None:
+        plan = self.plan
+        with self._columns(plan.second) as (first, columns):
+            where = iota(self.lanes) < self.code.let(plan.second - first)
+
+            def put(k: Term, value: Complex) -> None:
+                turned = self.turned(value, columns * k)
+                for memory, part in zip(t.both(), turned):
+                    memory.store(k * plan.second + first, part, where)
+
+            self.transform(0, plan.first, lambda a: read(a * plan.second + first), put)
+
+    def second_step(self, t: Numbers, write: Keep) -> None:
+        plan, code = self.plan, self.code
+        with self._columns(plan.first) as (first, rows):
+            room = code.let(plan.first - first)
+            starts = code.let(rows * plan.second)
+
+            def read(b: Term) -> Complex:
+                return t.real.gather(starts + b), t.imaginary.gather(starts + b)
+
+            def put(j: Term, value: Complex) -> None:
+                write(code.let(first + plan.first * j), value, room)
+
+            self.transform(1, plan.second, read, put)
+
+    def load(self, memory: Numbers, first: Term) -> Complex:
+        where = self.code.let(iota(self.lanes) < self.code.let(self.plan.worked - first))
+        return memory.real.load(first, self.lanes, where), memory.imaginary.load(
+            first, self.lanes, where
+        )
+
+    def store(self, memory: Numbers, first: Term, value: Complex, room: Term) -> None:
+        for buffer, part in zip(memory.both(), value):
+            buffer.store(first, part, iota(self.lanes) < room)
+
+    def pairs(self, table: Buffer, first: Term, count: Term) -> Complex:
+        last = (count - 1).spread(self.lanes)
+        return self.plan.pair(table, smaller(iota(self.lanes) + first, last))
+
+
+class Beside(Way):
+    """Lanes are transforms side by side; memory has a vector for each number."""
+
+    def first_step(self, read: Read, t: Numbers) -> None:
+        plan = self.plan
+        with self.code.range(0, plan.second) as b:
+
+            def put(k: Term, value: Complex) -> None:
+                turn = self.plan.turn(b * k)
+                spread = turn[0].spread(self.lanes), turn[1].spread(self.lanes)
+                self.store(t, k * plan.second + b, product(value, spread))
+
+            self.transform(0, plan.first, lambda a: read(a * plan.second + b), put)
+
+    def second_step(self, t: Numbers, write: Keep) -> None:
+        plan, room = self.plan, constant(self.lanes)
+        with self.code.range(0, plan.first) as k:
+            self.transform(
+                1, plan.second, lambda b: self.load(t, k * plan.second + b),
+                lambda j, value: write(self.code.let(k + plan.first * j), value, room),
+            )  # fmt: skip
+
+    def load(self, memory: Numbers, first: Term) -> Complex:
+        place = self.code.let(first * self.lanes)
+        real, imaginary = (buffer.load(place, self.lanes) for buffer in memory.both())
+        return real, imaginary
+
+    def store(self, memory: Numbers, first: Term, value: Complex, room: Term | None = None) -> None:
+        for buffer, part in zip(memory.both(), value):
+            buffer.store(first * self.lanes, part)
+
+    def pairs(self, table: Buffer, first: Term, count: Term) -> Complex:
+        real, imaginary = self.plan.pair(table, smaller(first, count - 1))
+        return real.spread(self.lanes), imaginary.spread(self.lanes)
+
+
+def numbers(code: Code, dtype: DType, count: Size) -> Numbers:
+    """Scratch for so many complex numbers."""
+    return Numbers(code.scratch(dtype, count * 2), code.size(count))

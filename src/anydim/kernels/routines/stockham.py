@@ -1,0 +1,252 @@
+"""Fourier transforms of short columns, a column in each lane: what no model changes, once compiled.
+
+Stockham's passes (Swarztrauber, FFT algorithms for vector computers, 1984): a pass by a factor f of
+the length takes f-point transforms of elements that lie length / f apart and turns them; after the
+last one results are in order. Factors 2, 3, 4 and 5 are written out, other odd ones up to `LARGEST`
+cost f products for each element.
+
+Element i is two vectors in the work space, its real and its imaginary part: `place` is where i = 0
+lies. Each pass reads one half of the work space and writes the other one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+
+from anydim.base.dtypes import DType, int64
+from anydim.kernels import ir
+from anydim.kernels.write.term import Term, apply
+from anydim.kernels.write.writer import Writer
+
+LARGEST = 31  # the largest factor
+WRITTEN_OUT = (4, 2, 3, 5)
+
+Complex = tuple[Term, Term]
+
+
+def library(dtype: DType, lanes: int) -> ir.Library:
+    """One with the function `passes`."""
+    name = passes(dtype, lanes)
+    return ir.Library(name, partial(_functions, dtype, lanes), identity=name)
+
+
+def passes(dtype: DType, lanes: int) -> str:
+    """The name of a function (work, roots, factors, half, length, count).
+
+    The transforms of `length` elements by `count` factors; `roots` holds cos and -sin of the angles
+    of the powers of the first root of unity. It begins in the first half of `work` where `count` is
+    even, else in the second one, which lies `half` elements after it, and ends in the first.
+    """
+    return f"fourier_{dtype}_{lanes}"
+
+
+def product(a: Complex, b: Complex) -> Complex:
+    """Of two complex numbers."""
+    real = apply("fma", a[0], b[0], apply("neg", a[1] * b[1]))
+    return real, apply("fma", a[0], b[1], a[1] * b[0])
+
+
+@lru_cache(maxsize=16)
+def _functions(dtype: DType, lanes: int) -> tuple[ir.Function, ...]:
+    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (
+        ir.Pointer("work", dtype),
+        ir.Pointer("roots", dtype),
+        ir.Pointer("factors", int64),
+        *(ir.Scalar(name) for name in ("half", "length", "count")),
+    )
+    body = _Passes(dtype, lanes).body()
+    return (ir.Function(passes(dtype, lanes), parameters, body, public=True),)
+
+
+class _Passes(Writer):
+    def __init__(self, dtype: DType, lanes: int) -> None:
+        super().__init__()
+        self.dtype = dtype
+        self.lanes = lanes
+
+    def body(self) -> tuple[ir.Step, ...]:
+        """All passes. `done` is the product of the factors before, `apart` what is left to do."""
+        half, length, count = (self._scalar(name) for name in ("half", "length", "count"))
+        source = self.variable(half * (count & 1))
+        done, apart = self.variable(1), self.variable(length)
+        with self.range(0, count) as number:
+            factor = self.frozen(ir.Load(ir.INDEX, "factors", number.value))
+            apart.set(apart() // factor)
+            begin = source()
+            source.set(half - begin)
+            space = _Space(self, begin, source(), done(), apart(), length)
+            for known in WRITTEN_OUT:
+                with self.when(factor.equals(known)):
+                    self._pass(space, known)
+            with self.when(factor > max(WRITTEN_OUT)):
+                self._odd_pass(space, factor)
+            done.set(done() * factor)
+        return self.written
+
+    def _scalar(self, name: str) -> Term:
+        return Term(ir.Var(ir.INDEX, name))
+
+    def _pass(self, space: _Space, factor: int) -> None:
+        """One whose transform is written out."""
+        with self.range(0, space.apart) as i:
+            turns = [space.root(i * space.done * u) for u in range(1, factor)]
+            with self.range(0, space.done) as k:
+                first = self.let(i + space.apart * factor * k)
+                taken = [space.load(first + space.apart * b) for b in range(factor)]
+                made = _SHORT[factor](self.let, taken)
+                place = self.let(i + space.apart * k)
+                space.store(place, made[0])
+                for u, (value, turn) in enumerate(zip(made[1:], turns), 1):
+                    space.store(place + space.apart * space.done * u, product(value, turn))
+
+    def _odd_pass(self, space: _Space, factor: Term) -> None:
+        """By any odd factor: sums over pairs of elements from both ends."""
+        zero = Term(ir.Const(ir.Type(self.dtype, self.lanes), 0.0))
+        apart, done = space.apart, space.done
+        pairs = self.let(factor // 2)
+        share = self.let(space.length // factor)
+        with self.range(0, apart) as i, self.range(0, done) as k:
+            first = self.let(i + apart * factor * k)
+            place = self.let(i + apart * k)
+            start = space.load(first)
+            whole = [self.variable(part) for part in start]
+            with self.range(1, factor) as b:
+                for total, part in zip(whole, space.load(first + apart * b)):
+                    total += part
+            space.store(place, (whole[0](), whole[1]()))
+            with self.range(1, pairs + 1) as u:
+                even = [self.variable(part) for part in start]
+                odd = [self.variable(zero) for _ in range(2)]
+                power = self.variable(0)
+                with self.range(1, pairs + 1) as b:
+                    power.set((power() + u) % factor)
+                    cosine, sine = space.root(power() * share)
+                    left, right = (space.load(first + apart * n) for n in (b, factor - b))
+                    for n in range(2):
+                        even[n].set(apply("fma", left[n] + right[n], cosine, even[n]()))
+                        odd[n].set(apply("fma", left[n] - right[n], sine, odd[n]()))
+                for number, sign in ((u, 1), (factor - u, -1)):
+                    value = _turned((even[0](), even[1]()), (odd[0](), odd[1]()), sign)
+                    turn = space.root(self.let(i * done * number))
+                    space.store(place + apart * done * number, product(value, turn))
+
+
+class _Space:
+    """The two halves of the work space in a pass."""
+
+    def __init__(
+        self, code: _Passes, source: Term, target: Term, done: Term, apart: Term, length: Term
+    ) -> None:
+        self.code = code
+        self.source = source
+        self.target = target
+        self.done = done
+        self.apart = apart
+        self.length = length
+
+    def _vectors(self, begin: Term, index: Term) -> list[Term]:
+        lanes = self.code.lanes
+        place = self.code.let(begin + index * (2 * lanes))
+        return [place, place + lanes]
+
+    def load(self, index: Term) -> Complex:
+        kind = ir.Type(self.code.dtype, self.code.lanes)
+        real, imaginary = (
+            self.code.let(Term(ir.Load(kind, "work", place.value)))
+            for place in self._vectors(self.source, index)
+        )
+        return real, imaginary
+
+    def store(self, index: Term, value: Complex) -> None:
+        for place, part in zip(self._vectors(self.target, index), value):
+            self.code.emit(ir.Store("work", place.value, part.value))
+
+    def root(self, power: Term) -> Complex:
+        """A power of the first root of unity, in every lane."""
+        place = self.code.let(power * 2)
+        kind = ir.Type(self.code.dtype)
+        real, imaginary = (
+            self.code.let(Term(ir.Load(kind, "roots", (place + n).value)).spread(self.code.lanes))
+            for n in range(2)
+        )
+        return real, imaginary
+
+
+# ---- transforms of a few elements ----------------------------------------------------------------
+
+Name = Callable[[Term], Term]
+
+
+def _sum(name: Name, a: Complex, b: Complex) -> Complex:
+    return name(a[0] + b[0]), name(a[1] + b[1])
+
+
+def _difference(name: Name, a: Complex, b: Complex) -> Complex:
+    return name(a[0] - b[0]), name(a[1] - b[1])
+
+
+def _turned(a: Complex, b: Complex, sign: int) -> Complex:
+    """a + sign i b."""
+    if sign > 0:
+        return a[0] - b[1], a[1] + b[0]
+    return a[0] + b[1], a[1] - b[0]
+
+
+def _weighted(name: Name, start: Complex | None, *terms: tuple[float, Complex]) -> Complex:
+    """The sum of some numbers times real factors."""
+    found = []
+    for part in range(2):
+        total = None if start is None else start[part]
+        for factor, value in terms:
+            weight = value[part].like(factor)
+            if total is None:
+                total = value[part] * weight
+            else:
+                total = apply("fma", value[part], weight.spread(value[part].lanes), total)
+        assert total is not None
+        found.append(name(total))
+    return found[0], found[1]
+
+
+def _two(name: Name, x: Sequence[Complex]) -> list[Complex]:
+    return [_sum(name, x[0], x[1]), _difference(name, x[0], x[1])]
+
+
+def _three(name: Name, x: Sequence[Complex]) -> list[Complex]:
+    both = _sum(name, x[1], x[2])
+    even = _weighted(name, x[0], (-0.5, both))
+    odd = _weighted(name, None, (math.sqrt(0.75), _difference(name, x[1], x[2])))
+    return [_sum(name, x[0], both), _turned(even, odd, -1), _turned(even, odd, 1)]
+
+
+def _four(name: Name, x: Sequence[Complex]) -> list[Complex]:
+    even, first = _sum(name, x[0], x[2]), _difference(name, x[0], x[2])
+    odd, second = _sum(name, x[1], x[3]), _difference(name, x[1], x[3])
+    return [
+        _sum(name, even, odd), _turned(first, second, -1),
+        _difference(name, even, odd), _turned(first, second, 1),
+    ]  # fmt: skip
+
+
+def _five(name: Name, x: Sequence[Complex]) -> list[Complex]:
+    (c1, c2), (s1, s2) = (
+        [function(2 * math.pi * n / 5) for n in (1, 2)] for function in (math.cos, math.sin)
+    )
+    outer, inner = _sum(name, x[1], x[4]), _sum(name, x[2], x[3])
+    left, right = _difference(name, x[1], x[4]), _difference(name, x[2], x[3])
+    first = _weighted(name, x[0], (c1, outer), (c2, inner))
+    second = _weighted(name, x[0], (c2, outer), (c1, inner))
+    odd, other = (
+        _weighted(name, None, (s1, left), (s2, right)),
+        _weighted(name, None, (s2, left), (-s1, right)),
+    )
+    return [
+        _sum(name, x[0], _sum(name, outer, inner)),
+        _turned(first, odd, -1), _turned(second, other, -1),
+        _turned(second, other, 1), _turned(first, odd, 1),
+    ]  # fmt: skip
+
+
+_SHORT = {2: _two, 3: _three, 4: _four, 5: _five}
