@@ -52,6 +52,7 @@ from anydim.passes.pad import Pad, known_pads
 from anydim.passes.place import Placed as PlacedGraph
 from anydim.passes.placement import Placement, placed_notes, placed_text
 from anydim.passes.placing.measure import Run
+from anydim.passes.placing.timed import Trial, trial_of
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
@@ -200,6 +201,15 @@ class Compiled:
     plain: Callable[[Mapping[str, Any]], dict[str, Any]]
     graph: Graph
 
+    def tell(self) -> None:
+        """What the log says of it."""
+        program, report = self.program, self.report
+        name, made = program.signature.name, (len(program.sites), report.compiled, report.cached)
+        seconds = sum(report.seconds.values())
+        LOG.info("%s: %d launches; %d modules compiled, %d found; %.2f s", name, *made, seconds)
+        for line in findings(program):
+            LOG.warning("%s: %s", name, line)
+
 
 @dataclass(frozen=True)
 class Lowered:
@@ -251,7 +261,9 @@ def compile_source(
     plain = graph
     if options.precision == TF32:
         devices = {name: each.rounding() for name, each in (devices or {}).items()}
-    graph = _placed(graph, devices or {}, placement, threads, work)
+    probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
+    tried = partial(probe, options=options, made_by=made_by, form=form)
+    graph = _placed(graph, devices or {}, placement, threads, work, probe, tried)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))
     options = replace(options, pads=known_pads(form.pads, graph.box))
@@ -265,14 +277,13 @@ def compile_source(
         built = work.timed("native", lambda: build(lowered.made, code, beside, on.devices))
     work.watch.done(work.seconds)
     report = work.report(lowered, built)
-    _tell(lowered.made.program, report)
 
     def again(other: Target, cores: int = threads) -> Lowered:
         same = (code.machine, code.templates, threads)
         if (other.machine, other.templates, cores) == same:
             return lowered
         with collector_paused():
-            quiet = _Work(lambda *_: None)
+            quiet = _Work(_silent)
             elsewhere = _On(other, on.devices)
             return _lowered(graph, elsewhere, options, cores, quiet, lambda kernel: None, Store())
 
@@ -283,20 +294,28 @@ def compile_source(
 
 
 def _placed(
-    graph: Graph, devices: Mapping[str, Placed], placement: Any, threads: int, work: _Work
-) -> Graph:
-    """The graph with a device for each node; the host for all where there are no devices."""
+    graph: Graph, devices: Mapping[str, Placed], placement: Any, threads: int, work: _Work,
+    probe: Callable[..., Compiled], tried: Callable[..., Compiled],
+) -> Graph:  # fmt: skip
+    """The graph with a device for each node; the host for all where there are no devices.
+
+    `probe` compiles small graphs that tell the speed of a device, `tried` the graph as it may be.
+    """
     if not devices:
         work.stages["placed"] = lambda: placed_text(PlacedGraph(graph))
         return graph
 
-    def compiled(probe: Graph, name: str) -> Run:
-        named = {name: devices[name]} if name else None
-        made = compile_source(probe, None, threads, lambda *_: None, devices=named)
-        return made.executable
+    def run(small: Graph, name: str) -> Run:
+        return probe(small, devices={name: devices[name]} if name else None).executable
+
+    def trial(placed: Graph) -> Trial:
+        made = tried(placed, devices=devices if any(n.device for n in placed.nodes) else None)
+        watched = list(opened.values())
+        return trial_of(made.program, made.executable, made.index_ranges(), watched)
 
     opened = {name: each.device for name, each in devices.items()}
-    placing = Placement(placement, opened, threads, compiled, _ordered(devices))
+    ordered = _ordered(devices)
+    placing = Placement(placement, opened, threads, run, trial, ordered, work.tell)
     placed = work.timed("place", lambda: placing.run(graph))
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
     work.notes = placed_notes(placed)
@@ -381,15 +400,6 @@ def _lowered(
     return Lowered(made, nodes, items, tuple(found), devices)
 
 
-def _tell(program: Program, report: CompileReport) -> None:
-    """What the log says of a compilation."""
-    name, made = program.signature.name, (len(program.sites), report.compiled, report.cached)
-    seconds = sum(report.seconds.values())
-    LOG.info("%s: %d launches; %d modules compiled, %d found; %.2f s", name, *made, seconds)
-    for line in findings(program):
-        LOG.warning("%s: %s", name, line)
-
-
 def _asked(source: Any) -> Options:
     """The options that a text asks for itself."""
     text, known, name = text_options(source)
@@ -432,6 +442,10 @@ def _scheduled(
         made.append((Opaque(*known) if part.opaque else dense).run(graph))
     unmet(options, [item for items in made for item in items])
     return made
+
+
+def _silent(stage: str, done: int, total: int) -> None:
+    """Of what nobody waits for."""
 
 
 def _unheard(kernel: Kernel | Library) -> None:
@@ -482,6 +496,10 @@ class _Work:
         """Keep what a stage would print, and let the settings look at it."""
         self.stages[name] = text
         self.watch.stage(name, text, graphs)
+
+    def tell(self, what: str) -> None:
+        """What is done within a stage."""
+        self.progress(what, len(self.seconds), self.total)
 
     def timed(self, stage: str, work: Callable[[], Any]) -> Any:
         self.progress(stage, len(self.seconds), self.total)

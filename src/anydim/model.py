@@ -295,6 +295,7 @@ def compile(
             _prepare(strings, profile, profile_seconds, profile_mebibytes, progress)
         strings._made = _again(source, None, dims, operators, wanted)
         return strings
+    made.tell()
     made.executable.admit(callers)
     model = Model(
         made.executable, made.program, made.reference, made.report, made.index_ranges, made.lists,

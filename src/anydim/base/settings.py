@@ -124,6 +124,11 @@ KNOBS = (
         "placed_twice_mb", _count, lambda: 1024,
         "Most weights, in MiB, that are held on a second device so that sizes choose the device.",
     ),
+    Knob(
+        "placing_seconds", _count, lambda: 10,
+        "Seconds that timing placements may take at the first compile of a program for devices; "
+        "0: estimates alone decide.",
+    ),
     Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
     Knob("target", str, lambda: "llvm", "What makes code of kernels: `llvm` or `c`."),
     Knob(

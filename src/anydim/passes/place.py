@@ -26,17 +26,22 @@ from anydim.passes.placing.speeds import bytes_of, work_of
 from anydim.passes.recur import pays
 from anydim.sizes import Sampled, samples
 
+ESTIMATED = "estimated time, copies counted, is least"
 _POINTS = 8  # sizes at which times are compared
 _SMALL = 64  # elements of what computes sizes
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A graph with devices, the reasons by the name of a node's first result, and notes."""
+    """A graph with devices, the reasons by the name of a node's first result, and notes.
+
+    `times` are lines on what was measured.
+    """
 
     graph: Graph
     reasons: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    times: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -200,7 +205,7 @@ def _least(problem: Problem, number: int) -> str:
     costs = problem.nodes[number]
     if len(costs) == 1:
         return "no other device can run it"
-    return "estimated time, copies counted, is least"
+    return ESTIMATED
 
 
 def _finding(graph: Graph) -> set[int]:

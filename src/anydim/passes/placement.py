@@ -1,38 +1,29 @@
 """Where the nodes of a graph run, when a program is compiled for devices: rules, then times.
 
-    placement={"backbone/*": "accel"}    these there, the rest where the estimated time is least
-    placement="auto"                     all where it is least
-    placement=None                       as the graph says, if it says anything; else "auto"
-
-Where no single placement is good at every size, a few stand in the program under guards on sizes.
+placement={"backbone/*": "accel"}    these there, the rest where the time is least
+placement="auto"                     all where it is least
+placement=None                       as the graph says, if it says anything; else "auto"
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-import numpy
-
 from anydim.base import settings
-from anydim.base.amounts import told_bytes
 from anydim.base.records import dataclass
 from anydim.devices.device import Device as OpenDevice
 from anydim.graph.nodes import Graph
+from anydim.passes.choosing import Choosing
 from anydim.passes.place import Place, Placed, summary
-from anydim.passes.placing.by_size import (
-    Taken,
-    best_few,
-    chosen_by_size,
-    crossings,
-    points_of,
-    twice_bytes,
-)
+from anydim.passes.placing.by_size import crossings
 from anydim.passes.placing.choice import Device
 from anydim.passes.placing.measure import Run, speed_of
 from anydim.passes.placing.rules import HOST, all_nodes, known_rules, unused
 from anydim.passes.placing.speeds import Speed
+from anydim.passes.placing.timed import Tell, Timing, Trial
 
 AUTOMATIC = "auto"
 _SAME_SPEED = Speed()  # where there is nothing to compare
@@ -42,15 +33,18 @@ _SAME_SPEED = Speed()  # where there is nothing to compare
 class Placement:
     """What a user asks for, and what there is: `devices` are open, by the program's names.
 
-    `compiled` makes a call of a graph, for devices of that name. Those that are `ordered` run loops
-    in order and routines.
+    `compiled` makes a call of a graph, for devices of that name; `tried` a program of a graph whose
+    nodes have devices. Those that are `ordered` run loops in order and routines. `tell` is told what
+    is being measured.
     """
 
     given: Any
     devices: Mapping[str, OpenDevice]
     threads: int
     compiled: Callable[[Graph, str], Run]
+    tried: Callable[[Graph], Trial]
     ordered: Collection[str] = ()
+    tell: Tell = lambda text: None
 
     def run(self, graph: Graph) -> Placed:
         """The graph with devices, and why; raises OptionError for rules that cannot be."""
@@ -63,7 +57,9 @@ class Placement:
         if not plain.free(graph):
             return plain.run(graph)
         devices = [self._device(name, self._speed(name)) for name in (HOST, *self.devices)]
-        return self._by_size(graph, replace(plain, devices=devices))
+        watched, seconds = list(self.devices.values()), float(settings.placing_seconds)
+        timing = Timing(self.tried, watched, self.threads, seconds, self.tell)
+        return Choosing(graph, replace(plain, devices=devices), timing).run()
 
     def _device(self, name: str, speed: Speed) -> Device:
         return Device(name, speed, name == HOST or name in self.ordered)
@@ -73,38 +69,17 @@ class Placement:
             nodes = tuple(replace(node, device=name) for node in graph.nodes)
             return self.compiled(graph.replace(nodes=nodes), name)
 
-        return speed_of(self.devices.get(name), compiled, self.threads)
-
-    def _by_size(self, graph: Graph, place: Place) -> Placed:
-        """One placement, or some that are together good at every size."""
-        single = place.run(graph)
-        if graph.has_regions or not graph.box.dims:
-            return single
-        points = points_of(graph.box, graph.guards)
-        found: dict[Graph, Placed] = {single.graph: single}
-        for point in points:
-            placed = replace(place, points=(point,)).run(graph)
-            found.setdefault(placed.graph, placed)
-        known = {device.name: device for device in place.devices}
-        every = list(found.values())
-        seconds = numpy.array([Taken.by(placed.graph, known).at(points) for placed in every])
-        few = [every[number] for number in best_few(seconds)]
-        extra = twice_bytes([placed.graph for placed in few])
-        if len(few) == 1 or extra > settings.placed_twice_mb << 20:
-            return few[0] if len(few) == 1 else _noted(single, len(few), extra)
-        chosen = chosen_by_size(graph, [placed.graph for placed in few], known)
-        reasons = {name: why for placed in reversed(few) for name, why in placed.reasons.items()}
-        return Placed(chosen, reasons)
-
-
-def _noted(single: Placed, count: int, extra: int) -> Placed:
-    note = f"{count} placements by size would hold {told_bytes(extra)} of weights twice"
-    return replace(single, notes=(f"{note}: setting placed_twice_mb allows less",))
+        told = self.devices[name].name if name else "this processor"
+        return speed_of(
+            self.devices.get(name), compiled, self.threads,
+            partial(self.tell, f"measuring the speed of {told}"),
+        )  # fmt: skip
 
 
 def placed_text(placed: Placed) -> str:
     """Each node with its device and why; the copies between; guards where sizes choose."""
-    return "\n".join(_lines(placed.graph, placed.reasons)) + "\n"
+    lines = [*_lines(placed.graph, placed.reasons), *(f"# {line}" for line in placed.times)]
+    return "\n".join(lines) + "\n"
 
 
 def placed_notes(placed: Placed) -> tuple[str, ...]:

@@ -90,7 +90,8 @@ def test_sizes_choose_between_placements() -> None:
         x = g.relu(g.matmul(x, w))
     g.output("y", x)
     device = NullDevice(time=GROWING)
-    model = ad.compile(g, devices={"accel": device})
+    with settings.override(placing_seconds=0):
+        model = ad.compile(g, devices={"accel": device})
     assert devices_of(model) == {"", "accel"}
     assert "placement by size" in model.explain()
     before = device.counters.launches
@@ -98,9 +99,31 @@ def test_sizes_choose_between_placements() -> None:
     assert device.counters.launches == before
     model(x=given(4096, 256))
     assert device.counters.launches > before
-    with settings.override(placed_twice_mb=0):
+    with settings.override(placed_twice_mb=0, placing_seconds=0):
         single = ad.compile(g, devices={"accel": device})
     assert "of weights twice: setting placed_twice_mb" in single.explain()
+
+
+class Late(NullDevice):
+    """A device that takes no time, but ten seconds for a copy of more than 32 rows of `net`."""
+
+    def _copy_in(self, target: int, source: int, bytes: int) -> None:
+        super()._copy_in(target, source, bytes)
+        if 32 * 16 * 4 < bytes <= 64 * 16 * 4:
+            self.seconds += 10.0
+
+
+def test_measured_times_choose_between_placements() -> None:
+    """Nobody has estimated what the device does with copies of more than 32 rows."""
+    device = Late()
+    model = ad.compile(net(), devices={"accel": device})
+    told = model.explain()
+    assert "placements measured at" in told and "by estimates alone: up to" in told
+    assert "measured time is least" in model.show("placed")
+    for rows in (1, 7, 31, 32, 33, 34, 64):
+        before = device.counters.launches
+        model(x=given(rows))
+        assert (device.counters.launches > before) == (rows <= 32), rows
 
 
 @pytest.mark.parametrize(

@@ -17,14 +17,15 @@ from anydim.graph.verify import verify
 from anydim.passes.place import Place
 from anydim.passes.placing.by_size import (
     Taken,
-    best_few,
     chosen_by_size,
     crossings,
+    formulas,
     points_of,
 )
 from anydim.passes.placing.choice import Device, Problem, Value
 from anydim.passes.placing.rules import Rule, known_rules, unused
 from anydim.passes.placing.speeds import Speed
+from anydim.passes.placing.trees import best_few, compared
 from anydim.sizes import holds
 
 HOST = Device("", Speed(1e-6, {"product": 2e-11, "rows": 1e-10, "elements": 1e-10}, 1e-10))
@@ -174,6 +175,11 @@ def followed(graph: Graph, point: dict[str, int]) -> Graph:
     return graph
 
 
+def by_estimates(graph: Graph, placements: list[Graph], devices: dict[str, Device]) -> Graph:
+    times = formulas([Taken.by(placed, devices) for placed in placements])
+    return verify(chosen_by_size(graph, placements, compared(dict(enumerate(times)))))
+
+
 @pytest.mark.parametrize("speed", REGIMES.values(), ids=REGIMES)
 def test_a_few_placements_are_as_good_as_the_best_everywhere(speed: Speed) -> None:
     """Within 3 % of the best of all placements at every size of a grid, by the times that they
@@ -185,7 +191,7 @@ def test_a_few_placements_are_as_good_as_the_best_everywhere(speed: Speed) -> No
     places = list(dict.fromkeys(places))
     seconds = numpy.array([Taken.by(placed, devices).at(points) for placed in places])
     few = best_few(seconds)
-    chosen = verify(chosen_by_size(graph, [places[number] for number in few], devices))
+    chosen = by_estimates(graph, [places[number] for number in few], devices)
     grid = [{"n": n} for n in (0, 1, 2, 3, 5, 7, *range(8, 4096, 61), 4096)]
     every = numpy.array([Taken.by(placed, devices).at(grid) for placed in places])
     for at, point in enumerate(grid):
@@ -198,7 +204,7 @@ def test_a_graph_with_two_placements_means_the_same() -> None:
     graph = layers()
     left = Place((HOST, FAST), points=({"n": 1},)).run(graph).graph
     right = Place((HOST, FAST), points=({"n": 4096},)).run(graph).graph
-    chosen = verify(chosen_by_size(graph, [left, right], {"": HOST, "accel": FAST}))
+    chosen = by_estimates(graph, [left, right], {"": HOST, "accel": FAST})
     for rows in (0, 1, 5, 300):
         x = numpy.random.default_rng(rows).normal(size=(rows, 64)).astype(numpy.float32)
         assert (evaluate(chosen, {"x": x})["y"] == evaluate(graph, {"x": x})["y"]).all()

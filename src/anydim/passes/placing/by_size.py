@@ -1,12 +1,14 @@
 """A few placements under guards on sizes, where no single one is good at every size.
 
 Small sizes may be faster on one device and large ones on another. The estimated time of a placement
-is a formula over dims (`speeds.py`), so the guards that choose compare formulas.
+is a formula over dims (`speeds.py`), so guards can compare formulas; where times were measured
+(`timed.py`), guards follow these (`trees.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 
 import numpy
 
@@ -17,12 +19,11 @@ from anydim.graph.regions import BRANCH, REGION, BranchRegion
 from anydim.passes.placing.choice import Device
 from anydim.passes.placing.rules import HOST
 from anydim.passes.placing.speeds import bytes_of, work_of
+from anydim.passes.placing.trees import Feature, Tree
 from anydim.sizes import Box, Guard, Sampled, Size, as_size, samples
 
 _SCATTERED = 40  # points beside those where all dims are alike
 _LARGEST = 1 << 14
-_WORTH = 1.02  # how much slower the chosen ones may be somewhere before there is one more
-_MOST = 4  # placements of a program
 _DIGITS, _DIGITS_OF_LEAST = 1 << 20, 1 << 10  # units of the largest speed, and of the least
 
 
@@ -87,6 +88,21 @@ class Taken:
             total = total + size * round(seconds / unit)
         return total
 
+    def fitted(self, points: Sequence[Mapping[str, int]], seconds: numpy.ndarray) -> Taken:
+        """The same formula with the speeds that fit measured seconds best; none is below 0."""
+        sampled, weights = Sampled(points), 1.0 / numpy.maximum(seconds, 1e-9)
+        columns = [sampled.at(size) * weights for _, size in self.parts]
+        kept = [number for number, column in enumerate(columns) if column.any()]
+        rates: list[float] = []
+        while kept:
+            scales = [abs(columns[number]).max() for number in kept]
+            scaled = numpy.array([columns[n] / s for n, s in zip(kept, scales)]).T
+            rates = list(numpy.linalg.lstsq(scaled, weights * seconds, rcond=None)[0] / scales)
+            if min(rates) >= 0:
+                break
+            del kept[int(numpy.argmin(numpy.array(rates) * scales))]
+        return Taken(tuple((rate, self.parts[n][1]) for n, rate in zip(kept, rates) if rate))
+
 
 def crossings(graph: Graph) -> list[tuple[str, str, str]]:
     """The copies that a placed graph needs: value, from where, to where; each once."""
@@ -111,48 +127,36 @@ def twice_bytes(placements: Sequence[Graph]) -> int:
     return sum(bytes for *_, bytes in held) - sum(once.values())
 
 
-def best_few(seconds: numpy.ndarray) -> list[int]:
-    """Which of several placements [placements, points] are together good at every point.
+def features_of(graph: Graph, takes: Sequence[Taken]) -> list[Feature]:
+    """What may tell where which placement is faster: dims, sums of work, times against times.
 
-    As few as are nowhere more than `_WORTH` of the best, `_MOST` at the most: each one added is
-    that which leaves the smallest loss.
+    Of dims that inputs tell: guards are asked before anything has run.
     """
-    best = numpy.maximum(seconds.min(axis=0), 1e-15)
-    losses = seconds / best
-    chosen: list[int] = []
-    kept = numpy.full(losses.shape[1], numpy.inf)
-    while len(chosen) < _MOST and (not chosen or kept.max() > _WORTH):
-        rest = [number for number in range(len(losses)) if number not in chosen]
-        if not rest:
-            break
-        with_each = {number: numpy.minimum(kept, losses[number]) for number in rest}
-        least = min(rest, key=lambda n: (with_each[n].max(), with_each[n].mean()))
-        chosen.append(least)
-        kept = with_each[least]
-    return chosen
+    known = set(graph.box.names) - graph.origins.all_found
+    works = [work_of(graph, node) for node in graph.nodes]
+    sums = [sum((getattr(work, part) for work in works), as_size(0)) for part in ("flops", "moved")]
+    found = [Feature(size) for size in (*map(Size.symbol, sorted(known)), *sums)]
+    found += [Feature(*pair) for pair in combinations(formulas(takes), 2)]
+    return [each for each in found if set() < each.left.symbols | each.right.symbols <= known]
 
 
-def chosen_by_size(
-    graph: Graph, placements: Sequence[Graph], devices: Mapping[str, Device]
-) -> Graph:
-    """A graph that runs the one of some placements of it that is estimated to take least time."""
-    takes = [Taken.by(placed, devices) for placed in placements]
-    speeds = [seconds for each in takes for seconds, _ in each.parts]
+def formulas(takes: Sequence[Taken]) -> list[Size]:
+    """Some times in the same unit, as formulas of whole numbers."""
+    speeds = [seconds for each in takes for seconds, _ in each.parts] or [1.0]
     unit = min(max(speeds) / _DIGITS, min(speeds) / _DIGITS_OF_LEAST)
-    times = [each.formula(unit) for each in takes]
-    return _least(graph, list(zip(placements, times)))
+    return [each.formula(unit) for each in takes]
 
 
-def _least(graph: Graph, left: Sequence[tuple[Graph, Size]]) -> Graph:
-    """The first two are compared; what is slower is no longer asked about."""
-    if len(left) == 1:
-        return left[0][0]
-    (_, first), (_, second), *_ = left
-    guard = Guard(first, "<=", second, "the faster one of two placements")
-    arms = _least(graph, [left[0], *left[2:]]), _least(graph, left[1:])
+def chosen_by_size(graph: Graph, placements: Sequence[Graph], tree: Tree) -> Graph:
+    """A graph that runs the one of some placements of it that a tree names."""
+    if isinstance(tree, int):
+        return placements[tree]
+    then, otherwise = (
+        chosen_by_size(graph, placements, side) for side in (tree.then, tree.otherwise)
+    )
     node = Node(
         BRANCH, graph.inputs, graph.outputs,
-        FrozenMapping({REGION: BranchRegion(*arms, guard)}), "placement by size",
+        FrozenMapping({REGION: BranchRegion(then, otherwise, tree.guard)}), "placement by size",
     )  # fmt: skip
     names = {*graph.inputs, *graph.outputs}
     types = FrozenMapping({name: kind for name, kind in graph.types.items() if name in names})

@@ -33,14 +33,20 @@ Step: TypeAlias = Callable[[Builder, Value, Value], Value]
 Compiled: TypeAlias = Callable[[Graph], Run]  # with all nodes on the device
 
 
-def speed_of(device: Device | None, compiled: Compiled, threads: int) -> Speed:
-    """The speed of a device, or without one of the host with so many threads; kept on disk."""
+def speed_of(
+    device: Device | None, compiled: Compiled, threads: int, tell: Callable[[], None]
+) -> Speed:
+    """The speed of a device, or without one of the host with so many threads; kept on disk.
+
+    `tell` is called where it has to be measured.
+    """
     name = f"host {threads}" if device is None else device.identity
     disk = user_cache() if name else None
     key = key_of("speeds", code_version(), platform.node(), name)
     data = None if disk is None else disk.get(key)
     if data is not None:
         return Speed(**json.loads(data))
+    tell()
     speed = _measured(device, compiled)
     if disk is not None:
         kept = {"launch": speed.launch, "flop": dict(speed.flop), "moved": speed.moved,
