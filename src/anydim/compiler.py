@@ -263,7 +263,7 @@ def compile_source(
         devices = {name: each.rounding() for name, each in (devices or {}).items()}
     probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
     tried = partial(probe, options=options, made_by=made_by, form=form)
-    graph = _placed(graph, devices or {}, placement, threads, work, probe, tried)
+    graph = _placed(graph, devices or {}, placement, threads, work, probe, tried, options)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))
     options = replace(options, pads=known_pads(form.pads, graph.box))
@@ -295,7 +295,7 @@ def compile_source(
 
 def _placed(
     graph: Graph, devices: Mapping[str, Placed], placement: Any, threads: int, work: _Work,
-    probe: Callable[..., Compiled], tried: Callable[..., Compiled],
+    probe: Callable[..., Compiled], tried: Callable[..., Compiled], options: Options,
 ) -> Graph:  # fmt: skip
     """The graph with a device for each node; the host for all where there are no devices.
 
@@ -314,8 +314,8 @@ def _placed(
         return trial_of(made.program, made.executable, made.index_ranges(), watched)
 
     opened = {name: each.device for name, each in devices.items()}
-    ordered = _ordered(devices)
-    placing = Placement(placement, opened, threads, run, trial, ordered, work.tell)
+    told = (_ordered(devices), work.tell, f"{options}")
+    placing = Placement(placement, opened, threads, run, trial, *told)
     placed = work.timed("place", lambda: placing.run(graph))
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
     work.notes = placed_notes(placed)

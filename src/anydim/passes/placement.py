@@ -34,8 +34,8 @@ class Placement:
     """What a user asks for, and what there is: `devices` are open, by the program's names.
 
     `compiled` makes a call of a graph, for devices of that name; `tried` a program of a graph whose
-    nodes have devices. Those that are `ordered` run loops in order and routines. `tell` is told what
-    is being measured.
+    nodes have devices, with some `options`. Devices that are `ordered` run loops in order and
+    routines. `tell` is told what is being measured.
     """
 
     given: Any
@@ -45,6 +45,7 @@ class Placement:
     tried: Callable[[Graph], Trial]
     ordered: Collection[str] = ()
     tell: Tell = lambda text: None
+    options: str = ""
 
     def run(self, graph: Graph) -> Placed:
         """The graph with devices, and why; raises OptionError for rules that cannot be."""
@@ -58,7 +59,7 @@ class Placement:
             return plain.run(graph)
         devices = [self._device(name, self._speed(name)) for name in (HOST, *self.devices)]
         watched, seconds = list(self.devices.values()), float(settings.placing_seconds)
-        timing = Timing(self.tried, watched, self.threads, seconds, self.tell)
+        timing = Timing(self.tried, watched, self.threads, seconds, self.tell, self.options)
         return Choosing(graph, replace(plain, devices=devices), timing).run()
 
     def _device(self, name: str, speed: Speed) -> Device:

@@ -109,6 +109,7 @@ class Timing:
     """How placements are measured; `tell` is told what is done.
 
     Calls take at most so many `seconds`; when compiling has taken as long, no more are compiled.
+    What is kept is found again for the same `options`.
     """
 
     compiled: Compiled
@@ -116,6 +117,7 @@ class Timing:
     threads: int
     seconds: float
     tell: Tell = field(default=lambda text: None)
+    options: str = ""
 
     def run(
         self, placements: Sequence[Graph], points: Sequence[Point], estimated: Estimated
@@ -136,7 +138,7 @@ class Timing:
 
     def _kept(self, placements: Sequence[Graph]) -> tuple[DiskCache | None, str]:
         names = [device.identity for device in self.devices]
-        about = (code_version(), platform.node(), str(self.threads), *names)
+        about = (code_version(), platform.node(), str(self.threads), self.options, *names)
         if not all(names):
             return None, ""
         return user_cache(), key_of("placements", *about, *map(print_graph, placements))
