@@ -117,11 +117,15 @@ def test_rules_come_before_times() -> None:
 
 
 def test_what_a_device_refuses_falls_to_the_host() -> None:
-    picky = Device("accel", FAST.speed, lambda graph, node: "cannot" * (node.operator == "relu"))
-    placed = Place((HOST, picky), known_rules({"*": "accel"}, ["accel"])).run(layers())
+    g = Builder("sorted")
+    x = g.input("x", float32, (g.dim("n", 0, 100), 4))
+    values, _ = g.sort(g.exp(x), axis=0)
+    g.output("y", g.neg(values))
+    plain = Device("accel", FAST.speed, ordered=False)
+    placed = Place((HOST, plain), known_rules({"*": "accel"}, ["accel"])).run(g.graph())
     for node in placed.graph.nodes:
-        assert node.device == ("" if node.operator == "relu" else "accel")
-    assert "placement *=accel, but accel cannot" in placed.reasons.values()
+        assert node.device == ("" if node.operator == "sort" else "accel")
+    assert "placement *=accel, but accel has no such routine" in placed.reasons.values()
 
 
 def test_sizes_are_found_on_the_host() -> None:
