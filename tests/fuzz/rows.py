@@ -7,18 +7,18 @@ its results.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy
 
-from anydim.base.dtypes import float64
+from anydim.base.dtypes import float64, from_numpy
 from anydim.base.errors import UserError
 from anydim.graph.evaluate import evaluate, group_of
 from anydim.graph.nodes import Graph, Node
 from anydim.sizes import Dim, Size
-from tests.fuzz.case import Arrays, Case
-from tests.fuzz.maker import Maker, Shape
+from tests.fuzz.case import Arrays
+from tests.fuzz.maker import Domain, Maker, Shape
 from tests.fuzz.points import whole
 
 BOUNDS = ((0, None), (1, None), (0, 40), (1, 17))  # of the dim of rows
@@ -71,12 +71,14 @@ class Rows:
         }
 
 
-def rows_of(case: Case, dim: Dim) -> Rows | None:
-    """Where a dim stands if types and statements allow that a graph works by its rows."""
-    graph = case.graph
+def rows_of(graph: Graph, dim: Dim, domains: Iterable[Domain] = ()) -> Rows | None:
+    """Where a dim stands if types and statements allow that a graph works by its rows.
+
+    `domains` are from where numbers of inputs are drawn.
+    """
     if any(node.region is not None and not node.outputs for node in graph.nodes):
         return None  # data decides sizes: rows may agree on them by chance
-    if any(dim.name in domain.extent.symbols for domain in case.domains.values()):
+    if any(dim.name in domain.extent.symbols for domain in domains):
         return None
     axes = {}
     for name in (*graph.inputs, *graph.outputs):
@@ -119,7 +121,7 @@ def _poisoned(rows: Rows, inputs: Arrays, count: int) -> Arrays:
     """The inputs with a last row that is not a number where it has floats."""
     changed = {name: array.copy() for name, array in inputs.items()}
     for name, axis in rows.axes.items():
-        if name in changed and changed[name].dtype.kind not in "iub":
+        if name in changed and from_numpy(changed[name].dtype).is_float:
             places: list[slice | int] = [slice(None)] * changed[name].ndim
             places[axis] = count - 1
             changed[name][tuple(places)] = numpy.nan

@@ -18,6 +18,10 @@ fast as it comes, and processors see one stream coming by themselves.
 A micro-kernel serves a group of row numbers (`GROUPS`). What a machine waits for is its multiply
 units, so from four rows on a branch before every row that may be missing costs nothing, and LLVM
 compiles one function instead of five. Its scalars come in a block of int64, `GIVEN`.
+
+Every element is one sum over k in order, so a row has the same bits whatever rows it is with. One
+to three rows of a panel are too few sums to hide the latency of an FMA: as many panels as that
+takes are summed side by side, as long as there are so many.
 """
 
 from __future__ import annotations
@@ -36,7 +40,6 @@ from anydim.kernels.write.arithmetic import (
     minus,
     plus,
     register,
-    round_down,
     times,
     variable,
 )
@@ -44,6 +47,7 @@ from anydim.kernels.write.elements import number, operate
 
 LINE = 64  # bytes that one prefetch brings
 GROUPS = (1, 2, 4)  # numbers of rows at which another micro-kernel begins
+CHAINS = 8  # sums that depend on nothing but themselves: 4 cycles of latency, 2 FMAs a cycle
 _MASKED_BYTES = 64  # vectors this long have masks that cost nothing
 MICRO_SCALARS = ("k", "a_row", "init_row", "c_row", "rows", "width", "ahead", "step")
 GIVEN = (*MICRO_SCALARS, "b_panel", "init_panel", "columns", "k_block")
@@ -76,10 +80,9 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
     return Tile(6, 2, 4, lanes)
 
 
-def accumulator_sets(rows: int, vectors: int) -> int:
-    """Independent sums per element of C: a small tile alone cannot hide the latency of an FMA."""
-    accumulators = rows * vectors
-    return 4 if accumulators <= 3 else 2 if accumulators <= 6 else 1
+def side_by_side(tile: Tile, rows: range) -> int:
+    """How many panels a micro-kernel sums at once: enough sums to hide the latency of an FMA."""
+    return max(1, CHAINS // (rows[0] * tile.vectors))
 
 
 def row_groups(tile: Tile) -> tuple[range, ...]:
@@ -89,17 +92,23 @@ def row_groups(tile: Tile) -> tuple[range, ...]:
     return tuple(range(first, end) for first, end in zip(firsts, ends))
 
 
-def micro_name(rows: range, vectors: int, prefix: str) -> str:
+def micro_name(rows: range, vectors: int, prefix: str, panels: int = 1) -> str:
     """The name of a micro-kernel in its library."""
-    return f"{prefix}_{rows[0]}to{rows[-1]}x{vectors}"
+    name = f"{prefix}_{rows[0]}to{rows[-1]}x{vectors}"
+    return name if panels == 1 else f"{name}x{panels}"
 
 
-def micro_kernel(tile: Tile, rows: range, vectors: int, dtype: DType, prefix: str) -> ir.Function:
-    """The micro-kernel for a group of row numbers and some vectors; see the module's docstring."""
+def micro_kernel(
+    tile: Tile, rows: range, vectors: int, dtype: DType, prefix: str, panels: int = 1
+) -> ir.Function:
+    """The micro-kernel for a group of row numbers and some vectors; see the module's docstring.
+
+    Of several panels all are full.
+    """
     return ir.Function(
-        micro_name(rows, vectors, prefix),
+        micro_name(rows, vectors, prefix, panels),
         strip_pointers(dtype),
-        _Micro(tile, rows, vectors, dtype).body(),
+        _Micro(tile, rows, vectors, dtype, panels).body(),
     )
 
 
@@ -133,6 +142,7 @@ class _Micro:
     heights: range
     vectors: int
     dtype: DType
+    panels: int
 
     @property
     def vector(self) -> ir.Type:
@@ -144,26 +154,23 @@ class _Micro:
         return self.heights[-1]
 
     @property
-    def sets(self) -> int:
-        return accumulator_sets(self.heights[0], self.vectors)
-
-    @property
     def prefetches(self) -> bool:
         """Whether there is time to ask for what other tiles will read."""
         return 2 * self.heights[0] >= self.tile.rows and self.vectors == self.tile.vectors
 
     @property
-    def unroll(self) -> int:
-        """Steps of k at a time: those of the tile, more where every set of sums has its own."""
-        return max(self.tile.unroll, self.sets)
+    def columns(self) -> list[tuple[int, int]]:
+        """(panel, vector) of every vector of columns."""
+        return [(p, j) for p in range(self.panels) for j in range(self.vectors)]
 
     def body(self) -> tuple[ir.Step, ...]:
+        names = MICRO_SCALARS if self.panels == 1 else (*MICRO_SCALARS, "b_panel", "init_panel")
         return (
-            *map(taken, MICRO_SCALARS),
+            *map(taken, names),
             ir.Declare("b_at", plus(0)),
             *([ir.Declare("ahead_at", variable("ahead"))] if self.prefetches else []),
             *self._start(),
-            *self._sum_up(),
+            loop("k0", 0, variable("k"), self.tile.unroll, *self._steps()),
             *self._finish(),
         )
 
@@ -175,14 +182,13 @@ class _Micro:
             steps = [ir.If(there, (*part(i), *steps))]
         return [*(step for i in range(self.heights[0]) for step in part(i)), *steps]
 
-    def _accumulators(self) -> list[tuple[int, int]]:
-        return [(i, j) for i in range(self.rows) for j in range(self.vectors)]
-
-    def _sum(self, i: int, j: int, part: int = 0) -> str:
-        return f"c{i}_{j}_{part}"
+    def _sum(self, i: int, panel: int, j: int) -> str:
+        return f"c{i}_{panel}_{j}"
 
     def _last_vector(self, cut: Callable[[ir.Value | None], list[ir.Step]]) -> list[ir.Step]:
         """What to do with the last vectors of C, whole or masked."""
+        if self.panels > 1:
+            return cut(None)
         left = minus(variable("width"), plus((self.vectors - 1) * self.tile.lanes))
         is_full = compare("greater_equal", left, self.tile.lanes)
         mask = ir.Var(ir.Type(ir.FLAG.dtype, self.tile.lanes), "mask")
@@ -193,45 +199,31 @@ class _Micro:
 
     def _start(self) -> list[ir.Step]:
         zero = number(self.dtype, 0, self.tile.lanes)
-        ahead = self._accumulators() if self.prefetches else []
+        places = [(i, *column) for i in range(self.rows) for column in self.columns]
+        ahead = places if self.prefetches else []
         return [
-            *(
-                ir.Declare(self._sum(i, j, part), zero)
-                for part in range(self.sets)
-                for i, j in self._accumulators()
-            ),
-            *(ir.Prefetch("init", self._begin(i, j)) for i, j in ahead),
+            *(ir.Declare(self._sum(*place), zero) for place in places),
+            *(ir.Prefetch("init", self._begin(*place)) for place in ahead),
         ]
 
-    def _begin(self, i: int, j: int) -> ir.Value:
-        return plus(times(variable("init_row"), i), j * self.tile.lanes)
+    def _begin(self, i: int, panel: int, j: int) -> ir.Value:
+        of_row = times(variable("init_row"), i)
+        of_panel = times(variable("init_panel"), panel) if panel else constant(0)
+        return plus(of_row, of_panel, j * self.tile.lanes)
 
-    def _sum_up(self) -> list[ir.Step]:
-        """The loop over k: its last steps are left out, or in a loop of their own."""
-        k, unroll = variable("k"), self.unroll
-        if self.sets == 1:
-            return [loop("k0", 0, k, unroll, *self._steps("k0", unroll, partly=True))]
-        return [
-            ir.Let("whole", round_down(k, unroll)),
-            loop("k0", 0, variable("whole"), unroll, *self._steps("k0", unroll)),
-            *self._join(),
-            loop("k1", variable("whole"), k, 1, *self._steps("k1", 1)),
-        ]
-
-    def _steps(self, k: str, unroll: int, partly: bool = False) -> list[ir.Step]:
-        """Steps of k from the value of `k` on; `partly`, as far as there are any."""
-        width = self.tile.width
+    def _steps(self) -> list[ir.Step]:
+        """Steps of k from the value of `k0` on, as far as there are any."""
+        width, unroll = self.tile.width, self.tile.unroll
         steps: list[ir.Step] = []
         for u in reversed(range(unroll)):
-            ahead = self._prefetches(u) if unroll > 1 and self.prefetches else []
-            steps = [*ahead, *self._step(k, u), *steps]
-            if u and partly:
-                there = compare("less", plus(variable(k), u), variable("k"))
+            ahead = self._prefetches(u) if self.prefetches else []
+            steps = [*ahead, *self._step(u), *steps]
+            if u:
+                there = compare("less", plus(variable("k0"), u), variable("k"))
                 steps = [ir.If(there, tuple(steps))]
         steps.append(ir.Assign("b_at", plus(register("b_at"), unroll * width)))
-        if unroll > 1 and self.prefetches:
-            step = times(variable("step"), unroll // self.tile.unroll)
-            steps.append(ir.Assign("ahead_at", plus(register("ahead_at"), step)))
+        if self.prefetches:
+            steps.append(ir.Assign("ahead_at", plus(register("ahead_at"), variable("step"))))
         return steps
 
     def _prefetches(self, u: int) -> list[ir.Step]:
@@ -239,48 +231,40 @@ class _Micro:
         places = range(-(-u * width // line) * line, (u + 1) * width, line)
         return [ir.Prefetch("b", plus(register("ahead_at"), place)) for place in places]
 
-    def _step(self, k: str, u: int) -> list[ir.Step]:
+    def _step(self, u: int) -> list[ir.Step]:
         """One step of k."""
         loads: list[ir.Step] = []
-        for j in range(self.vectors):
+        for panel, j in self.columns:
             at = plus(register("b_at"), u * self.tile.width + j * self.tile.lanes)
-            loads.append(ir.Let(f"{k}b{u}_{j}", ir.Load(self.vector, "b", at)))
+            if panel:
+                at = plus(at, times(variable("b_panel"), panel))
+            loads.append(ir.Let(f"b{u}_{panel}_{j}", ir.Load(self.vector, "b", at)))
 
         def row(i: int) -> list[ir.Step]:
-            at = plus(times(variable("a_row"), i), variable(k), u)
+            at = plus(times(variable("a_row"), i), variable("k0"), u)
             scalar = ir.Load(ir.Type(self.dtype), "a", at)
-            a = ir.Var(self.vector, f"{k}a{u}_{i}")
+            a = ir.Var(self.vector, f"a{u}_{i}")
             steps: list[ir.Step] = [ir.Let(a.name, ir.Splat(self.vector, scalar))]
-            for j in range(self.vectors):
-                name = self._sum(i, j, u % self.sets)
-                b = ir.Var(self.vector, f"{k}b{u}_{j}")
+            for panel, j in self.columns:
+                name = self._sum(i, panel, j)
+                b = ir.Var(self.vector, f"b{u}_{panel}_{j}")
                 steps.append(ir.Assign(name, multiply_add(a, b, ir.Get(self.vector, name))))
             return steps
 
         return [*loads, *self._each_row(row)]
 
-    def _join(self) -> list[ir.Step]:
-        """All sets of accumulators added into the first."""
-        steps: list[ir.Step] = []
-        for part in range(1, self.sets):
-            for i, j in self._accumulators():
-                name = self._sum(i, j)
-                both = (ir.Get(self.vector, name), ir.Get(self.vector, self._sum(i, j, part)))
-                steps.append(ir.Assign(name, operate("add", *both)))
-        return steps
-
     def _finish(self) -> list[ir.Step]:
-        last = self.vectors - 1
+        *whole, last = self.columns
 
-        def store(i: int, j: int, mask: ir.Value | None = None) -> ir.Step:
-            column = j * self.tile.lanes
-            begin = ir.Load(self.vector, "init", self._begin(i, j), mask)
-            total = operate("add", ir.Get(self.vector, self._sum(i, j)), begin)
+        def store(i: int, panel: int, j: int, mask: ir.Value | None = None) -> ir.Step:
+            column = panel * self.tile.width + j * self.tile.lanes
+            begin = ir.Load(self.vector, "init", self._begin(i, panel, j), mask)
+            total = operate("add", ir.Get(self.vector, self._sum(i, panel, j)), begin)
             return ir.Store("c", plus(times(variable("c_row"), i), column), total, mask)
 
         def stored(mask: ir.Value | None) -> list[ir.Step]:
             return self._each_row(
-                lambda i: [*(store(i, j) for j in range(last)), store(i, last, mask)]
+                lambda i: [*(store(i, *column) for column in whole), store(i, *last, mask)]
             )
 
         return self._last_vector(stored)

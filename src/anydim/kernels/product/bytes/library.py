@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 
 from anydim.base.dtypes import int32
 from anydim.kernels import ir
-from anydim.kernels.product.micro import Tile, accumulator_sets
+from anydim.kernels.product.micro import Tile
 from anydim.kernels.write.arithmetic import loop, plus, quotient_up, round_down, times, variable
 from anydim.kernels.write.values import number, operate
 
@@ -64,9 +64,15 @@ def _pointers() -> tuple[ir.Pointer, ...]:
     return (ir.Pointer("a", int32), ir.Pointer("b", int32), ir.Pointer("c", int32))
 
 
+def _sets(rows: int, vectors: int) -> int:
+    """Independent sums per element of C: a small tile alone cannot hide the latency of a dot."""
+    accumulators = rows * vectors
+    return 4 if accumulators <= 3 else 2 if accumulators <= 6 else 1
+
+
 def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
     vector = ir.Type(int32, tile.lanes)
-    sets = accumulator_sets(rows, vectors)
+    sets = _sets(rows, vectors)
     places = [(i, j) for i in range(rows) for j in range(vectors)]
 
     def name(i: int, j: int, part: int = 0) -> str:

@@ -7,6 +7,7 @@ strip           a row tile times all of k: `row` for each block of k
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -18,6 +19,7 @@ from anydim.kernels.product.micro import (
     micro_kernel,
     micro_name,
     row_groups,
+    side_by_side,
     strip_pointers,
     taken,
 )
@@ -61,7 +63,11 @@ def contraction_libraries(tile: Tile, dtype: DType) -> tuple[ir.Library, ...]:
 
 def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
     return (
-        *(micro_kernel(tile, rows, tile.vectors, dtype, prefix) for rows in row_groups(tile)),
+        *(
+            micro_kernel(tile, rows, tile.vectors, dtype, prefix, panels)
+            for rows in row_groups(tile)
+            for panels in sorted({1, side_by_side(tile, rows)})
+        ),
         _row(tile, dtype, prefix),
         _strip(tile, dtype, prefix),
     )
@@ -76,45 +82,79 @@ def _narrow(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
 
 
 def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
-    """c = init + a b for one row tile and the columns of one block, panel by panel."""
-    at = variable("column")
-    arguments: tuple[ir.Value | ir.Address, ...] = (
-        ir.Address("a", constant(0)),
-        ir.Address("b", register("b_at")),
-        ir.Address("init", register("init_at")),
-        ir.Address("c", at),
-        ir.Address("given", constant(0)),
-    )
+    """c = init + a b for one row tile and the columns of one block.
+
+    Panel by panel; few rows take several panels at a time as long as there are so many.
+    """
     groups = row_groups(tile)
     group: ir.Value = constant(0)
+    together: ir.Value = constant(side_by_side(tile, groups[0]))
     for number, rows in enumerate(groups[1:], 1):
-        group = either(compare("less", variable("rows"), rows[0]), group, constant(number))
-    cases = tuple(
-        (
-            number * (tile.vectors + 1) + vectors,
-            (ir.Call(micro_name(rows, vectors, prefix), arguments),),
-        )
+        fewer = compare("less", variable("rows"), rows[0])
+        group = either(fewer, group, constant(number))
+        together = either(fewer, together, constant(side_by_side(tile, rows)))
+    narrow = {
+        number * (tile.vectors + 1) + vectors: micro_name(rows, vectors, prefix)
         for number, rows in enumerate(groups)
         for vectors in range(1, tile.vectors + 1)
-    )
+    }
+    wide = {
+        number: micro_name(rows, tile.vectors, prefix, panels)
+        for number, rows in enumerate(groups)
+        if (panels := side_by_side(tile, rows)) > 1
+    }
     vectors = quotient_up(variable("width"), tile.lanes)
     key = plus(times(variable("group"), tile.vectors + 1), vectors)
+    step = times(variable("together"), tile.width)
+    whole = times(quotient(variable("columns"), variable("step")), variable("step"))
+    several = compare("greater", variable("together"), 1)
     return ir.Function(
         f"{prefix}_row",
         strip_pointers(dtype),
         (
             *(taken(name) for name in ("rows", "columns", "b_panel", "init_panel")),
             ir.Let("group", group),
+            ir.Let("together", together),
+            ir.Let("step", step),
+            ir.Let("whole", either(several, whole, constant(0))),
             ir.Declare("b_at", constant(0)),
             ir.Declare("init_at", constant(0)),
-            loop(
-                "column", 0, variable("columns"), tile.width,
-                ir.Let("width", least(minus(variable("columns"), at), tile.width)),
-                give("width", variable("width")),
-                ir.Switch(key, cases),
-                ir.Assign("b_at", plus(register("b_at"), variable("b_panel"))),
-                ir.Assign("init_at", plus(register("init_at"), variable("init_panel"))),
+            *_columns(
+                "wide", constant(0), variable("whole"), variable("step"),
+                variable("together"), _switch(variable("group"), wide, "wide"),
             ),
+            *_columns(
+                "column", variable("whole"), variable("columns"), constant(tile.width),
+                constant(1),
+                ir.Let("width", least(minus(variable("columns"), variable("column")), tile.width)),
+                give("width", variable("width")),
+                _switch(key, narrow, "column"),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def _switch(key: ir.Value, names: Mapping[int, str], column: str) -> ir.Switch:
+    """The micro-kernel of each key, for the columns from that register on."""
+    arguments: tuple[ir.Value | ir.Address, ...] = (
+        ir.Address("a", constant(0)),
+        ir.Address("b", register("b_at")),
+        ir.Address("init", register("init_at")),
+        ir.Address("c", variable(column)),
+        ir.Address("given", constant(0)),
+    )
+    return ir.Switch(key, tuple((at, (ir.Call(name, arguments),)) for at, name in names.items()))
+
+
+def _columns(
+    name: str, start: ir.Value, stop: ir.Value, step: ir.Value, panels: ir.Value, *body: ir.Step
+) -> tuple[ir.Step, ...]:
+    """A loop over columns, and over the panels they are in."""
+    return (
+        loop(
+            name, start, stop, step, *body,
+            ir.Assign("b_at", plus(register("b_at"), times(variable("b_panel"), panels))),
+            ir.Assign("init_at", plus(register("init_at"), times(variable("init_panel"), panels))),
         ),
     )  # fmt: skip
 
