@@ -35,6 +35,7 @@ SHIM = r"""\
 #include <cmath>
 #include <cstring>
 #include <pthread.h>
+#include <stdlib.h>
 #define __device__
 #define __global__
 #define __shared__ static
@@ -87,6 +88,26 @@ static void mma(const char *kind, float &c0, float &c1, float &c2, float &c3, un
     *sums[n] = total;
   }
   pthread_barrier_wait(&warps[warp]);
+}
+struct Copy { void *to; char held[16]; int bytes, lot; };
+static thread_local Copy copies[4096];  // in progress
+static thread_local int begun, lot;
+static thread_local void *shared;
+static inline size_t __cvta_generic_to_shared(void *to) { shared = to; return 0; }
+static void copy_aside(const void *from, unsigned valid, int bytes) {
+  if (begun == 4096) abort();
+  copies[begun] = {shared, {}, bytes, lot};
+  memcpy(copies[begun++].held, from, valid);
+}
+static void copies_end() { lot++; }
+static void copies_wait(int left) {
+  int kept = 0;
+  for (int n = 0; n < begun; n++) {
+    Copy &copy = copies[n];
+    if (copy.lot < lot - left) memcpy(copy.to, copy.held, copy.bytes);
+    else copies[kept++] = copy;
+  }
+  begun = kept;
 }
 static inline long long __mul64hi(long long a, long long b) { return ((__int128)a * b) >> 64; }
 """
@@ -167,14 +188,22 @@ def _text(kernel: ir.Kernel, text: str) -> str:
     return SHIM + _without_assembly(renamed) + item + ENTRY.format(name=name, body=body)
 
 
-_ASSEMBLY = re.compile(r'asm(?: volatile)?\("([\w.]+)[^"]*"((?: :| ,|,| |"[^"]*"|\(\w+\))*)\);')
+_ASSEMBLY = re.compile(r'asm(?: volatile)?\("([\w.]+)([^"]*)"((?: :| ,|,| |"[^"]*"|\(\w+\))*)\);')
 
 
 def _without_assembly(text: str) -> str:
     """Calls of functions of the shim for instructions, by their names and operands."""
 
     def called(match: re.Match[str]) -> str:
-        instruction, given = match[1].split("."), re.findall(r"\((\w+)\)", match[2])
+        instruction, given = match[1].split("."), re.findall(r"\((\w+)\)", match[3])
+        number = re.search(r"\d+(?=[;,] ?%?2?;?$)", match[2])
+        if instruction[:2] == ["cp", "async"]:
+            if instruction[2] == "commit_group":
+                return "copies_end();"
+            assert number is not None
+            if instruction[2] == "wait_group":
+                return f"copies_wait({number[0]});"
+            return f"copy_aside({given[1]}, {given[2]}, {number[0]});"
         if instruction[0] == "mma":
             return f'mma("{instruction[7]}", {", ".join(given)});'
         assert instruction[:3] == ["cvt", "rna", "tf32"], match[0]

@@ -26,9 +26,9 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.evaluator_functions import NARROW, OWN, PLAIN, REDUCTIONS, convert, wrap
-from anydim.kernels.fragments import SUMS, WARP, multiplied
+from anydim.kernels.evaluator_groups import STEPS, item
 from anydim.kernels.groups import Group, Member, Touched
-from anydim.kernels.space import Memory, Pointer, Space, undefined
+from anydim.kernels.space import Copy, Memory, Pointer, Space, undefined
 from anydim.lang.functions import FUNCTIONS
 
 NEAR = 1024  # bytes that the lanes of a vector that are off may lie outside of its tensor
@@ -125,10 +125,11 @@ class _Frame:
     names: dict[str, Any] = field(default_factory=dict)
     registers: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, Pointer] = field(default_factory=dict)
+    lots: list[list[Copy]] = field(default_factory=lambda: [[]])  # copies aside in progress
 
     def __post_init__(self) -> None:
         if len(self.arguments) != len(self.function.parameters):
-            self._fail(f"takes {len(self.function.parameters)} arguments")
+            self.fail(f"takes {len(self.function.parameters)} arguments")
         for parameter, argument in zip(self.function.parameters, self.arguments):
             if isinstance(parameter, ir.Pointer):
                 pointer = Pointer(argument.memory, argument.byte, parameter.dtype)
@@ -136,7 +137,7 @@ class _Frame:
             else:
                 self.names[parameter.name] = argument
 
-    def _fail(self, problem: str) -> NoReturn:
+    def fail(self, problem: str) -> NoReturn:
         raise InternalError(f"loop IR function '{self.function.name}': {problem}")
 
     def result(self) -> Any:
@@ -146,7 +147,7 @@ class _Frame:
         except _Returned as returned:
             return returned.value
         if self.function.result is not None:
-            self._fail("ends without a result")
+            self.fail("ends without a result")
         return None
 
     def run(self, steps: Sequence[ir.Step]) -> None:
@@ -160,19 +161,19 @@ class _Frame:
         """An int64 scalar, as addresses and loops want it."""
         value = self.value(node)
         if not isinstance(value, int):
-            self._fail(f"{node} is not an int64 scalar")
+            self.fail(f"{node} is not an int64 scalar")
         return value
 
-    def _made(self, kind: ir.Type, array: Any) -> Any:
+    def made(self, kind: ir.Type, array: Any) -> Any:
         """A computed value in the form its type has here."""
         array = numpy.atleast_1d(array)
         if len(array) != kind.lanes:
-            self._fail(f"a value of {len(array)} lanes stands where {kind} is wanted")
+            self.fail(f"a value of {len(array)} lanes stands where {kind} is wanted")
         if kind == ir.INDEX:
             return int(array[0])
         return converted(array, kind.dtype.numpy)
 
-    def _array(self, node: ir.Value) -> numpy.ndarray:
+    def array(self, node: ir.Value) -> numpy.ndarray:
         value = self.value(node)
         return numpy.array([value], numpy.int64) if isinstance(value, int) else value
 
@@ -185,12 +186,12 @@ class _Frame:
 
     def _var(self, node: ir.Var) -> Any:
         if node.name not in self.names:
-            self._fail(f"'{node.name}' has no value here")
+            self.fail(f"'{node.name}' has no value here")
         return self.names[node.name]
 
     def _get(self, node: ir.Get) -> Any:
         if node.name not in self.registers:
-            self._fail(f"register '{node.name}' has no value here")
+            self.fail(f"register '{node.name}' has no value here")
         return self.registers[node.name]
 
     def _op(self, node: ir.Op) -> Any:
@@ -199,53 +200,53 @@ class _Frame:
             return PLAIN[node.function](*values)
         for argument in node.arguments[node.function == "select" :]:
             if argument.type != node.arguments[-1].type:
-                self._fail(f"'{node.function}' is given {argument.type} and others")
+                self.fail(f"'{node.function}' is given {argument.type} and others")
         arrays = [self._array_of(v) for v in values]
         if len({len(array) for array in arrays}) != 1:
-            self._fail(f"'{node.function}' is given different numbers of lanes")
+            self.fail(f"'{node.function}' is given different numbers of lanes")
         function = OWN.get(node.function) or FUNCTIONS[node.function].numpy
         if arrays[-1].dtype in NARROW and node.function != "select":
             arrays = [converted(a, float32.numpy) for a in arrays]  # as targets do
-        return self._made(node.type, function(*arrays))
+        return self.made(node.type, function(*arrays))
 
     @staticmethod
     def _array_of(value: Any) -> numpy.ndarray:
         return numpy.array([value], numpy.int64) if isinstance(value, int) else value
 
     def _convert(self, node: ir.Convert) -> Any:
-        array = self._array(node.argument)
+        array = self.array(node.argument)
         if node.type.dtype == float16 and array.dtype != numpy.float16:
             array = convert(array, float32)
-        return self._made(node.type, convert(array, node.type.dtype))
+        return self.made(node.type, convert(array, node.type.dtype))
 
     def _bitcast(self, node: ir.Bitcast) -> Any:
-        array = self._array(node.argument)
+        array = self.array(node.argument)
         if array.dtype == bool:
             array = numpy.packbits(array, bitorder="little")
-        return self._made(node.type, array.view(node.type.dtype.numpy))
+        return self.made(node.type, array.view(node.type.dtype.numpy))
 
     def _splat(self, node: ir.Splat) -> Any:
-        return self._made(node.type, numpy.repeat(self._array(node.argument), node.type.lanes))
+        return self.made(node.type, numpy.repeat(self.array(node.argument), node.type.lanes))
 
     def _iota(self, node: ir.Iota) -> Any:
-        return self._made(node.type, numpy.arange(node.type.lanes))
+        return self.made(node.type, numpy.arange(node.type.lanes))
 
     def _reduce(self, node: ir.Reduce) -> Any:
-        return self._made(node.type, REDUCTIONS[node.function](self._array(node.argument)))
+        return self.made(node.type, REDUCTIONS[node.function](self.array(node.argument)))
 
     def _shuffle(self, node: ir.Shuffle) -> Any:
-        both = numpy.concatenate([self._array(node.left), self._array(node.right)])
-        return self._made(node.type, both[list(node.lanes)])
+        both = numpy.concatenate([self.array(node.left), self.array(node.right)])
+        return self.made(node.type, both[list(node.lanes)])
 
     def _extract(self, node: ir.Extract) -> Any:
-        return self._made(node.type, self._array(node.argument)[node.lane])
+        return self.made(node.type, self.array(node.argument)[node.lane])
 
     # ---- memory --------------------------------------------------------------------------------
 
-    def _elements(self, buffer: str, kind: ir.Type, offsets: numpy.ndarray, use: str) -> Any:
+    def elements(self, buffer: str, kind: ir.Type, offsets: numpy.ndarray, use: str) -> Any:
         """(bytes of the memory, byte position of each element), checked."""
         if buffer not in self.buffers:
-            self._fail(f"there is no buffer '{buffer}'")
+            self.fail(f"there is no buffer '{buffer}'")
         pointer = self.buffers[buffer]
         size = kind.dtype.bytes
         places = pointer.byte + offsets * size
@@ -253,7 +254,7 @@ class _Frame:
         outside = (places < 0) | (places + size > len(data))
         if outside.any():
             at = int(places[outside][0])
-            self._fail(
+            self.fail(
                 f"{use} of {kind} in '{buffer}' leaves '{pointer.memory.name}': byte {at} "
                 f"of {len(data)}"
             )
@@ -263,18 +264,18 @@ class _Frame:
         return data, touched
 
     def _mask(self, node: ir.Value | None, lanes: int) -> numpy.ndarray:
-        return numpy.ones(lanes, bool) if node is None else self._array(node)
+        return numpy.ones(lanes, bool) if node is None else self.array(node)
 
     def _read(self, node: ir.Load | ir.Gather, offsets: numpy.ndarray) -> Any:
         mask = self._mask(node.mask, node.type.lanes)
-        data, places = self._elements(node.buffer, node.type, offsets[mask], "load")
+        data, places = self.elements(node.buffer, node.type, offsets[mask], "load")
         result = numpy.zeros(node.type.lanes, node.type.dtype.numpy)
         raw = data[places]
         if node.type.dtype == boolean:
             result[mask] = raw[:, 0] != 0
         else:
             result[mask] = raw.view(node.type.dtype.numpy)[:, 0] if len(raw) else 0
-        return self._made(node.type, result)
+        return self.made(node.type, result)
 
     def _load(self, node: ir.Load) -> Any:
         offset, lanes = self.integer(node.offset), node.type.lanes
@@ -290,26 +291,26 @@ class _Frame:
         first = pointer.byte + offset * size
         behind, held = first + kind.lanes * size, len(pointer.memory.data)
         if held and (behind <= -NEAR or first >= held + NEAR):
-            self._fail(
+            self.fail(
                 f"masked {use} of {kind} in '{node.buffer}' lies far outside"
                 f" '{pointer.memory.name}': byte {first} of {held}"
             )
 
     def _gather(self, node: ir.Gather) -> Any:
-        return self._read(node, self._array(node.offsets))
+        return self._read(node, self.array(node.offsets))
 
     def _store(self, step: ir.Store) -> None:
         kind = step.value.type
-        array = self._array(step.value)
+        array = self.array(step.value)
         mask = self._mask(step.mask, kind.lanes)
         offset = self.integer(step.offset)
         offsets = offset + numpy.arange(kind.lanes)
         if step.mask is not None and kind.lanes > 1:
             self._touches("store", step, kind, offset)
-        data, places = self._elements(step.buffer, kind, offsets[mask], "store")
+        data, places = self.elements(step.buffer, kind, offsets[mask], "store")
         memory = self.buffers[step.buffer].memory
         if not memory.writable and mask.any():
-            self._fail(f"store to '{memory.name}', which is only read")
+            self.fail(f"store to '{memory.name}', which is only read")
         kept = numpy.ascontiguousarray(array[mask])
         data[places] = kept.view(numpy.uint8).reshape(len(kept), kind.dtype.bytes)
 
@@ -326,15 +327,15 @@ class _Frame:
         """The bytes of a scalar at an address."""
         where = self.integer(address) + self.integer(offset) * dtype.bytes
         if where % dtype.bytes:
-            self._fail(f"{dtype} wanted at the odd address {where}")
+            self.fail(f"{dtype} wanted at the odd address {where}")
         return self.space.bytes(where, dtype.bytes)
 
     def _load_at(self, node: ir.LoadAt) -> Any:
         raw = self._at(node.address, node.offset, node.type.dtype)
-        return self._made(node.type, raw.view(node.type.dtype.numpy).copy())
+        return self.made(node.type, raw.view(node.type.dtype.numpy).copy())
 
     def _store_at(self, step: ir.StoreAt) -> None:
-        value = numpy.ascontiguousarray(self._array(step.value))
+        value = numpy.ascontiguousarray(self.array(step.value))
         self._at(step.address, step.offset, step.value.type.dtype)[:] = value.view(numpy.uint8)
 
     def _prefetch(self, step: ir.Prefetch) -> None:
@@ -354,26 +355,26 @@ class _Frame:
 
     def _assign(self, step: ir.Assign) -> None:
         if step.name not in self.registers:
-            self._fail(f"register '{step.name}' is not declared")
+            self.fail(f"register '{step.name}' is not declared")
         self.registers[step.name] = self.value(step.value)
 
     def _for(self, step: ir.For) -> None:
         start, stop, width = (self.integer(v) for v in (step.start, step.stop, step.step))
         if width <= 0:
-            self._fail(f"the loop over '{step.variable}' has step {width}")
+            self.fail(f"the loop over '{step.variable}' has step {width}")
         for index in range(start, stop, width):
             self.names[step.variable] = index
             self.run(step.body)
 
     def _while(self, step: ir.While) -> None:
-        while self._array(step.condition)[0]:
+        while self.array(step.condition)[0]:
             self.run(step.body)
 
     def _if(self, step: ir.If) -> None:
-        self.run(step.then if self._array(step.condition)[0] else step.otherwise)
+        self.run(step.then if self.array(step.condition)[0] else step.otherwise)
 
     def _switch(self, step: ir.Switch) -> None:
-        number = int(self._array(step.value)[0])
+        number = int(self.array(step.value)[0])
         for case, body in step.cases:
             if case == number:
                 self.run(body)
@@ -382,7 +383,7 @@ class _Frame:
         result = self._called(step)
         if step.result is not None:
             if result is None:
-                self._fail(f"'{step.function}' returns nothing")
+                self.fail(f"'{step.function}' returns nothing")
             self.names[step.result.name] = result
 
     def _called(self, step: ir.Call) -> Any:
@@ -391,7 +392,7 @@ class _Frame:
             given = zip(function.parameters, step.arguments)
             arguments = [self._argument(parameter, value) for parameter, value in given]
             if len(step.arguments) != len(function.parameters):
-                self._fail(f"'{function.name}' takes {len(function.parameters)} arguments")
+                self.fail(f"'{function.name}' takes {len(function.parameters)} arguments")
             frame = (self.functions, function, arguments, self.space, self.others, self.item)
             return _Frame(*frame).result()
         if not isinstance(step.function, str):
@@ -399,8 +400,8 @@ class _Frame:
         elif step.function in self.others:
             other = self.others[step.function]
         else:
-            self._fail(f"there is no function '{step.function}'")
-        return other(*(int(self._array(argument)[0]) for argument in step.arguments))
+            self.fail(f"there is no function '{step.function}'")
+        return other(*(int(self.array(argument)[0]) for argument in step.arguments))
 
     def _argument(self, parameter: ir.Pointer | ir.Scalar, value: ir.Value) -> Any:
         if isinstance(parameter, ir.Pointer):
@@ -424,27 +425,6 @@ class _Frame:
         if step.result is not None:
             self.names[step.result.name] = before
 
-    def _item(self, node: ir.Item) -> int:
-        if self.item is None:
-            self._fail("there is no item where there are no groups")
-        return self.item.number
-
-    def _barrier(self, step: ir.Barrier) -> None:
-        if self.item is None:
-            self._fail("there is no barrier where there are no groups")
-        self.item.meet(step)
-
-    def _fragments(self, step: ir.Fragments) -> None:
-        if self.item is None:
-            self._fail("there are no fragments where there are no groups")
-        given = [self._array(value) for value in (*step.left, *step.right)]
-        whole = self.item.exchange(step, given, WARP, partial(multiplied, step.dtype))
-        lane = self.item.number % WARP
-        for name, place in zip(step.sums, SUMS, strict=True):
-            more = whole[place(*divmod(lane, 4))]
-            total = self._get(ir.Get(ir.Type(float32), name)).astype(numpy.float64) + more
-            self.registers[name] = self._made(ir.Type(float32), total.astype(numpy.float32))
-
     def _nothing(self, step: ir.Fence | ir.Pause) -> None:
         """One thread runs here."""
 
@@ -465,7 +445,7 @@ _VALUES: dict[type, Callable[[_Frame, Any], Any]] = {
     ir.Extract: _Frame._extract,
     ir.Address: _Frame._address,
     ir.LoadAt: _Frame._load_at,
-    ir.Item: _Frame._item,
+    ir.Item: item,
 }
 _STEPS: dict[type, Callable[[_Frame, Any], None]] = {
     ir.Let: _Frame._let,
@@ -484,6 +464,5 @@ _STEPS: dict[type, Callable[[_Frame, Any], None]] = {
     ir.Atomic: _Frame._atomic,
     ir.Fence: _Frame._nothing,
     ir.Pause: _Frame._nothing,
-    ir.Barrier: _Frame._barrier,
-    ir.Fragments: _Frame._fragments,
+    **STEPS,
 }

@@ -22,7 +22,7 @@ threads (`Atomic`, `Fence`, `Pause`).
 
 Accelerators run kernels of groups: `group` items run the same function together, tell each other
 apart by `Item`, meet at `Barrier`s and share the `Local` arrays of the kernel. Warps of them
-multiply `Fragments` of matrices together.
+multiply `Fragments` of matrices together, and copies to local arrays may go on beside other work.
 """
 
 from __future__ import annotations
@@ -385,6 +385,32 @@ class Fragments:
 
 
 @dataclass(frozen=True)
+class CopyAside:
+    """`count` elements of a source go to a `Local` array, beside what follows: the first `valid`
+    ones, then zeros. They are 4, 8 or 16 bytes, both places are multiples of that."""
+
+    buffer: str
+    offset: Value
+    source: str
+    source_offset: Value
+    dtype: DType
+    count: int
+    valid: Value
+
+
+@dataclass(frozen=True)
+class CopiesEnd:
+    """The copies aside that an item has begun since the last one are a lot."""
+
+
+@dataclass(frozen=True)
+class CopiesWait:
+    """All lots of copies that an item has begun are done, but for the last `left` ones."""
+
+    left: int = 0
+
+
+@dataclass(frozen=True)
 class Stack:
     """A local array of `count` elements, 64-byte aligned, contents undefined."""
 
@@ -395,7 +421,8 @@ class Stack:
 
 Step: TypeAlias = (
     Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack
-    | Return | StoreAt | Atomic | Fence | Pause | Barrier | Fragments
+    | Return | StoreAt | Atomic | Fence | Pause | Barrier | Fragments | CopyAside | CopiesEnd
+    | CopiesWait
 )  # fmt: skip
 
 

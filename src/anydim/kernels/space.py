@@ -32,6 +32,16 @@ class Pointer:
     dtype: DType
 
 
+@dataclass(frozen=True)
+class Copy:
+    """Bytes of elements on their way to places of a buffer, whose type they are of."""
+
+    buffer: str
+    places: numpy.ndarray
+    dtype: DType
+    held: numpy.ndarray
+
+
 def undefined(name: str, size: int, dtype: DType = uint8) -> Pointer:
     """New memory of so many bytes."""
     return Pointer(Memory(name, numpy.full(size, 0xA5, numpy.uint8), True), 0, dtype)

@@ -205,6 +205,12 @@ def _fragments(step: ir.Fragments) -> Iterator[str]:
     yield f"{', '.join(step.sums)} += {step.dtype} [{left}] @ [{right}]"
 
 
+def _copy_aside(step: ir.CopyAside) -> Iterator[str]:
+    to = f"{step.buffer}[{print_value(step.offset)} : {step.count}]"
+    source = f"{step.source}[{print_value(step.source_offset)} : {print_value(step.valid)}]"
+    yield f"{to} = aside {step.dtype} {source}"
+
+
 _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Let: lambda step: iter([f"{step.name} = {print_value(step.value)}"]),
     ir.Declare: lambda step: iter([f"{step.name} := {print_value(step.value)}"]),
@@ -226,4 +232,7 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Pause: lambda step: iter(["pause"]),
     ir.Barrier: lambda step: iter(["barrier"]),
     ir.Fragments: _fragments,
+    ir.CopyAside: _copy_aside,
+    ir.CopiesEnd: lambda step: iter(["end of copies"]),
+    ir.CopiesWait: lambda step: iter([f"wait for copies but {step.left}"]),
 }

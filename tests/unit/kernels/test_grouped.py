@@ -143,8 +143,8 @@ def test_products_by_warps(shapes: tuple[str, str], dtype: DType) -> None:
     group = halved(group_of("matmul", *shapes), dtype)
     schedule = TWO_WARPS if dtype == float32 else ONE_WARP
     made = Prepared(group, [fragments.TEMPLATE], BOX, WARPS, schedule=schedule)
-    for sizes in ((0, 3, 2, 1), (3, 4, 0, 1), (5, 7, 4, 2), (17, 19, 20, 1)):
-        env = sizes_of(*sizes)
+    for sizes in ((0, 3, 2, 1), (3, 4, 0, 1), (5, 16, 24, 2), (17, 19, 20, 1)):
+        env = sizes_of(*sizes)  # copies are of 16 bytes where rows begin at multiples of that
         a, b = drawn(group, env)
         (found,) = made.outputs([a, b], env)
         a, b = a.astype(np.float64), b.astype(np.float64)

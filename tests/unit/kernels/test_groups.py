@@ -102,6 +102,43 @@ def test_a_range_has_no_items() -> None:
             evaluator.run(grouped([step], 0, 4), [numpy.zeros(1, numpy.float32)] * 2, [0])
 
 
+def aside(valid: int = 4, offset: int = 0, source: int = 0) -> ir.CopyAside:
+    """Four elements of x on their way to `shared`, by item 0."""
+    return ir.CopyAside("shared", number(offset), "x", number(source), float32, 4, number(valid))
+
+
+def shown(*steps: ir.Step) -> numpy.ndarray:
+    """y after steps of the first item; then each item stores its element of `shared`."""
+    x, y = numpy.arange(1, 9, dtype=numpy.float32), numpy.zeros(8, numpy.float32)
+    first = ir.If(op("equal", ITEM, number(0)), steps)
+    body = [first, ir.Barrier(), ir.Store("y", ITEM, ir.Load(F32, "shared", ITEM))]
+    evaluator.run(grouped(body, 4, 4), [x, y], [0], 0, 1)
+    return y[:4]
+
+
+def test_copies_aside_are_there_when_they_were_waited_for() -> None:
+    copied = shown(aside(), ir.CopiesEnd(), ir.CopiesWait())
+    numpy.testing.assert_array_equal(copied, [1, 2, 3, 4])
+    copied = shown(aside(2, source=4), ir.CopiesEnd(), ir.CopiesWait())
+    numpy.testing.assert_array_equal(copied, [5, 6, 0, 0])
+    numpy.testing.assert_array_equal(
+        shown(aside(0, source=-99), ir.CopiesEnd(), ir.CopiesWait()), numpy.zeros(4)
+    )
+    later = (aside(), ir.CopiesEnd(), aside(source=4), ir.CopiesEnd(), ir.CopiesWait(1))
+    with pytest.raises(InternalError, match="of 'shared' is touched by item"):
+        shown(*later)  # the second one may be there, or not
+    numpy.testing.assert_array_equal(shown(*later, ir.CopiesWait()), [5, 6, 7, 8])
+
+
+def test_copies_aside_of_odd_places_are_refused() -> None:
+    for copy, words in (
+        (aside(offset=2), "from 0 to 2"), (aside(source=1), "from 1 to 0"),
+        (aside(valid=5), "has 5 valid ones"), (aside(source=8), "leaves 'x'"),
+    ):  # fmt: skip
+        with pytest.raises(InternalError, match=words):
+            shown(copy)
+
+
 def test_groups_are_part_of_what_a_kernel_is() -> None:
     assert grouped([], 4, 4).name != grouped([], 8, 4).name != grouped([], 8, 8).name
     text = print_kernel(sums(8))

@@ -282,6 +282,13 @@ class _Legaliser:
         same = made is given
         return step if same else replace(step, left=made[:count], right=made[count:])
 
+    def _copy_aside(self, step: ir.CopyAside) -> ir.Step:
+        given = (step.offset, step.source_offset, step.valid)
+        made = self.values(given)
+        if made is given:
+            return step
+        return replace(step, offset=made[0], source_offset=made[1], valid=made[2])
+
     def _for(self, step: ir.For) -> ir.Step:
         bounds = (step.start, step.stop, step.step)
         start, stop, width = made = self.values(bounds)
@@ -363,5 +370,9 @@ _STEPS: dict[type, Callable[[_Legaliser, Any], ir.Step]] = {
     ir.StoreAt: _Legaliser._store_at,
     ir.Atomic: _Legaliser._atomic,
     ir.Fragments: _Legaliser._fragments,
-    **dict.fromkeys((ir.Stack, ir.Fence, ir.Pause, ir.Barrier), lambda _, step: step),
+    ir.CopyAside: _Legaliser._copy_aside,
+    **dict.fromkeys(
+        (ir.Stack, ir.Fence, ir.Pause, ir.Barrier, ir.CopiesEnd, ir.CopiesWait),
+        lambda _, step: step,
+    ),
 }

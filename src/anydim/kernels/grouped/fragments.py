@@ -13,7 +13,8 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.fragments import COLUMNS, ROWS, SHARES, SUMS, WARP, Place
-from anydim.kernels.grouped.products import ProductForm, ProductWriter, Side, product_form
+from anydim.kernels.grouped.copies import RIGHT, Side
+from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
 from anydim.kernels.launch import TF32, Launch, Machine
 from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
@@ -116,24 +117,21 @@ class _Writer(ProductWriter):
         """The steps of an item."""
         zero = number(float32, 0)
         steps: list[ir.Step] = [ir.Declare(n, zero) for t in self.tiles for n in self._sums(*t)]
-        k0, depth = ir.Var(ir.INDEX, "k0"), self.work.sizes.value(self.depth)
-        fills = (self.fill(left, k0), self.fill(right, k0))
-        block = (*fills, ir.Barrier(), self._multiply(left, right), ir.Barrier())
-        steps.append(ir.For("k0", constant(0), depth, constant(self.schedule.depth), block))
+        steps += self.blocks(left, right, partial(self._multiply, left, right))
         return self.whole([*steps, *self._finish()])
 
     # ---- fragments -----------------------------------------------------------------------------
 
-    def _multiply(self, left: Side, right: Side) -> ir.For:
+    def _multiply(self, left: Side, right: Side, part: ir.Value | int) -> ir.For:
         """The sums of a warp by one block of both factors."""
         k, steps = ir.Var(ir.INDEX, "k"), list[ir.Step]()
         a = {
-            i: [self._held(left, self.warp_row, i * ROWS, place, k, steps, swapped=False)
+            i: [self._held(left, self.warp_row, i * ROWS, place, k, part, steps)
                 for place in self.shares.left]
             for i in sorted({i for i, _ in self.tiles})
         }  # fmt: skip
         b = {
-            j: [self._held(right, self.warp_column, j * COLUMNS, place, k, steps, swapped=True)
+            j: [self._held(right, self.warp_column, j * COLUMNS, place, k, part, steps)
                 for place in self.shares.right]
             for j in sorted({j for _, j in self.tiles})
         }  # fmt: skip
@@ -144,20 +142,20 @@ class _Writer(ProductWriter):
 
     def _held(
         self, side: Side, first: ir.Value, more: int, place: Place, k: ir.Value,
-        steps: list[ir.Step], swapped: bool,
+        part: ir.Value | int, steps: list[ir.Step],
     ) -> ir.Value:  # fmt: skip
-        """What an item gives of a factor; of `swapped` fragments columns are the factor's own."""
-        own, step = self._at(place, swapped)
+        """What an item gives of a factor; of the right one columns are its own."""
+        own, step = self._at(place, swapped=side.name == RIGHT)
         own, step = plus(first, own, more), plus(k, step)
         let = self.work.let
         if self.factors == float32:
-            return let(ir.Load(ir.Type(float32), side.name, side.place(own, step)), steps)
+            return let(ir.Load(ir.Type(float32), side.name, side.place(own, step, part)), steps)
         if side.along_depth:  # two side by side are a word, whose number is half of theirs
-            at = quotient(side.place(own, step), 2)
+            at = quotient(side.place(own, step, part), 2)
             return let(ir.Load(ir.Type(uint32), side.name, at), steps)
         low, high = (
             ir.Convert(ir.Type(uint32), ir.Load(
-                ir.Type(uint16), side.name, side.place(own, plus(step, n))
+                ir.Type(uint16), side.name, side.place(own, plus(step, n), part)
             ))
             for n in (0, 1)
         )  # fmt: skip

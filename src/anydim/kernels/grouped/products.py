@@ -17,34 +17,21 @@ from typing import Protocol
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.grouped.copies import LEFT, RIGHT, Factor, Filling, Side
 from anydim.kernels.grouped.places import Work, own_place, plain
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of
 from anydim.kernels.schedule import print_schedule
-from anydim.kernels.write.arithmetic import compare, constant, plus, quotient, times
+from anydim.kernels.write.arithmetic import compare, constant, minus, plus, quotient, times
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import number, operate
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Read, Statement, TensorType
 from anydim.lang.tree.affine import address, reads
-from anydim.sizes import Size, ceil_div, product
+from anydim.sizes import ceil_div, product
 
 _DTYPES = (float32, float64, int32, int64)
 _NARROW = (float16, bfloat16)
-_START, _ITEM = ir.Var(ir.INDEX, "start"), ir.Item()
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A factor: its value before any conversion to the type of the sums, and its own axes.
-
-    `along_depth`: neighbours in memory are steps of the sum.
-    """
-
-    value: Expr
-    dtype: DType
-    axes: tuple[Axis, ...]
-    along_depth: bool
+_START = ir.Var(ir.INDEX, "start")
 
 
 @dataclass(frozen=True)
@@ -122,33 +109,6 @@ def _factor(
     return Factor(value, dtype, axes, along and bool(axes))
 
 
-@dataclass(frozen=True)
-class Side:
-    """Where a part of a factor lies in local memory: `width` of its own places, `depth` steps.
-
-    `along_depth` says which of them lie side by side; the next ones begin `stride` elements on.
-    """
-
-    name: str
-    factor: Factor
-    first: ir.Value
-    extent: Size
-    width: int
-    depth: int
-    along_depth: bool
-    stride: int
-
-    @property
-    def local(self) -> ir.Local:
-        rows = self.width if self.along_depth else self.depth
-        return ir.Local(self.name, self.factor.dtype, rows * self.stride)
-
-    def place(self, own: ir.Value, step: ir.Value) -> ir.Value:
-        """Where the element of a place and a step lies."""
-        outer, inner = (own, step) if self.along_depth else (step, own)
-        return plus(times(outer, self.stride), inner)
-
-
 class ProductWriter:
     """Writes the body of one kernel, around what `schedule` does with parts of both factors."""
 
@@ -181,14 +141,15 @@ class ProductWriter:
         """Both factors in local memory; `stride` is told whether steps lie side by side, and how
         many elements do. Without `own` places do, whatever lies side by side in the tensors."""
         form, tile = self.form, self.tile
+        parts = 2 if self.work.context.machine.warps else 1
         made = []
         for name, factor, first, extent, width in (
-            ("left", form.a, self.row0, self.rows, tile.rows),
-            ("right", form.b, self.column0, self.columns, tile.columns),
+            (LEFT, form.a, self.row0, self.rows, tile.rows),
+            (RIGHT, form.b, self.column0, self.columns, tile.columns),
         ):
             along = own and factor.along_depth
             pitch = stride(along, tile.depth if along else width)
-            made.append(Side(name, factor, first, extent, width, tile.depth, along, pitch))
+            made.append(Side(name, factor, first, extent, width, tile.depth, along, pitch, parts))
         return made[0], made[1]
 
     def launch(
@@ -204,32 +165,31 @@ class ProductWriter:
 
     # ---- factors -------------------------------------------------------------------------------
 
-    def fill(self, side: Side, k0: ir.Value) -> ir.For:
-        """All items bring a part of a factor into local memory; 0 behind its ends."""
-        work, tile, factor = self.work, self.tile, side.factor
+    def blocks(
+        self, left: Side, right: Side, multiply: Callable[[ir.Value | int], ir.Step]
+    ) -> list[ir.Step]:
+        """The loop over the steps of the sums, a block of them in local memory at a time.
+
+        Where there is room for two, the next one is on its way while one is multiplied.
+        """
+        fillings = [Filling(self, side) for side in (left, right)]
+        k0, depth = ir.Var(ir.INDEX, "k0"), self.work.sizes.value(self.depth)
+        step = constant(self.tile.depth)
+
+        def fill(first: ir.Value, part: ir.Value | int) -> list[ir.Step]:
+            return [each for filling in fillings for each in filling.steps(first, part)]
+
+        if left.parts == 1:
+            body = [*fill(k0, 0), ir.Barrier(), multiply(0), ir.Barrier()]
+            return [ir.For("k0", constant(0), depth, step, tuple(body))]
         steps: list[ir.Step] = []
-        at = ir.Var(ir.INDEX, f"{side.name}_at")
-        inner = tile.depth if factor.along_depth else side.width  # neighbours read neighbours
-        one = work.let(quotient(at, inner), steps)
-        other = work.let(ir.Op(ir.INDEX, "fmod", (at, constant(inner))), steps)
-        own, k = (one, other) if factor.along_depth else (other, one)
-        place = side.place(own, k)
-        row = work.let(plus(side.first, own), steps)
-        depth = work.let(plus(k0, k), steps)
-        value = work.sizes.value
-        fine = operate(
-            "and", compare("less", row, value(side.extent)),
-            compare("less", depth, value(self.depth)),
-        )  # fmt: skip
-        then: list[ir.Step] = []
-        indices = work.indices(row, factor.axes, then) | work.indices(depth, self.form.depth, then)
-        scope = self.scope.inner(indices)
-        found = scope.value(factor.value, factor.dtype)
-        then += [*scope.steps, ir.Store(side.name, place, found)]
-        zero = ir.Store(side.name, place, number(factor.dtype, 0))
-        steps.append(ir.If(fine, tuple(then), (zero,)))
-        count = constant(side.width * tile.depth)
-        return ir.For(at.name, _ITEM, count, constant(tile.items), tuple(steps))
+        number = self.work.let(quotient(k0, self.tile.depth), steps)
+        now = self.work.let(_rest(number, 2), steps)
+        following, other = plus(k0, step), minus(constant(1), now)
+        ahead = ir.If(compare("less", following, depth), tuple(fill(following, other)))
+        steps += [ahead, ir.CopiesEnd(), ir.CopiesWait(1), ir.Barrier(), multiply(now)]
+        loop = ir.For("k0", constant(0), depth, step, (*steps, ir.Barrier()))
+        return [*fill(constant(0), 0), ir.CopiesEnd(), loop]
 
     # ---- what follows --------------------------------------------------------------------------
 
@@ -260,3 +220,7 @@ class ProductWriter:
         stores = [ir.Store(self.work.buffers[name], place, value) for name, value in values]
         inside = compare("less", column, self.work.sizes.value(self.columns))
         return ir.If(inside, (*steps, *inner.steps, *stores))
+
+
+def _rest(value: ir.Value, divisor: int) -> ir.Value:
+    return ir.Op(ir.INDEX, "fmod", (value, constant(divisor)))

@@ -7,7 +7,8 @@ from functools import partial
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.grouped.products import ProductForm, ProductWriter, Side, product_form
+from anydim.kernels.grouped.copies import Side
+from anydim.kernels.grouped.products import ProductForm, ProductWriter, product_form
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
@@ -88,20 +89,17 @@ class _Writer(ProductWriter):
             ir.Declare(self._sum(i, j), zero)
             for i in range(schedule.item_rows) for j in range(schedule.item_columns)
         ]  # fmt: skip
-        k0, depth = ir.Var(ir.INDEX, "k0"), self.work.sizes.value(self.depth)
-        fills = (self.fill(left, k0), self.fill(right, k0))
-        block = (*fills, ir.Barrier(), self._multiply(left, right), ir.Barrier())
-        steps.append(ir.For("k0", constant(0), depth, constant(schedule.depth), block))
+        steps += self.blocks(left, right, partial(self._multiply, left, right))
         return self.whole([*steps, *self._finish()])
 
-    def _multiply(self, left: Side, right: Side) -> ir.For:
+    def _multiply(self, left: Side, right: Side, part: ir.Value | int) -> ir.For:
         """The sums of an item by one block of both factors."""
         schedule, kind = self.schedule, ir.Type(self.form.dtype)
         k = ir.Var(ir.INDEX, "k")
         steps = [
-            *(self._factor(f"a{i}", left, plus(self.item_row, i), k)
+            *(self._factor(f"a{i}", left, plus(self.item_row, i), k, part)
               for i in range(schedule.item_rows)),
-            *(self._factor(f"b{j}", right, self._column(j), k)
+            *(self._factor(f"b{j}", right, self._column(j), k, part)
               for j in range(schedule.item_columns)),
         ]  # fmt: skip
         for i in range(schedule.item_rows):
@@ -111,8 +109,10 @@ class _Writer(ProductWriter):
                 steps.append(ir.Assign(name, operate("fma", a, b, ir.Get(kind, name))))
         return ir.For("k", constant(0), constant(schedule.depth), constant(1), tuple(steps))
 
-    def _factor(self, name: str, side: Side, own: ir.Value, k: ir.Value) -> ir.Step:
-        held = ir.Load(ir.Type(side.factor.dtype), side.name, side.place(own, k))
+    def _factor(
+        self, name: str, side: Side, own: ir.Value, k: ir.Value, part: ir.Value | int
+    ) -> ir.Step:
+        held = ir.Load(ir.Type(side.factor.dtype), side.name, side.place(own, k, part))
         return ir.Let(name, convert(held, self.form.dtype))
 
     def _column(self, j: int) -> ir.Value:

@@ -42,7 +42,8 @@ class Dialect:
     `lane` is one of them, `cast` the same bits as another type as wide. `overflows` says whether
     int64 arithmetic does. `spaces` says how pointers to memory of a kind ('global', 'local',
     'private') begin, where they differ: a function is then written for every kind that it meets.
-    Of kernels of groups, `item` is the number of an item and `barrier` where items meet.
+    Of kernels of groups, `item` is the number of an item, `barrier` where items meet, `copies_end`
+    and `copies_wait` what ends a lot of copies aside and waits for all but the last ones.
     """
 
     name: str
@@ -78,6 +79,8 @@ class Dialect:
     spaces: Mapping[str, str] = field(default_factory=dict)
     item: str = ""
     barrier: str = ""
+    copies_end: str = ""
+    copies_wait: str = ""
 
 
 C11 = Dialect(

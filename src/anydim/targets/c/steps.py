@@ -176,6 +176,22 @@ class Steps:
         form = Form("f32")
         self.write(self.prelude.call(f"multiply_{step.dtype}", form, *given) + ";")
 
+    def _copy_aside(self, step: ir.CopyAside) -> None:
+        values, size = self.values, step.dtype.bytes
+        places = (
+            values.place(step.buffer, step.offset, step.dtype),
+            values.place(step.source, step.source_offset, step.dtype),
+        )
+        form = Form(f"u{8 * step.count * size}")
+        valid = f"(unsigned)({values.value(step.valid)}) * {size}"
+        self.write(self.prelude.call("copy_aside", form, *places, valid) + ";")
+
+    def _copies_end(self, step: ir.CopiesEnd) -> None:
+        self.write(self.prelude.dialect.copies_end)
+
+    def _copies_wait(self, step: ir.CopiesWait) -> None:
+        self.write(self.prelude.dialect.copies_wait.format(left=step.left))
+
     def _pause(self, step: ir.Pause) -> None:
         dialect = self.prelude.dialect
         self.write(dialect.pause.get(self.prelude.processor.architecture, dialect.fence))
@@ -245,4 +261,7 @@ _RULES: dict[type, Callable[[Steps, Any], None]] = {
     ir.Pause: Steps._pause,
     ir.Barrier: Steps._barrier,
     ir.Fragments: Steps._fragments,
+    ir.CopyAside: Steps._copy_aside,
+    ir.CopiesEnd: Steps._copies_end,
+    ir.CopiesWait: Steps._copies_wait,
 }

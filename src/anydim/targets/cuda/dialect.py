@@ -64,4 +64,6 @@ static __device__ __forceinline__ To same_bits(From from) {{
     spaces={"global": "", "local": "", "private": ""},  # every pointer leads anywhere
     item="({type})threadIdx.x",
     barrier="__syncthreads();",
+    copies_end='asm volatile("cp.async.commit_group;" : : : "memory");',
+    copies_wait='asm volatile("cp.async.wait_group {left};" : : : "memory");',
 )  # fmt: skip

@@ -34,6 +34,8 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
     """The small function of that name; raises InternalError where there is none."""
     if form.lanes > 1:
         raise InternalError(f"CUDA has no vectors like {form.name}")
+    if operation == "copy_aside":
+        return _copied(form.bits // 8)
     kind = prelude.type(form)
     if operation == "bits":
         assert other is not None
@@ -78,6 +80,18 @@ def _multiplied(instruction: tuple[str, str], prelude: Prelude) -> Helper:
     given = [f"{real} &{name}" for name in sums]
     given += [f"{real if kind == 'tf32' else word} {name}" for name in factors]
     return Helper("void", tuple(given), tuple(lines))
+
+
+def _copied(bytes: int) -> Helper:
+    """Bytes on their way to shared memory: PTX ISA, "cp.async"; 16 of them pass by the L1 cache."""
+    level = "cg" if bytes == 16 else "ca"
+    given = ("void *to", "const void *from", "unsigned valid")
+    lines = (
+        "  unsigned at = (unsigned)__cvta_generic_to_shared(to);",
+        f'  asm volatile("cp.async.{level}.shared.global [%0], [%1], {bytes}, %2;"'
+        ' : : "r"(at), "l"(from), "r"(valid) : "memory");',
+    )
+    return Helper("void", given, lines)
 
 
 def _row(operation: str, form: Form, names: str, prelude: Prelude) -> str:

@@ -1,0 +1,214 @@
+"""Parts of factors on their way to local memory: 16 bytes at a time, an element, or by registers.
+
+A factor that is read as it lies can be copied aside: in vectors where its rows begin at multiples
+of 16 bytes, which is asked in the kernel, else element by element where these have 4 bytes or more.
+What is computed on its way (0 around an image, a conversion) goes through registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.write.arithmetic import (
+    compare,
+    constant,
+    either,
+    greatest,
+    least,
+    minus,
+    plus,
+    quotient,
+    times,
+)
+from anydim.kernels.write.values import number, operate
+from anydim.lang.tree import Axis, Expr, Read
+from anydim.lang.tree.affine import Affine, address
+from anydim.sizes import Size
+
+if TYPE_CHECKING:
+    from anydim.kernels.grouped.products import ProductWriter
+
+_ITEM = ir.Item()
+_BYTES = 16  # that are copied at a time
+_LEAST = 4
+LEFT, RIGHT = "left", "right"  # names of sides
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A factor: its value before any conversion to the type of the sums, and its own axes.
+
+    `along_depth`: neighbours in memory are steps of the sum.
+    """
+
+    value: Expr
+    dtype: DType
+    axes: tuple[Axis, ...]
+    along_depth: bool
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where parts of a factor lie in local memory: `width` of its own places, `depth` steps.
+
+    `along_depth` says which of them lie side by side; the next ones begin `stride` elements on.
+    There is room for so many `parts`.
+    """
+
+    name: str
+    factor: Factor
+    first: ir.Value
+    extent: Size
+    width: int
+    depth: int
+    along_depth: bool
+    stride: int
+    parts: int = 1
+
+    @property
+    def count(self) -> int:
+        """The elements of a part, with what lies between its rows."""
+        return (self.width if self.along_depth else self.depth) * self.stride
+
+    @property
+    def local(self) -> ir.Local:
+        return ir.Local(self.name, self.factor.dtype, self.parts * self.count)
+
+    def place(self, own: ir.Value, step: ir.Value, part: ir.Value | int = 0) -> ir.Value:
+        """Where the element of a place and a step lies, in the part of that number."""
+        outer, inner = (own, step) if self.along_depth else (step, own)
+        return plus(times(part, self.count), times(outer, self.stride), inner)
+
+
+class Filling:
+    """Writes how all items bring a part of a factor into local memory; 0 behind its ends."""
+
+    def __init__(self, writer: ProductWriter, side: Side) -> None:
+        self.writer, self.work, self.side = writer, writer.work, side
+        self.read = self._plain()
+        self.aligned = self._aligned()
+
+    def steps(self, k0: ir.Value, part: ir.Value | int) -> list[ir.Step]:
+        """Those of an item, for the steps of the sum from `k0` on."""
+        if not self.side.parts > 1 or self.read is None:
+            return [self._each(self._through_registers, 1, k0, part)]
+        wide = self.side.factor.dtype.bytes >= _LEAST
+        single = self._each(self._aside if wide else self._through_registers, 1, k0, part)
+        if self.aligned is None:
+            return [single]
+        several = self._each(self._aside, _BYTES // self.side.factor.dtype.bytes, k0, part)
+        return [ir.If(self.aligned, (several,), (single,))]
+
+    def _plain(self) -> Affine | None:
+        """Where the elements of a factor lie that is read as it is."""
+        value = self.side.factor.value
+        if not isinstance(value, Read) or value.default is not None:
+            return None
+        return address(value, self.work.types[value.tensor].shape)
+
+    def _aligned(self) -> ir.Value | None:
+        """Whether vectors of the factor begin at multiples of their bytes; None: they never do."""
+        side, factor = self.side, self.side.factor
+        inner = self.writer.form.depth if factor.along_depth else factor.axes
+        if self.read is None or side.along_depth != factor.along_depth or len(inner) != 1:
+            return None
+        if self.read.stride(inner[0].name).constant != 1:
+            return None
+        several = _BYTES // factor.dtype.bytes
+        width = side.depth if side.along_depth else side.width
+        if width % several or side.stride % several:
+            return None
+        others = [c for name, c in self.read.terms if name != inner[0].name]
+        strides = [size for size in (self.read.constant, *others) if not _multiple(size, several)]
+        if any(size.constant is not None for size in strides):
+            return None
+        parts = [self.work.sizes.value(size) for size in strides]
+        assert isinstance(factor.value, Read)
+        at: ir.Value = ir.Address(self.work.buffers[factor.value.tensor], constant(0))
+        bits = reduce(_or, (times(part, factor.dtype.bytes) for part in parts), at)
+        rest = ir.Op(ir.INDEX, "bit_and", (bits, constant(_BYTES - 1)))
+        return self.work.let(compare("equal", rest, 0), self.writer.begin)
+
+    def _each(
+        self, copied: Callable[[_Place], list[ir.Step]], several: int, k0: ir.Value,
+        part: ir.Value | int,
+    ) -> ir.For:  # fmt: skip
+        """A loop of the item over elements of the part, or so many at a time."""
+        work, side, steps = self.work, self.side, list[ir.Step]()
+        along = side.factor.along_depth
+        at = ir.Var(ir.INDEX, work.context.fresh(f"{side.name}_at"))
+        inner = (side.depth if along else side.width) // several  # neighbours read neighbours
+        one: ir.Value = work.let(quotient(at, inner), steps)
+        rest = work.let(ir.Op(ir.INDEX, "fmod", (at, constant(inner))), steps)
+        other = times(rest, several)
+        own, k = (one, other) if along else (other, one)
+        row, step = work.let(plus(side.first, own), steps), work.let(plus(k0, k), steps)
+        place = work.let(side.place(own, k, part), steps)
+        steps += copied(_Place(row, step, place, several))
+        count = constant(side.width * side.depth // several)
+        items = constant(self.writer.tile.items)
+        return ir.For(at.name, _ITEM, count, items, tuple(steps))
+
+    def _inside(self, at: _Place) -> tuple[ir.Value, ir.Value]:
+        """Whether there is such a place of the factor, and such a step."""
+        value = self.work.sizes.value
+        return (
+            compare("less", at.row, value(self.side.extent)),
+            compare("less", at.step, value(self.writer.depth)),
+        )
+
+    def _indices(self, at: _Place, steps: list[ir.Step]) -> dict[str, ir.Value]:
+        work = self.work
+        own = work.indices(at.row, self.side.factor.axes, steps)
+        return own | work.indices(at.step, self.writer.form.depth, steps)
+
+    def _through_registers(self, at: _Place) -> list[ir.Step]:
+        factor, then = self.side.factor, list[ir.Step]()
+        scope = self.writer.scope.inner(self._indices(at, then))
+        found = scope.value(factor.value, factor.dtype)
+        then += [*scope.steps, ir.Store(self.side.name, at.place, found)]
+        zero = ir.Store(self.side.name, at.place, number(factor.dtype, 0))
+        return [ir.If(operate("and", *self._inside(at)), tuple(then), (zero,))]
+
+    def _aside(self, at: _Place) -> list[ir.Step]:
+        """A copy of one element, or of as many as there are side by side."""
+        factor, steps = self.side.factor, list[ir.Step]()
+        assert isinstance(factor.value, Read) and self.read is not None
+        scope = self.writer.scope.inner(self._indices(at, steps))
+        offset = scope.offset(self.read)
+        own, step = self._inside(at)
+        valid: ir.Value = constant(1)
+        fine = operate("and", own, step)
+        if at.several > 1:
+            extent = self.writer.depth if factor.along_depth else self.side.extent
+            left = minus(self.work.sizes.value(extent), at.step if factor.along_depth else at.row)
+            valid = least(greatest(left, 0), at.several)
+            fine = own if factor.along_depth else step
+        copy = ir.CopyAside(
+            self.side.name, at.place, self.work.buffers[factor.value.tensor], offset,
+            factor.dtype, at.several, either(fine, valid, constant(0)),
+        )  # fmt: skip
+        return [*steps, *scope.steps, copy]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """An element, or `several`: its own place, its step, and where it goes."""
+
+    row: ir.Value
+    step: ir.Value
+    place: ir.Value
+    several: int
+
+
+def _or(left: ir.Value, right: ir.Value) -> ir.Value:
+    return ir.Op(ir.INDEX, "bit_or", (left, right))
+
+
+def _multiple(size: Size, of: int) -> bool:
+    return (size % of).constant == 0
