@@ -42,7 +42,7 @@ SHIM = r"""\
 #define __forceinline__ inline
 #define __launch_bounds__(items)
 struct Number { unsigned x; };
-static thread_local Number threadIdx, blockIdx;
+static thread_local Number threadIdx, blockIdx, blockDim;
 static pthread_barrier_t meeting;
 static inline void __syncthreads() { pthread_barrier_wait(&meeting); }
 struct Item { long long *words, at, stop; void *scratch; unsigned number; };
@@ -119,6 +119,7 @@ extern "C" void {name}(long long *words, long long start, long long stop, void *
 }}
 """
 ONE = """\
+    blockDim.x = {items};
     blockIdx.x = at / {items};
     threadIdx.x = at % {items};
     {name}_text({given}, stop, 1, (unsigned char *)scratch, 0);"""

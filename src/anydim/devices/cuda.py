@@ -27,6 +27,7 @@ _MOST_ITEMS = 0  # CUfunction_attribute: of a block, which is what a kernel was 
 _TIMING_OFF = 2  # CUevent_flags
 _STAGE_BYTES = 1 << 20  # page-locked memory that small copies go through
 _BLOCKS = 8  # for each multiprocessor, of a kernel that works on a range
+_WORKERS, _MOST_WORKERS = 4, 512  # for each multiprocessor and in all, where each has scratch
 RANGE = "_range"  # the variable whose name begins with a kernel's says that it works on one
 
 _PARAMETERS, _PARAMETERS_SIZE = 1, 2  # CU_LAUNCH_PARAM_BUFFER_POINTER, _SIZE
@@ -177,6 +178,7 @@ class CudaDevice(Device):
                 "anydim devices lists what is here",
             )
         self.about = shown[number]
+        self.workers = min(_MOST_WORKERS, _WORKERS * self.about.multiprocessors)
         self._device = self.call.asked("cuDeviceGet", _WORD, number)
         self._context = self.call.asked("cuDevicePrimaryCtxRetain", _ANY, self._device)
         with self:
@@ -278,12 +280,13 @@ class CudaDevice(Device):
 
     def _launch(self, launch: Launch) -> None:
         entry = self._entries[launch.entry - 1]
-        blocks, part = launch.parallel, 1
+        blocks, items, part = launch.parallel, entry.items, 1
         if entry.shared:
-            most = 1 if launch.stride else self._most_items(entry)  # scratch is for one worker
+            most = self.workers if launch.stride else self._most_items(entry)
+            items = 1 if launch.stride else items  # few workers: each has a warp of its own
             workers = max(1, min(-(-launch.parallel // max(1, launch.grain)), most))
             part = -(-launch.parallel // workers)
-            blocks = -(-workers // entry.items)
+            blocks = -(-launch.parallel // (part * items))
         count = launch.operands + launch.sizes
         words = (ctypes.c_int64 * (count + 4))()
         ctypes.memmove(words, launch.arguments, 8 * count)
@@ -294,7 +297,7 @@ class CudaDevice(Device):
         )
         with self:
             self.call(
-                "cuLaunchKernel", entry.function, blocks, 1, 1, entry.items, 1, 1, 0,
+                "cuLaunchKernel", entry.function, blocks, 1, 1, items, 1, 1, 0,
                 self._stream, None, extra,
             )  # fmt: skip
 

@@ -31,14 +31,28 @@ def numbered(words: Sequence[int], blocks: int, items: int) -> None:
     (ctypes.c_int64 * blocks).from_address(words[0])[:] = range(blocks)
 
 
+def noted(words: Sequence[int], blocks: int, items: int) -> None:
+    """A kernel on a range whose workers note their places in scratch, all at a time."""
+    address, _, parallel, part, scratch, stride = words
+    result = (ctypes.c_int64 * parallel).from_address(address)
+    for step in range(part):
+        for worker in range(blocks * items):
+            place = ctypes.c_int64.from_address(scratch + worker * stride)
+            place.value = worker * part + step
+        for worker in range(blocks * items):
+            place = ctypes.c_int64.from_address(scratch + worker * stride)
+            if place.value < parallel:
+                result[place.value] = place.value
+
+
 def opened(**options: int) -> tuple[FakeCuda, CudaDevice]:
     fake = FakeCuda(**options)
-    fake.kernels |= {"doubled": doubled, "numbered": numbered}
+    fake.kernels |= {"doubled": doubled, "numbered": numbered, "noted": noted}
     return fake, CudaDevice("cuda:0", 0, Library(fake))
 
 
 def launched(device: CudaDevice, symbol: str, words: Sequence[int], **options: int) -> None:
-    entry = device.load({"m": b"doubled+ numbered"}, [symbol])[symbol]
+    entry = device.load({"m": b"doubled+ numbered noted+"}, [symbol])[symbol]
     block = (ctypes.c_int64 * len(words))(*words)
     device.launch(Launch(entry, ctypes.addressof(block), 1, len(words) - 1, **options))
 
@@ -82,11 +96,20 @@ def test_kernels_on_ranges_share_them_out(count: int, grain: int) -> None:
     assert len(fake.launches) == (count > 0)
 
 
-def test_one_worker_has_the_scratch() -> None:
+@pytest.mark.parametrize(("count", "grain"), [(1, 1), (15, 1), (16, 1), (17, 1), (1000, 100)])
+def test_workers_have_scratch_of_their_own(count: int, grain: int) -> None:
     fake, device = opened()
-    block = device.allocate(4096)
-    launched(device, "doubled", [block, 1000], parallel=1000, scratch=block, stride=64)
-    assert fake.launches == [("doubled", 1, 64)]
+    assert device.workers == 16
+    block = device.allocate(8 * count)
+    scratch = device.allocate(64 * device.workers)
+    options = {"parallel": count, "grain": grain, "scratch": scratch, "stride": 64}
+    launched(device, "noted", [block, count], **options)
+    (call,) = fake.launches
+    assert call == ("noted", -(-count // -(-count // min(16, -(-count // grain)))), 1)
+    made = numpy.empty(count, numpy.int64)
+    device.copy_out(made.ctypes.data, block, made.nbytes)
+    device.synchronise()
+    assert made.tolist() == list(range(count))
 
 
 def test_groups_are_blocks() -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import TYPE_CHECKING
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.grouped.places import Work
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -25,13 +25,11 @@ from anydim.kernels.write.arithmetic import (
     quotient,
     times,
 )
+from anydim.kernels.write.elements import Elements
 from anydim.kernels.write.values import number, operate
 from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import Affine, address
 from anydim.sizes import Size
-
-if TYPE_CHECKING:
-    from anydim.kernels.grouped.products import ProductWriter
 
 _ITEM = ir.Item()
 _BYTES = 16  # that are copied at a time
@@ -85,11 +83,24 @@ class Side:
         return plus(times(part, self.count), times(outer, self.stride), inner)
 
 
+@dataclass(frozen=True)
+class Around:
+    """What stands around parts of factors: their kernel, where its indices are known and values get
+    names before all loops, the axes and the number of the steps of the sums, items of a group."""
+
+    work: Work
+    scope: Elements
+    begin: list[ir.Step]
+    steps: tuple[Axis, ...]
+    depth: Size
+    items: int
+
+
 class Filling:
     """Writes how all items bring a part of a factor into local memory; 0 behind its ends."""
 
-    def __init__(self, writer: ProductWriter, side: Side) -> None:
-        self.writer, self.work, self.side = writer, writer.work, side
+    def __init__(self, kernel: Around, side: Side) -> None:
+        self.kernel, self.work, self.side = kernel, kernel.work, side
         self.read = self._plain()
         self.aligned = self._aligned()
 
@@ -114,7 +125,7 @@ class Filling:
     def _aligned(self) -> ir.Value | None:
         """Whether vectors of the factor begin at multiples of their bytes; None: they never do."""
         side, factor = self.side, self.side.factor
-        inner = self.writer.form.depth if factor.along_depth else factor.axes
+        inner = self.kernel.steps if factor.along_depth else factor.axes
         if self.read is None or side.along_depth != factor.along_depth or len(inner) != 1:
             return None
         if self.read.stride(inner[0].name).constant != 1:
@@ -132,7 +143,7 @@ class Filling:
         at: ir.Value = ir.Address(self.work.buffers[factor.value.tensor], constant(0))
         bits = reduce(_or, (times(part, factor.dtype.bytes) for part in parts), at)
         rest = ir.Op(ir.INDEX, "bit_and", (bits, constant(_BYTES - 1)))
-        return self.work.let(compare("equal", rest, 0), self.writer.begin)
+        return self.work.let(compare("equal", rest, 0), self.kernel.begin)
 
     def _each(
         self, copied: Callable[[_Place], list[ir.Step]], several: int, k0: ir.Value,
@@ -151,7 +162,7 @@ class Filling:
         place = work.let(side.place(own, k, part), steps)
         steps += copied(_Place(row, step, place, several))
         count = constant(side.width * side.depth // several)
-        items = constant(self.writer.tile.items)
+        items = constant(self.kernel.items)
         return ir.For(at.name, _ITEM, count, items, tuple(steps))
 
     def _inside(self, at: _Place) -> tuple[ir.Value, ir.Value]:
@@ -159,17 +170,17 @@ class Filling:
         value = self.work.sizes.value
         return (
             compare("less", at.row, value(self.side.extent)),
-            compare("less", at.step, value(self.writer.depth)),
+            compare("less", at.step, value(self.kernel.depth)),
         )
 
     def _indices(self, at: _Place, steps: list[ir.Step]) -> dict[str, ir.Value]:
         work = self.work
         own = work.indices(at.row, self.side.factor.axes, steps)
-        return own | work.indices(at.step, self.writer.form.depth, steps)
+        return own | work.indices(at.step, self.kernel.steps, steps)
 
     def _through_registers(self, at: _Place) -> list[ir.Step]:
         factor, then = self.side.factor, list[ir.Step]()
-        scope = self.writer.scope.inner(self._indices(at, then))
+        scope = self.kernel.scope.inner(self._indices(at, then))
         found = scope.value(factor.value, factor.dtype)
         then += [*scope.steps, ir.Store(self.side.name, at.place, found)]
         zero = ir.Store(self.side.name, at.place, number(factor.dtype, 0))
@@ -179,13 +190,13 @@ class Filling:
         """A copy of one element, or of as many as there are side by side."""
         factor, steps = self.side.factor, list[ir.Step]()
         assert isinstance(factor.value, Read) and self.read is not None
-        scope = self.writer.scope.inner(self._indices(at, steps))
+        scope = self.kernel.scope.inner(self._indices(at, steps))
         offset = scope.offset(self.read)
         own, step = self._inside(at)
         valid: ir.Value = constant(1)
         fine = operate("and", own, step)
         if at.several > 1:
-            extent = self.writer.depth if factor.along_depth else self.side.extent
+            extent = self.kernel.depth if factor.along_depth else self.side.extent
             left = minus(self.work.sizes.value(extent), at.step if factor.along_depth else at.row)
             valid = least(greatest(left, 0), at.several)
             fine = own if factor.along_depth else step

@@ -17,7 +17,7 @@ from typing import Protocol
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.grouped.copies import LEFT, RIGHT, Factor, Filling, Side
+from anydim.kernels.grouped.copies import LEFT, RIGHT, Around, Factor, Filling, Side
 from anydim.kernels.grouped.places import Work, own_place, plain
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.launch import Launch, Machine
@@ -172,7 +172,10 @@ class ProductWriter:
 
         Where there is room for two, the next one is on its way while one is multiplied.
         """
-        fillings = [Filling(self, side) for side in (left, right)]
+        around = Around(
+            self.work, self.scope, self.begin, self.form.depth, self.depth, self.tile.items
+        )
+        fillings = [Filling(around, side) for side in (left, right)]
         k0, depth = ir.Var(ir.INDEX, "k0"), self.work.sizes.value(self.depth)
         step = constant(self.tile.depth)
 

@@ -24,7 +24,7 @@ from anydim.targets.opencl.render import Program, each_source
 from anydim.targets.processor import Processor
 from anydim.targets.target import Source
 
-ITEMS = 128  # of a block of a kernel whose items share a range
+ITEMS = 128  # at most, of a block of a kernel whose items share a range
 
 
 def sources(code: Iterable[ir.Kernel | ir.Library], processor: Processor) -> dict[str, Source]:
@@ -55,7 +55,7 @@ class _Program(Program):
             lines.append(f"const {index} number = ({index})blockIdx.x, first = number;")
             last = "first + 1"
         else:
-            mine = f"({index})blockIdx.x * {ITEMS} + threadIdx.x"
+            mine = f"({index})blockIdx.x * blockDim.x + threadIdx.x"
             lines.append(f"const {index} number = {mine}, first = number * part;")
             last = "first + part < stop ? first + part : stop"
             self.parts.append(f'extern "C" __device__ const char {name}{RANGE} = 1;')
