@@ -18,6 +18,8 @@ from anydim.base.collector import collector_paused
 from anydim.base.dtypes import DType, float64
 from anydim.base.log import LOG
 from anydim.base.records import dataclass
+from anydim.devices.engines.engine import Engine
+from anydim.devices.engines.table import ENGINES, engine_named
 from anydim.devices.table import unknown_device
 from anydim.frontends.source import read
 from anydim.frontends.text import text_options
@@ -39,6 +41,7 @@ from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels
 from anydim.passes.form import PLAIN_FORM, Form
 from anydim.passes.fuse import Fuse
+from anydim.passes.hand_over import HandOver
 from anydim.passes.inline import Inline
 from anydim.passes.integers import Integers
 from anydim.passes.joins import Joins
@@ -52,12 +55,14 @@ from anydim.passes.pad import Pad, known_pads
 from anydim.passes.place import Placed as PlacedGraph
 from anydim.passes.placement import Placement, placed_notes, placed_text
 from anydim.passes.placing.measure import Run
+from anydim.passes.placing.rules import all_nodes
 from anydim.passes.placing.timed import Trial, trial_of
 from anydim.passes.recur import Recur
 from anydim.passes.results import Results
 from anydim.passes.schedule import Alias, Schedule, Scheduled, unmet
 from anydim.passes.segment import Cut, Part, Segment, cut_text, devices_of
 from anydim.passes.simplify import Simplify
+from anydim.passes.take import Take
 from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
 from anydim.passes.watch import Watch
@@ -246,13 +251,16 @@ def compile_source(
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
     devices: Mapping[str, Placed] | None = None, placement: Any = None,
+    engines: Mapping[str, str | Engine] | None = None,
 ) -> Compiled:  # fmt: skip
     """Source to native code by target `made_by`; `model.compile` says what the arguments are.
+
+    `engines` are those of `devices` that are no devices.
 
     A program whose memory is above the limit is refused before code is made.
     """
     threads = known_threads(threads)
-    work = _Work(progress, bool(devices))
+    work = _Work(progress, bool(devices or engines or placement is not None))
     options = _asked(source) if options is PLAIN else options
     if precision is not None:
         options = replace(options, precision=known_precision(precision))
@@ -262,19 +270,20 @@ def compile_source(
     if options.precision == TF32:
         devices = {name: each.rounding() for name, each in (devices or {}).items()}
     probe = partial(compile_source, dims=None, threads=threads, progress=_silent)
-    tried = partial(probe, options=options, made_by=made_by, form=form)
-    graph = _placed(graph, devices or {}, placement, threads, work, probe, tried, options)
+    tried = partial(probe, options=options, made_by=made_by, form=form, engines=engines)
+    asked = _Asked(placement, devices or {}, engines or {}, threads, f"{options}")
+    graph, taken = _placed(graph, asked, work, probe, tried)
     code = target(settings.target if made_by is None else made_by)
     code = replace(code, templates=(*form.templates, *code.templates))
     options = replace(options, pads=known_pads(form.pads, graph.box))
     with code.compiling(code.processor, 0) as beside:
         begin_host(code, beside)
         begun = partial(begin, target=code, work=beside)
-        on = _On(code, devices or {})
+        on = _On(code, devices or {}, taken)
         lowered = _lowered(graph, on, options, threads, work, begun, Store(beside.beside))
         if limit is not None:
             limit.check(lowered.made.program)
-        built = work.timed("native", lambda: build(lowered.made, code, beside, on.devices))
+        built = work.timed("native", lambda: build(lowered.made, code, beside, on.devices, taken))
     work.watch.done(work.seconds)
     report = work.report(lowered, built)
 
@@ -284,7 +293,7 @@ def compile_source(
             return lowered
         with collector_paused():
             quiet = _Work(_silent)
-            elsewhere = _On(other, on.devices)
+            elsewhere = _On(other, on.devices, taken)
             return _lowered(graph, elsewhere, options, cores, quiet, lambda kernel: None, Store())
 
     return Compiled(
@@ -293,17 +302,36 @@ def compile_source(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What a user says of where nodes run."""
+
+    placement: Any
+    devices: Mapping[str, Placed]
+    engines: Mapping[str, str | Engine]
+    threads: int
+    options: str
+
+    def engines_of(self, graph: Graph) -> dict[str, Engine]:
+        """The engines that nodes of a graph are on, opened, by the names that these have."""
+        names = {node.device for node in all_nodes(graph)} - self.devices.keys()
+        found = {name: engine_named(name, self.engines) for name in sorted(names)}
+        return {name: engine for name, engine in found.items() if engine is not None}
+
+
 def _placed(
-    graph: Graph, devices: Mapping[str, Placed], placement: Any, threads: int, work: _Work,
-    probe: Callable[..., Compiled], tried: Callable[..., Compiled], options: Options,
-) -> Graph:  # fmt: skip
-    """The graph with a device for each node; the host for all where there are no devices.
+    graph: Graph, asked: _Asked, work: _Work,
+    probe: Callable[..., Compiled], tried: Callable[..., Compiled],
+) -> tuple[Graph, dict[str, Engine]]:  # fmt: skip
+    """The graph with a device for each node, and the engines among them; the host for all where
+    nobody speaks of devices.
 
     `probe` compiles small graphs that tell the speed of a device, `tried` the graph as it may be.
     """
-    if not devices:
+    devices, threads = asked.devices, asked.threads
+    if not (devices or asked.placement is not None or asked.engines or asked.engines_of(graph)):
         work.stages["placed"] = lambda: placed_text(PlacedGraph(graph))
-        return graph
+        return graph, {}
 
     def run(small: Graph, name: str) -> Run:
         return probe(small, devices={name: devices[name]} if name else None).executable
@@ -314,12 +342,15 @@ def _placed(
         return trial_of(made.program, made.executable, made.index_ranges(), watched)
 
     opened = {name: each.device for name, each in devices.items()}
-    told = (_ordered(devices), work.tell, f"{options}")
-    placing = Placement(placement, opened, threads, run, trial, *told)
+    told = (_ordered(devices), work.tell, asked.options, (*asked.engines, *ENGINES))
+    work.total = len(PASSES) + 6
+    placing = Placement(asked.placement, opened, threads, run, trial, *told)
     placed = work.timed("place", lambda: placing.run(graph))
+    engines = asked.engines_of(placed.graph)
+    placed = Take(engines).run(placed)
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
     work.notes = placed_notes(placed)
-    return verify(placed.graph)
+    return verify(placed.graph), engines
 
 
 def _ordered(devices: Mapping[str, Placed]) -> frozenset[str]:
@@ -329,10 +360,12 @@ def _ordered(devices: Mapping[str, Placed]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _On:
-    """What code is made for: the host by a target, and the devices that parts are on."""
+    """What code is made for: the host by a target, and the devices that parts are on; `engines`
+    take parts as they are."""
 
     host: Target
     devices: Mapping[str, Placed]
+    engines: Mapping[str, Engine] = field(default_factory=dict)
 
     def __call__(self, part: Part) -> Target:
         """What makes the code of a part."""
@@ -363,11 +396,12 @@ def _lowered(
     code = on.host
     cutting = Segment(Recur(code.machine).run, _ordered(on.devices))
     cuts = work.timed("segment", lambda: cutting.run(graph))
-    missing = [device for device in devices_of(cuts) if device not in on.devices]
+    missing = [device for device in devices_of(cuts) if device not in {**on.devices, **on.engines}]
     if missing:
         raise unknown_device(graph.name, missing, tuple(on.devices))
     work.stage("segment", partial(cut_text, cuts))
-    parts = [part for cut in cuts for part in cut.parts]
+    every = [part for cut in cuts for part in cut.parts]
+    parts = [part for part in every if part.device not in on.engines]
     fused = [guarded(part.graph) if part.opaque else part.graph for part in parts]
     targets = {part.device: on(part) for part in parts}
     found: list[str] = []
@@ -386,7 +420,7 @@ def _lowered(
     )
     made = work.timed(
         "assemble",
-        lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store, on.devices),
+        lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store, on),
     )
     work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
     work.stage("kernels", lambda: _kernels_text(made.kernels.values(), scheduled))
@@ -464,19 +498,23 @@ def _assembled(
     threads: int,
     options: Options,
     store: Store,
-    devices: Mapping[str, Placed],
+    on: _On,
 ) -> Assembled:
     """The program; `graphs` are what passes made of the parts."""
     linked = {}
     for part, graph, items in zip(parts, graphs, scheduled):
         outer = graph.replace(types={**graph.types, **_named_types(part.graph)})
         sources = tuple(node.source for node in part.graph.nodes)
-        workers = devices[part.device].device.workers if part.device else threads
+        workers = on.devices[part.device].device.workers if part.device else threads
         assemble = Assemble(workers, sources, store, options.memory, part.device)
         segment = assemble.run(outer, items)
         declared = replace(segment.signature, box=part.graph.box)  # errors speak of what was given
         segment = replace(segment, signature=declared)
         linked[id(part)] = Linked(segment, graph.guards)
+    hand_over = HandOver(store)
+    for part in (part for cut in cuts for part in cut.parts if part.device in on.engines):
+        step = hand_over.run(part.device, part.graph)
+        linked[id(part)] = Linked(step, guarded(part.graph).guards)
     program = Link(store, threads).run(cuts, linked)
     return Assembled(program, store.kernels, store.arrays)
 

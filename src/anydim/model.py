@@ -23,6 +23,8 @@ from anydim.compiler import Progress as CompileProgress
 from anydim.deploy.export.export import export
 from anydim.deploy.save import Version, save
 from anydim.devices.device import Device
+from anydim.devices.engines.engine import Engine
+from anydim.devices.engines.table import ENGINES, named_engines
 from anydim.frontends.onnx.file.strings import (
     StringParts,
     StringsInside,
@@ -34,6 +36,7 @@ from anydim.frontends.overflow import GROW, expected_bounds
 from anydim.frontends.text import TextSource
 from anydim.graph.nodes import Graph
 from anydim.passes.options import PLAIN, Options
+from anydim.passes.placing.rules import mentions
 from anydim.program.differential import (
     CheckReport,
     Function,
@@ -135,9 +138,10 @@ class Model(Fitted, Held):
         """
         if self._again is None:
             raise OptionError(f"{self.name} cannot be exported: it was made by hand")
-        if self.program.devices:
+        elsewhere = (*self.program.devices, *self.program.engines)
+        if elsewhere:
             raise OptionError(
-                f"{self.name} cannot be exported: it has parts on {listed(self.program.devices)}",
+                f"{self.name} cannot be exported: it has parts on {listed(elsewhere)}",
                 "compile it without parts on devices for that",
             )
         place = path_of("folder", folder)
@@ -207,7 +211,7 @@ def compile(
     memory_limit: MemoryLimit | int | str | None = None,
     on_overflow: str = "error",
     strategy: Strategy | str | None = None,
-    devices: Mapping[str, str | Device] | None = None,
+    devices: Mapping[str, str | Device | Engine] | None = None,
     placement: Mapping[str, str] | str | None = None,
     strategies: Mapping[str, Strategy | str] | None = None,
     profile: str | os.PathLike[str] | None = None,
@@ -252,6 +256,7 @@ def compile(
     `placement` says which nodes are on which, by patterns of their names and operators, such as
     `{"backbone/*": "accel", "NonMaxSuppression": "cpu"}`; the rest, with "auto" everything, goes
     where the estimated time is least. Without it the graph says, or where it does not, "auto" does.
+    A node may go to another engine whole, by name: `{"Conv*": "onnxruntime"}`, or "openvino".
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
     MemoryLimitError for a model that needs more memory than it may, DeviceError for a device that
     there is not or that does not take its part.
@@ -266,8 +271,9 @@ def compile(
         "profile_seconds": profile_seconds,
         "profile_mebibytes": profile_mebibytes,
     }  # fmt: skip
-    placed = placed_devices(devices)
-    if placement is not None and not placed:
+    real, engines = named_engines(devices)
+    placed = placed_devices(real)
+    if not (placement is None or placed or engines or mentions(placement, ENGINES)):
         raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
     bounds, expected = expected_bounds(source, given_dims(dims), on_overflow)
     function_of("progress", progress)
@@ -277,7 +283,7 @@ def compile(
     try:
         made = compile_source(
             source, bounds, threads, progress or _quiet, options, operators, precision, target,
-            limit, form_of(known), placed, placement,
+            limit, form_of(known), placed, placement, engines,
         )  # fmt: skip
     except StringsInside as found:
         parts = cut(found.opened)

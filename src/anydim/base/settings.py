@@ -144,6 +144,11 @@ KNOBS = (
         "ort_fallback", _text, str,
         "What runs a model of `anydim.ort` that anydim refuses: `onnxruntime`, or nothing.", "none",
     ),
+    Knob(
+        "onnxruntime_libraries", _text, str,
+        "Files with operators of one's own for parts that onnxruntime runs, with `:` between.",
+        "none",
+    ),
     Knob("verify", _flag, lambda: False, "Whether graphs are verified after every pass."),
     Knob(
         "dump", _text, str,

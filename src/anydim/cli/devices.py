@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from anydim.base.errors import DeviceError
+from anydim.devices.engines.table import ENGINES
 from anydim.devices.table import DRIVERS
 from anydim.report.console import Console
 
@@ -17,13 +18,27 @@ def devices() -> None:
     Example:
       anydim devices
       anydim bench encoder.onnx --device accel=opencl:0 --placement '*=accel'
+      anydim explain detector.onnx --placement 'Conv*=onnxruntime'
     """
     lines = []
     for kind, driver in DRIVERS.items():
         try:
             for number, about in enumerate(driver.here()):
-                lines.append(f"{f'{kind}:{number}':<10} {about}")
+                lines.append(_line(f"{kind}:{number}", about))
         except DeviceError as error:
-            lines.append(f"{kind:<10} none: {error.problem}")
-            lines += [f"{'':<10} {line}" for line in (error.hint or "").splitlines()]
+            lines += _missing(kind, error)
+    for name, engine in ENGINES.items():
+        try:
+            lines.append(_line(name, engine.here()))
+        except DeviceError as error:
+            lines += _missing(name, error)
     Console().result("\n".join(lines))
+
+
+def _line(name: str, about: str) -> str:
+    return f"{name:<12} {about}"
+
+
+def _missing(name: str, error: DeviceError) -> list[str]:
+    more = (error.hint or "").splitlines()
+    return [_line(name, f"none: {error.problem}"), *(_line("", line) for line in more)]

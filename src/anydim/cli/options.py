@@ -199,7 +199,8 @@ def model_options(command: Command) -> Command:
         click.option(
             "--placement", metavar="PATTERN=NAME,...",
             help="Which nodes run on which device: 'backbone/*=accel,NonMaxSuppression=cpu'; the "
-            "rest, with auto everything, where the estimated time is least.",
+            "rest, with auto everything, where the estimated time is least. 'Conv*=onnxruntime' or "
+            "openvino hands nodes to that engine.",
         ),
         click.option(
             "--memory-limit", metavar="BYTES",

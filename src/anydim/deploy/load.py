@@ -43,6 +43,7 @@ from anydim.runtime.threads import MOST
 
 if TYPE_CHECKING:
     from anydim.devices.device import Device
+    from anydim.devices.engines.engine import Engine
     from anydim.program.limits import MemoryLimit
     from anydim.program.plan import Plan
     from anydim.program.story import Story
@@ -84,11 +85,14 @@ class LoadedModel(Held):
         arrays = {each.name: _array(container, each, verify) for each in saved.arrays}
         image = Image(lambda symbol: code.address(symbols[symbol]), (code, container))
         threads = min(saved.threads, available_cores())
-        hosted = None
+        hosted = handed = None
+        if saved.interface.handed:
+            made = import_module("anydim.deploy.handed")
+            devices, handed = made.handed(saved, devices, arrays, threads)
         if saved.interface.devices:
             made = import_module("anydim.deploy.placed")
             hosted = made.hosted(saved, devices, image.address, partial(_objects, container, name))
-        run = executable(saved.signature, saved.interface, image, arrays, threads, hosted)
+        run = executable(saved.signature, saved.interface, image, arrays, threads, hosted, handed)
         super().__init__(run, lambda: _story(story_text), saved.lists)
         self._bodies = Bodies(run, saved.places, image.address) if saved.places else None
 
@@ -143,7 +147,7 @@ def load(
     path: str | os.PathLike[str], *, level: str | None = None, verify: bool = False,
     arenas: int | None = None, wait: float | None = None,
     memory_limit: MemoryLimit | int | str | None = None,
-    devices: Mapping[str, str | Device] | None = None,
+    devices: Mapping[str, str | Device | Engine] | None = None,
     strategy: Strategy | str | None = None,
 ) -> LoadedModel:  # fmt: skip
     """The model that `Model.save` wrote to a file; no compiler is needed.
@@ -153,7 +157,8 @@ def load(
     anything runs; else of all but large floats. `arenas` calls run at once, each with an arena of
     its own; others wait for one to end, `wait` seconds at most, then raise BusyError. None: any
     number of calls; without end. `memory_limit` is that of `anydim.compile`, and so is `devices`:
-    it says what the names stand for that parts of the model are on. `strategy` is "generic", or
+    it says what the names stand for that parts of the model are on; the names of engines stand for
+    themselves. `strategy` is "generic", or
     "buckets(...)" for the bodies that the file has, which None takes, too; "adaptive" is generic
     code, as a warning says once, and "exact" is refused: nothing is compiled here.
     Raises ArtefactError

@@ -98,7 +98,8 @@ def _size_text(size: Size) -> str:
 
 # the members of unions say what they are
 _TAGGED = frozenset((
-    "SegmentStep", "FindStep", "BranchStep", "CallStep", "LoopStep", "CopyStep", "ReleaseStep",
+    "SegmentStep", "FindStep", "BranchStep", "CallStep", "LoopStep", "CopyStep", "EngineStep",
+    "ReleaseStep",
 ))  # fmt: skip
 
 

@@ -9,6 +9,8 @@ import numpy
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
+from anydim.devices.engines.engine import Engine
+from anydim.devices.engines.handed import HandedParts
 from anydim.kernels.ir import Kernel, Library
 from anydim.native.host import host_of
 from anydim.native.threads import threads_code
@@ -47,12 +49,13 @@ class Built:
 
 
 def build(
-    made: Assembled, target: Target, work: Compiling, devices: Mapping[str, Placed] | None = None
-) -> Built:
+    made: Assembled, target: Target, work: Compiling,
+    devices: Mapping[str, Placed] | None = None, engines: Mapping[str, Engine] | None = None,
+) -> Built:  # fmt: skip
     """Compile and load a program, whose kernels may be begun in `work`.
 
-    `devices` are those that its names stand for. Raises GraphError when the inputs do not tell
-    every needed dim, DeviceError where a device does not take its code.
+    `devices` and `engines` are those that its names stand for. Raises GraphError when the inputs
+    do not tell every needed dim, DeviceError where one does not take its code or part.
     """
     if target.load is None:
         raise InternalError(f"code of {target.name} for {target.processor.name} cannot run here")
@@ -66,8 +69,10 @@ def build(
         for each in prepared.interface.devices
     }
     run = executable(
-        program.signature, prepared.interface, image, made.arrays, program.threads, hosted
-    )
+        program.signature, prepared.interface, image, made.arrays, program.threads, hosted,
+        HandedParts(prepared.interface.handed, engines or {}, made.arrays, program.threads)
+        if prepared.interface.handed else None,
+    )  # fmt: skip
     compiled = len(objects.compiled)
     return Built(run, compiled, len(objects.code) - compiled)
 

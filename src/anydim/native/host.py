@@ -18,6 +18,7 @@ from anydim.program.region_layout import Place, RegionLayout, SegmentPlace
 from anydim.program.segment import Segment
 from anydim.runtime.checks import Check
 from anydim.runtime.failures import Failure
+from anydim.runtime.handed import HandedPart, Port
 from anydim.runtime.interface import Interface, OnDevice
 from anydim.runtime.layout import CODE, CONSTANTS, POINTERS, Layout
 
@@ -133,11 +134,30 @@ def _regions(program: Program) -> Host:
                       for axis, size in enumerate(shapes[name])),
         failures=made.failures,
         devices=tuple(_on_device(device, layout, held, segments) for device in layout.homes),
+        handed=tuple(_handed(program, layout)),
     )  # fmt: skip
     parts = (emit_segment(part, segment_name(n)) for n, part in enumerate(program.segments))
     more = (device_blocks_code(), verbs_code()) if layout.homes else ()
     blocks = (blocks_code(), *more)
     return Host((*parts, made.code, *blocks, stopping_code()), interface)
+
+
+def _handed(program: Program, layout: RegionLayout) -> Iterator[HandedPart]:
+    """What engines run, and where the words of it are."""
+    for region, places in zip(program.regions, layout.regions):
+        for step, place in zip(region.handed, places.handed.values()):
+            ports = [
+                tuple(Port(known, spec.dtype, spec.rank) for known, spec in zip(names, specs))
+                for names, specs in (
+                    (step.inputs, [region.values[name] for name in step.reads]),
+                    (step.outputs, [region.values[name] for name in step.makes]),
+                )
+            ]
+            vectors = tuple((name, len(sizes)) for name, sizes in step.vectors)
+            yield HandedPart(
+                step.engine, step.model, step.source, place.function, place.first,
+                ports[0], vectors, ports[1],
+            )  # fmt: skip
 
 
 def _on_device(

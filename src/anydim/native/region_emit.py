@@ -17,6 +17,7 @@ from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.blocks import DROP
 from anydim.native.emit import needed_dims, part_names
+from anydim.native.handed_emit import handed
 from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.native.region_loop import loop
 from anydim.program.program import Program
@@ -24,6 +25,7 @@ from anydim.program.region import (
     BranchStep,
     CallStep,
     CopyStep,
+    EngineStep,
     FindStep,
     LoopStep,
     ReleaseStep,
@@ -266,5 +268,6 @@ _STEPS: dict[type[Step], Callable[..., None]] = {
     CallStep: _call,
     LoopStep: loop,
     CopyStep: _copy,
+    EngineStep: handed,
     ReleaseStep: _release,
 }

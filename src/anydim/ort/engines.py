@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import numpy
 
 from anydim.base.errors import UserError
+from anydim.base.peer import peer_module
 from anydim.model import StringModel
 from anydim.ort.errors import ObjectRefused, of_peer, of_run
 from anydim.ort.options import SessionOptions
-from anydim.ort.peer import peer_module
 from anydim.ort.profiling import Call, Profile
 from anydim.ort.values import OrtValue
 from anydim.program.held import Held

@@ -16,11 +16,11 @@ from types import ModuleType
 from typing import Any
 
 from anydim.base.errors import OptionError
+from anydim.base.peer import DISPLACED, NAME, modules_of, peer_module
 from anydim.base.settings import KNOBS
 from anydim.ort import binding, engines, environment, errors, options, session, values
 from anydim.ort.metadata import ModelMetadata, NodeArg
 from anydim.ort.notices import LOG
-from anydim.ort.peer import DISPLACED, NAME, modules_of, peer_module
 
 _STATE = f"{NAME}.capi.onnxruntime_pybind11_state"
 _MODULES = (

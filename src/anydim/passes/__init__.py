@@ -4,4 +4,5 @@ In come graphs of operators; out go graphs of groups that one kernel each comput
 A folder imports from no pass:
 
     placing/    on which device each node runs
+    handing/    what other engines are given
 """

@@ -24,6 +24,7 @@ from anydim.program.region import (
     BranchStep,
     CallStep,
     CopyStep,
+    EngineStep,
     FindStep,
     LoopStep,
     Region,
@@ -175,6 +176,10 @@ class _Region:
         made = self.makes(step, [device] * len(step.makes))
         return replace(step, given=given, made=made)
 
+    def engine(self, step: EngineStep) -> Step:
+        reads = tuple(self.on(name, HOST) for name in step.reads)
+        return replace(step, reads=reads, makes=self.makes(step, [HOST] * len(step.makes)))
+
     def find(self, step: FindStep) -> Step:
         return replace(step, value=self.on(step.value, HOST))
 
@@ -245,6 +250,7 @@ class _Region:
 
 _STEPS: dict[type[Step], Callable[[_Region, Any], Step]] = {
     SegmentStep: _Region.segment,
+    EngineStep: _Region.engine,
     FindStep: _Region.find,
     CallStep: _Region.call,
     BranchStep: _Region.branch,

@@ -16,6 +16,7 @@ from anydim.base.records import dataclass
 from anydim.program.region import (
     BranchStep,
     CallStep,
+    EngineStep,
     FindStep,
     LoopStep,
     Region,
@@ -89,6 +90,8 @@ class Uses:
             yield from ((name, step.segment.device, True) for name in step.reads)
         elif isinstance(step, FindStep):
             yield step.value, HOST, True
+        elif isinstance(step, EngineStep):
+            yield from ((name, HOST, True) for name in step.reads)
         elif isinstance(step, CallStep):
             results = self.results(number, step) if passing else ()
             yield from self._of_arms((step.region,), step.given, results)
@@ -185,5 +188,6 @@ class Uses:
 
 
 _RESULTS: dict[type[Step], Callable[[Uses, int, Any], Iterable[str]]] = {
-    CallStep: Uses._of_call, BranchStep: Uses._of_branch, LoopStep: Uses._of_loop_results
+    CallStep: Uses._of_call, BranchStep: Uses._of_branch, LoopStep: Uses._of_loop_results,
+    EngineStep: lambda uses, number, step: [HOST] * len(step.makes),
 }  # fmt: skip

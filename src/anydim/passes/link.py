@@ -19,6 +19,7 @@ from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
     CallStep,
+    EngineStep,
     FindStep,
     LoopStep,
     Region,
@@ -34,9 +35,9 @@ from anydim.sizes import Guard, joined
 
 @dataclass(frozen=True)
 class Linked:
-    """The segment of a part, and what has to hold of sizes for it."""
+    """What became of a part, and what has to hold of sizes for it."""
 
-    segment: Segment
+    made: Segment | EngineStep
     guards: tuple[Guard, ...]
 
 
@@ -51,10 +52,11 @@ class Link:
         """`parts` holds what became of each part, by its id."""
         if straight(cuts):
             (whole,) = parts.values()
+            assert isinstance(whole.made, Segment)
             constants = tuple(self.store.constants.values())
-            return Program.of(whole.segment, constants, tuple(self.store.recipes))
+            return Program.of(whole.made, constants, tuple(self.store.recipes))
         regions = tuple(self._region(cut, parts) for cut in cuts)
-        if any(linked.segment.device for linked in parts.values()):
+        if any(isinstance(each.made, Segment) and each.made.device for each in parts.values()):
             regions = CopiesBetween().run(regions)
         regions = tuple(map(_with_releases, regions))
         constants = tuple(self.store.constants.values())  # regions may have put some there
@@ -70,8 +72,10 @@ class Link:
                 continue
             linked = parts[id(step)]
             guards = joined(guards, linked.guards)
-            if linked.segment.signature.outputs:
-                steps.append(SegmentStep(linked.segment, _source(step)))
+            if isinstance(linked.made, EngineStep):
+                steps.append(linked.made)
+            elif linked.made.signature.outputs:
+                steps.append(SegmentStep(linked.made, _source(step)))
         signature = Signature(
             graph.name, graph.box, _specs(graph, graph.inputs), _specs(graph, graph.outputs),
             tuple(guards),

@@ -24,11 +24,12 @@ from anydim.sizes import joined
 
 
 def guarded(graph: Graph) -> Graph:
-    """A graph of one node with what must hold of sizes for that node."""
-    (node,) = graph.nodes
-    found = group_of(graph, node).guards
-    source = node.source.removeprefix(f"{graph.name}: ")
-    return graph.replace(guards=tuple(joined(graph.guards, found, source)))
+    """A graph of operators with what must hold of sizes for its nodes."""
+    guards = list(graph.guards)
+    for node in graph.nodes:
+        source = node.source.removeprefix(f"{graph.name}: ")
+        guards = joined(guards, group_of(graph, node).guards, source)
+    return graph.replace(guards=tuple(guards))
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,15 @@ _SMALL = 64  # elements of what computes sizes
 class Placed:
     """A graph with devices, the reasons by the name of a node's first result, and notes.
 
-    `times` are lines on what was measured.
+    `times` are lines on what was measured; `engines` are the devices among them that are engines,
+    whose values are the host's.
     """
 
     graph: Graph
     reasons: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     times: tuple[str, ...] = ()
+    engines: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ class _Level:
         scale = self._scale(free)
         problem = Problem(
             {n: {d: float(s @ scale) for d, s in costs.items()} for n, costs in free.items()},
-            self._values({n: device for n, (device, _) in fixed.items()}, scale),
+            self._values({n: self._memory(device) for n, (device, _) in fixed.items()}, scale),
         )
         places = problem.solve([device.name for device in self.asked.devices])
         nodes = []
@@ -111,6 +113,10 @@ class _Level:
             self.reasons[(*node.outputs, node.source)[0]] = why
             nodes.append(replace(node, device=device))
         return self.graph.replace(nodes=tuple(nodes))
+
+    def _memory(self, device: str) -> str:
+        """Where the values of a device lie: an engine's are the host's."""
+        return device if device in self.speeds else HOST
 
     def _inner(self, node: Node) -> Region:
         """The record of a node that holds graphs, with these placed."""

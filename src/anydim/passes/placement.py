@@ -7,7 +7,7 @@ placement=None                       as the graph says, if it says anything; els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,7 +35,7 @@ class Placement:
 
     `compiled` makes a call of a graph, for devices of that name; `tried` a program of a graph whose
     nodes have devices, with some `options`. Devices that are `ordered` run loops in order and
-    routines. `tell` is told what is being measured.
+    routines. `tell` is told what is being measured. Nodes go to `engines` by rules alone.
     """
 
     given: Any
@@ -46,16 +46,20 @@ class Placement:
     ordered: Collection[str] = ()
     tell: Tell = lambda text: None
     options: str = ""
+    engines: Collection[str] = ()
 
     def run(self, graph: Graph) -> Placed:
         """The graph with devices, and why; raises OptionError for rules that cannot be."""
         automatic = self.given == AUTOMATIC
-        rules = known_rules(None if automatic else self.given, self.devices)
+        names = (*self.devices, *self.engines)
+        rules = known_rules(None if automatic else self.given, names)
         unused(rules, graph)
         if self.given is None and any(node.device for node in all_nodes(graph)):
             return Placed(graph)
+        if self.given is None and not self.devices:
+            return Placed(graph)
         plain = Place([self._device(name, _SAME_SPEED) for name in (HOST, *self.devices)], rules)
-        if not plain.free(graph):
+        if not self.devices or not plain.free(graph):
             return plain.run(graph)
         devices = [self._device(name, self._speed(name)) for name in (HOST, *self.devices)]
         watched, seconds = list(self.devices.values()), float(settings.placing_seconds)
@@ -79,44 +83,45 @@ class Placement:
 
 def placed_text(placed: Placed) -> str:
     """Each node with its device and why; the copies between; guards where sizes choose."""
-    lines = [*_lines(placed.graph, placed.reasons), *(f"# {line}" for line in placed.times)]
+    lines = [*_lines(placed, placed.graph), *(f"# {line}" for line in placed.times)]
     return "\n".join(lines) + "\n"
 
 
 def placed_notes(placed: Placed) -> tuple[str, ...]:
     """What `explain` says of a placement."""
     alone = [why for why in dict.fromkeys(placed.reasons.values()) if ", but " in why]
-    return (*_told(placed.graph), *alone, *placed.notes)
+    return (*_told(placed.graph, placed.engines), *alone, *placed.notes)
 
 
-def _told(graph: Graph, guard: str = "") -> Iterator[str]:
+def _told(graph: Graph, engines: Container[str], guard: str = "") -> Iterator[str]:
     region = graph.nodes[0].region if len(graph.nodes) == 1 else None
     condition = getattr(region, "condition", None)
     if region is None or condition is None:
-        yield f"placement{guard}: {summary(graph)}, {len(crossings(graph))} copies"
+        copies = len(crossings(graph, engines))
+        yield f"placement{guard}: {summary(graph)}, {copies} copies"
         return
     arms = list(region.held.values())
     said = f"{condition.left} {condition.relation} {condition.right}"
-    yield from _told(arms[0], f" where {said}")
-    yield from _told(arms[1], " else" if guard else " elsewhere")
+    yield from _told(arms[0], engines, f" where {said}")
+    yield from _told(arms[1], engines, " else" if guard else " elsewhere")
 
 
-def _lines(graph: Graph, reasons: Mapping[str, str], depth: int = 0) -> Iterator[str]:
+def _lines(placed: Placed, graph: Graph, depth: int = 0) -> Iterator[str]:
     space = "  " * depth
     copied: dict[str, list[str]] = {}
-    for name, origin, end in crossings(graph):
+    for name, origin, end in crossings(graph, placed.engines):
         copied.setdefault(name, []).append(f"{origin or 'cpu'} to {end or 'cpu'}")
     for name in graph.inputs:
         yield from (f"{space}copy '{name}', {way}" for way in copied.get(name, ()))
     for node in graph.nodes:
         results = ", ".join(f"'{name}'" for name in node.outputs)
-        why = reasons.get((*node.outputs, node.source)[0], "")
+        why = placed.reasons.get((*node.outputs, node.source)[0], "")
         yield f"{space}{node.device or 'cpu'}: {results} = {node.operator}  # {why}".rstrip()
         condition = getattr(node.region, "condition", None)
         for number, held in enumerate(node.region.held.values() if node.region else ()):
             if condition is not None:
                 said = f"{condition.left} {condition.relation} {condition.right}"
                 yield f"{space}  {'unless' if number else 'where'} {said}"
-            yield from _lines(held, reasons, depth + 2)
+            yield from _lines(placed, held, depth + 2)
         for name in node.outputs:
             yield from (f"{space}copy '{name}', {way}" for way in copied.get(name, ()))

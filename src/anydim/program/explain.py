@@ -45,6 +45,9 @@ def summary(program: Program) -> Iterator[str]:
         yield f"  {len(program.straight.slots)} sizes are computed once per call"
     else:
         yield f"  {len(program.segments)} segments in {len(program.regions)} regions"
+    for engine in program.engines:
+        parts = sum(step.engine == engine for region in program.regions for step in region.handed)
+        yield f"  {counted(parts, 'part')} on {engine}, whose own memory is not counted"
     yield f"  {counted(len(signature.guards), 'relation')} of sizes checked in each call"
     yield f"  arena: {memory(program)}"
     held = sum(constant.bytes for constant in program.constants)

@@ -77,6 +77,11 @@ class Program:
         return tuple(sorted(found - {""}))
 
     @cached_property
+    def engines(self) -> tuple[str, ...]:
+        """The engines that run parts of it, by the names that it has for them."""
+        return tuple(sorted({step.engine for region in self.regions for step in region.handed}))
+
+    @cached_property
     def straight(self) -> Segment | None:
         """The one segment that is all of it; None where there is more."""
         steps = self.regions[-1].steps

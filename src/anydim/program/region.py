@@ -185,6 +185,31 @@ class CopyStep:
 
 
 @dataclass(frozen=True)
+class EngineStep:
+    """A part that engine `engine` runs on the host's memory: an ONNX model, the constant `model`.
+
+    Its inputs and outputs have the names `inputs` and `outputs` in the model; `vectors` are other
+    inputs of it, int64, that hold sizes. Where all results are empty it does not run; where it
+    does, none of the sizes `needed` is 0.
+    """
+
+    engine: str
+    model: str
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    vectors: tuple[tuple[str, tuple[Size, ...]], ...] = ()
+    needed: tuple[Size, ...] = ()
+    source: str = ""
+
+    def lines(self) -> Iterator[str]:
+        yield f"{_names(self.makes)} = {self.engine} runs '{self.model}' ({_names(self.reads)})"
+        for name, sizes in self.vectors:
+            yield f"    '{name}' = [{', '.join(map(str, sizes))}]"
+
+
+@dataclass(frozen=True)
 class ReleaseStep:
     """Values that nobody reads any more."""
 
@@ -196,7 +221,9 @@ class ReleaseStep:
         yield f"release {_names(self.reads)}"
 
 
-Step: TypeAlias = SegmentStep | FindStep | BranchStep | CallStep | LoopStep | CopyStep | ReleaseStep
+Step: TypeAlias = (
+    SegmentStep | FindStep | BranchStep | CallStep | LoopStep | CopyStep | EngineStep | ReleaseStep
+)
 
 
 @dataclass(frozen=True)
@@ -219,6 +246,11 @@ class Region:
     @property
     def segments(self) -> tuple[SegmentStep, ...]:
         return tuple(step for step in self.steps if isinstance(step, SegmentStep))
+
+    @property
+    def handed(self) -> tuple[EngineStep, ...]:
+        """The parts that other engines run."""
+        return tuple(step for step in self.steps if isinstance(step, EngineStep))
 
     def heading(self) -> Iterator[str]:
         """What it takes and gives, and what holds of its dims."""

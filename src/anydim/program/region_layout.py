@@ -14,7 +14,7 @@ from dataclasses import field
 
 from anydim.base.records import dataclass
 from anydim.program.program import Program
-from anydim.program.region import CopyStep, LoopStep, Region, SegmentStep, Stack
+from anydim.program.region import CopyStep, EngineStep, LoopStep, Region, SegmentStep, Stack
 from anydim.runtime import context, home
 from anydim.runtime.layout import Layout
 from anydim.runtime.signature import TensorSpec
@@ -65,8 +65,17 @@ class SegmentPlace:
 
 
 @dataclass(frozen=True)
+class HandedPlace:
+    """Words of a part that an engine runs: where its function is, and the first that this reads."""
+
+    function: int
+    first: int
+
+
+@dataclass(frozen=True)
 class RegionPlaces:
-    """The words of a region; segments and loops by the number of the step, targets by result.
+    """The words of a region; segments, loops and parts of engines by the number of the step,
+    targets by result.
 
     `events` are those of copies to the host, by the number of the step.
     """
@@ -79,6 +88,7 @@ class RegionPlaces:
     loops: Mapping[int, LoopPlace]
     targets: Mapping[int, Target]
     events: Mapping[int, int]
+    handed: Mapping[int, HandedPlace]
 
 
 @dataclass
@@ -166,6 +176,7 @@ class _Region:
     segments: dict[int, SegmentPlace] = field(default_factory=dict)
     loops: dict[int, LoopPlace] = field(default_factory=dict)
     events: dict[int, int] = field(default_factory=dict)
+    handed: dict[int, HandedPlace] = field(default_factory=dict)
 
     def places(self) -> RegionPlaces:
         region, words = self.region, self.words
@@ -181,6 +192,8 @@ class _Region:
                 self.events[number] = words.take()
             for name in step.makes:
                 self._value(region.values[name])
+            if isinstance(step, EngineStep):
+                self.handed[number] = HandedPlace(words.take(), words.take(self._handed(step)))
             if isinstance(step, LoopStep):
                 stacks = words.take(STACK_WORDS * len(step.stacks))
                 self.loops[number] = LoopPlace(words.take(), words.take(), stacks)
@@ -191,8 +204,14 @@ class _Region:
         )
         targets = {output: Target(words.take(), words.take()) for output in sorted(self.aimed)}
         return RegionPlaces(
-            dims, self.values, results, moved, self.segments, self.loops, targets, self.events
-        )
+            dims, self.values, results, moved, self.segments, self.loops, targets, self.events,
+            self.handed,
+        )  # fmt: skip
+
+    def _handed(self, step: EngineStep) -> int:
+        """How many words a part of an engine reads: `runtime/handed.py`."""
+        values = [self.region.values[name] for name in (*step.reads, *step.makes)]
+        return sum(1 + spec.rank for spec in values) + sum(len(s) for _, s in step.vectors)
 
     def _inputs(self, specs: tuple[TensorSpec, ...]) -> None:
         """Addresses, then owners, then sizes, so that a caller can write each in one go."""

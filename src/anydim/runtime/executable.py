@@ -18,6 +18,7 @@ from anydim.runtime.arrays import check_names, plain, wrapper
 from anydim.runtime.choices import TAG
 from anydim.runtime.failures import Failure, Words, call_error
 from anydim.runtime.frames import IDLE, Callers, Frame, shelf_of, trim_system
+from anydim.runtime.handed import Handed, Nothing
 from anydim.runtime.hosted import Hosted
 from anydim.runtime.interface import Interface
 from anydim.runtime.signature import Signature
@@ -46,7 +47,7 @@ class Executable(ABC, Generic[Own]):
 
     `arrays` are the constants by name, aligned as their kernels ask for; they and the code are kept
     as long as it lives. `entries` are the tables of code. `devices` are those that the program
-    uses, by the names that it has for them, with its code on them.
+    uses, by the names that it has for them, with its code on them; `handed` what engines run.
     """
 
     direct: ClassVar[bool]  # whether results are made where the caller wants them
@@ -59,8 +60,10 @@ class Executable(ABC, Generic[Own]):
         arrays: Mapping[str, numpy.ndarray],
         threads: int = 1,
         devices: Mapping[str, Hosted] | None = None,
+        handed: Handed | None = None,
     ) -> None:
         self.devices = devices or {}
+        self.handed: Handed = handed or Nothing()
         self._arrays_of_devices = {
             name: arrays[name] for each in interface.devices for name in each.held
         }
@@ -149,7 +152,7 @@ class Executable(ABC, Generic[Own]):
         arrays = {**self._constants, **self._arrays_of_devices}
         made = type(self)(
             self.signature, self.interface, self._image, arrays, self.threads,
-            devices or self.devices,
+            devices or self.devices, self.handed,
         )  # fmt: skip
         made.most_bytes, made.refusal, made.timeout = self.most_bytes, self.refusal, self.timeout
         made.watched = self.watched

@@ -41,7 +41,9 @@ class Failure:
     says), 'slice' (a slice of a stack has another shape than the stack; `shapes` are those of slice
     and stack), 'place' (the slice at `found` is outside the stack whose size is in word `size`),
     'time' (a loop ran longer than a call may), 'interrupted' (a signal ended it), 'device' (a verb
-    failed of the device whose words begin at `found`; what it raised is raised, where it is known).
+    failed of the device whose words begin at `found`; what it raised is raised, where it is known),
+    'engine' (one that runs a part failed; the same), 'empty' (a part of an engine has an empty
+    tensor that the engine does not take).
     """
 
     kind: str
@@ -163,6 +165,18 @@ def _device(failed: Failure, words: Words, name: str) -> UserError:
     return DeviceError(f"{failed.signature.name}: a device failed", "call the model again")
 
 
+def _engine(failed: Failure, words: Words, name: str) -> UserError:
+    return DeviceError(f"{failed.signature.name}: an engine failed", "call the model again")
+
+
+def _empty(failed: Failure, words: Words, name: str) -> UserError:
+    at = ", ".join(f"{dim} = {value}" for dim, value in _dims(failed, words).items())
+    return InputError(
+        f"{failed.signature.name}: an engine takes no empty tensors, and at {at} one is empty",
+        "give its dims bounds from 1, or let anydim compile that part: placement={...: 'cpu'}",
+    )
+
+
 _ERRORS = {
     "check": _check,
     "found": _outside,
@@ -175,4 +189,6 @@ _ERRORS = {
     "time": _time,
     "interrupted": _interrupted,
     "device": _device,
+    "engine": _engine,
+    "empty": _empty,
 }

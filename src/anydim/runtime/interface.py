@@ -12,6 +12,7 @@ from anydim.base.errors import ArtefactError
 from anydim.base.records import dataclass
 from anydim.runtime import home
 from anydim.runtime.failures import Failure
+from anydim.runtime.handed import HandedPart
 from anydim.runtime.layout import POINTERS
 from anydim.runtime.signature import Signature
 
@@ -65,7 +66,7 @@ class Interface:
     `asked` are dims that no input tells, and the words that wait for their sizes. `updates` are
     pairs of an output and an input that may be the same memory. `devices` are those that it uses
     beside the host; then it also has functions 'device_clear' and 'device_trim', and may have
-    native verbs for kinds of devices ('launch of cpu').
+    native verbs for kinds of devices ('launch of cpu'). `handed` are the parts that engines run.
     """
 
     functions: Mapping[str, str]
@@ -82,6 +83,7 @@ class Interface:
     asked: tuple[tuple[str, int], ...] = ()
     updates: tuple[tuple[str, str], ...] = ()
     devices: tuple[OnDevice, ...] = ()
+    handed: tuple[HandedPart, ...] = ()
 
     def verify(self, signature: Signature) -> None:
         """Raise ArtefactError unless all of it can be of a program with this signature.
@@ -98,6 +100,12 @@ class Interface:
                 self._inside(device.home, home.WORDS) and all(map(self._inside, _filled(device)))
                 for device in self.devices
             ) or (straight and bool(self.devices)),
+            "handed": not all(
+                self._inside(part.function) and self._inside(part.first, part.words)
+                and all(count >= 0 for _, count in part.vectors)
+                and all(port.rank >= 0 for port in (*part.inputs, *part.outputs))
+                for part in self.handed
+            ) or (straight and bool(self.handed)),
             "words": not POINTERS <= self.words <= _MOST_WORDS,
             "inputs": not self._inside(self.inputs, len(ranks)),
             "shapes": not self._inside(self.shapes, sum(ranks)),

@@ -62,6 +62,7 @@ class RegionExecutable(Executable["_Frame"]):
         block[context.ALLOWED] = 0 if self.most_bytes == UNLIMITED else max(1, self.most_bytes)
         for device in self.devices.values():
             device.begin()
+        self.handed.begin()
         try:
             stopping.begin(block, self.timeout)
             try:
@@ -75,6 +76,7 @@ class RegionExecutable(Executable["_Frame"]):
                 stopping.raise_kept(block)
                 for device in self.devices.values():
                     device.raise_kept()
+                self.handed.raise_kept()
             if failed and block[context.REFUSED]:
                 raise self._refused(interface.failures[failed - 1], block)
             if failed:
@@ -127,10 +129,10 @@ class RegionExecutable(Executable["_Frame"]):
         interface = self.interface
         words = {word: pointer(self._constants[name]) for word, name in interface.constants}
         words |= {word: pointer(table) for word, table in (self._tables | self.entries).items()}
-        words |= dict(interface.numbers)
+        words |= dict(interface.numbers) | dict(self.handed.functions())
         for filled, _ in self._on_devices:
             words |= filled
-        keep = (self._image, self.devices, self._on_devices)
+        keep = (self._image, self.devices, self._on_devices, self.handed)
         trims = [(0, self._trim), *((at, self._trim_device) for at in self._homes)]
         return _Frame(interface.words, words, trims, keep)
 

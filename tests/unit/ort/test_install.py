@@ -99,7 +99,7 @@ anydim.ort.install("onnxruntime")
 anydim.ort.install()
 import onnxruntime
 assert onnxruntime.InferenceSession is anydim.ort.InferenceSession
-from anydim.ort.peer import peer_module
+from anydim.base.peer import peer_module
 assert peer_module().InferenceSession is theirs
 anydim.ort.uninstall()
 anydim.ort.uninstall()
@@ -115,7 +115,7 @@ import anydim.ort
 anydim.ort.install(fallback="onnxruntime")
 import onnxruntime, warnings, sys
 sys.path.insert(0, ".")
-from anydim.ort.peer import peer_module
+from anydim.base.peer import peer_module
 peer = peer_module()
 print(peer.InferenceSession.__module__, onnxruntime.InferenceSession.__module__)
 print(type(peer.InferenceSession("add.onnx").get_inputs()[0]).__module__)

@@ -7,7 +7,7 @@ is a formula over dims (`speeds.py`), so guards can compare formulas; where time
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from itertools import combinations
 
 import numpy
@@ -60,12 +60,14 @@ class Taken:
                 found[seconds] = found.get(seconds, as_size(0)) + size
 
         for node in graph.nodes:
-            speed, work = devices[node.device].speed, work_of(graph, node)
+            known = devices.get(node.device, devices[HOST])  # what an engine takes nobody knows
+            speed, work = known.speed, work_of(graph, node)
             launch, flop, byte = speed.seconds(work)
             more(launch, 1)
             more(flop, work.flops)
             more(byte, work.moved)
-        for name, origin, end in crossings(graph):
+        engines = {node.device for node in graph.nodes} - devices.keys()
+        for name, origin, end in crossings(graph, engines):
             size = bytes_of(graph.types[name])
             for device in (origin, end):
                 if device != HOST:
@@ -104,11 +106,15 @@ class Taken:
         return Taken(tuple((rate, self.parts[n][1]) for n, rate in zip(kept, rates) if rate))
 
 
-def crossings(graph: Graph) -> list[tuple[str, str, str]]:
-    """The copies that a placed graph needs: value, from where, to where; each once."""
+def crossings(graph: Graph, engines: Container[str] = ()) -> list[tuple[str, str, str]]:
+    """The copies that a placed graph needs: value, from where, to where; each once.
+
+    What `engines` make and read is the host's.
+    """
+    places = [HOST if node.device in engines else node.device for node in graph.nodes]
     makers = dict.fromkeys(graph.inputs, HOST)
-    makers |= {name: node.device for node in graph.nodes for name in node.outputs}
-    ends = [(name, node.device) for node in graph.nodes for name in node.given]
+    makers |= {name: place for node, place in zip(graph.nodes, places) for name in node.outputs}
+    ends = [(name, place) for node, place in zip(graph.nodes, places) for name in node.given]
     ends += [(name, HOST) for name in graph.outputs]
     wanted = dict.fromkeys((n, makers[n], end) for n, end in ends if n in makers)
     return [(name, origin, end) for name, origin, end in wanted if origin != end]

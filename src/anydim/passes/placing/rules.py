@@ -55,6 +55,15 @@ def known_rules(given: Any, devices: Collection[str]) -> tuple[Rule, ...]:
     return tuple(Rule(*_known(pattern, device, devices)) for pattern, device in pairs.items())
 
 
+def mentions(given: Any, names: Collection[str]) -> bool:
+    """Whether a mapping or a text puts nodes on one of some devices."""
+    if isinstance(given, str):
+        return any(part.rpartition("=")[2].strip() in names for part in given.split(","))
+    return isinstance(given, Mapping) and any(
+        isinstance(device, str) and device in names for device in given.values()
+    )
+
+
 def unused(rules: Iterable[Rule], graph: Graph) -> None:
     """Raise OptionError for a rule that fits no node of a graph or of those it holds."""
     nodes = list(all_nodes(graph))

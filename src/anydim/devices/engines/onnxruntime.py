@@ -1,0 +1,102 @@
+"""onnxruntime's CPU provider as an engine: inputs and results are bound where they lie."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+from anydim.base import settings
+from anydim.base.dtypes import DType
+from anydim.base.peer import peer_module
+from anydim.devices.engines.engine import Engine, Found, Part, Tensor
+from anydim.runtime.handed import Port
+
+_PROVIDERS = ["CPUExecutionProvider"]
+_QUIET = 3  # its log tells of errors alone
+_CODES = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19,
+          "float8_e5m2fnuz": 20}  # fmt: skip
+"""Of types that numpy lacks, the numbers that ONNX has for them."""
+
+
+class OnnxRuntime(Engine):
+    """The installed onnxruntime."""
+
+    name = "onnxruntime"
+
+    def __init__(self) -> None:
+        """Raises MissingError where it is not installed."""
+        self.module: ModuleType = peer_module()
+
+    def version(self) -> str:
+        """The version that is installed."""
+        return str(self.module.__version__)
+
+    def session(self, model: bytes, threads: int, optimised: bool = True) -> Any:
+        """A session for a model; what onnxruntime raises is raised."""
+        options = self.module.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = _QUIET
+        if not optimised:
+            level = self.module.GraphOptimizationLevel
+            options.graph_optimization_level = level.ORT_DISABLE_ALL
+        for library in filter(None, settings.onnxruntime_libraries.split(":")):
+            options.register_custom_ops_library(library)
+        return self.module.InferenceSession(model, options, providers=_PROVIDERS)
+
+    def _check(self, model: bytes) -> None:
+        self.session(model, 1, optimised=False)
+
+    def _load(
+        self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
+    ) -> Part:
+        return _Session(self.session(model, threads), inputs, outputs)
+
+
+class _Session(Part):
+    """A session, with a binding of its own for each thread."""
+
+    def __init__(self, session: Any, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+        self._session = session
+        self._inputs = [(port.name, element(port.dtype)) for port in inputs]
+        self._outputs = [(port.name, element(port.dtype)) for port in outputs]
+        self._own = threading.local()
+
+    def run(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor | None]
+    ) -> Sequence[Found | None]:
+        """Run it on memory that is bound, not copied."""
+        binding = self._binding()
+        for (name, kind), tensor in zip(self._inputs, inputs):
+            binding.bind_input(name, "cpu", 0, kind, tensor.shape, tensor.address)
+        for (name, kind), wanted in zip(self._outputs, outputs):
+            if wanted is None:
+                binding.bind_output(name, "cpu")
+            else:
+                binding.bind_output(name, "cpu", 0, kind, wanted.shape, wanted.address)
+        try:
+            self._session.run_with_iobinding(binding)
+        except BaseException:
+            self._own.binding = None  # what it holds is of a run that failed
+            raise
+        if all(outputs):
+            return [None] * len(outputs)
+        made = [
+            None if wanted is not None else Found(value.data_ptr(), tuple(value.shape()), value)
+            for wanted, value in zip(outputs, binding.get_outputs())
+        ]
+        binding.clear_binding_outputs()
+        return made
+
+    def _binding(self) -> Any:
+        found = getattr(self._own, "binding", None)
+        if found is None:
+            found = self._own.binding = self._session.io_binding()
+        return found
+
+
+def element(dtype: DType) -> Any:
+    """What onnxruntime calls an element type."""
+    return _CODES.get(dtype.name, dtype.numpy.type)

@@ -1,0 +1,123 @@
+"""OpenVINO's CPU plugin as an engine: its tensors are over the memory of the program."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.errors import DeviceError, MissingError
+from anydim.devices.engines.engine import Engine, Found, Part, Tensor, view
+from anydim.runtime.handed import Port
+
+_CONFIG = {
+    "PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1,
+    "INFERENCE_PRECISION_HINT": "f32",  # else it computes in bfloat16 where the machine can
+}  # fmt: skip
+_TYPES = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
+    "int32": "i32", "int16": "i16", "int8": "i8", "uint64": "u64", "uint32": "u32",
+    "uint16": "u16", "uint8": "u8", "bool": "boolean",
+}  # fmt: skip
+
+
+class OpenVino(Engine):
+    """The installed OpenVINO."""
+
+    name = "openvino"
+
+    def __init__(self) -> None:
+        """Raises MissingError where it is not installed."""
+        try:
+            self.module = importlib.import_module("openvino")
+        except ImportError as error:
+            raise MissingError(
+                f"engine 'openvino' is not installed: {error}", "pip install anydim[openvino]"
+            ) from None
+        self._core = self.module.Core()
+
+    def version(self) -> str:
+        """The version that is installed."""
+        return str(self.module.__version__)
+
+    def _check(self, model: bytes) -> None:
+        read = self._core.read_model(model)
+        taken = self._core.query_model(read, "CPU")
+        missing = [each for each in read.get_ops() if each.get_friendly_name() not in taken]
+        if missing:
+            kinds = ", ".join(sorted({each.get_type_name() for each in missing}))
+            raise RuntimeError(f"its CPU plugin has no {kinds}")
+
+    def _load(
+        self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
+    ) -> Part:
+        read = self._core.read_model(model)
+        compiled = self._core.compile_model(
+            read, "CPU", {**_CONFIG, "INFERENCE_NUM_THREADS": threads}
+        )
+        return _Compiled(self.module, compiled, inputs, outputs)
+
+
+class _Compiled(Part):
+    """A compiled model, with as many requests as there are runs at once."""
+
+    def __init__(
+        self, module: Any, compiled: Any, inputs: Sequence[Port], outputs: Sequence[Port]
+    ) -> None:
+        self._module, self._compiled = module, compiled
+        self._inputs = _places(compiled.inputs, inputs)
+        self._outputs = [port.name for port in outputs]
+        if len(compiled.outputs) != len(outputs):
+            raise RuntimeError(f"{len(compiled.outputs)} outputs for {len(outputs)}")
+        self._idle: list[Any] = []
+
+    def run(
+        self, inputs: Sequence[Tensor], outputs: Sequence[Tensor | None]
+    ) -> Sequence[Found | None]:
+        """Run it on tensors over memory that is the program's."""
+        try:
+            request = self._idle.pop()
+        except IndexError:
+            request = self._compiled.create_infer_request()
+        for place, tensor in zip(self._inputs, inputs):
+            if place is not None:
+                request.set_input_tensor(place, self._tensor(tensor))
+        for place, wanted in enumerate(outputs):
+            if wanted is not None:
+                request.set_output_tensor(place, self._tensor(wanted))
+        request.infer()
+        made = [self._made(request, place, wanted) for place, wanted in enumerate(outputs)]
+        if all(outputs):
+            self._idle.append(request)  # others hold what it has found
+        return made
+
+    def _made(self, request: Any, place: int, wanted: Tensor | None) -> Found | None:
+        tensor = request.get_output_tensor(place)
+        shape = tuple(tensor.shape)
+        if wanted is None:
+            return Found(tensor.data.ctypes.data, shape, (request, tensor))
+        if shape != wanted.shape:
+            raise DeviceError(
+                f"output '{self._outputs[place]}' has shape {shape}, expected {wanted.shape}"
+            )
+        return None
+
+    def _tensor(self, tensor: Tensor) -> Any:
+        kind = getattr(self._module.Type, _TYPES[tensor.dtype.name])
+        shape = self._module.Shape(list(tensor.shape))
+        if tensor.bytes:
+            return self._module.Tensor(view(tensor).view(_native(tensor)), shape, kind)
+        return self._module.Tensor(kind, shape)
+
+
+def _native(tensor: Tensor) -> numpy.dtype:
+    """A numpy type of the same bytes that OpenVINO knows."""
+    return tensor.dtype.numpy if tensor.dtype.is_native else numpy.dtype(numpy.uint16)
+
+
+def _places(known: Sequence[Any], ports: Sequence[Port]) -> list[int | None]:
+    """Where the inputs of a model are, by name; None for one that it does not read."""
+    found = {name: place for place, each in enumerate(known) for name in each.get_names()}
+    return [found.get(port.name) for port in ports]

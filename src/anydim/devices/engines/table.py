@@ -1,0 +1,84 @@
+"""Every engine that parts can be handed to, by name."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache
+from importlib import metadata, util
+from typing import Any
+
+from anydim.base.errors import DeviceError
+from anydim.base.records import dataclass
+from anydim.devices.engines.engine import Engine
+from anydim.devices.engines.onnxruntime import OnnxRuntime
+from anydim.devices.engines.openvino import OpenVino
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """An engine: its distribution, the extra of anydim that brings it, and what opens it.
+
+    `open` raises MissingError where it is not installed.
+    """
+
+    about: str
+    distribution: str
+    open: Callable[[], Engine]
+
+    def here(self) -> str:
+        """What is installed; raises DeviceError where nothing is. Imports nothing."""
+        name = self.distribution
+        if util.find_spec(name) is None:
+            raise DeviceError(f"{name} is not installed", f"pip install anydim[{name}]")
+        try:
+            version = f" {metadata.version(name)}"
+        except metadata.PackageNotFoundError:
+            version = ""
+        return f"{self.about}{version}: takes whole parts of a program"
+
+
+ENGINES: Mapping[str, EngineKind] = {
+    "onnxruntime": EngineKind("onnxruntime's CPU provider", "onnxruntime", OnnxRuntime),
+    "openvino": EngineKind("OpenVINO's CPU plugin", "openvino", OpenVino),
+}
+_LOCK = threading.Lock()
+
+
+def open_engine(name: str) -> Engine:
+    """The engine of a name, one for the process. Raises MissingError where it is not installed."""
+    with _LOCK:
+        return _opened(name)
+
+
+@cache
+def _opened(name: str) -> Engine:
+    return ENGINES[name].open()
+
+
+def named_engines(devices: Any) -> tuple[Any, dict[str, str | Engine]]:
+    """What `devices={"accel": "onnxruntime", ...}` says: devices, and engines by their names."""
+    if not isinstance(devices, Mapping):
+        return devices, {}
+    engines = {
+        name: given for name, given in devices.items()
+        if isinstance(given, Engine) or (isinstance(given, str) and given in ENGINES)
+    }  # fmt: skip
+    rest = {name: given for name, given in devices.items() if name not in engines}
+    return rest or None, engines
+
+
+def engine_named(name: str, given: Mapping[str, str | Engine]) -> Engine | None:
+    """The engine that a name of the program stands for; None where it stands for none.
+
+    The names of engines stand for themselves. Raises MissingError where it is not installed.
+    """
+    wanted = given.get(name, name)
+    if isinstance(wanted, Engine):
+        return wanted
+    return open_engine(wanted) if wanted in ENGINES else None
+
+
+def is_engine(name: str, given: Mapping[str, str | Engine]) -> bool:
+    """Whether a name of the program stands for an engine; opens nothing."""
+    return name in given or name in ENGINES

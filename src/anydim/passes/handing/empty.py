@@ -1,0 +1,44 @@
+"""Tensors without elements, on which engines fail, or do something else than ONNX says.
+
+An engine is not run where all results of a part are empty. Where some are not, only operators of
+`SAFE` may meet an empty tensor; the tests of operators run each of them at size 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from anydim.graph.nodes import Graph, Node
+from anydim.graph.operator import operator
+from anydim.sizes import Size, Truth, as_size, prove
+
+_KINDS = ("elementwise", "view", "source")
+SAFE = ("concat", "tile")
+_RISKY = ("slice", "clip", "prelu")
+
+
+def needed(graph: Graph, node: Node) -> Iterator[Size]:
+    """The sizes of what a node reads and makes that must not be 0 where it runs."""
+    if _safe(node):
+        return
+    for name in (*node.given, *node.outputs):
+        for size in graph.types[name].shape:
+            if prove(size, ">=", as_size(1), graph.box) is not Truth.PROVED:
+                yield size
+
+
+def hidden(graph: Graph, node: Node) -> tuple[Size, ...]:
+    """The sizes of a node that may be 0 where its results are not empty."""
+    found = dict.fromkeys(needed(graph, node))
+    results = [graph.types[name].shape for name in node.outputs]
+    return tuple(size for size in found if not all(_covers(shape, size) for shape in results))
+
+
+def _safe(node: Node) -> bool:
+    kind = operator(node.operator).kind
+    return node.operator in SAFE or (kind in _KINDS and node.operator not in _RISKY)
+
+
+def _covers(shape: tuple[Size, ...], size: Size) -> bool:
+    """Whether a tensor of a shape is empty where a size is 0."""
+    return any(own.divide_exactly(size) is not None for own in shape)

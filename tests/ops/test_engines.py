@@ -1,0 +1,65 @@
+"""Every operator that an engine is given means the same there, at the sizes of all tests."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import anydim as ad
+from anydim.base.errors import GraphError
+from anydim.graph.operator import OPERATORS
+from anydim.passes.handing.rows import ROWS
+from tests.ops.cases import CASES
+from tests.ops.test_operators import SIZES, build, feed
+
+QUICK = (
+    "add", "where", "softmax", "reduce_mean", "matmul", "gemm", "conv", "max_pool", "reshape",
+    "slice", "gather", "resize", "size_tensor",
+)  # fmt: skip
+HANDED = [(name, number) for name in ROWS for number in range(len(CASES[name]))]
+
+
+def run(engine: str, name: str, number: int) -> None:
+    pytest.importorskip(engine)
+    case = CASES[name][number]
+    graph = build(name, case)
+    try:
+        host = ad.compile(graph)
+        model = ad.compile(graph, placement={"*": engine})
+    except GraphError as error:
+        pytest.skip(str(error))  # no input tells a dim
+    if not model.program.engines:
+        why = [line for line in model.explain().splitlines() if "does not take it" in line]
+        pytest.skip(" ".join(why))
+    for n, m in SIZES:
+        values = feed(graph, case, OPERATORS[name].domain, {"n": n, "m": m})
+        if name == "batch_norm":
+            values["x4"] = np.abs(values["x4"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found, expected = (as_arrays(each(**values)) for each in (model, host))
+        for made, right in zip(found, expected):
+            assert made.dtype == right.dtype and made.shape == right.shape
+            # functions and sums have other last places in other libraries
+            np.testing.assert_allclose(made, right, rtol=2e-5, atol=2e-5, err_msg=f"{n}, {m}")
+
+
+def as_arrays(results: object) -> list[np.ndarray]:
+    if isinstance(results, dict):
+        return list(results.values())
+    return list(results) if isinstance(results, (tuple, list)) else [np.asarray(results)]
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+@pytest.mark.parametrize("name", QUICK)
+def test_some_operators(name: str, engine: str) -> None:
+    run(engine, name, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "number"), HANDED, ids=[f"{a}-{b}" for a, b in HANDED])
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_operator(engine: str, name: str, number: int) -> None:
+    run(engine, name, number)
