@@ -1,10 +1,11 @@
-"""The template of copies whose neighbours in memory are another axis than in the source.
+"""The template of copies whose neighbours in memory are another axis than in the source, and of
+functions of them.
 
-    y(..., k, w) = x(..., w, k)
+    y(..., k, w) = f(x(..., w, k))
 
 Squares of vectors go through registers, so that both sides move whole cache lines: gathering
 along the source's rows takes several times as long. A guarded read yields 0 where its lanes leave
-the source.
+the source. A function that is more than a copy is computed where the square has been transposed.
 
 Which axes are long is known in a call alone: where one of the two is a few elements, squares would
 be nearly empty, and elements go one by one; where neighbours of one side are so on the other too
@@ -15,10 +16,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from anydim.base.dtypes import boolean, uint8
+from anydim.base.dtypes import DType, boolean, uint8
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.rows.flatten import flatten
@@ -39,13 +41,15 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import SizeParameters
+from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.squares import transposed
-from anydim.lang.tree import Axis, Group, Literal, Read
-from anydim.lang.tree.affine import Affine, address, affine, row_major_strides
+from anydim.lang.tree import Axis, Expr, Group, Literal, Read, Statement
+from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row_major_strides
+from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, product, prove
 
 _MOST_LANES = 16  # of small elements: squares of more do not fit into registers
+_SQUARE = "square"
 _UNROLLED = 4  # elements that go one by one
 
 
@@ -74,6 +78,8 @@ class TranspositionForm:
     source: Affine
     target: Affine
     inside: Affine | None
+    value: Expr
+    read: Read
 
 
 @lru_cache(maxsize=256)
@@ -83,8 +89,8 @@ def form_of(group: Group, box: Box) -> TranspositionForm | None:
     if len(group.statements) != 1 or len(group.outputs) != 1:
         return None
     (statement,) = group.statements
-    read = statement.body
-    if statement.combine or not isinstance(read, Read):
+    read = _only_read(statement)
+    if read is None:
         return None
     shape = group.type_of(read.tensor).shape
     source = address(read, shape)
@@ -109,7 +115,23 @@ def form_of(group: Group, box: Box) -> TranspositionForm | None:
     strides = row_major_strides(statement.shape)
     target = {axis.name: stride for axis, stride in zip(statement.axes, strides) if axis in axes}
     outer = tuple(axis for axis in axes[:-1] if axis is not rows[0])
-    return TranspositionForm(outer, rows[0], lane, source, Affine.of(as_size(0), target), inside)
+    flat_target = Affine.of(as_size(0), target)
+    return TranspositionForm(
+        outer, rows[0], lane, source, flat_target, inside, statement.body, read
+    )
+
+
+def _only_read(statement: Statement) -> Read | None:
+    """What a function of one element reads; None for other statements."""
+    found = set(reads(statement.body))
+    if statement.combine or len(found) != 1 or checked(statement.body):
+        return None
+    (read,) = found
+
+    def without(part: Expr) -> Expr | None:
+        return Literal(0) if part == read else None
+
+    return None if free_axes(rewrite(statement.body, without)) else read
 
 
 def _limit(
@@ -140,10 +162,11 @@ def match(
     form = form_of(group, box)
     if form is None:
         return None
-    dtype = group.outputs[0].type.dtype
-    lanes = min(machine.lanes(dtype), _MOST_LANES)
-    if dtype == boolean or group.inputs[0].type.dtype != dtype or lanes < 4:
+    kinds = {tensor.type.dtype for tensor in (*group.inputs, *group.outputs)}
+    lanes = min(_MOST_LANES, *map(machine.lanes, kinds))
+    if boolean in kinds or len(group.inputs) != 1 or lanes < 4:
         return None
+    dtype = group.inputs[0].type.dtype
     short = [axis.extent.constant for axis in (form.row, form.lane)]
     if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
         return None
@@ -158,21 +181,24 @@ def lower(
     if form is None:
         raise InternalError("a group that is no transposed copy reached its lowering")
     (given,), (made,) = group.inputs, group.outputs
-    dtype = made.type.dtype
+    dtype = given.type.dtype
     sizes = SizeParameters()
-    body = _Body(form, schedule, sizes, ir.Type(dtype, schedule.lanes)).steps()
+    types = {tensor.name: tensor.type for tensor in (given, made)}
+    context = Context(types, sizes, machine)
+    body = _Body(form, schedule, context, made.type.dtype, ir.Type(dtype, schedule.lanes))
     blocks = ceil_div(form.row.extent, block_of(form, schedule))
-    operands = (ir.Operand("x", dtype), ir.Operand("y", dtype, written=True))
+    operands = (ir.Operand("x", dtype), ir.Operand("y", made.type.dtype, written=True))
+    steps = body.steps()
     main = ir.Function(
         "transposition",
         (
-            *(ir.Pointer(operand.name, dtype) for operand in operands),
+            *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
             *(ir.Scalar(name) for name in sizes.names),
             ir.Scalar("start"),
             ir.Scalar("stop"),
             ir.Pointer("scratch", uint8),
         ),
-        (loop("unit", variable("start"), variable("stop"), 1, *body),),
+        body.whole(steps),
     )
     elements = product(made.type.shape)
     return Launch(
@@ -183,7 +209,7 @@ def lower(
         grain=_grain(form, schedule),
         scratch=as_size(0),
         flops=as_size(0),
-        moved=2 * dtype.bytes * elements,
+        moved=(dtype.bytes + made.type.dtype.bytes) * elements,
         schedule=print_schedule(schedule),
         reason="a copy whose neighbours are another axis than in its source",
     )
@@ -207,8 +233,34 @@ class _Body:
 
     form: TranspositionForm
     schedule: Transposition
-    sizes: SizeParameters
-    vector: ir.Type
+    context: Context
+    made: DType
+    vector: ir.Type  # of the source
+
+    @property
+    def sizes(self) -> SizeParameters:
+        return self.context.sizes
+
+    @property
+    def copies(self) -> bool:
+        return self.form.value == self.form.read
+
+    def whole(self, steps: list[ir.Step]) -> tuple[ir.Step, ...]:
+        """All pieces, and room for a square whose elements go through a function."""
+        pieces = loop("unit", variable("start"), variable("stop"), 1, *steps)
+        if self.copies:
+            return (pieces,)
+        return (ir.Stack(_SQUARE, self.vector.dtype, self.vector.lanes**2), pieces)
+
+    def _written(self, place: ir.Value, found: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
+        """Steps that write the function of some elements."""
+        if self.copies:
+            return [ir.Store("y", place, found, mask)]
+        lanes = found.type.lanes
+        scope = Elements(self.context, lane=self.form.lane.name, lanes=lanes, mask=mask)
+        scope.know(self.form.read, scope.name(found))
+        value = scope.value(self.form.value, self.made)
+        return [*scope.steps, ir.Store("y", place, value, mask)]
 
     def steps(self) -> list[ir.Step]:
         value, form = self.sizes.value, self.form
@@ -291,17 +343,17 @@ class _Body:
         low, high = self._ends(own)
         whole = plus(low, round_down(minus(high, low), lanes))
 
-        def moved(mask: ir.Value | None) -> ir.Step:
+        def moved(mask: ir.Value | None) -> list[ir.Step]:
             at = {own: variable(name), other: variable(other)}
             source, target = self._places(at["row"], at["lane"])
-            return ir.Store("y", target, ir.Load(self.vector, "x", source, mask), mask)
+            return self._written(target, ir.Load(self.vector, "x", source, mask), mask)
 
         rest = first_lanes(minus(high, variable(name)), lanes)
         return [
             loop(
                 other, *self._ends(other), 1,
-                loop(name, low, whole, lanes, moved(None)),
-                loop(name, whole, high, lanes, moved(rest)),
+                loop(name, low, whole, lanes, *moved(None)),
+                loop(name, whole, high, lanes, *moved(rest)),
             )
         ]  # fmt: skip
 
@@ -317,7 +369,7 @@ class _Body:
             for number in range(count):
                 at = {inner: plus(variable(inner), number), outer: variable(outer)}
                 source, target = self._places(at["row"], at["lane"])
-                steps.append(ir.Store("y", target, ir.Load(kind, "x", source)))
+                steps += self._written(target, ir.Load(kind, "x", source), None)
             return steps
 
         return [
@@ -358,6 +410,8 @@ class _Body:
             rows.append(ir.Load(self.vector, "x", at, mask))
         made, columns = transposed(self.vector, rows, f"{row}_")
         steps += made
+        if not self.copies:
+            return steps + self._computed(row, columns, edge)
         for number, column in enumerate(columns):
             at = plus(variable(f"{row}_to"), times(row_stride, number))
             mask = None
@@ -366,6 +420,19 @@ class _Body:
                 mask = self._mask(number, variable(f"{row}_left"), variable("left"))
             steps.append(ir.Store("y", at, column, mask))
         return steps
+
+    def _computed(self, row: str, columns: list[ir.Value], edge: bool) -> list[ir.Step]:
+        """The function of the columns of a square, one after the other."""
+        lanes, row_stride = (
+            self.vector.lanes, self.sizes.value(self.form.target.stride(self.form.row.name))
+        )  # fmt: skip
+        kept = [ir.Store(_SQUARE, constant(n * lanes), part) for n, part in enumerate(columns)]
+        name = f"{row}_column"
+        place = plus(variable(f"{row}_to"), times(row_stride, variable(name)))
+        mask = first_lanes(least(variable("left"), lanes), lanes) if edge else None
+        found = ir.Load(self.vector, _SQUARE, times(variable(name), lanes))
+        count = least(variable(f"{row}_left"), lanes)
+        return [*kept, loop(name, 0, count, 1, *self._written(place, found, mask))]
 
     def _mask(self, number: int, count: ir.Value, lanes: ir.Value) -> ir.Value:
         """The first `lanes` lanes of vector `number`; none from vector `count` on."""

@@ -25,6 +25,9 @@ TEXTS = {
     "reversed": (
         "def f(T(M,N) x) -> (y) { y(n,m) = x(M-1-m,n) where m in 0:M }", lambda x: x[::-1].T,
     ),
+    "computed": (
+        "def f(T(M,N) x) -> (y) { y(n,m) = max(x(m,n), 3) }", lambda x: numpy.maximum(x.T, 3),
+    ),
     "panels": (
         "def f(T(M,N) x) -> (y) { y(p,n,w) = x(p*24+w,n) else 0"
         " where p in 0:(M+23)//24, n in 0:N, w in 0:24 }",
@@ -82,6 +85,23 @@ def test_nothing_outside_is_touched(name):
         parallel = launch.parallel.evaluate({"M": m, "N": n})
         run(launch.kernel, [x, y], sizes, 0, parallel)
         numpy.testing.assert_array_equal(y, right)
+
+
+@pytest.mark.parametrize("width", [16, 64])
+def test_functions_of_another_type(width):
+    """Squares are of what is read, vectors of either type have as many lanes."""
+    text = "def f(uint8(M,N) x) -> (y) { y(n,m) = cast<float>(x(m,n)) * 0.5 }"
+    (definition,) = parse(text).values()
+    box = Box.of(Dim("M"), Dim("N"))
+    kind = TensorType(uint8, (as_size("M"), as_size("N")))
+    group = instantiate(definition, (kind,), {}, box)
+    machine = Machine(vector_bytes=width)
+    schedule = transposition.match(group, box, machine, frozenset())
+    assert schedule is not None and schedule.lanes == width // 4
+    function = ad.define(text).f
+    for number, shape in enumerate(SIZES):
+        x = numpy.random.default_rng(number).integers(0, 255, shape).astype(numpy.uint8)
+        numpy.testing.assert_array_equal(function(x), x.T * numpy.float32(0.5))
 
 
 def test_short_axes_are_left_to_other_templates():
