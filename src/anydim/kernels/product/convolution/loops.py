@@ -1,11 +1,12 @@
 """The loops of a convolution kernel.
 
-    for each piece of work: (loop indices, block of rows, block of columns)
-        for each chunk of channels
-            pack the weights, unless they came packed
-            for each panel of columns of the block
-                windows of x -> a panel of B in the first cache
-                for each tile of rows: sums += A B; after the last chunk, the epilogue
+    for each rectangle of a thread's part (`product/sharing.py`)
+        for each block of rows, each block of columns
+            for each chunk of channels
+                pack the weights, unless they came packed
+                for each panel of columns of the block
+                    windows of x -> a panel of B in the first cache
+                    for each tile of rows: sums += A B; after the last chunk, the epilogue
 
 A panel is used by all tiles of rows while it is in the first cache; the weights of a block of rows
 and a chunk stay in the second one for all panels of a block.
@@ -28,6 +29,7 @@ from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
 from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -37,7 +39,6 @@ from anydim.kernels.write.arithmetic import (
     loop,
     minus,
     plus,
-    split_index,
     times,
     variable,
 )
@@ -47,21 +48,21 @@ from anydim.lang.tree import Group, Read, TensorType
 from anydim.lang.tree.affine import affine, reads
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
 
+_FEW_PANELS, _MANY_TILES = 4, 16  # then each thread reads weights of its own, all of the windows
+
 
 @dataclass(frozen=True)
 class WindowBlocks:
-    """How the work is cut: rows and columns of a piece, their counts, channels of a chunk."""
+    """How the work is cut: rows and columns of a block, channels of a chunk, shares of threads."""
 
     rows: Size
-    row_blocks: Size
     columns: Size
-    column_blocks: Size
     channels: Size
-    units: Size
+    sharing: Sharing
 
 
 def cut_of(form: Windows, schedule: Convolution) -> WindowBlocks:
-    """Pieces of even size, none larger than the schedule says."""
+    """Blocks of even size, none larger than the schedule says."""
     tile = schedule.tile
     tiles = ceil_div(form.rows, tile.rows)
     row_blocks = ceil_div(tiles, schedule.block_tiles)
@@ -69,15 +70,17 @@ def cut_of(form: Windows, schedule: Convolution) -> WindowBlocks:
     column_blocks = ceil_div(panels, schedule.block_panels)
     most = maximum(as_size(schedule.chunk_k) // maximum(form.window, 1), 1)
     chunks = maximum(ceil_div(form.channels.extent, most), 1)
-    units = product(walk.extent for walk in form.loops) * row_blocks * column_blocks
+    around = product(walk.extent for walk in form.loops)
+    few = from_on(_FEW_PANELS - panels, 0) * from_on(tiles, _MANY_TILES)
     return WindowBlocks(
         rows=ceil_div(tiles, maximum(row_blocks, 1)) * tile.rows,
-        row_blocks=row_blocks,
         columns=ceil_div(panels, maximum(column_blocks, 1)) * tile.width,
-        column_blocks=column_blocks,
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
-        units=units,
-    )
+        sharing=Sharing(
+            tuple((walk.name, walk.extent) for walk in form.loops), tiles, form.columns, tile, few,
+            work_of(around, form.rows, tiles, form.columns, form.k),
+        ),
+    )  # fmt: skip
 
 
 class ConvolutionWriter:
@@ -189,33 +192,40 @@ class ConvolutionWriter:
 
     def _body(self) -> tuple[ir.Step, ...]:
         zero = number(self.form.dtype, 0)
-        unit = loop("unit", variable("start"), variable("stop"), 1, *self._unit())
         return (
             ir.Stack("zeros", self.form.dtype, 1),
             ir.Store("zeros", constant(0), zero),
-            unit,
+            *self.cut.sharing.rectangles(self.sizes.role, self._rectangle()),
         )
 
+    def _rectangle(self) -> list[ir.Step]:
+        """Blocks of rows, and of each all blocks of columns."""
+        role, tile = self.sizes.role, self.tile
+        rows = role("block_rows", self.cut.rows)
+        columns = role("block_columns", self.cut.columns)
+        row_stop = times(variable("stop_tile"), tile.rows)
+        stop = times(variable("stop_panel"), tile.width)
+        return [
+            ir.Let("row_stop", least(row_stop, role("all_rows", self.form.rows))),
+            ir.Let("column_stop", least(stop, self.sizes.value(self.form.columns))),
+            loop(
+                "row0", times(variable("first_tile"), tile.rows), variable("row_stop"), rows,
+                ir.Let("rows", least(minus(variable("row_stop"), variable("row0")), rows)),
+                loop(
+                    "column0", times(variable("first_panel"), tile.width), variable("column_stop"),
+                    columns, *self._unit(),
+                ),
+            ),
+        ]  # fmt: skip
+
     def _unit(self) -> list[ir.Step]:
-        value, role = self.sizes.value, self.sizes.role
-        form, cut = self.form, self.cut
-        steps = split_index(
-            "unit", ("column_block", role("column_blocks", cut.column_blocks)),
-            ("row_block", role("row_blocks", cut.row_blocks)),
-            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
-        )  # fmt: skip
-        row0 = times(variable("row_block"), role("block_rows", cut.rows))
-        column0 = times(variable("column_block"), role("block_columns", cut.columns))
-        end = plus(variable("column0"), role("block_columns", cut.columns))
-        rows = minus(role("all_rows", form.rows), variable("row0"))
+        """One block of columns."""
+        form, role = self.form, self.sizes.role
+        end = plus(variable("column0"), role("block_columns", self.cut.columns))
         x = self._sum(form.x_start, form.loops, lambda walk: walk.x)
         y = self._sum(as_size(0), form.loops, lambda walk: walk.y)
         return [
-            *steps,
-            ir.Let("row0", row0),
-            ir.Let("rows", least(rows, role("block_rows", cut.rows))),
-            ir.Let("column0", column0),
-            ir.Let("columns", least(end, value(form.columns))),
+            ir.Let("columns", least(end, variable("column_stop"))),
             ir.Let("x_unit", x),
             ir.Let("y_unit", y),
             ir.Let("w_unit", self._weights_start()),

@@ -26,6 +26,7 @@ from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.convolution.loops import ConvolutionWriter
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.product.sharing import GRAIN
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
@@ -84,8 +85,8 @@ def lower_convolution(
             Argument(tensor, packing if role == "w" else None) for tensor, role in writer.roles
         ),
         sizes=writer.sizes.sizes,
-        parallel=writer.cut.units,
-        grain=1,
+        parallel=writer.cut.sharing.steps,
+        grain=GRAIN,
         scratch=writer.scratch,
         flops=2 * loops * form.rows * form.columns * form.k,
         moved=moved_bytes(group),

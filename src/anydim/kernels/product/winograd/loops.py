@@ -1,11 +1,10 @@
 """The loops of a Winograd convolution.
 
-    for each piece of work: (loop indices, panel of windows, block of rows)
-        the transformed windows of the panel, unless the piece before left them: V[36][channels]
+for each rectangle of a thread's part (`product/sharing.py`), each panel of windows
+    the transformed windows of the panel: V[36][channels]
+    for each block of rows
         for each of the 36 products, each tile of rows: sums = U V
         for each row: the results of its windows, with what follows
-
-Neighbouring blocks of rows share the windows of a panel.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.library import TILE_SCALARS, called
 from anydim.kernels.product.convolution.places import LayerSizes
 from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.sharing import Sharing, work_of
 from anydim.kernels.product.winograd.schedule import Winograd
 from anydim.kernels.product.winograd.transforms import (
     COLLECT_SCALARS,
@@ -27,14 +27,11 @@ from anydim.kernels.product.winograd.transforms import (
     windows_across,
 )
 from anydim.kernels.write.arithmetic import (
-    compare,
     constant,
     least,
     loop,
     minus,
     plus,
-    register,
-    split_index,
     times,
     variable,
 )
@@ -54,10 +51,12 @@ class WinogradWriter:
         self.sizes = LayerSizes()
         down, along = windows_across(form)
         self.windows = down * along
-        self.panels = ceil_div(self.windows, self.tile.width)
-        self.row_blocks = ceil_div(form.rows, schedule.block_rows)
-        loops = product(walk.extent for walk in form.loops)
-        self.units = loops * self.panels * self.row_blocks
+        tiles = ceil_div(form.rows, self.tile.rows)
+        around = product(walk.extent for walk in form.loops) * PRODUCTS
+        self.sharing = Sharing(
+            tuple((walk.name, walk.extent) for walk in form.loops), tiles, self.windows, self.tile,
+            as_size(0), work_of(around, form.rows, tiles, self.windows, form.channels.extent),
+        )  # fmt: skip
         self.roles = self._roles()
         self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
         self.in_place = ending.in_place(form)
@@ -105,22 +104,14 @@ class WinogradWriter:
         return (
             ir.Stack("zeros", self.form.dtype, 1),
             ir.Store("zeros", constant(0), number(self.form.dtype, 0)),
-            ir.Declare("ready", constant(-1)),
-            loop("unit", variable("start"), variable("stop"), 1, *self._unit()),
+            *self.sharing.rectangles(self.sizes.role, self._rectangle()),
         )
 
-    def _unit(self) -> list[ir.Step]:
-        value, form = self.sizes.value, self.form
-        steps = split_index(
-            "unit", ("row_block", self.sizes.role("row_blocks", self.row_blocks)),
-            ("panel", value(self.panels)),
-            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
-        )  # fmt: skip
-        steps.append(ir.Let("shared", variable("rest0")))  # what shares windows of x
-        row0 = times(variable("row_block"), self.schedule.block_rows)
-        column = times(variable("panel"), self.tile.width)
+    def _rectangle(self) -> list[ir.Step]:
+        """Panels, and of each all blocks of rows."""
+        value, form, rows = self.sizes.value, self.form, self.schedule.block_rows
+        stop = least(times(variable("stop_tile"), self.tile.rows), value(form.rows))
         left = minus(value(self.windows), variable("column"))
-        rows = minus(value(form.rows), variable("row0"))
         x = [times(variable(walk.name), value(walk.x)) for walk in form.loops]
         y = [times(variable(walk.name), value(walk.y)) for walk in form.loops]
         spread = ir.Call(
@@ -131,17 +122,28 @@ class WinogradWriter:
                 *(variable(name) for name in (*SPREAD_SCALARS, *self.shared)),
             ),
         )
-        missing = compare("not_equal", register("ready"), variable("shared"))
         return [
-            *steps,
-            ir.Let("row0", row0),
-            ir.Let("rows", least(rows, self.schedule.block_rows)),
-            ir.Let("column", column),
-            ir.Let("width", least(left, self.tile.width)),
+            ir.Let("row_stop", stop),
             ir.Let("x_unit", plus(value(form.x_start), *x)),
             ir.Let("y_unit", plus(constant(0), *y)),
+            loop(
+                "panel", variable("first_panel"), variable("stop_panel"), 1,
+                ir.Let("column", times(variable("panel"), self.tile.width)),
+                ir.Let("width", least(left, self.tile.width)),
+                spread,
+                loop(
+                    "row0", times(variable("first_tile"), self.tile.rows), variable("row_stop"),
+                    rows,
+                    ir.Let("rows", least(minus(variable("row_stop"), variable("row0")), rows)),
+                    *self._block(),
+                ),
+            ),
+        ]  # fmt: skip
+
+    def _block(self) -> list[ir.Step]:
+        """One block of rows."""
+        return [
             ir.Let("w_unit", self._weights()),
-            ir.If(missing, (spread, ir.Assign("ready", variable("shared")))),
             loop(
                 "product", 0, PRODUCTS, 1,
                 loop("row", 0, variable("rows"), self.tile.rows, *self._tile()),

@@ -28,6 +28,7 @@ from anydim.kernels.product.convolution.ending import Ending, ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.convolution.places import Bound
 from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.product.sharing import GRAIN
 from anydim.kernels.product.winograd.loops import WinogradWriter
 from anydim.kernels.product.winograd.schedule import Winograd
 from anydim.kernels.product.winograd.transforms import WEIGHTS
@@ -70,8 +71,8 @@ def lower_winograd(
             Argument(tensor, packing if role == "w" else None) for tensor, role in writer.roles
         ),
         sizes=writer.sizes.sizes,
-        parallel=writer.units,
-        grain=1,
+        parallel=writer.sharing.steps,
+        grain=GRAIN,
         scratch=writer.scratch,
         flops=2 * loops * form.rows * form.columns * form.k,
         moved=moved_bytes(group),

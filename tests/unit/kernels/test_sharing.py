@@ -1,0 +1,87 @@
+"""Promise: however a product is shared, every tile is done once, and no thread gets much more."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+from anydim.base.dtypes import int64, uint8
+from anydim.kernels import ir
+from anydim.kernels.evaluator import run
+from anydim.kernels.product.micro import Tile
+from anydim.kernels.product.sharing import Sharing, from_on, work_of
+from anydim.kernels.write.arithmetic import loop, plus, times, variable
+from anydim.sizes import Size, parse
+
+TILE = Tile(6, 3, 2, 4)  # panels of 12 columns, vectors of 4
+TILES_AND_COLUMNS = [(0, 9), (5, 0), (1, 1), (1, 61), (7, 12), (5, 25), (40, 49)]
+
+
+class Counting:
+    """A kernel that counts the visits of every [outer, inner, tile, panel]."""
+
+    def __init__(self, whole: str) -> None:
+        loops = tuple((name, parse(f"{name}_n")) for name in ("outer", "inner"))
+        tiles, columns = parse("tiles"), parse("columns")
+        work = work_of(parse("outer_n*inner_n"), 6 * tiles, tiles, columns, parse("9"))
+        self.sharing = Sharing(loops, tiles, columns, TILE, parse(whole), work)
+        self.sizes: dict[str, Size] = {}
+        at: ir.Value = variable("outer")
+        extents = {"inner": "inner_extent", "tile": "tiles", "panel": "panels"}
+        for name, extent in extents.items():
+            at = plus(times(at, variable(extent)), variable(name))
+        count = ir.Store("y", at, plus(ir.Load(ir.INDEX, "y", at), 1))
+        panels = loop("panel", variable("first_panel"), variable("stop_panel"), 1, count)
+        visit = loop("tile", variable("first_tile"), variable("stop_tile"), 1, panels)
+        body = self.sharing.rectangles(self._value, [visit])
+        scalars = map(ir.Scalar, (*self.sizes, "start", "stop"))
+        parameters = (ir.Pointer("y", int64), *scalars, ir.Pointer("scratch", uint8))
+        main = ir.Function("main", parameters, body)
+        operands = (ir.Operand("y", int64, written=True),)
+        self.kernel = ir.Kernel("counting", operands, tuple(self.sizes), (main,))
+
+    def _value(self, name: str, size: Size) -> ir.Value:
+        self.sizes[name] = size
+        return variable(name)
+
+    def visits(self, dims: dict[str, int], parts: int) -> list[numpy.ndarray]:
+        """Of each part, by [outer, inner, tile, panel]."""
+        found = []
+        steps = self.sharing.steps.evaluate(dims)
+        for part in range(parts):
+            panels = self.sharing.panels.evaluate(dims)
+            y = numpy.zeros((dims["outer_n"], dims["inner_n"], dims["tiles"], panels), numpy.int64)
+            sizes = [size.evaluate(dims) for size in self.sizes.values()]
+            start, stop = part * steps // parts, (part + 1) * steps // parts
+            run(self.kernel, [y], sizes, start, stop)
+            found.append(y)
+        return found
+
+
+@pytest.mark.parametrize("whole", ["0", "1"])
+@pytest.mark.parametrize("loops", [(1, 1), (2, 3)])
+@pytest.mark.parametrize("tiles, columns", TILES_AND_COLUMNS)
+def test_every_tile_is_visited_once(
+    whole: str, loops: tuple[int, int], tiles: int, columns: int
+) -> None:
+    counting = Counting(whole)
+    dims = {"outer_n": loops[0], "inner_n": loops[1], "tiles": tiles, "columns": columns}
+    for parts in (1, 2, 3, 5, 16):
+        visits = sum(counting.visits(dims, parts))
+        assert (visits == 1).all()
+    assert counting.sharing.steps.evaluate(dims) > 0 or tiles * columns == 0
+
+
+@pytest.mark.parametrize("tiles, columns", [(1, 61), (40, 49), (3, 1000), (7, 120)])
+def test_parts_have_about_as_many_columns(tiles: int, columns: int) -> None:
+    counting = Counting("0")
+    dims = {"outer_n": 1, "inner_n": 1, "tiles": tiles, "columns": columns}
+    widths = numpy.minimum(columns - numpy.arange(0, columns, TILE.width), TILE.width)
+    for parts in (2, 3):
+        work = [float((visits * widths).sum()) for visits in counting.visits(dims, parts)]
+        assert max(work) - min(work) <= 2 * TILE.width + TILE.lanes * tiles
+
+
+def test_where_a_size_begins() -> None:
+    found = [from_on(parse("n"), 5).evaluate({"n": n}) for n in range(8)]
+    assert found == [0, 0, 0, 0, 0, 1, 1, 1]
