@@ -57,7 +57,7 @@ from anydim.runtime.frames import Callers
 from anydim.runtime.lists import Listed
 from anydim.sizes import LARGEST, Dim, Size, as_size, given_dims
 from anydim.targets.fastest import fastest
-from anydim.targets.placed import placed_devices
+from anydim.targets.placed import asked, placed_devices
 from anydim.targets.targets import target as made_by
 from anydim.variants.fitted import Fitted
 from anydim.variants.forms import form_of
@@ -272,9 +272,10 @@ def compile(
         "profile_mebibytes": profile_mebibytes,
     }  # fmt: skip
     real, engines = named_engines(devices)
-    placed = placed_devices(real)
+    placed, form = placed_devices(real), form_of(known)
     if not (placement is None or placed or engines or mentions(placement, ENGINES)):
         raise OptionError("placement without devices", "name them: devices={'accel': 'opencl:0'}")
+    placed = asked(placed, form.on_devices)
     bounds, expected = expected_bounds(source, given_dims(dims), on_overflow)
     function_of("progress", progress)
     if not isinstance(options, Options):
@@ -283,7 +284,7 @@ def compile(
     try:
         made = compile_source(
             source, bounds, threads, progress or _quiet, options, operators, precision, target,
-            limit, form_of(known), placed, placement, engines,
+            limit, form, placed, placement, engines,
         )  # fmt: skip
     except StringsInside as found:
         parts = cut(found.opened)

@@ -18,6 +18,7 @@ from typing import Any
 from anydim.base.amounts import told_bytes
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
+from anydim.devices.cublas import PREFIX, Cublas, cublas
 from anydim.devices.device import Device, Launch
 
 _OK, _NO_MEMORY, _NO_DEVICE = 0, 2, 100
@@ -161,6 +162,7 @@ class _Entry:
     function: int
     items: int
     shared: bool
+    product: str = ""  # its name, where a library may do what it does
 
 
 class CudaDevice(Device):
@@ -168,8 +170,13 @@ class CudaDevice(Device):
 
     target = "cuda"
 
-    def __init__(self, name: str, number: int, library: Library | None = None) -> None:
+    def __init__(
+        self, name: str, number: int, library: Library | None = None,
+        products: Callable[[], Cublas] = cublas,
+    ) -> None:  # fmt: skip
         super().__init__(name)
+        self._products = products  # opened for the first kernel that is a plain product
+        self._handle = 0
         self.call = library or driver_library()
         shown = found(self.call)
         if number >= len(shown):
@@ -263,7 +270,10 @@ class CudaDevice(Device):
             except Failed:
                 continue
             items = self.call.asked("cuFuncGetAttribute", _WORD, _MOST_ITEMS, function)
-            self._entries.append(_Entry(function, items, self._shared(module, symbol)))
+            product = symbol if symbol.startswith(f"{PREFIX}_") else ""
+            if product and not self._handle:
+                self._handle = self._products().handle(self._stream)
+            self._entries.append(_Entry(function, items, self._shared(module, symbol), product))
             return len(self._entries)
         raise Failed(f"no module has the kernel '{symbol}'")
 
@@ -280,6 +290,8 @@ class CudaDevice(Device):
 
     def _launch(self, launch: Launch) -> None:
         entry = self._entries[launch.entry - 1]
+        if entry.product and self._multiplied(entry.product, launch):
+            return
         blocks, items, part = launch.parallel, entry.items, 1
         if entry.shared:
             most = self.workers if launch.stride else self._most_items(entry)
@@ -300,6 +312,13 @@ class CudaDevice(Device):
                 "cuLaunchKernel", entry.function, blocks, 1, 1, items, 1, 1, 0,
                 self._stream, None, extra,
             )  # fmt: skip
+
+    def _multiplied(self, product: str, launch: Launch) -> bool:
+        """Whether a library takes a launch."""
+        count = launch.operands + launch.sizes
+        words = (ctypes.c_int64 * count).from_address(launch.arguments)
+        with self:
+            return self._products().multiply(self._handle, product, list(words))
 
     def _most_items(self, entry: _Entry) -> int:
         return entry.items * _BLOCKS * self.about.multiprocessors

@@ -7,12 +7,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.devices.device import Device
 from anydim.devices.hosted import HostedDevice
 from anydim.devices.table import opened_devices
 from anydim.kernels.ir import Kernel
 from anydim.kernels.launch import TF32
+from anydim.kernels.template import Template
 from anydim.targets.target import Load, Target
 from anydim.targets.targets import CUDA, target
 
@@ -49,6 +51,26 @@ def placed_devices(devices: Any) -> dict[str, Placed]:
         name: Placed(each, each.made_by or target(each.target, each.processor))
         for name, each in opened.items()
     }
+
+
+def asked(
+    devices: Mapping[str, Placed], templates: Mapping[str, tuple[Template, ...]]
+) -> dict[str, Placed]:
+    """The devices with templates that go before those of their targets, by the targets' names.
+
+    Raises OptionError where there is no device of such a target.
+    """
+    for name in templates:
+        if all(each.target.name != name for each in devices.values()):
+            hint = f"put parts on one: devices={{'accel': '{name}:0'}}, or take another strategy"
+            raise OptionError(f"a library for '{name}' devices, and there is none of them", hint)
+    return {
+        name: replace(each, target=replace(
+            each.target,
+            templates=(*templates.get(each.target.name, ()), *each.target.templates),
+        ))
+        for name, each in devices.items()
+    }  # fmt: skip
 
 
 def _link(

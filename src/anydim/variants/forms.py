@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import logging
 
-from anydim.base.frozen import freeze
+from anydim.base.frozen import FrozenMapping, freeze
+from anydim.devices.cublas import cublas
+from anydim.kernels.grouped import library
 from anydim.kernels.product.blas.template import blas_template
 from anydim.passes.form import PLAIN_FORM, Form
+from anydim.targets.targets import CUDA
 from anydim.variants.foreign import opened
 from anydim.variants.strategies import Library, Pad, Strategy
 
+CUBLAS = "cublas"
 LOG = logging.getLogger("anydim.variants")
 
 
@@ -18,9 +22,12 @@ def form_of(strategy: Strategy) -> Form:
 
     Raises OptionError for a library that there is not.
     """
+    if isinstance(strategy, Library) and strategy.name == CUBLAS:
+        cublas()
+        return Form(on_devices=FrozenMapping({CUDA: (library.TEMPLATE,)}))
     if isinstance(strategy, Library):
-        library = opened(strategy.name)
-        if not library.alone():
+        found = opened(strategy.name)
+        if not found.alone():
             LOG.info("%s: it has no function that sets its threads", strategy)
-        return Form(templates=(blas_template(library.addresses),))
+        return Form(templates=(blas_template(found.addresses),))
     return Form(pads=freeze(strategy.pads)) if isinstance(strategy, Pad) else PLAIN_FORM

@@ -14,7 +14,7 @@ from anydim.base import settings
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32
 from anydim.graph.operator import operator
 from anydim.kernels.attention import template as host_attention
-from anydim.kernels.grouped import attention, fragments, teams, tiles
+from anydim.kernels.grouped import attention, fragments, library, teams, tiles
 from anydim.kernels.grouped.attention import Running
 from anydim.kernels.grouped.fragments import Fragments
 from anydim.kernels.grouped.teams import Teams
@@ -192,6 +192,25 @@ def test_products_of_16_bits_without_warps() -> None:
     (found,) = made.outputs([a, b], env)
     exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
     np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shapes", PRODUCTS.values(), ids=list(PRODUCTS))
+def test_products_for_a_library(shapes: tuple[str, str]) -> None:
+    """What is done where it does not take the numbers."""
+    for dtype in (float32, float16):
+        group = halved(group_of("matmul", *shapes), dtype)
+        made = Prepared(group, [library.TEMPLATE], BOX, MACHINE)
+        for sizes in SIZES[:5]:
+            env = sizes_of(*sizes)
+            a, b = drawn(group, env)
+            (found,) = made.outputs([a, b], env, parts=2)
+            exact = np.matmul(a.astype(np.float64), b.astype(np.float64))
+            np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)  # sums of a few floats
+
+
+def test_what_is_no_plain_product() -> None:
+    groups = (CONVOLUTIONS[0].group(), group_of("matmul", "m k", "k n", dtype=int32))
+    assert not any(library.match(group, BOX, MACHINE, frozenset()) for group in groups)
 
 
 CONVOLUTIONS = [

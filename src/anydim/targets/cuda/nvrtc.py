@@ -7,15 +7,13 @@ wheel `nvidia-cuda-nvrtc-cu12`, or with a toolkit.
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from anydim.base.errors import InternalError, OptionError
 from anydim.base.records import dataclass
+from anydim.devices.wheels import places
 
 _FUNCTIONS = {
     "nvrtcVersion": 2, "nvrtcCreateProgram": 6, "nvrtcCompileProgram": 3,
@@ -92,14 +90,6 @@ def nvrtc() -> Nvrtc:
 
 
 def _places() -> Iterator[str]:
-    """Where the library may be: in wheels, then where the system looks."""
-    windows = sys.platform == "win32"
-    for package in ("nvidia.cuda_nvrtc", "nvidia.cu13"):
-        try:
-            found = find_spec(package)
-        except ModuleNotFoundError:
-            continue
-        for folder in (found.submodule_search_locations or ()) if found is not None else ():
-            pattern = "bin/**/nvrtc64_*_0.dll" if windows else "lib/libnvrtc.so.*"
-            yield from map(str, sorted(Path(folder).glob(pattern)))
-    yield from ("nvrtc64_120_0.dll",) if windows else ("libnvrtc.so.12", "libnvrtc.so.13")
+    """Where the library may be."""
+    packages = ("nvidia.cuda_nvrtc", "nvidia.cu13")
+    yield from places(packages, "nvrtc", "nvrtc64_{}0_0.dll", ("12", "13"))

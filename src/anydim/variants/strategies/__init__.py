@@ -8,6 +8,7 @@ buckets(seq=[16, 32], batch=[1, 8])
                               bodies for seq 1..16 and 17..32, batch 1 and 2..8, made when the
                               model is; with profile="sizes.jsonl" for the sizes recorded there
 library("openblas")           matrix products by a BLAS, the rest as generic; chosen by `compile`
+library("cublas")             the same of parts on CUDA devices
 where("m <= 4", exact(), else_=generic())
                               one strategy or another, by sizes
 pad(seq=16)                   loops over dims run to a multiple, a power of 2 or the bound; so too

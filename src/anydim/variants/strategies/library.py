@@ -14,8 +14,8 @@ from anydim.variants.strategies.strategy import Strategy
 class Library(Strategy):
     """Plain matrix products go to a BLAS, the rest to generic code; decided by `compile`.
 
-    `name` is "openblas", or the path of a shared library with the cblas interface. Whether it is
-    there, a model finds out when it is made.
+    `name` is "openblas", or the path of a shared library with the cblas interface; "cublas" is for
+    parts on CUDA devices. Whether it is there, a model finds out when it is made.
     """
 
     formed: ClassVar[bool] = True
@@ -25,7 +25,8 @@ class Library(Strategy):
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", path_of("a library", self.name))
         if not self.name or '"' in self.name or "\\" in self.name:
-            raise OptionError(f"library '{self.name}' is no name", 'give "openblas", or a path')
+            hint = 'give "openblas", "cublas", or a path'
+            raise OptionError(f"library '{self.name}' is no name", hint)
 
     def __str__(self) -> str:
         return f'library("{self.name}")'

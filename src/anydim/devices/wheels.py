@@ -1,0 +1,29 @@
+"""Shared libraries of NVIDIA's wheels: where they may be, wheels first, then the system."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def places(
+    packages: Sequence[str], stem: str, windows: str, versions: Sequence[str]
+) -> Iterator[str]:
+    """Paths and names of a library, such as 'nvrtc', to try in turn.
+
+    `packages` are the wheels' that may have it, `windows` the pattern of its name there, in which
+    `{}` stands for a version; `versions` are those that a system may have.
+    """
+    here = sys.platform == "win32"
+    for package in packages:
+        try:
+            found = find_spec(package)
+        except ModuleNotFoundError:
+            continue
+        for folder in (found.submodule_search_locations or ()) if found is not None else ():
+            pattern = f"bin/**/{windows.format('*')}" if here else f"lib/lib{stem}.so.*"
+            yield from map(str, sorted(Path(folder).glob(pattern)))
+    for version in versions:
+        yield windows.format(version) if here else f"lib{stem}.so.{version}"

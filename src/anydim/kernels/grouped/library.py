@@ -1,0 +1,183 @@
+"""Plain matrix products for the library of a device, which its driver asks (`devices/cublas.py`).
+
+    C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n]
+
+Every axis is one walk over A, B and C, so that numbers say all: a kernel's name says its types, its
+sizes are `WORDS`. Its own steps, an element after the other, are what is done where the library
+does not take the numbers. What follows a product is in other kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, uint8
+from anydim.base.errors import InternalError
+from anydim.base.records import dataclass
+from anydim.devices.cublas import PREFIX, WORDS
+from anydim.kernels import ir
+from anydim.kernels.grouped.places import own_place
+from anydim.kernels.grouped.products import ProductForm, product_form
+from anydim.kernels.launch import TF32, Argument, Launch, Machine, moved_bytes
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.template import Template
+from anydim.kernels.write.arithmetic import loop, plus, quotient, times, variable
+from anydim.kernels.write.values import convert, number, operate
+from anydim.lang.tree import Axis, Cast, Expr, Group, Read
+from anydim.lang.tree.affine import Affine, address
+from anydim.sizes import Box, Size, as_size, product
+
+_RESULTS = {
+    float32: (float32,), float64: (float64,), float16: (float16, float32),
+    bfloat16: (bfloat16, float32),
+}  # by factors  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Plain:
+    """There is nothing to choose: the library knows its device."""
+
+
+register("plain", Plain)
+
+
+@dataclass(frozen=True)
+class _Form:
+    """Tensors, the type of factors and of the result, and the sizes of `WORDS`."""
+
+    tensors: tuple[str, str, str]
+    factors: DType
+    results: DType
+    words: tuple[Size, ...]
+
+
+def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Plain | None:
+    """The schedule for a group, or None where it is no plain product of two matrices."""
+    return None if _form(group) is None else Plain()
+
+
+def lower(
+    group: Group, schedule: Plain, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    """The launch of a matched group."""
+    form = _form(group)
+    if form is None:
+        raise InternalError("a group that is no plain product reached its lowering")
+    m, n, k, batch = form.words[:4]
+    operands = tuple(
+        ir.Operand(name, dtype, written)
+        for name, dtype, written in (
+            ("a", form.factors, False), ("b", form.factors, False), ("c", form.results, True),
+        )
+    )  # fmt: skip
+    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (
+        *(ir.Pointer(each.name, each.dtype) for each in operands),
+        *(ir.Scalar(name) for name in (*WORDS, "start", "stop")), ir.Pointer("scratch", uint8),
+    )  # fmt: skip
+    main = ir.Function("main", parameters, _body(form))
+    factors = TF32 if machine.tf32 and form.factors == float32 else form.factors.name
+    kernel = named_kernel(f"{PREFIX}_{factors}_{form.results}", operands, WORDS, (main,))
+    return Launch(
+        kernel=kernel,
+        arguments=tuple(Argument(tensor) for tensor in form.tensors),
+        sizes=form.words,
+        parallel=batch * m * n,
+        grain=1,
+        scratch=as_size(0),
+        flops=2 * batch * m * n * k,
+        moved=moved_bytes(group),
+        schedule=print_schedule(schedule),
+        reason=f"a plain matrix product of {factors}, by the library of the device",
+    )
+
+
+TEMPLATE = Template("plain", Plain, match, lower, keeps=True, widens=True)
+
+
+@lru_cache(maxsize=512)
+def _form(group: Group) -> _Form | None:
+    form = product_form(group)
+    if form is None or form.a.dtype != form.b.dtype or form.a.dtype not in _RESULTS:
+        return None
+    if len(form.outputs) != 1 or not _is_product(form.outputs[0].value):
+        return None
+    target = form.outputs[0].tensor
+    results = group.type_of(target).dtype
+    if results not in _RESULTS[form.a.dtype]:
+        return None
+    factors = [_place(factor.value, group) for factor in (form.a, form.b)]
+    c = own_place(form.statement.axes, form.statement.shape)
+    if factors[0] is None or factors[1] is None:
+        return None
+    (a, left), (b, right) = factors[0], factors[1]
+    words = _words(form, left, right, c)
+    return None if words is None else _Form((a, b, target), form.a.dtype, results, words)
+
+
+def _is_product(value: Expr) -> bool:
+    """Whether a result is the sums, or a conversion of them."""
+    plain = value.argument if isinstance(value, Cast) else value
+    return isinstance(plain, Read) and plain.tensor == PRODUCT
+
+
+def _place(value: Expr, group: Group) -> tuple[str, Affine] | None:
+    """The tensor that a factor reads as it lies, and where."""
+    if not isinstance(value, Read) or value.default is not None:
+        return None
+    form = address(value, group.type_of(value.tensor).shape)
+    return None if form is None else (value.tensor, form)
+
+
+def _words(form: ProductForm, a: Affine, b: Affine, c: Affine) -> tuple[Size, ...] | None:
+    """The sizes of `WORDS`; None where axes do not become one walk."""
+    batch = [axis for axis in form.batch if axis.extent.constant != 1]
+    m, n = _walk(form.a.axes, a, c), _walk(form.b.axes, b, c)
+    k, many = _walk(form.depth, a, b), _walk(batch, a, b, c)
+    if m is None or n is None or k is None or many is None or n[2] != 1:
+        return None
+    return (
+        m[0], n[0], k[0], many[0],
+        a.constant, m[1], k[1], many[1],
+        b.constant, k[2], n[1], many[2],
+        m[2], many[3],
+    )  # fmt: skip
+
+
+def _walk(axes: Sequence[Axis], *forms: Affine) -> tuple[Size, ...] | None:
+    """The extent of axes as one, and its stride in each of the forms."""
+    for outer, inner in pairwise(axes):
+        for form in forms:
+            if form.stride(outer.name) != form.stride(inner.name) * inner.extent:
+                return None
+    strides = [form.stride(axes[-1].name) if axes else as_size(0) for form in forms]
+    return (product(axis.extent for axis in axes), *strides)
+
+
+def _body(form: _Form) -> tuple[ir.Step, ...]:
+    """The product as it is defined, for a part of the range of all its elements."""
+    wide = float64 if form.factors == float64 else float32
+    names = {name: variable(name) for name in (*WORDS, "place", "row", "column", "which", "step")}
+    kind, total = ir.Type(form.factors), ir.Get(ir.Type(wide), "sum")
+
+    def at(start: ir.Value | int, *steps: tuple[str, str]) -> ir.Value:
+        return plus(start, *(times(names[index], names[stride]) for index, stride in steps))
+
+    a = at(names["a_start"], ("row", "a_m"), ("step", "a_k"), ("which", "a_batch"))
+    b = at(names["b_start"], ("column", "b_n"), ("step", "b_k"), ("which", "b_batch"))
+    c = plus(at(0, ("row", "c_m"), ("which", "c_batch")), names["column"])
+    factors = [convert(ir.Load(kind, name, place), wide) for name, place in (("a", a), ("b", b))]
+    more = operate("add", total, operate("mul", *factors))
+    split: list[ir.Step] = [
+        ir.Let("rest", quotient(names["place"], names["n"])),
+        ir.Let("column", ir.Op(ir.INDEX, "fmod", (names["place"], names["n"]))),
+        ir.Let("row", ir.Op(ir.INDEX, "fmod", (variable("rest"), names["m"]))),
+        ir.Let("which", quotient(variable("rest"), names["m"])),
+    ]
+    steps = loop("step", 0, names["k"], 1, ir.Assign("sum", more))
+    store = ir.Store("c", c, convert(total, form.results))
+    body = (*split, ir.Declare("sum", number(wide, 0)), steps, store)
+    return (loop("place", variable("start"), variable("stop"), 1, *body),)
