@@ -142,7 +142,7 @@ class Model(Fitted, Held):
         if elsewhere:
             raise OptionError(
                 f"{self.name} cannot be exported: it has parts on {listed(elsewhere)}",
-                "compile it without parts on devices for that",
+                "compile it for the host alone, without devices= or engines, and export that",
             )
         place = path_of("folder", folder)
         wanted = made_by(text_of("code", code), text_of("target", target))

@@ -32,7 +32,7 @@ def devices() -> None:
             lines.append(_line(name, engine.here()))
         except DeviceError as error:
             lines += _missing(name, error)
-    Console().result("\n".join(lines))
+    Console().prose("\n".join(lines))
 
 
 def _line(name: str, about: str) -> str:

@@ -35,7 +35,7 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
     for option, given in (
         ("--dim", asked.dims), ("--threads", asked.cores), ("--type", asked.types),
         ("--attribute", asked.attributes), ("--precision", asked.precision),
-        ("--code", asked.code), ("--device", asked.devices),
+        ("--code", asked.code),
         ("--placement", asked.placement),
         ("--strategies", asked.strategies),
     ):  # fmt: skip
@@ -46,8 +46,9 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
             )
     start = perf_counter()
     model = load(
-        asked.model, level=asked.level, memory_limit=asked.memory_limit, strategy=asked.strategy
-    )
+        asked.model, level=asked.level, memory_limit=asked.memory_limit,
+        devices=asked.devices or None, strategy=asked.strategy,
+    )  # fmt: skip
     seconds = duration(perf_counter() - start)
     console.note(f"loaded {name} for {model.level.name} in {seconds}")
     return model

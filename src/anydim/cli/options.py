@@ -199,7 +199,7 @@ def model_options(command: Command) -> Command:
         click.option(
             "--placement", metavar="PATTERN=NAME,...",
             help="Which nodes run on which device: 'backbone/*=accel,NonMaxSuppression=cpu'; the "
-            "rest, with auto everything, where the estimated time is least. 'Conv*=onnxruntime' or "
+            "rest, with auto everything, where the time is least. 'Conv*=onnxruntime' or "
             "openvino hands nodes to that engine.",
         ),
         click.option(

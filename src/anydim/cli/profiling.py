@@ -3,35 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from anydim.base.errors import OptionError
-from anydim.cli import arrays
-from anydim.cli.opening import opened
-from anydim.cli.options import (
-    Asked,
-    Named,
-    at_option,
-    input_option,
-    integers_option,
-    level_option,
-    model_options,
-)
+from anydim.cli.feeding import Fed, fed_options
+from anydim.cli.options import Asked
 from anydim.deploy.container import is_saved
 from anydim.report.compared import Compared, compared, comparison, node_times
 from anydim.report.console import Console
 
 
 @click.command(short_help="Where the time of a call goes, launch by launch.")
-@model_options
-@level_option
-@at_option(False, False, "The sizes; inputs are random.")
-@input_option("Inputs from files instead: an .npz file, or NAME=FILE.npy.")
-@integers_option
-@click.option("--seed", default=0, show_default=True, help="Seed for random inputs.")
+@fed_options
 @click.option(
     "--repeat", type=click.IntRange(1), default=20, show_default=True, metavar="N",
     help="How many calls.",
@@ -47,8 +32,8 @@ from anydim.report.console import Console
     help="Write the last call as a trace, which ui.perfetto.dev opens.",
 )  # fmt: skip
 def profile(
-    asked: Asked, at: dict[str, int] | None, inputs: Sequence[str], integers: Named, seed: int,
-    repeat: int, as_json: bool, compare: str | None, onnx: str | None, trace: str | None,
+    asked: Asked, fed: Fed, repeat: int, as_json: bool, compare: str | None, onnx: str | None,
+    trace: str | None,
 ) -> None:  # fmt: skip
     """Time every launch of MODEL over repeated calls, the costliest ones first.
 
@@ -62,19 +47,14 @@ def profile(
       anydim profile encoder.onnx --input ids.npz --trace trace.json
       anydim profile encoder.anydim --at batch=1,seq=22 --json
     """
-    if bool(inputs) == (at is not None):
-        raise OptionError("give --at NAME=SIZE,... or --input FILE.npz", "one of both")
     source = onnx or asked.model
     if compare and onnx is None and (is_saved(asked.model) or ".tc" in Path(asked.model).name):
         raise OptionError(
             f"--compare {compare}: it cannot run {Path(asked.model).name}",
             "give it the model: --onnx encoder.onnx",
         )
-    found = arrays.read(inputs)
     console = Console(asked.quiet)
-    made = opened(console, asked, found)
-    feeds = arrays.drawn(made, at, seed, dict(integers)) if at is not None else None
-    feeds = arrays.named(made, found) if feeds is None else feeds
+    made, feeds = fed.model(console, asked)
     with console.task(f"profiling {made.name}"):
         report = made.profile(feeds, repeat=repeat)
     beside: list[Compared] = []

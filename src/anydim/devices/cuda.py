@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from anydim.base.amounts import told_bytes
+from anydim.base.amounts import bytes_text
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
 from anydim.devices.cublas import PREFIX, Cublas, cublas
@@ -131,7 +131,7 @@ class Found:
     def about(self) -> str:
         """What it is, for people."""
         units = f"{self.multiprocessors} multiprocessors"
-        return f"{self.name}, {self.architecture}, {units}, {told_bytes(self.memory)}"
+        return f"{self.name}, {self.architecture}, {units}, {bytes_text(self.memory)}"
 
 
 def found(library: Library | None = None) -> list[Found]:

@@ -38,6 +38,9 @@ _NATIVE = {
 }  # fmt: skip
 
 
+HOSTS = ("cpu", "host")  # what users call the processor that runs the program itself
+
+
 class Link(Protocol):
     """Object code of the processor that runs this -> where each of `symbols` begins."""
 

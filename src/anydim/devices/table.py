@@ -14,11 +14,12 @@ from anydim.devices.cpu import CpuDevice
 from anydim.devices.cuda import CudaDevice
 from anydim.devices.cuda import Found as Cuda
 from anydim.devices.cuda import found as cuda_devices
-from anydim.devices.device import Device
+from anydim.devices.device import HOSTS, Device
 from anydim.devices.null import NullDevice
 from anydim.devices.opencl.inventory import Found as OpenCl
 from anydim.devices.opencl.inventory import devices as opencl_devices
 from anydim.devices.opencl.opened import opened as opened_opencl
+from anydim.runtime.cpu import processor_name
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ DRIVERS: Mapping[str, Driver] = {
     "cpu": Driver(
         "this machine's processor, with memory of its own for each number",
         lambda name, number: CpuDevice(name),
-        lambda: [f"{platform.processor() or platform.machine()}, one thread, any number"],
+        lambda: [f"{processor_name() or platform.machine()}, one thread each, any number"],
     ),
     "opencl": Driver("a device that OpenCL drives", opened_opencl, lambda: _told(opencl_devices())),
     "cuda": Driver(
@@ -51,6 +52,7 @@ DRIVERS: Mapping[str, Driver] = {
     ),
 }  # fmt: skip
 _MOST = 1 << 16
+_KINDS = {"gpu": "'cuda' for a graphics card of NVIDIA's, 'opencl' for any"}  # said of others
 
 
 def _told(found: Sequence[OpenCl | Cuda]) -> list[str]:
@@ -63,8 +65,11 @@ def driver_of(name: str) -> tuple[Driver, int]:
     """The driver and the number that a name says: "cpu:1"; none is 0. Raises DeviceError."""
     kind, colon, number = text_of("device", name).partition(":")
     if kind not in DRIVERS:
-        hint = suggestion(kind, DRIVERS) or f"there are {listed(DRIVERS)}, with a number: 'cpu:0'"
-        raise DeviceError(f"there is no device '{name}'", hint)
+        hint = f"say {_KINDS[kind]}" if kind in _KINDS else suggestion(kind, DRIVERS)
+        hint = hint or f"there are {listed(DRIVERS)}, with a number: 'cpu:0'"
+        raise DeviceError(
+            f"there is no device '{name}'", f"{hint}\n`anydim devices` lists what is here"
+        )
     if colon and not (number.isascii() and number.isdigit() and int(number[:9]) < _MOST):
         raise DeviceError(f"there is no device '{name}'", f"give a number: '{kind}:0'")
     return DRIVERS[kind], int(number or 0)
@@ -85,17 +90,26 @@ def opened_devices(devices: Any) -> dict[str, Device]:
     if devices is None:
         return {}
     if not isinstance(devices, Mapping):
-        hint = "say what the names of the program stand for: devices={'accel': 'cpu:0'}"
+        said = devices if isinstance(devices, str) else "opencl:0"
+        hint = f"say what the names of the program stand for: devices={{'accel': '{said}'}}"
         raise OptionError(f"devices is {shown(devices)}", hint)
     known: dict[tuple[Driver, int], Device] = {}
     found = {}
     for name, given in devices.items():
-        if not text_of("the name of a device", name):
-            raise OptionError("the host needs no device: '' is no name for one")
+        if not text_of("the name of a device", name) or name in HOSTS:
+            raise OptionError(
+                f"devices: '{name}' is the processor that runs the program itself",
+                f"take another name for a device of one's own: devices={{'accel': {given!r}}}",
+            )
         if isinstance(given, Device):
             found[name] = given
             continue
-        kind = text_of(f"what device '{name}' stands for", given)
+        if not isinstance(given, str):
+            raise OptionError(
+                f"what device '{name}' stands for is {shown(given)}",
+                "give the name of a device, such as 'opencl:0', or an open one",
+            )
+        kind = given
         key = driver_of(kind)
         if key not in known:
             known[key] = open_device(kind)

@@ -15,6 +15,7 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import shown, text_of
 from anydim.base.records import dataclass
 from anydim.base.text import suggestion
+from anydim.devices.device import HOSTS
 from anydim.frontends.subscripts import subscripts
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.graph.operator import OPERATORS, operator
@@ -238,10 +239,11 @@ class Growing:
         """Within it, new nodes run on a device: `with g.on("accel"): y = g.matmul(x, w)`.
 
         The name is the program's own; `devices={"accel": ...}` says at compilation what it stands
-        for. "" is the host. Nodes that hold graphs, find sizes or are no comprehensions stay there;
+        for. "", "cpu" and "host" are the host. Nodes that hold graphs or find sizes stay there;
         branches and bodies made within it begin on the device.
         """
-        before, self._device = self._device, text_of("the name of a device", device)
+        name = text_of("the name of a device", device)
+        before, self._device = self._device, "" if name in HOSTS else name
         try:
             yield
         finally:

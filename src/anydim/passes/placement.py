@@ -15,13 +15,14 @@ from typing import Any
 from anydim.base import settings
 from anydim.base.records import dataclass
 from anydim.devices.device import Device as OpenDevice
+from anydim.devices.table import unknown_device
 from anydim.graph.nodes import Graph
 from anydim.passes.choosing import Choosing
 from anydim.passes.place import Place, Placed, summary
 from anydim.passes.placing.by_size import crossings
 from anydim.passes.placing.choice import Device
 from anydim.passes.placing.measure import Run, speed_of
-from anydim.passes.placing.rules import HOST, all_nodes, known_rules, unused
+from anydim.passes.placing.rules import HOST, all_nodes, known_rules, unnamed, unused
 from anydim.passes.placing.speeds import Speed
 from anydim.passes.placing.timed import Tell, Timing, Trial
 
@@ -49,11 +50,17 @@ class Placement:
     engines: Collection[str] = ()
 
     def run(self, graph: Graph) -> Placed:
-        """The graph with devices, and why; raises OptionError for rules that cannot be."""
+        """The graph with devices, and why.
+
+        Raises OptionError for rules that cannot be, DeviceError for devices that nobody has named.
+        """
         automatic = self.given == AUTOMATIC
         names = (*self.devices, *self.engines)
         rules = known_rules(None if automatic else self.given, names)
         unused(rules, graph)
+        missing = unnamed(rules, graph, self.devices)
+        if missing:
+            raise unknown_device(graph.name, missing, tuple(self.devices))
         if self.given is None and any(node.device for node in all_nodes(graph)):
             return Placed(graph)
         if self.given is None and not self.devices:

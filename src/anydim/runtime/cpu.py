@@ -38,13 +38,23 @@ def this_level() -> Level:
 
 def _flags() -> frozenset[str]:
     """The features of the first processor."""
+    return frozenset(_said("flags", "Features").split())
+
+
+def processor_name() -> str:
+    """What its maker calls the processor, '' where the system does not tell."""
+    return _said("model name")
+
+
+def _said(*names: str) -> str:
+    """What the system says of the first processor under one of some names."""
     try:
         with open("/proc/cpuinfo", "rb") as file:
             text = file.read(_ENOUGH).decode("ascii", "replace")
     except OSError:
-        return frozenset()
+        return ""
     for line in text.splitlines():
         name, _, values = line.partition(":")
-        if name.strip() in ("flags", "Features"):
-            return frozenset(values.split())
-    return frozenset()
+        if name.strip() in names:
+            return values.strip()
+    return ""

@@ -9,6 +9,8 @@ import pytest
 from anydim.base import settings
 from anydim.cli.app import main
 from anydim.devices.cuda import Library, found
+from anydim.devices.opencl import inventory
+from anydim.devices.opencl.library import ClError
 from tests.unit.devices.fake_cuda import FakeCuda
 
 
@@ -22,11 +24,22 @@ def printed(capsys: pytest.CaptureFixture[str]) -> str:
 def test_what_is_here_and_what_is_not(capsys: pytest.CaptureFixture[str]) -> None:
     with settings.override(opencl_library="/nowhere/libOpenCL.so"):
         text = printed(capsys)
-    assert re.search(r"^cpu:0 +\S", text, re.MULTILINE)
+    assert re.search(r"^cpu:0 +\S.*, one thread each, any number", text, re.MULTILINE)
     assert re.search(r"^opencl +none: .*nowhere.*\n.*anydim\[opencl\]", text, re.MULTILINE)
     assert re.search(r"^null:0 +computes nothing", text, re.MULTILINE)
 
 
+def test_a_driver_that_fails_is_no_crash(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        def handles(self, function: str) -> list[int]:
+            raise ClError(function, -6)
+
+    monkeypatch.setattr(inventory, "library", Failing)
+    assert re.search(r"^opencl +none: OpenCL cannot list its devices", printed(capsys), re.M)
+
+
 def test_devices_of_nvidia_say_what_they_are() -> None:
     (shown,) = found(Library(FakeCuda()))
-    assert shown.about == "Fake, sm_90, 4 multiprocessors, 16777216 bytes (16 MiB)"
+    assert shown.about == "Fake, sm_90, 4 multiprocessors, 16 MiB"

@@ -10,7 +10,7 @@ import pytest
 
 import anydim as ad
 from anydim.base import settings
-from anydim.base.errors import OptionError
+from anydim.base.errors import DeviceError, OptionError, UserError
 from anydim.cli.app import main
 from anydim.devices.null import NullDevice, TimeModel
 from anydim.targets.targets import target
@@ -139,9 +139,59 @@ def test_wrong_rules(placement: object, words: str) -> None:
         ad.compile(net(), devices={"accel": "cpu:1"}, placement=placement)
 
 
+@pytest.mark.parametrize(
+    ("devices", "placement", "words"),
+    [
+        ({"accel": "gpu"}, None, "'cuda' for a graphics card of NVIDIA's, 'opencl' for any"),
+        ({"accel": "opncl"}, None, "did you mean 'opencl'"),
+        ({"accel": "fpga"}, None, "there are 'cpu', 'opencl', 'cuda'"),
+        ({"accel": 0}, None, "give the name of a device, such as 'opencl:0'"),
+        ("opencl", None, r"devices=\{'accel': 'opencl'\}"),
+        ({"cpu": "cpu:1"}, None, "take another name"),
+        ({"accel": "cpu:1"}, {"*": "cpu:1"}, r"devices=\{'accel': 'cpu:1'\}, placement="),
+        ({"accel": "cpu:1"}, "automatic", "or auto"),
+    ],
+)
+def test_errors_say_what_to_do(devices: object, placement: object, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        ad.compile(net(), devices=devices, placement=placement)
+
+
+@pytest.mark.parametrize("placement", [None, "auto", {"softmax": "accel"}])
+def test_a_graph_may_name_a_device_that_nobody_says(placement: object) -> None:
+    g = ad.Builder("said")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 64), 4))
+    with g.on("gpu"):
+        x = g.tanh(x)
+    with g.on("cpu"):  # the host
+        x = g.neg(x)
+    g.output("y", g.softmax(x, axis=-1))
+    with pytest.raises(DeviceError, match=r"parts on 'gpu'.*\n.*'gpu': 'cpu:0'"):
+        ad.compile(g, devices={"accel": "cpu:1"}, placement=placement)
+    model = ad.compile(g, devices={"accel": "cpu:1"}, placement={"tanh": "accel", "*": "cpu"})
+    assert devices_of(model) == {"", "accel"}
+
+
 def test_rules_without_devices() -> None:
     with pytest.raises(OptionError, match="placement without devices"):
         ad.compile(net(), placement={"softmax": "accel"})
+
+
+def test_a_saved_model_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It needs its devices there, too."""
+    path = str(tmp_path / "m.anydim")
+    ad.compile(net(), devices={"accel": "cpu:1"}, placement={"*": "accel"}).save(path)
+    for given, code, words in (
+        (["--device", "accel=cpu:2"], 0, "accel: cpu:2"),
+        ([], 2, "net has parts on 'accel'"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            main(["trace", path, "--at", "n=5", *given])
+        printed = capsys.readouterr()
+        assert ended.value.code == code
+        assert words in (printed.err if code else printed.out)
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anydim.base.amounts import told_bytes
+from anydim.base.amounts import bytes_text
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
 from anydim.devices.opencl.library import ClError, Library, library
@@ -50,7 +50,8 @@ class Found:
     @property
     def about(self) -> str:
         """What it is, for people."""
-        return f"{self.name}, {self.units} units, {told_bytes(self.memory)}, {self.platform}"
+        platform = " ".join(self.platform.partition(",")[0].split())
+        return f"{self.name}, {self.units} units, {bytes_text(self.memory)}, {platform}"
 
     @property
     def identity(self) -> str:
@@ -59,23 +60,23 @@ class Found:
 
 
 def devices() -> list[Found]:
-    """All devices; raises DeviceError where there is no loader."""
+    """All devices; raises DeviceError where there is no loader, or a driver does not tell them."""
     known = library()
-    return [
-        _found(known, platform, handle)
-        for platform in known.handles("clGetPlatformIDs")
-        for handle in known.handles("clGetDeviceIDs", platform, _ALL)
-    ]
-
-
-def device(number: int) -> Found:
-    """The device of a number; raises DeviceError where there is none."""
     try:
-        found = devices()
+        return [
+            _found(known, platform, handle)
+            for platform in known.handles("clGetPlatformIDs")
+            for handle in known.handles("clGetDeviceIDs", platform, _ALL)
+        ]
     except ClError as error:
         raise DeviceError(
             f"OpenCL cannot list its devices: {error}", "look at the installation of its drivers"
         ) from None
+
+
+def device(number: int) -> Found:
+    """The device of a number; raises DeviceError where there is none."""
+    found = devices()
     if number < len(found):
         return found[number]
     names = ", ".join(f"'opencl:{n}' is {each.name}" for n, each in enumerate(found))

@@ -17,10 +17,11 @@ from anydim.base.errors import OptionError
 from anydim.base.given import shown
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
+from anydim.devices.device import HOSTS
+from anydim.devices.table import DRIVERS
 from anydim.graph.nodes import Graph, Node
 
 HOST = ""  # the device of a node that is placed nowhere else
-_HOSTS = ("cpu", "host")  # what users call it
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Rule:
         )
 
     def __str__(self) -> str:
-        return f"{self.pattern}={self.device or _HOSTS[0]}"
+        return f"{self.pattern}={self.device or HOSTS[0]}"
 
 
 def known_rules(given: Any, devices: Collection[str]) -> tuple[Rule, ...]:
@@ -93,7 +94,8 @@ def _pairs(text: str) -> dict[str, str]:
     for part in filter(str.strip, text.split(",")):
         pattern, equals, device = map(str.strip, part.rpartition("="))
         if not (pattern and equals and device):
-            raise OptionError(f"placement: '{part.strip()}' cannot be read", "write pattern=device")
+            hint = "write pattern=device, such as '*=accel', or auto"
+            raise OptionError(f"placement: '{part.strip()}' cannot be read", hint)
         found[pattern] = device
     return found
 
@@ -101,13 +103,22 @@ def _pairs(text: str) -> dict[str, str]:
 def _known(pattern: Any, device: Any, devices: Collection[str]) -> tuple[str, str]:
     if not isinstance(pattern, str) or not isinstance(device, str) or not pattern:
         raise OptionError(f"placement: {shown(pattern)}: {shown(device)}", "give two texts")
-    if device in _HOSTS and device not in devices:
+    if device in HOSTS:
         return pattern, HOST
     if device not in devices:
-        names = (*devices, *_HOSTS)
+        names = (*devices, *HOSTS)
         hint = suggestion(device, names) or f"there is {listed(names)}: devices= names them"
+        if device.partition(":")[0] in DRIVERS:
+            hint = f"name it: devices={{'accel': '{device}'}}, placement={{'{pattern}': 'accel'}}"
         raise OptionError(f"placement: '{pattern}' is on '{device}', which is no device", hint)
     return pattern, device
+
+
+def unnamed(rules: Iterable[Rule], graph: Graph, devices: Collection[str]) -> list[str]:
+    """The devices that nodes are on, of which no rule speaks, and that nobody has named."""
+    known = tuple(rules)
+    on = (node.device for node in all_nodes(graph) if not any(rule.fits(node) for rule in known))
+    return [name for name in dict.fromkeys(on) if name and name not in devices]
 
 
 def _plain(name: str) -> str:

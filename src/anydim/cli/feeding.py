@@ -1,0 +1,69 @@
+"""What commands that watch calls take: MODEL, and the inputs of a call, from files or drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import wraps
+from typing import Any
+
+import click
+
+from anydim.base.errors import OptionError
+from anydim.base.records import dataclass
+from anydim.cli import arrays
+from anydim.cli.opening import opened
+from anydim.cli.options import (
+    Asked,
+    Command,
+    Named,
+    at_option,
+    input_option,
+    integers_option,
+    level_option,
+    model_options,
+)
+from anydim.program.held import Held
+from anydim.report.console import Console
+
+
+@dataclass(frozen=True)
+class Fed:
+    """Inputs from files, or drawn at the sizes `at`."""
+
+    inputs: Sequence[str]
+    at: dict[str, int] | None
+    seed: int
+    integers: Named
+
+    def model(self, console: Console, asked: Asked) -> tuple[Held, arrays.Arrays]:
+        """The model and the inputs of a call; raises UserError kinds for what does not fit."""
+        if bool(self.inputs) == (self.at is not None):
+            raise OptionError("give --at NAME=SIZE,... or --input FILE.npz", "one of both")
+        found = arrays.read(self.inputs)
+        made = opened(console, asked, found)
+        if self.at is None:
+            return made, arrays.named(made, found)
+        return made, arrays.drawn(made, self.at, self.seed, dict(self.integers))
+
+
+def fed_options(command: Command) -> Command:
+    """The model, and inputs of a call, which the command has as its argument `fed`."""
+
+    @wraps(command)
+    def asking(
+        *rest: Any, inputs: Sequence[str], at: dict[str, int] | None, seed: int, integers: Named,
+        **options: Any,
+    ) -> Any:  # fmt: skip
+        return command(*rest, fed=Fed(inputs, at, seed, integers), **options)
+
+    watching: Command = asking
+    for decorate in (
+        click.option("--seed", default=0, show_default=True, help="Seed for random inputs."),
+        integers_option,
+        input_option("Inputs from files instead: an .npz file, or NAME=FILE.npy."),
+        at_option(False, False, "The sizes; inputs are random."),
+        level_option,
+        model_options,
+    ):
+        watching = decorate(watching)
+    return watching
