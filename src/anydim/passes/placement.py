@@ -58,7 +58,7 @@ class Placement:
         names = (*self.devices, *self.engines)
         rules = known_rules(None if automatic else self.given, names)
         unused(rules, graph)
-        missing = unnamed(rules, graph, self.devices)
+        missing = unnamed(rules, graph, names)
         if missing:
             raise unknown_device(graph.name, missing, tuple(self.devices))
         if self.given is None and any(node.device for node in all_nodes(graph)):
