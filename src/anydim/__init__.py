@@ -48,6 +48,7 @@ from anydim.sizes import Dim
 
 if TYPE_CHECKING:
     from anydim.base import settings
+    from anydim.caches import cached
     from anydim.definitions import define
     from anydim.deploy.inspect import inspect
     from anydim.frontends.builder import Builder
@@ -83,6 +84,7 @@ __all__ = [
     "__version__",
     "bfloat16",
     "boolean",
+    "cached",
     "compile",
     "define",
     "float16",
@@ -109,6 +111,7 @@ _RECORDS = {"MemoryLimit": "anydim.program.limits", "inspect": "anydim.deploy.in
 _COMPILING = {
     "Builder": "anydim.frontends.builder",
     "Model": "anydim.model",
+    "cached": "anydim.caches",
     "compile": "anydim.model",
     "define": "anydim.definitions",
 }

@@ -51,6 +51,15 @@ def cache(axis: int, circular: bool):
     return reference
 
 
+def put(axis: int, first: int):
+    def reference(x, new):
+        y = x.copy()
+        y.swapaxes(0, axis)[first : first + new.shape[axis]] = new.swapaxes(0, axis)
+        return y
+
+    return reference
+
+
 def rows(count: int):
     def reference(past, first, fresh):
         y = np.zeros((*past.shape[:2], count, past.shape[3]), past.dtype)
@@ -82,6 +91,10 @@ CASES = {
         case("float32[9, n]", "int64[2, m, 1]", "float32[2, m, n]", reduction="add",
              to=tuples("add")),
         case("int32[9]", "int64[n, 1]", "int32[n]", reduction="min", to=tuples("min")),
+    ],
+    "put": [
+        case("float32[n, 12, 3]", "float32[n, 4, 3]", axis=1, first=5, to=put(1, 5)),
+        case("int32[n + 2, 5]", "int32[n, 5]", axis=0, first=1, to=put(0, 1)),
     ],
     "tensor_scatter": [
         case("float32[n, 2, 12, 3]", "int64[n]", "float32[n, 2, 3, 3]", to=cache(2, False)),

@@ -23,7 +23,7 @@ UNSEEN = {
     "tables of strings, words and trees; bench/trees.py has these": (
         "find_keys", "ngram_counts", "tree_ensemble", "pairwise_coupling",
     ),
-    "of com.microsoft or the library alone": ("cached_rows", "inverse", "sort"),
+    "of com.microsoft or the library alone": ("cached_rows", "inverse", "put", "sort"),
     "once in a model, of numbers alone": ("mel_weights",),
 }  # fmt: skip
 

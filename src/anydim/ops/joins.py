@@ -8,6 +8,7 @@ from anydim.ops.writing import (
     declared,
     definition,
     expect_inputs,
+    expect_rank,
     numbered,
     one_axis,
     or_nothing,
@@ -20,8 +21,11 @@ from anydim.ops.writing import (
 from anydim.sizes import (
     Box,
     Guard,
+    Truth,
     as_size,
     maximum,
+    prove,
+    simplify,
 )
 
 
@@ -53,6 +57,30 @@ def concat(types: Types, attributes: Attributes, box: Box) -> Written:
             body += f"({part} else {zero})"
     where = ranges(zip(indices, [*sizes[:axis], " + ".join(ends), *sizes[axis + 1 :]]))
     return Written(definition("concat", parameters, [f"{target('y', indices)} = {body}{where}"]))
+
+
+def put(types: Types, attributes: Attributes, box: Box) -> Written:
+    """x with other elements along an axis, from the place `first` on; they have to fit."""
+    expect_inputs("put", types, 2, 2)
+    rank = types[0].rank
+    axis = one_axis("put", attributes["axis"], rank)
+    expect_rank("put", types[1], rank, "what is put there")
+    if types[1].dtype != types[0].dtype:
+        raise GraphError(f"operator 'put': {types[1]} into {types[0]}")
+    first, count = as_size(attributes["first"]), types[1].shape[axis]
+    ends = simplify(first + count, box)
+    if prove(ends, "<=", types[0].shape[axis], box) is not Truth.PROVED:
+        raise GraphError(f"operator 'put': {types[0]} has no room up to {ends} along axis {axis}")
+    indices, sizes = numbered("i", rank), numbered("N", rank)
+    along, zero = indices[axis], "false" if types[0].dtype.kind == "bool" else "0"
+    own = [*sizes[:axis], "M", *sizes[axis + 1 :]]
+    place = [*indices[:axis], f"{along} - F", *indices[axis + 1 :]]
+    old, new = (f"({read(*each)} else {zero})" for each in (("x", indices), ("new", place)))
+    body = f"{along} < F ? {old} : {along} < F + M ? {new} : {old}{ranges(zip(indices, sizes))}"
+    parameters = [parameter("x", sizes), parameter("new", own)]
+    values = {"F": first}
+    statement = f"{target('y', indices)} = {body}"
+    return Written(definition("put", parameters, [statement], declared(values)), values)
 
 
 def split(types: Types, attributes: Attributes, box: Box) -> Written:

@@ -138,6 +138,7 @@ RECORDS = (
          {"starts": REQUIRED, "ends": REQUIRED, "axes": None, "steps": None}),
     _row("split", "view", joins.split, {"axis": 0, "sizes": REQUIRED}),
     _row("concat", "movement", joins.concat, {"axis": 0}),
+    _row("put", "movement", joins.put, {"axis": 0, "first": REQUIRED}),
     _row("tile", "movement", joins.tile, {"repeats": REQUIRED}),
     _row("pad", "movement", joins.pad,
          {"before": REQUIRED, "after": REQUIRED, "mode": "constant"}),

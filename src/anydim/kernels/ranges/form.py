@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.kernels.rows.flatten import flatten
+from anydim.kernels.rows.flatten import flatten, own_address
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
 from anydim.lang.tree.affine import affine, parts, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked
@@ -61,6 +61,40 @@ def ranges_form(group: Group, box: Box) -> RangesForm | None:
         for number in range(len(ends))
     )
     return RangesForm(axes[:place], axes[place], axes[place + 1 :], ends, groups)
+
+
+def kept_in_place(form: RangesForm) -> dict[str, str]:
+    """The operand in whose bytes a result may lie: it is read only where its element is written,
+    and in some range it is the result as it is, which needs no copy then."""
+    found: dict[str, str] = {}
+    for number, statement in enumerate(form.groups[0].statements):
+        every = [group.statements[number] for group in form.groups]
+        copied = {read.tensor for each in every for read in [copied_from(each)] if read}
+        for name in copied - found.keys():
+            types = {t.name: t.type for t in (*form.groups[0].inputs, *form.groups[0].outputs)}
+            if types[name] == types[statement.target] and _read_in_place(form, name):
+                found.setdefault(statement.target, name)
+    operands = list(found.values())
+    return {made: read for made, read in found.items() if operands.count(read) == 1}
+
+
+def copied_from(statement: Statement) -> Read | None:
+    """The read of a statement that copies elements to the place that they are read from."""
+    body = statement.body
+    if not isinstance(body, Read) or body.default is not None or not body.flat:
+        return None
+    return body if affine(body.indices[0]) == own_address(statement) else None
+
+
+def _read_in_place(form: RangesForm, tensor: str) -> bool:
+    """Whether all that is read of a tensor is copied to its own place."""
+    return all(
+        copied_from(statement) == read
+        for group in form.groups
+        for statement in group.statements
+        for read in reads(statement.body)
+        if read.tensor == tensor
+    )
 
 
 def _alone(group: Group) -> tuple[Statement, ...] | None:

@@ -4,17 +4,20 @@
       for k, d in the block up to P: y = past
       for k, d in the rest of it: y = new    what is contiguous is one loop
 
-No element asks which range it is in, and no load goes to a tensor that has nothing there.
+No element asks which range it is in, and no load goes to a tensor that has nothing there. Where a
+result may lie in the bytes of an operand, and does, what it keeps of that is not copied.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
-from anydim.kernels.ranges.form import RangesForm, ranges_form
+from anydim.kernels.ranges.form import RangesForm, copied_from, kept_in_place, ranges_form
 from anydim.kernels.rows.cells import PIECE
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW, assemble
@@ -29,6 +32,7 @@ from anydim.lang.tree.affine import reads
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
 
 PART = "part of the axis"
+_LARGER = 16  # parts, where most of them may have nothing to do
 
 
 @dataclass(frozen=True)
@@ -74,9 +78,11 @@ def lower(
     body = writer.body()
     outputs = {tensor.name for tensor in group.outputs}
     operands = tuple(ir.Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors)
+    pairs = tuple(writer.kept.items())
+    shared = {buffers[name] for pair in pairs for name in pair}
     flops, moved = work(group)
     return Launch(
-        kernel=assemble("ranges", operands, context.sizes.names, body),
+        kernel=assemble("ranges", operands, context.sizes.names, body, shared),
         arguments=tuple(Argument(tensor.name) for tensor in tensors),
         sizes=context.sizes.sizes,
         parallel=product(axis.extent for axis in form.outer) * writer.blocks,
@@ -86,6 +92,7 @@ def lower(
         moved=moved,
         schedule=print_schedule(schedule),
         reason="elements that are something else from range to range of an axis",
+        in_place=pairs,
     )
 
 
@@ -94,8 +101,10 @@ class _Writer:
 
     def __init__(self, form: RangesForm, context: Context, schedule: Ranges) -> None:
         self.form, self.context, self.schedule = form, context, schedule
+        self.kept = kept_in_place(form)
         each = maximum(product(axis.extent for axis in form.inner), 1)
-        self.block = maximum(as_size(PIECE) // each, 1)  # positions of a part
+        piece = PIECE * _LARGER if self.kept else PIECE
+        self.block = maximum(as_size(piece) // each, 1)  # positions of a part
         self.blocks = ceil_div(form.axis.extent, self.block)
 
     @property
@@ -132,9 +141,29 @@ class _Writer:
         for group, stop in zip(self.form.groups, stops):
             high = scope.name(operate("min", last, stop))
             inner = scope.inner({})
-            self._range(inner, group, first, high)
+            for copies, made in self._apart(group):
+                part = inner.inner({})
+                self._range(part, made, first, high)
+                inner.steps += [ir.If(copies, tuple(part.steps))] if copies else part.steps
             scope.steps.append(ir.If(operate("less", first, high), tuple(inner.steps)))
             first = scope.name(operate("max", first, stop))
+
+    def _apart(self, group: Group) -> Iterator[tuple[ir.Value | None, Group]]:
+        """What is written of a range: copies where they are none onto themselves, then the rest."""
+        others = []
+        for statement in group.statements:
+            read = copied_from(statement)
+            if read is None or self.kept.get(statement.target) != read.tensor:
+                others.append(statement)
+                continue
+            places = (ir.Address(self.context.buffers[name], index(0))
+                      for name in (read.tensor, statement.target))  # fmt: skip
+            yield (
+                ir.Op(ir.FLAG, "not_equal", tuple(places)),
+                replace(group, statements=(statement,)),
+            )
+        if others:
+            yield None, replace(group, statements=tuple(others))
 
     def _range(self, scope: Elements, group: Group, low: ir.Value, high: ir.Value) -> None:
         """All elements from one position of the axis to another, in the same range."""

@@ -1,0 +1,173 @@
+"""A graph whose caches grow in place: from `present = past then new` to memory with room.
+
+    keys[b, h, past, d]                      keys[b, h, past + s + spare, d]
+    present = concat(keys, new)      ->      present = put(keys, new, first=past)
+                                             whole = present[:, :, :past + s]
+
+What read the concatenation reads `whole`, a view; results and inputs take equally many bytes, so a
+caller gives one array for both and only what is new is written (docs/decisions/020). `past` is
+told by no input then, unless another one has that size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from anydim.base.errors import GraphError
+from anydim.base.frozen import FrozenMapping
+from anydim.base.records import dataclass
+from anydim.base.text import listed
+from anydim.graph.nodes import Graph, Node
+from anydim.lang.tree import TensorType
+from anydim.sizes import Dim, Size
+
+_SAME = "identity"
+_HINT = "a cache is an input, and a result of it with new elements behind: concat(past, new)"
+
+
+@dataclass(frozen=True)
+class Cache:
+    """An input, the result that is it with `count` new elements behind along an axis."""
+
+    input: str
+    result: str
+    axis: int
+    count: Size
+
+
+@dataclass(frozen=True)
+class Roomy:
+    """A graph with room in its caches; dim `past` is what they hold, `spare` what is left."""
+
+    graph: Graph
+    caches: tuple[Cache, ...]
+    past: str
+    spare: str
+
+
+def with_room(graph: Graph, results: Mapping[str, str] | None = None) -> Roomy:
+    """Give caches room. `results` has the result for each input; None: all that are found.
+
+    Raises GraphError for what is no cache, and where caches differ in length.
+    """
+    work = _Work(graph)
+    wanted = results or work.found()
+    if not wanted:
+        raise GraphError(f"'{graph.name}' has no result that is an input with more behind", _HINT)
+    caches = tuple(work.cache(*pair) for pair in wanted.items())
+    lengths = {graph.types[each.input].shape[each.axis] for each in caches}
+    counts = {each.count for each in caches}
+    past = next(iter(lengths))
+    if len(lengths) > 1 or len(counts) > 1 or past.atom not in graph.box.names:
+        sizes = listed(sorted(map(str, (*lengths, *counts))))
+        raise GraphError(
+            f"the caches of '{graph.name}' do not grow alike: {sizes}",
+            "each has to have one dim along which all take as much",
+        )
+    return work.made(caches, str(past.atom))
+
+
+class _Work:
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.types = dict(graph.types)
+
+    def _origin(self, name: str) -> str:
+        """A value behind copies of it."""
+        node = self.graph.producers.get(name)
+        while node is not None and node.operator == _SAME:
+            name = node.given[0]
+            node = self.graph.producers.get(name)
+        return name
+
+    def found(self) -> dict[str, str]:
+        """The result for each input that is a cache."""
+        pairs: dict[str, str] = {}
+        for result in self.graph.outputs:
+            node = self._join(result)
+            first = None if node is None else self._origin(node.given[0])
+            if first in self.graph.inputs:
+                pairs.setdefault(str(first), result)
+        return pairs
+
+    def _join(self, result: str) -> Node | None:
+        node = self.graph.producers.get(self._origin(result))
+        return node if node is not None and node.operator == "concat" else None
+
+    def cache(self, input: str, result: str) -> Cache:
+        """The cache of a pair."""
+        where = f"input '{input}' and result '{result}' of '{self.graph.name}' are no cache"
+        if input not in self.graph.inputs or result not in self.graph.outputs:
+            raise GraphError(f"{where}: there is no such pair", _HINT)
+        node = self._join(result)
+        if node is None or self._origin(node.given[0]) != input or len(node.given) != 2:
+            raise GraphError(where, _HINT)
+        kind = self.graph.types[node.given[1]]
+        axis = int(node.attributes.get("axis", 0)) % kind.rank
+        return Cache(input, result, axis, kind.shape[axis])
+
+    def made(self, caches: tuple[Cache, ...], past: str) -> Roomy:
+        """The graph in which they have room."""
+        graph, length = self.graph, Size.symbol(past)
+        spare = _fresh("spare", set(graph.box.names))
+        left, count = Size.symbol(spare), caches[0].count
+        joins = {str(self._origin(each.result)): each for each in caches}
+        again = {each.input: _fresh(f"{each.input}.past", self.types) for each in caches}
+        whole = {name: _fresh(f"{each.result}.whole", self.types) for name, each in joins.items()}
+        nodes: list[Node] = []
+        for each in caches:
+            self._view(nodes, each, each.input, again[each.input], length)
+            self.types[each.input] = _longer(graph.types[each.input], each.axis, count + left)
+        names = {**again, **whole}
+        results = {each.result for each in caches}
+        for node in graph.nodes:
+            name = node.outputs[0]
+            if name in joins:
+                self._put(nodes, joins[name], node, names, length, whole[name])
+            elif name not in results:
+                given = tuple(None if n is None else names.get(n, n) for n in node.inputs)
+                nodes.append(Node(
+                    node.operator, given, node.outputs, node.attributes, node.source, node.device
+                ))  # fmt: skip
+        made = graph.replace(
+            box=graph.box.also(Dim(spare)), types=FrozenMapping(self.types), nodes=tuple(nodes)
+        )
+        return Roomy(made.pruned(), caches, past, spare)
+
+    def _put(
+        self, nodes: list[Node], cache: Cache, node: Node, names: Mapping[str, str], past: Size,
+        whole: str,
+    ) -> None:  # fmt: skip
+        """The result as the input with new elements in it, and what others read of that."""
+        new = names.get(str(node.inputs[1]), str(node.inputs[1]))
+        attributes: dict[str, Any] = {"axis": cache.axis, "first": past}
+        nodes.append(Node(
+            "put", (cache.input, new), (cache.result,), FrozenMapping(attributes), node.source
+        ))  # fmt: skip
+        self.types[cache.result] = self.types[cache.input]
+        self._view(nodes, cache, cache.result, whole, past + cache.count)
+
+    def _view(
+        self, nodes: list[Node], cache: Cache, value: str, name: str, count: Size
+    ) -> None:  # fmt: skip
+        """The first elements of a value along the cache's axis."""
+        attributes = {"starts": (0,), "ends": (count,), "axes": (cache.axis,)}
+        node = Node("slice", (value,), (name,), FrozenMapping(attributes), f"cache '{value}'")
+        kind = self.graph.types[cache.input]
+        shape = (*kind.shape[: cache.axis], count, *kind.shape[cache.axis + 1 :])
+        self.types[name] = TensorType(kind.dtype, shape)
+        nodes.append(node)
+
+
+def _longer(kind: TensorType, axis: int, more: Size) -> TensorType:
+    shape = (*kind.shape[:axis], kind.shape[axis] + more, *kind.shape[axis + 1 :])
+    return TensorType(kind.dtype, shape)
+
+
+def _fresh(stem: str, taken: Any) -> str:
+    name, number = stem, 0
+    while name in taken:
+        number += 1
+        name = f"{stem}_{number}"
+    return name
