@@ -254,6 +254,22 @@ class Device(ABC):
         """Return when nothing is in progress, whatever became of it."""
         self._told("synchronise", self._synchronise)
 
+    # ---- times ---------------------------------------------------------------------------------
+
+    def watch(self) -> bool:
+        """Have the device note when it does what it is asked for; False where it cannot, or does
+        so already. What is in progress is waited for."""
+        return False
+
+    def noted(self) -> int:
+        """The number of the command that the last verb of this thread began, counted from `watch`
+        on; -1 where it began none."""
+        return -1
+
+    def unwatch(self) -> list[tuple[int, int]]:
+        """Note no more; begin and end of each command, in ns of `time.perf_counter_ns`."""
+        return []
+
     # ---- what a driver writes ------------------------------------------------------------------
 
     @abstractmethod

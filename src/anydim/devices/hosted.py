@@ -25,8 +25,8 @@ from anydim.runtime.hosted import Note
 _TOGETHER, _ALIGNMENT = 64 << 20, 64  # bytes of constants in one block, and where each begins
 _LAUNCH = len(Launch._fields)
 _ARGUMENTS: Mapping[int, int] = {
-    home.ALLOCATE: 1, home.FREE: 1, home.COPY_WITHIN: 3, home.FILL: 3, home.LAUNCH: _LAUNCH,
-    home.COPY_IN: 3, home.COPY_OUT: 3, home.RECORD: 0, home.WAIT: 1,
+    home.ALLOCATE: 1, home.FREE: 1, home.COPY_WITHIN: 4, home.FILL: 3, home.LAUNCH: _LAUNCH,
+    home.COPY_IN: 4, home.COPY_OUT: 4, home.RECORD: 0, home.WAIT: 1,
 }  # fmt: skip
 _GIVING = {home.ALLOCATE, home.RECORD}
 _BEGUN = {home.LAUNCH, home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN, home.FILL}
@@ -102,7 +102,7 @@ class ClockedDevice:
         verbs = _verbs(plain.device)
         verbs |= {word: _called(word, plain) for word in plain.native}
         timed = {
-            word: _timed(word, verb, note, self._entries, plain.device if waited else None)
+            word: _timed(word, verb, note, self._entries, plain.device, waited)
             for word, verb in verbs.items()
         }
         self._functions, self.words = _functions(plain.device, timed)
@@ -121,18 +121,24 @@ def _verbs(device: Device) -> dict[int, Callable[..., Any]]:
     launch = device.launch
     return {
         home.ALLOCATE: device.allocate, home.FREE: device.free,
-        home.COPY_WITHIN: device.copy_within, home.FILL: device.fill,
+        home.COPY_WITHIN: _of_bytes(device.copy_within), home.FILL: device.fill,
         home.LAUNCH: lambda *given: launch(Launch(*given)),
-        home.COPY_IN: device.copy_in, home.COPY_OUT: device.copy_out,
+        home.COPY_IN: _of_bytes(device.copy_in), home.COPY_OUT: _of_bytes(device.copy_out),
         home.RECORD: device.record, home.WAIT: device.wait,
     }  # fmt: skip
 
 
+def _of_bytes(verb: Callable[[int, int, int], None]) -> Callable[..., None]:
+    """A copy that is not interested in which of the program's it is."""
+    return lambda target, source, bytes, which: verb(target, source, bytes)
+
+
 def _timed(
-    word: int, verb: Callable[..., Any], note: Note, entries: Sequence[int], waited: Device | None
-) -> Callable[..., Any]:
-    """A verb that looks at the clock before and after; on `waited` it is seen through."""
-    through = waited if word in _BEGUN else None
+    word: int, verb: Callable[..., Any], note: Note, entries: Sequence[int], device: Device,
+    waited: bool,
+) -> Callable[..., Any]:  # fmt: skip
+    """A verb that looks at the clock before and after; where it is `waited` it is seen through."""
+    begins = word in _BEGUN
 
     def call(*given: int) -> Any:
         asked, sizes = given, ()
@@ -141,14 +147,15 @@ def _timed(
             first = launch.arguments + 8 * launch.operands
             sizes = tuple((ctypes.c_int64 * launch.sizes).from_address(first))
             asked = launch._replace(entry=entries[launch.entry])
-        begin = perf_counter_ns()
+        begin, command = perf_counter_ns(), -1
         try:
             result = verb(*asked)
-            if through is not None:
-                through.synchronise()
+            command = device.noted() if begins else -1
+            if waited and begins:
+                device.synchronise()
             return result
         finally:
-            note(word, given, sizes, begin, perf_counter_ns())
+            note(word, given, sizes, begin, perf_counter_ns(), command)
 
     return call
 

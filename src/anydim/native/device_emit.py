@@ -87,7 +87,7 @@ class _Statuses:
 
     def _try(self, failed: int, verb: int, target: Term, source: Term) -> None:
         words = self.body.load(BLOCK, POOL)
-        bad = ask(self.body, words, verb, target, source, self.bytes)
+        bad = ask(self.body, words, verb, target, source, self.bytes, 0)
         with self.body.when(bad.differs(0)):
             self.body.give(failed)
 

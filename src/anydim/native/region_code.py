@@ -20,6 +20,7 @@ from anydim.native.device_emit import ask
 from anydim.native.entry import Entry, Questions, verdict
 from anydim.program.binding import told
 from anydim.program.program import Program
+from anydim.program.region import CopyStep, copies
 from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
 from anydim.runtime import context, home
 from anydim.runtime.checks import Check
@@ -71,6 +72,9 @@ class Code:
         self.places: RegionPlaces = layout.regions[number]
         self.body = Body()
         self.known: set[str] = set()
+        steps, before = self.region.steps, sum(1 for _ in copies(program.regions[:number]))
+        own = [place for place, step in enumerate(steps) if isinstance(step, CopyStep)]
+        self.copies = {place: before + n for n, place in enumerate(own, 1)}  # their numbers
         self.coming: dict[str, tuple[str, int]] = {}  # values on their way from devices: events
 
     # ---- words, failures ---------------------------------------------------------------
@@ -227,7 +231,7 @@ class Code:
     def copy_bytes(self, target: Term, source: Term, bytes: Term, device: str = "") -> None:
         """Within the memory of a device."""
         if device:
-            self.do(device, home.COPY_WITHIN, target, source, bytes)
+            self.do(device, home.COPY_WITHIN, target, source, bytes, 0)
         else:
             self.body.call(self.load(context.COPY), target, source, bytes)
 

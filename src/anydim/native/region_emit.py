@@ -102,26 +102,28 @@ def _copy(code: Code, number: int, step: CopyStep) -> None:
     block, memory = code.allocate(bytes, step.source, step.target)
     code.store_block(made, block, memory)
     if not step.origin:
-        code.do(step.target, home.COPY_IN, memory, data, bytes)
+        code.do(step.target, home.COPY_IN, memory, data, bytes, code.copies[number])
     elif not step.target:
-        code.do(step.origin, home.COPY_OUT, memory, data, bytes)
+        code.do(step.origin, home.COPY_OUT, memory, data, bytes, code.copies[number])
         code.store(code.places.events[number], code.event(step.origin))
         code.coming[step.made] = (step.origin, code.places.events[number])
     else:
-        _across(code, step, memory, data, bytes)
+        _across(code, step, memory, data, bytes, code.copies[number])
 
 
-def _across(code: Code, step: CopyStep, target: Term, source: Term, bytes: Term) -> None:
+def _across(
+    code: Code, step: CopyStep, target: Term, source: Term, bytes: Term, which: int
+) -> None:
     """From one device to another: within it, if they are one; else by way of the host."""
     contexts = (code.layout.homes[device] + home.CONTEXT for device in (step.origin, step.target))
     first, second = map(code.load, contexts)
     with code.body.when(first.equals(second)):
-        code.do(step.target, home.COPY_WITHIN, target, source, bytes)
+        code.do(step.target, home.COPY_WITHIN, target, source, bytes, which)
     with code.body.otherwise():
         block, between = code.allocate(bytes, step.source)
-        code.do(step.origin, home.COPY_OUT, between, source, bytes)
+        code.do(step.origin, home.COPY_OUT, between, source, bytes, which)
         code.do(step.origin, home.WAIT, code.event(step.origin))
-        code.do(step.target, home.COPY_IN, target, between, bytes)
+        code.do(step.target, home.COPY_IN, target, between, bytes, which)
         code.body.call(DROP, BLOCK, block)
 
 

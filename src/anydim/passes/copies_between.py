@@ -13,7 +13,7 @@ branches, of which one is taken. Values of a device have its name behind theirs:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field, replace
 from typing import Any
 
@@ -256,9 +256,3 @@ _STEPS: dict[type[Step], Callable[[_Region, Any], Step]] = {
     BranchStep: _Region.branch,
     LoopStep: _Region.loop,
 }
-
-
-def copies(regions: Sequence[Region]) -> Iterator[CopyStep]:
-    """The copies of all regions."""
-    for region in regions:
-        yield from (step for step in region.steps if isinstance(step, CopyStep))

@@ -303,10 +303,11 @@ class Held:
 
         After a call that is not traced, `calls` calls are; inputs are those of `profile`. The file
         at `path` is in Chrome's format of trace events, which ui.perfetto.dev opens; `save(path)`
-        of the result writes it too, and printed it is a summary. What a device was asked for ends
-        when the device has taken it; with `waited` it is seen through before the next thing, so
-        that times are those of the device and nothing overlaps. Other calls of the model go on as
-        ever. Raises what `plan` and calls raise, OptionError for a file that cannot be written.
+        of the result writes it too, and printed it is a summary. What a device was asked for has
+        the times of its own clock, where it has one (`told`), else it ends when the device has
+        taken it; with `waited` it is seen through before the next thing, so that nothing overlaps.
+        Other calls of the model go on as ever. Raises what `plan` and calls raise, OptionError for
+        a file that cannot be written.
 
             print(model.trace("trace.json", batch=8, seq=77))
         """

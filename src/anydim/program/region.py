@@ -7,7 +7,7 @@ way. What runs straight through between two steps of another kind is one segment
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import TypeAlias
 
@@ -276,3 +276,9 @@ def _line(guard: Guard) -> str:
 
 def _names(names: tuple[str, ...]) -> str:
     return ", ".join(f"'{name}'" for name in names)
+
+
+def copies(regions: Sequence[Region]) -> Iterator[CopyStep]:
+    """The copies of all regions; host code counts them in this order, from 1 on."""
+    for region in regions:
+        yield from (step for step in region.steps if isinstance(step, CopyStep))

@@ -15,6 +15,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from statistics import median
 from threading import get_ident
@@ -68,7 +69,7 @@ class Asked:
     """What a device was asked for: a verb by its place in `home.py`, with what it was given.
 
     The entry of a launch is its number among all of the program on that device, from 1 on; `sizes`
-    are those of its kernel.
+    are those of its kernel. `done` is when the device did it, by its own clock, where it tells.
     """
 
     device: str
@@ -77,6 +78,8 @@ class Asked:
     sizes: tuple[int, ...]
     begin: int
     end: int
+    command: int = -1
+    done: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,18 +98,22 @@ class Clock:
 
     `words` are, for each launch of each table, how many operands and how many sizes its kernel
     takes: then its sizes are noted too. `waited`: what a device was asked for is seen through
-    before the next thing.
+    before the next thing. `told`: devices that can tell when they did what they were asked for.
     """
 
     def __init__(
-        self, original: Executable[Any], words: Words | None = None, waited: bool = False
-    ) -> None:
+        self, original: Executable[Any], words: Words | None = None, waited: bool = False,
+        told: bool = False,
+    ) -> None:  # fmt: skip
         self._parts: list[tuple[Any, ...]] = []
         self._asked: list[Asked] = []
         devices = {
             name: each.clocked(_noting(name, self._asked), waited)
             for name, each in original.devices.items()
         }
+        self._devices = (
+            {name: each.device for name, each in original.devices.items()} if told else {}
+        )
         self._twin = original.twin(devices)
         self._raised: list[BaseException] = []
         self._spent = spent_on_nothing()
@@ -146,9 +153,15 @@ class Clock:
         """The same with the outputs of the call, in arrays of the caller where `into` has them."""
         self._parts.clear()
         self._asked.clear()
-        begin = now()
-        outputs = self._twin(given, into)
-        end = now()
+        watched = [each for each in {*self._devices.values()} if each.watch()]
+        times = {}
+        try:
+            begin = now()
+            outputs = self._twin(given, into)
+            end = now()
+        finally:
+            for each in watched:
+                times[each] = each.unwatch()
         if self._raised:
             raise self._raised.pop()
         spent = self._spent
@@ -156,14 +169,26 @@ class Clock:
             Part(*(*part[:5], max(part[4], part[5] - spent), *part[6:])) for part in self._parts
         ]
         launches = _launches(sorted(parts, key=lambda p: p.begin))
-        return outputs, Clocked(begin, end, tuple(launches), tuple(self._asked))
+        done = {name: times.get(each, ()) for name, each in self._devices.items()}
+        asked = tuple(_told(each, done.get(each.device, ()), end) for each in self._asked)
+        return outputs, Clocked(begin, end, tuple(launches), asked)
+
+
+def _told(asked: Asked, times: Sequence[tuple[int, int]], last: int) -> Asked:
+    """With the time of its command, no earlier than it was asked for, nor later than the call."""
+    if not 0 <= asked.command < len(times):
+        return asked
+    begin, end = (min(max(time, asked.begin), last) for time in times[asked.command])
+    return replace(asked, done=(begin, end))
 
 
 def _noting(device: str, asked: list[Asked]) -> Note:
     """What is told of the verbs of a device; it holds no clock, which would never end."""
 
-    def note(verb: int, given: Sequence[int], sizes: Sequence[int], begin: int, end: int) -> None:
-        asked.append(Asked(device, verb, tuple(given), tuple(sizes), begin, end))
+    def note(
+        verb: int, given: Sequence[int], sizes: Sequence[int], begin: int, end: int, command: int
+    ) -> None:
+        asked.append(Asked(device, verb, tuple(given), tuple(sizes), begin, end, command))
 
     return note
 

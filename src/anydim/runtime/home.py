@@ -1,7 +1,9 @@
 """The words of a device in the memory of a call; `native/blocks.py` keeps its blocks there.
 
 verbs       of the device: functions of int64s that take its context first and return 0, or what
-            `devices/hosted.py` says; malloc and free of the system, for the heads of blocks
+            `devices/hosted.py` says; those that copy are told last which of the program's copies
+            that is, by its number from 1 on, 0: none of them; malloc and free of the system, for
+            the heads of blocks
 context     what the verbs are called with: the address of the words of the device
 live, ...   blocks in use and kept, their bytes and bins, the arena: as in `context.py`
 

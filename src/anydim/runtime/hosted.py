@@ -10,8 +10,9 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy
 
-# a verb by its place in `home.py`, what it was given, the sizes of a launch, its begin and end (ns)
-Note: TypeAlias = Callable[[int, Sequence[int], Sequence[int], int, int], None]
+# a verb by its place in `home.py`, what it was given, the sizes of a launch, its begin and end in
+# ns, and which command of the device it began
+Note: TypeAlias = Callable[[int, Sequence[int], Sequence[int], int, int, int], None]
 
 
 class Hosted(Protocol):

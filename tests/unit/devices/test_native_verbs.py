@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy
@@ -15,6 +15,7 @@ from anydim.base.errors import DeviceError, DeviceMemoryError
 from anydim.devices.cpu import CpuDevice
 from anydim.devices.device import Device
 from anydim.devices.opencl import words
+from anydim.devices.opencl.device import OpenClDevice
 from anydim.devices.opencl.opened import opened
 from anydim.devices.opencl.shared import SharedOpenClDevice
 from tests.kernel_targets import has_device, needs_compiler, needs_device
@@ -77,9 +78,11 @@ def test_verbs_of_a_subclass_are_its_own() -> None:
     assert CpuDevice().native and not Mine("mine").native
 
 
-@pytest.mark.parametrize("kind", OPENERS)
-def test_eight_threads_call_one_model(kind: str) -> None:
-    device = OPENERS[kind]()
+@pytest.mark.parametrize(
+    "make", [*OPENERS.values(), pytest.param(OpenClDevice, marks=needs_device)]
+)
+def test_eight_threads_call_one_model(make: Callable[[], Device]) -> None:
+    device = make()
     model = ad.compile(graph_of(diamond, "a", "", "a", "a"), devices={"a": device})
     host = ad.compile(graph_of(diamond, "", "", "", ""))
 

@@ -10,7 +10,7 @@ import pytest
 
 import anydim as ad
 from anydim.devices.device import Device, Launch
-from anydim.passes.copies_between import copies
+from anydim.program.region import copies
 from anydim.targets.evaluated import EvaluatedDevice
 from tests.unit.devices.queued import QueuedDevice
 

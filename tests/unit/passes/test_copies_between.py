@@ -9,8 +9,8 @@ from itertools import combinations, count
 import pytest
 
 from anydim.base.dtypes import float32
-from anydim.passes.copies_between import CopiesBetween, copies
-from anydim.program.region import CopyStep, Region, SegmentStep
+from anydim.passes.copies_between import CopiesBetween
+from anydim.program.region import CopyStep, Region, SegmentStep, copies
 from anydim.program.segment import Segment
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, as_size

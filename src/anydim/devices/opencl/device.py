@@ -18,6 +18,7 @@ from anydim.devices.device import Device, Launch
 from anydim.devices.opencl import inventory
 from anydim.devices.opencl.library import library
 from anydim.devices.opencl.programs import build
+from anydim.devices.opencl.watching import PROFILED, Watched
 
 _COMPILE_GROUP = 0x11B1
 _ITEMS_ELSEWHERE = 256  # of a unit that is no core of a processor, of kernels on ranges
@@ -58,10 +59,8 @@ class OpenClDevice(Device):
         self.library = library()
         handles = (c_void_p * 1)(self.found.handle)
         self._context = self.library.make("clCreateContext", None, 1, handles, None, None)
-        self._work, self._copies = (
-            self.library.make("clCreateCommandQueue", self._context, self.found.handle, 0)
-            for _ in range(2)
-        )
+        self._work, self._copies = self._queues(0)
+        self._watched: Watched | None = None
         self._blocks: Blocks[_Block] = Blocks()
         self._kernels: list[Kernel] = []
         self._programs: list[int] = []
@@ -77,6 +76,53 @@ class OpenClDevice(Device):
     def identity(self) -> str:
         """What it is, with its driver."""
         return self.found.identity
+
+    # ---- times ---------------------------------------------------------------------------------
+
+    def _queues(self, properties: int) -> tuple[int, int]:
+        given = (self._context, self.found.handle, properties)
+        first, second = (self.library.make("clCreateCommandQueue", *given) for _ in range(2))
+        return first, second
+
+    def _use(self, work: int, copies: int) -> None:
+        """What comes goes to these queues; nothing is in progress."""
+        self._work, self._copies = work, copies
+
+    def watch(self) -> bool:
+        with self._lock:
+            if self._watched is not None:
+                return False
+            self._usual = self._work, self._copies
+            self._synchronise()
+            self._use(*self._queues(PROFILED))
+            self._watched = Watched(self.library)
+            return True
+
+    def noted(self) -> int:
+        return len(self._watched or ()) - 1
+
+    def unwatch(self) -> list[tuple[int, int]]:
+        with self._lock:
+            watched, queues = self._watched, (self._work, self._copies)
+            if watched is None:
+                return []
+            self._synchronise()
+            self._use(*self._usual)
+            self._watched = None
+            times = watched.times()
+            for queue in queues:
+                self.library.do("clReleaseCommandQueue", queue)
+            return times
+
+    def _enqueue(self, name: str, *given: object) -> None:
+        """A command whose event nobody needs, but who watches."""
+        if self._watched is None:
+            self.library.do(name, *given, None)
+            return
+        event = c_void_p()
+        self.library.do(name, *given, byref(event))
+        self._watched.add(event.value or 0)
+        self.library.do("clReleaseEvent", event)
 
     # ---- memory --------------------------------------------------------------------------------
 
@@ -98,10 +144,9 @@ class OpenClDevice(Device):
             self._staging.append(data)
         waits = self._before_copy([block])
         if idle:
-            self.library.do(
-                "clEnqueueWriteBuffer", self._copies, block.memory, 1, at, bytes, data,
-                *waits, None,
-            )  # fmt: skip
+            self._enqueue(
+                "clEnqueueWriteBuffer", self._copies, block.memory, 1, at, bytes, data, *waits
+            )
             return
         event = c_void_p()
         self.library.do(
@@ -122,17 +167,16 @@ class OpenClDevice(Device):
     def _copy_within(self, target: int, source: int, bytes: int) -> None:
         (first, to), (second, at) = self._blocks.find(target), self._blocks.find(source)
         self._before_work([first, second])
-        self.library.do(
-            "clEnqueueCopyBuffer", self._work, second.memory, first.memory, at, to, bytes,
-            0, None, None,
-        )  # fmt: skip
+        self._enqueue(
+            "clEnqueueCopyBuffer", self._work, second.memory, first.memory, at, to, bytes, 0, None
+        )
 
     def _fill(self, target: int, value: int, bytes: int) -> None:
         block, at = self._blocks.find(target)
         self._before_work([block])
         pattern = (ctypes.c_uint8 * 1)(value)
-        self.library.do(
-            "clEnqueueFillBuffer", self._work, block.memory, pattern, 1, at, bytes, 0, None, None
+        self._enqueue(
+            "clEnqueueFillBuffer", self._work, block.memory, pattern, 1, at, bytes, 0, None
         )
 
     # ---- order between the queues --------------------------------------------------------------
@@ -151,6 +195,8 @@ class OpenClDevice(Device):
         return 0, None
 
     def _note_copy(self, block: _Block, event: c_void_p) -> None:
+        if self._watched is not None:
+            self._watched.add(event.value or 0)
         self._forget([block])
         self._copied += 1
         block.copied, block.copy = event.value or 0, self._copied
@@ -218,9 +264,9 @@ class OpenClDevice(Device):
         self._before_work(blocks)
         self._give(kernel, memories, words)
         total, group = c_size_t(items), c_size_t(kernel.group or 1)
-        self.library.do(
+        self._enqueue(
             "clEnqueueNDRangeKernel", self._work, kernel.handle, 1, None, byref(total),
-            byref(group), 0, None, None,
+            byref(group), 0, None,
         )  # fmt: skip
 
     def _place(self, address: int, blocks: list[_Block], memories: list[c_void_p]) -> int:
@@ -274,10 +320,17 @@ class OpenClDevice(Device):
         return self._last_event
 
     def _wait(self, event: int) -> None:
-        waited = self._events.get(event)
-        if waited is None:
+        with self._lock:  # others may forget these events meanwhile
+            waited = self._events.get(event, ())
+            for handle in waited:
+                self.library.do("clRetainEvent", handle)
+        if not waited:
             return
-        self.library.do("clWaitForEvents", len(waited), (c_void_p * len(waited))(*waited))
+        try:
+            self.library.do("clWaitForEvents", len(waited), (c_void_p * len(waited))(*waited))
+        finally:
+            for handle in waited:
+                self.library.do("clReleaseEvent", handle)
         with self._lock:
             for number in [number for number in self._events if number <= event]:
                 launched, copied = self._until.pop(number)

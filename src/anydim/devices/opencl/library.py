@@ -54,6 +54,7 @@ _FUNCTIONS: dict[str, tuple[Any, ...]] = {  # name -> its parameters; all give a
     "clReleaseKernel": (_P,),
     "clReleaseEvent": (_P,),
     "clRetainEvent": (_P,),
+    "clGetEventProfilingInfo": (_P, _N, _S, c_void_p, c_void_p),
     "clBuildProgram": (_P, _N, c_void_p, ctypes.c_char_p, c_void_p, c_void_p),
     "clGetProgramBuildInfo": (_P, _P, _N, _S, c_void_p, c_void_p),
     "clGetProgramInfo": (_P, _N, _S, c_void_p, c_void_p),

@@ -42,6 +42,24 @@ class SharedOpenClDevice(OpenClDevice):
         self.words[words.QUEUE] = self._work
         self._give_memory = ctypes.CFUNCTYPE(None, c_void_p)(memory_functions()[1])
 
+    # ---- times ---------------------------------------------------------------------------------
+
+    def _use(self, work: int, copies: int) -> None:
+        with self._mutex:
+            super()._use(work, copies)
+            self.words[words.QUEUE] = work
+            self.words[words.AT_ONCE] = self._watched is None  # or else it ends
+            self._seen = self.words[words.LAUNCHED]
+
+    def noted(self) -> int:
+        with self._mutex:
+            launched, event = self.words[words.LAUNCHED], self.words[words.LAST]
+            if self._watched is None or launched == self._seen:
+                return -1
+            self._seen = launched
+            self._watched.add(event)
+            return len(self._watched) - 1
+
     # ---- memory --------------------------------------------------------------------------------
 
     def _allocate(self, bytes: int) -> int:

@@ -8,6 +8,7 @@ recorded    events so far; each has a row of the ring: its number, its command, 
 settled     events that there were when pending copies were last given to the queue
 pending     copies to the host that are not given to the queue: whoever waits for them makes them;
             rows of target, source, bytes, and the command that they come after
+at_once     whether copies to the host are never pending: then queues tell when they were made
 staged      a list of memory that commands copy from: the next one, and the command
 blocks      the address of a table, by addresses, of all blocks, and their number: where each
             begins and ends, and the last command that touches it
@@ -24,9 +25,10 @@ FUNCTIONS = (
 SET_ARGUMENT, ENQUEUE, WAIT_FOR, RETAIN, RELEASE, FLUSH, COPY_MEMORY, FILL_MEMORY = range(
     OWN, OWN + len(FUNCTIONS)
 )
-QUEUE, LAUNCHED, DONE, LAST, RECORDED, SETTLED, PENDING, STAGED, BLOCKS, BLOCK_COUNT = range(
-    FILL_MEMORY + 1, FILL_MEMORY + 11
+QUEUE, LAUNCHED, DONE, LAST, RECORDED, SETTLED, PENDING, AT_ONCE, STAGED = range(
+    FILL_MEMORY + 1, FILL_MEMORY + 10
 )
+BLOCKS, BLOCK_COUNT = STAGED + 1, STAGED + 2
 RING = BLOCK_COUNT + 1
 RING_ROWS, RING_WORDS = 1024, 3
 NUMBER, AFTER, EVENT = range(RING_WORDS)

@@ -265,6 +265,8 @@ def _copy_out(body: Verb) -> None:
                 bad.set(body.ask(_SETTLE, CONTEXT))
             with body.when(bad().equals(0)):
                 _pend(body)
+                with body.when(body.word(words.AT_ONCE).differs(0)):
+                    bad.set(body.ask(_SETTLE, CONTEXT))
     with body.when(idle().differs(0)):
         _plain(body)
     _ended(body, home.COPY_OUT, bad, words.COPY_MEMORY - words.SET_ARGUMENT)

@@ -16,11 +16,12 @@ _LAUNCH = (
     "entry", "arguments", "operands", "sizes", "parallel", "grain", "scratch", "stride", "flops",
     "moved",
 )  # fmt: skip
+_COPY = ("target", "source", "bytes", "which")
 PARAMETERS: Mapping[int, tuple[str, ...]] = {
     home.LAUNCH: _LAUNCH,
-    home.COPY_IN: ("target", "source", "bytes"),
-    home.COPY_OUT: ("target", "source", "bytes"),
-    home.COPY_WITHIN: ("target", "source", "bytes"),
+    home.COPY_IN: _COPY,
+    home.COPY_OUT: _COPY,
+    home.COPY_WITHIN: _COPY,
     home.FILL: ("target", "value", "bytes"),
     home.RECORD: (),
     home.WAIT: ("event",),

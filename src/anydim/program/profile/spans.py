@@ -11,6 +11,7 @@ from anydim.base.records import dataclass
 from anydim.program.plan import LaunchPlan, Plan
 from anydim.program.profile.trace import CALL, COPY, LAUNCH, MEMORY, WAIT, Span
 from anydim.program.program import Program
+from anydim.program.region import copies
 from anydim.program.region_plan import needs
 from anydim.program.segment import Site
 from anydim.runtime import home
@@ -42,6 +43,9 @@ _VERBS: Mapping[int, _Verb] = {  # what is recorded takes no time
 }
 
 
+_COPIES = {home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN}
+
+
 def spans(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Span]:
     """What calls of this thread did, in the order of their begin."""
     known, first = _Known(program, planned), clocked[0].begin
@@ -70,6 +74,7 @@ class _Known:
                 self._host.append(own)
         self._sites = [segment.sites for segment in program.segments]
         self._work = work_of(program, planned)
+        self._copies = tuple(copies(program.regions))
 
     def launches(self, call: Clocked, threads: dict[int, str]) -> Iterator[Span]:
         """Those on the host: each thread's part of each."""
@@ -97,6 +102,7 @@ class _Known:
                     about["bytes"] = each.given[verb.bytes]
                 if verb.direction:
                     about["direction"] = verb.direction.format(each.device)
+                about |= self._copied(each)
                 yield _span(each, verb.name, verb.kind, about)
 
     def _launched(self, each: Asked) -> Span:
@@ -106,12 +112,25 @@ class _Known:
         about |= {"range": f"0:{parallel}", "flops": flops, "bytes": moved}
         return _span(each, _name(site), LAUNCH, about)
 
+    def _copied(self, each: Asked) -> dict[str, Any]:
+        """Which value a copy is of, where it is one of the program's own."""
+        which = each.given[-1] if each.verb in _COPIES else 0
+        if not 0 < which <= len(self._copies):
+            return {}
+        step = self._copies[which - 1]
+        return {"value": step.source or step.value, "makes": step.made}
+
     def _site(self, place: Place) -> Site:
         return self._sites[place[0]][place[1]]
 
 
 def _span(each: Asked, name: str, kind: str, about: Mapping[str, Any]) -> Span:
-    return Span(name, kind, each.device, _LANES[kind], each.begin, each.end, about)
+    if each.done is None:
+        return Span(name, kind, each.device, _LANES[kind], each.begin, each.end, about)
+    begin, end = each.done
+    asking = {"asking_us": (each.end - each.begin) / 1000}
+    asking["waiting_us"] = max(0, begin - each.end) / 1000
+    return Span(name, kind, each.device, _LANES[kind], begin, end, {**about, **asking})
 
 
 def _name(site: Site) -> str:

@@ -66,7 +66,7 @@ def traced(
         [(len(site.operands), len(site.sizes)) for site in segment.sites]
         for segment in program.segments if not segment.device
     ]  # fmt: skip
-    clock = Clock(call, words, waited)
+    clock = Clock(call, words, waited, told=True)
     clock.call(feeds)  # threads, pages, caches
     return _trace(model, planned, [clock.call(feeds) for _ in range(calls)], waited)
 
@@ -76,6 +76,7 @@ def _trace(model: Held, planned: Plan, clocked: Sequence[Clocked], waited: bool 
         planned.name, dict(planned.sizes), model.executable.threads, len(clocked),
         {name: device.name for name, device in model.devices.items()},
         tuple(spans(model.program, planned, clocked)), waited, model.executable.chosen,
+        tuple(sorted({each.device for c in clocked for each in c.asked if each.done})),
     )  # fmt: skip
 
 

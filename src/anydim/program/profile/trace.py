@@ -11,7 +11,7 @@ from typing import Any
 from anydim.base.amounts import bytes_text
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
-from anydim.base.text import counted, table, time_text
+from anydim.base.text import counted, listed, table, time_text
 
 CALL, LAUNCH, COPY, WAIT, MEMORY = KINDS = ("call", "launch", "copy", "wait", "memory")
 HOST = "host"
@@ -43,8 +43,9 @@ class Span:
 class Trace:
     """What `calls` calls at these sizes did.
 
-    `devices` are the devices that the program's names stand for. Unless everything is `waited` for,
-    a span of a device ends when the device has taken what it was asked for. Where bodies for
+    `devices` are the devices that the program's names stand for. Those that are `told` say by their
+    own clock when a launch or a copy began and ended. Of others, unless everything is `waited` for,
+    a span ends when the device has taken what it was asked for. Where bodies for
     certain sizes are `chosen`, other calls run those, and launches here are of the generic ones.
     """
 
@@ -56,6 +57,7 @@ class Trace:
     spans: tuple[Span, ...]
     waited: bool = False
     chosen: bool = False
+    told: tuple[str, ...] = ()
 
     def launches(self, device: str | None = None) -> int:
         """How many launches there were, on one device or on all; threads share those of a host."""
@@ -75,7 +77,9 @@ class Trace:
         lines = [f"{self.name} at {at or 'its only size'}, {threads}: {calls}"]
         spent = sum(span.seconds for span in self.of(CALL))
         lines.append(f"  {time_text(spent)}, with the clock of the trace")
-        if self.devices and not self.waited:
+        if self.told:
+            lines.append(f"  times of {listed(self.told)} are those of its own clock")
+        if self.devices.keys() - {*self.told} and not self.waited:
             lines.append("  times of a device end when it has taken what it was asked for")
         if self.chosen:
             lines.append("  a strategy chooses bodies for calls; launches are of the generic ones")

@@ -1,0 +1,47 @@
+"""When commands of a queue were done: queues that note it, and what their events tell.
+
+A device has a clock of its own. A command is asked for before its function returns: of all of them,
+the one for which least lies between the two says how the device's clock and the host's are apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter_ns
+
+from anydim.devices.opencl.library import ClError, Library
+
+PROFILED = 1 << 1  # a property of a queue
+_QUEUED, _BEGIN, _END = 0x1280, 0x1282, 0x1283
+
+
+class Watched:
+    """Events of commands, which it holds, with the host's time when they had been asked for."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._events: list[tuple[int, int]] = []
+
+    def add(self, event: int) -> None:
+        """One more command; its event is held."""
+        self._library.do("clRetainEvent", event)
+        self._events.append((event, perf_counter_ns()))
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def times(self) -> list[tuple[int, int]]:
+        """Begin and end of each, on the host's clock; all of them are done."""
+        events = [event for event, _ in self._events]
+        rows = [self._told(event) for event in events]
+        for event in events:
+            self._library.do("clReleaseEvent", event)
+        apart = min((after - row[0] for row, (_, after) in zip(rows, self._events)), default=0)
+        return [(begin + apart, end + apart) for _, begin, end in rows]
+
+    def _told(self, event: int) -> Sequence[int]:
+        try:
+            ask = self._library.number
+            return [ask("clGetEventProfilingInfo", event, w) for w in (_QUEUED, _BEGIN, _END)]
+        except ClError:  # it failed
+            return (0, 0, 0)
