@@ -45,8 +45,8 @@ class Trace:
 
     `devices` are the devices that the program's names stand for. Those that are `told` say by their
     own clock when a launch or a copy began and ended. Of others, unless everything is `waited` for,
-    a span ends when the device has taken what it was asked for. Where bodies for
-    certain sizes are `chosen`, other calls run those, and launches here are of the generic ones.
+    a span ends when the device has taken what it was asked for. Where bodies for certain sizes are
+    `chosen`, other calls run those, and launches here are of the generic ones.
     """
 
     name: str
