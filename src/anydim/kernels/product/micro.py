@@ -11,13 +11,15 @@ It is asked for when the tile begins.
 
 B is a panel: rows of the full tile's width, one behind the other, padded to whole vectors. (With
 a run-time stride LLVM spilled accumulators.) Fewer columns are masked in the last vector of C.
-Every unrolled step of a tile of many rows also prefetches as much of B as it reads: the first from
-`ahead` elements behind b on, each further one from `step` elements later. Smaller tiles read B as
-fast as it comes, and processors see one stream coming by themselves.
+Every unrolled step of a tile of many rows also prefetches a line of B: the first `ahead` elements
+behind b, each further one `step` elements later; processors bring the lines beside it. Smaller
+tiles read B as fast as it comes, and processors see one stream coming by themselves.
 
 A micro-kernel serves a group of row numbers (`GROUPS`). What a machine waits for is its multiply
 units, so from four rows on a branch before every row that may be missing costs nothing, and LLVM
-compiles one function instead of five. Its scalars come in a block of int64, `GIVEN`.
+compiles one function instead of four. All rows of a tile have one of their own: the branches take
+turns with multiply-adds there, 5 % of the time on a Sapphire Rapids. Scalars come in a block of
+int64, `GIVEN`.
 
 Every element is one sum over k in order, so a row has the same bits whatever rows it is with. One
 to three rows of a panel are too few sums to hide the latency of an FMA: as many panels as that
@@ -45,7 +47,7 @@ from anydim.kernels.write.arithmetic import (
 )
 from anydim.kernels.write.elements import number, operate
 
-LINE = 64  # bytes that one prefetch brings
+LINE = 64  # bytes of a line of the caches
 GROUPS = (1, 2, 4)  # numbers of rows at which another micro-kernel begins
 CHAINS = 8  # sums that depend on nothing but themselves: 4 cycles of latency, 2 FMAs a cycle
 _MASKED_BYTES = 64  # vectors this long have masks that cost nothing
@@ -87,7 +89,7 @@ def side_by_side(tile: Tile, rows: range) -> int:
 
 def row_groups(tile: Tile) -> tuple[range, ...]:
     """Numbers of rows that share a micro-kernel."""
-    firsts = [first for first in GROUPS if first <= tile.rows]
+    firsts = [*(first for first in GROUPS if first < tile.rows), tile.rows]
     ends = [*firsts[1:], tile.rows + 1]
     return tuple(range(first, end) for first, end in zip(firsts, ends))
 
@@ -216,20 +218,19 @@ class _Micro:
         width, unroll = self.tile.width, self.tile.unroll
         steps: list[ir.Step] = []
         for u in reversed(range(unroll)):
-            ahead = self._prefetches(u) if self.prefetches else []
-            steps = [*ahead, *self._step(u), *steps]
+            steps = [*self._step(u), *steps]
             if u:
                 there = compare("less", plus(variable("k0"), u), variable("k"))
                 steps = [ir.If(there, tuple(steps))]
         steps.append(ir.Assign("b_at", plus(register("b_at"), unroll * width)))
-        if self.prefetches:
-            steps.append(ir.Assign("ahead_at", plus(register("ahead_at"), variable("step"))))
-        return steps
-
-    def _prefetches(self, u: int) -> list[ir.Step]:
-        width, line = self.tile.width, max(1, LINE // self.dtype.bytes)
-        places = range(-(-u * width // line) * line, (u + 1) * width, line)
-        return [ir.Prefetch("b", plus(register("ahead_at"), place)) for place in places]
+        if not self.prefetches:
+            return steps
+        further = plus(register("ahead_at"), variable("step"))
+        return [
+            ir.Prefetch("b", register("ahead_at")),
+            *steps,
+            ir.Assign("ahead_at", further),
+        ]
 
     def _step(self, u: int) -> list[ir.Step]:
         """One step of k."""
