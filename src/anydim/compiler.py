@@ -21,11 +21,13 @@ from anydim.base.records import dataclass
 from anydim.devices.engines.engine import Engine
 from anydim.devices.engines.table import ENGINES, engine_named
 from anydim.devices.table import unknown_device
+from anydim.frontends.onnx.graphs.foreign import elsewhere
 from anydim.frontends.source import read
 from anydim.frontends.text import text_options
 from anydim.graph.evaluate import evaluate
 from anydim.graph.indices import index_ranges
 from anydim.graph.nodes import Graph
+from anydim.graph.regions import Foreign
 from anydim.graph.text import print_graph
 from anydim.graph.verify import verify
 from anydim.kernels.ir import Kernel, Library
@@ -251,11 +253,12 @@ def compile_source(
     options: Options = PLAIN, operators: Any = None, precision: str | None = None,
     made_by: str | None = None, limit: MemoryLimit | None = None, form: Form = PLAIN_FORM,
     devices: Mapping[str, Placed] | None = None, placement: Any = None,
-    engines: Mapping[str, str | Engine] | None = None,
+    engines: Mapping[str, str | Engine] | None = None, fallback: bool = False,
 ) -> Compiled:  # fmt: skip
     """Source to native code by target `made_by`; `model.compile` says what the arguments are.
 
-    `engines` are those of `devices` that are no devices.
+    `engines` are those of `devices` that are no devices. With `fallback`, onnxruntime runs what
+    cannot be imported.
 
     A program whose memory is above the limit is refused before code is made.
     """
@@ -264,7 +267,9 @@ def compile_source(
     options = _asked(source) if options is PLAIN else options
     if precision is not None:
         options = replace(options, precision=known_precision(precision))
-    graph = work.timed("import", lambda: verify(Results().run(read(source, dims, operators))))
+    graph = work.timed(
+        "import", lambda: verify(Results().run(read(source, dims, operators, fallback)))
+    )
     work.stage("import", lambda: print_graph(graph), (graph,))
     plain = graph
     if options.precision == TF32:
@@ -314,7 +319,9 @@ class _Asked:
 
     def engines_of(self, graph: Graph) -> dict[str, Engine]:
         """The engines that nodes of a graph are on, opened, by the names that these have."""
-        names = {node.device for node in all_nodes(graph)} - self.devices.keys()
+        nodes = list(all_nodes(graph))
+        names = {node.device for node in nodes} - self.devices.keys()
+        names |= {node.region.engine for node in nodes if isinstance(node.region, Foreign)}
         found = {name: engine_named(name, self.engines) for name in sorted(names)}
         return {name: engine for name, engine in found.items() if engine is not None}
 
@@ -349,7 +356,8 @@ def _placed(
     engines = asked.engines_of(placed.graph)
     placed = Take(engines).run(placed)
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
-    work.notes = placed_notes(placed)
+    ran = [elsewhere(n) for n in all_nodes(graph) if isinstance(n.region, Foreign)]
+    work.notes = (*placed_notes(placed), *ran)
     return verify(placed.graph), engines
 
 

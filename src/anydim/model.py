@@ -24,7 +24,7 @@ from anydim.deploy.export.export import export
 from anydim.deploy.save import Version, save
 from anydim.devices.device import Device
 from anydim.devices.engines.engine import Engine
-from anydim.devices.engines.table import ENGINES, named_engines
+from anydim.devices.engines.table import ENGINES, named_engines, open_engine
 from anydim.frontends.onnx.file.strings import (
     StringParts,
     StringsInside,
@@ -32,6 +32,7 @@ from anydim.frontends.onnx.file.strings import (
     own_dims,
     reader_of,
 )
+from anydim.frontends.onnx.graphs.foreign import FALLBACK
 from anydim.frontends.overflow import GROW, expected_bounds
 from anydim.frontends.text import TextSource
 from anydim.graph.nodes import Graph
@@ -217,6 +218,7 @@ def compile(
     profile: str | os.PathLike[str] | None = None,
     profile_seconds: float = 60.0,
     profile_mebibytes: float = 64.0,
+    fallback: str | None = None,
 ) -> Model:
     """Compile a model once for every size inside the bounds of its dims.
 
@@ -257,6 +259,8 @@ def compile(
     `{"backbone/*": "accel", "NonMaxSuppression": "cpu"}`; the rest, with "auto" everything, goes
     where the estimated time is least. Without it the graph says, or where it does not, "auto" does.
     A node may go to another engine whole, by name: `{"Conv*": "onnxruntime"}`, or "openvino".
+    `fallback="onnxruntime"` lets the installed onnxruntime run nodes of an ONNX model that cannot
+    be imported; `explain` names them.
     Raises ModelError for a model that cannot be taken, OptionError for options that do not fit,
     MemoryLimitError for a model that needs more memory than it may, DeviceError for a device that
     there is not or that does not take its part.
@@ -270,7 +274,9 @@ def compile(
         "profile": None if profile is None else os.path.abspath(path_of("profile", profile)),
         "profile_seconds": profile_seconds,
         "profile_mebibytes": profile_mebibytes,
+        "fallback": fallback,
     }  # fmt: skip
+    elsewhere = _fallback(fallback)
     real, engines = named_engines(devices)
     placed, form = placed_devices(real), form_of(known)
     if not (placement is None or placed or engines or mentions(placement, ENGINES)):
@@ -284,7 +290,7 @@ def compile(
     try:
         made = compile_source(
             source, bounds, threads, progress or _quiet, options, operators, precision, target,
-            limit, form, placed, placement, engines,
+            limit, form, placed, placement, engines, elsewhere,
         )  # fmt: skip
     except StringsInside as found:
         parts = cut(found.opened)
@@ -292,7 +298,7 @@ def compile(
         core = parts.core and compile(
             parts.core, given, threads=threads, progress=progress, options=options,
             operators=operators, precision=precision, target=target, arenas=arenas, wait=wait,
-            memory_limit=limit, devices=devices, placement=placement,
+            memory_limit=limit, devices=devices, placement=placement, fallback=fallback,
         )  # fmt: skip
         if core:
             core.executable.watched.expect(expected)
@@ -329,6 +335,16 @@ def _prepare(
             profile, seconds, mebibytes,
             lambda done, launches, share: tell("bodies for recorded sizes", done, launches),
         )  # fmt: skip
+
+
+def _fallback(given: str | None) -> bool:
+    """Whether onnxruntime may run what cannot be imported; it must be installed then."""
+    if given is None:
+        return False
+    if text_of("fallback", given) != FALLBACK:
+        raise OptionError(f"fallback is '{given}'", f"give '{FALLBACK}', or nothing")
+    open_engine(FALLBACK)
+    return True
 
 
 def _strategy(given: Strategy | str | None, elsewhere: bool) -> Strategy:

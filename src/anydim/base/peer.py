@@ -50,5 +50,5 @@ def _imported() -> ModuleType:
         return importlib.import_module(NAME)
     except ImportError as error:
         raise MissingError(
-            f"the fallback to onnxruntime needs it installed: {error}", "pip install onnxruntime"
+            f"onnxruntime is not installed: {error}", "pip install anydim[onnxruntime]"
         ) from None

@@ -42,6 +42,7 @@ def compiled(console: Console, asked: Asked, inputs: Sequence[Read] = (), **rest
             strategies=asked.strategies,
             devices=asked.devices or None,
             placement=asked.placement,
+            fallback=asked.fallback,
             **rest,
             progress=lambda stage, done, total: advance(done, total, stage),
         )

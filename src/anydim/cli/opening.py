@@ -36,7 +36,7 @@ def loaded(console: Console, asked: Asked) -> LoadedModel:
         ("--dim", asked.dims), ("--threads", asked.cores), ("--type", asked.types),
         ("--attribute", asked.attributes), ("--precision", asked.precision),
         ("--code", asked.code),
-        ("--placement", asked.placement),
+        ("--placement", asked.placement), ("--fallback", asked.fallback),
         ("--strategies", asked.strategies),
     ):  # fmt: skip
         if given:

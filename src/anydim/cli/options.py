@@ -111,6 +111,7 @@ class Asked:
     devices: Mapping[str, str] | None = None
     placement: str | None = None
     strategies: Mapping[str, str] = field(default_factory=dict)
+    fallback: str | None = None
 
     @property
     def threads(self) -> int | str:
@@ -155,12 +156,12 @@ def model_options(command: Command) -> Command:
         precision: str | None, code: str | None, memory_limit: str | None,
         strategy: str | None, strategies: Sequence[tuple[str, str]],
         devices: Sequence[tuple[str, str]], placement: str | None, level: str | None = None,
-        **options: Any,
+        fallback: str | None = None, **options: Any,
     ) -> Any:  # fmt: skip
         asked = Asked(
             model, dims, threads, quiet, once("--attribute", attributes), once("--type", types),
             precision, level, code, memory_limit, strategy, once("--device", devices), placement,
-            once("--strategies", strategies),
+            once("--strategies", strategies), fallback,
         )  # fmt: skip
         return command(*rest, asked=asked, **options)
 
@@ -201,6 +202,10 @@ def model_options(command: Command) -> Command:
             help="Which nodes run on which device: 'backbone/*=accel,NonMaxSuppression=cpu'; the "
             "rest, with auto everything, where the time is least. 'Conv*=onnxruntime' or "
             "openvino hands nodes to that engine.",
+        ),
+        click.option(
+            "--fallback", metavar="ENGINE",
+            help="onnxruntime: the installed one runs nodes that cannot be imported.",
         ),
         click.option(
             "--memory-limit", metavar="BYTES",

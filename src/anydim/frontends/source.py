@@ -16,12 +16,16 @@ from anydim.graph.nodes import Graph
 from anydim.sizes import Dim
 
 
-def read(source: Any, dims: Mapping[str, Dim] | None = None, operators: Any = None) -> Graph:
+def read(
+    source: Any, dims: Mapping[str, Dim] | None = None, operators: Any = None,
+    fallback: bool = False,
+) -> Graph:  # fmt: skip
     """The graph of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or a text.
 
     `dims` gives bounds to the named dims of an ONNX model and to the sizes of a definition in a
     text (`kernels.tc:matmul`); a Builder and a Graph bring their own. `operators` are definitions
-    for operators of an ONNX model (`custom.py`).
+    for operators of an ONNX model (`custom.py`). With `fallback`, onnxruntime runs its nodes that
+    cannot be imported.
     """
     text = text_source(source)
     if text is not None:
@@ -36,7 +40,7 @@ def read(source: Any, dims: Mapping[str, Dim] | None = None, operators: Any = No
             )
         return source
     if isinstance(source, (str, os.PathLike, bytes, bytearray)) or _is_model(source):
-        return import_model(source, dims, operators_of(operators))
+        return import_model(source, dims, operators_of(operators), fallback)
     raise OptionError(
         f"cannot compile a {type(source).__name__}",
         "give the path of an ONNX file, its bytes, an onnx.ModelProto, a Builder, a Graph, or the "

@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DType, converted
 from anydim.base.errors import DimError, InputError
+from anydim.devices.engines.once import evaluated
+from anydim.devices.engines.onnxruntime import may_crash
 from anydim.graph.binding import bind, check_guards, found, told
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
-from anydim.graph.regions import BranchRegion, CallRegion, LoopRegion, Scan, Sizes
+from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, Scan, Sizes
 from anydim.lang.meaning.evaluate import check_guards as check_group_guards
 from anydim.lang.meaning.evaluate import evaluate as evaluate_group
 from anydim.lang.tree import Group, TensorType
+from anydim.runtime.handed import Port
 from anydim.runtime.lists import pack, unpack
 from anydim.sizes.guard import holds
 
@@ -142,9 +145,31 @@ class _Region:
             else:
                 chosen, given = bool(given[0]), given[1:]
             return self.held(region.then if chosen else region.otherwise, given, self.sizes)
+        if isinstance(region, Foreign):
+            return self.foreign(region, given)
         if isinstance(region, CallRegion):
             return self.held(region.body, given, self.sizes)
         return self.loop(region, given) if isinstance(region, LoopRegion) else []
+
+    def foreign(self, region: Foreign, given: Arrays) -> list[numpy.ndarray]:
+        """What the engine makes of values in their own types: it is its own reference."""
+        kinds = self.graph.types
+        dtypes = [kinds[name].dtype for name in self.node.given]
+        arrays = [converted(value, dtype.numpy) for value, dtype in zip(given, dtypes)]
+        ports = [Port(n, d, value.ndim) for n, d, value in zip(region.inputs, dtypes, arrays)]
+        made = [
+            Port(port, kinds[name].dtype, kinds[name].rank)
+            for port, name in zip(region.outputs, self.node.outputs)
+        ]
+        where = self.node.source or self.node.where()
+        shapes = [_shape(kinds[name], self.sizes) for name in self.node.outputs]
+        if all(shape is not None and 0 in shape for shape in shapes):
+            return [numpy.zeros(s or (), p.dtype.numpy) for s, p in zip(shapes, made)]
+        if may_crash(region.operator) and any(0 in (shape or ()) for shape in [
+            *shapes, *(array.shape for array in arrays)
+        ]):  # fmt: skip
+            raise InputError(f"{where}: {region.engine} takes no empty tensors")
+        return evaluated(region.engine, region.model, ports, arrays, made, where)
 
     def held(self, graph: Graph, given: Arrays, sizes: Sizing) -> list[numpy.ndarray]:
         """The results of a held graph; `sizes` are the dims known around it."""
@@ -190,6 +215,13 @@ class _Region:
         dtype = self.precision if wide and self.precision is not None else kind.dtype
         empty = numpy.zeros((extent, *rest), dtype.numpy) if initial is None else initial.copy()
         return _Stack(empty, scan.extent is None)
+
+
+def _shape(kind: TensorType, sizes: Sizing) -> tuple[int, ...] | None:
+    """The sizes of a type, where they are known."""
+    if not frozenset().union(*(size.symbols for size in kind.shape)) <= sizes.keys():
+        return None
+    return tuple(size.evaluate(sizes) for size in kind.shape)
 
 
 class _Stack:

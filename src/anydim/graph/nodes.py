@@ -19,13 +19,22 @@ from anydim.base.dtypes import from_numpy
 from anydim.base.frozen import FrozenMapping, freeze, freeze_value
 from anydim.base.records import dataclass
 from anydim.graph.dims import Origins, origins, pruned
-from anydim.graph.regions import REGION, BranchRegion, CallRegion, LoopRegion, Region, Sizes
+from anydim.graph.regions import (
+    REGION,
+    BranchRegion,
+    CallRegion,
+    Foreign,
+    LoopRegion,
+    Region,
+    Sizes,
+)
 from anydim.lang.tree import Group, TensorType
 from anydim.runtime.lists import Listed
 from anydim.sizes import Box, as_size
 from anydim.sizes.guard import Guard
 
 FUSED = "fused"
+_REGIONS = (Sizes, BranchRegion, LoopRegion, CallRegion, Foreign)
 
 
 class Constant:
@@ -109,7 +118,7 @@ class Node:
     def region(self) -> Region | None:
         """The record of a node that holds graphs or finds dims; None for the others."""
         region = self.attributes.get(REGION)
-        return region if isinstance(region, (Sizes, BranchRegion, LoopRegion, CallRegion)) else None
+        return region if isinstance(region, _REGIONS) else None
 
     def where(self) -> str:
         """How errors name this node."""

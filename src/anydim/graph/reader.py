@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,7 @@ from anydim.graph import regions
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
 from anydim.graph.regions import REGION, Region
 from anydim.graph.scan import Scanner
-from anydim.graph.text import held_path
+from anydim.graph.text import FOREIGN_WORDS, held_path
 from anydim.lang.surface.group_text import parse_group
 from anydim.lang.tree import TensorType
 from anydim.runtime.lists import Listed
@@ -187,8 +188,24 @@ def _call(parts: _Parts) -> Region:
     return regions.CallRegion(parts.graph("body"))
 
 
+def _foreign(parts: _Parts) -> Region:
+    words = {word: parts.line(word).string() for word in FOREIGN_WORDS}
+    inputs, outputs = (tuple(_strings(parts.line(word))) for word in ("inputs", "outputs"))
+    try:
+        model = b64decode(parts.line("model").string(), validate=True)
+    except ValueError:
+        raise GraphError("graph text: the model of a node is no base64") from None
+    return regions.Foreign(words["engine"], model, inputs, outputs, words["operator"], words["why"])
+
+
+def _strings(scanner: Scanner) -> Iterator[str]:
+    while not scanner.at_end():
+        yield scanner.string()
+
+
 _REGIONS = {
-    regions.SIZES: _sizes, regions.BRANCH: _branch, regions.LOOP: _loop, regions.CALL: _call
+    regions.SIZES: _sizes, regions.BRANCH: _branch, regions.LOOP: _loop, regions.CALL: _call,
+    regions.FOREIGN: _foreign,
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@
     branch   (condition?, given...)  one of two graphs
     loop     (condition?, carried..., initial..., given...)   a graph, iteration after iteration
     call     (given...)              a graph
+    foreign  (given...)              an ONNX model that an engine runs
 
 The node's attribute 'region' is one of the records below; a node's inputs and outputs stand for
 those of the held graph by position. In a held graph a dim that has the name of a dim known where
@@ -29,7 +30,7 @@ from anydim.sizes.guard import Guard
 if TYPE_CHECKING:  # nodes hold regions, and regions graphs of nodes
     from anydim.graph.nodes import Graph
 
-SIZES, BRANCH, LOOP, CALL = "sizes", "branch", "loop", "call"
+SIZES, BRANCH, LOOP, CALL, FOREIGN = "sizes", "branch", "loop", "call", "foreign"
 REGION = "region"  # the attribute
 
 
@@ -130,4 +131,28 @@ class CallRegion:
         return {"body": self.body}
 
 
-Region: TypeAlias = Sizes | BranchRegion | LoopRegion | CallRegion
+@dataclass(frozen=True)
+class Foreign:
+    """What another engine runs: an ONNX model, in which the node's inputs and results have names.
+
+    `operator` is what it stands for there, with a domain before it unless that is the standard's,
+    and `why` the reason that it is not a node of ours.
+    """
+
+    engine: str
+    model: bytes
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    operator: str = ""
+    why: str = ""
+
+    @property
+    def held(self) -> Mapping[str, Graph]:
+        """No graphs of ours."""
+        return {}
+
+    def __repr__(self) -> str:
+        return f"Foreign({self.engine}: {self.operator}, {len(self.model)} bytes)"
+
+
+Region: TypeAlias = Sizes | BranchRegion | LoopRegion | CallRegion | Foreign

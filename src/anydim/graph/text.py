@@ -31,18 +31,20 @@ from __future__ import annotations
 import json
 import math
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from typing import Any
 
 from anydim.base.dtypes import DTYPES, DType
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import FUSED, Constant, Graph, Node
-from anydim.graph.regions import REGION, BranchRegion, LoopRegion, Region, Scan, Sizes
+from anydim.graph.regions import REGION, BranchRegion, Foreign, LoopRegion, Region, Scan, Sizes
 from anydim.lang.surface.printer import print_group
 from anydim.lang.tree import TensorType
 from anydim.sizes import Guard, Size
 
 _BARE = re.compile(r"[A-Za-z_/][\w./$#@]*")
+FOREIGN_WORDS = ("engine", "operator", "why")
 _RESERVED = frozenset([*DTYPES, "_", "true", "false", "nan", "inf", "none"])
 
 
@@ -99,12 +101,18 @@ def _node_lines(node: Node, types: Mapping[str, TensorType]) -> list[str]:
 
 
 def _region_lines(region: Region) -> list[str]:
-    """dims a, b | condition ..., then, otherwise | counter t, trips, carried, scans, body | body"""
+    """dims a, b | condition ..., then, otherwise | counter t, trips, carried, scans, body | body |
+    engine, operator, why, inputs, outputs, model"""
     lines: list[str] = []
     if isinstance(region, Sizes):
         lines.append(f"dims {' '.join(region.dims)}")
     elif isinstance(region, BranchRegion) and region.condition is not None:
         lines.append(_guard(region.condition, "condition"))
+    elif isinstance(region, Foreign):
+        lines += [f"{word} {json.dumps(getattr(region, word))}" for word in FOREIGN_WORDS]
+        lines += [f"inputs {' '.join(map(json.dumps, region.inputs))}".rstrip()]
+        lines += [f"outputs {' '.join(map(json.dumps, region.outputs))}".rstrip()]
+        lines.append(f'model "{b64encode(region.model).decode()}"')
     elif isinstance(region, LoopRegion):
         lines += [f"counter {region.counter}", f"carried {region.carried}"]
         lines += [f"trips {{{region.trips}}}"] if region.trips is not None else []

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from anydim.base.dtypes import boolean, int64
 from anydim.base.errors import GraphError
 from anydim.graph.nodes import Graph
-from anydim.graph.regions import BranchRegion, LoopRegion, Region, Sizes
+from anydim.graph.regions import BranchRegion, Foreign, LoopRegion, Region, Sizes
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Size, Truth, as_size, maximum, prove
 
@@ -24,7 +24,10 @@ def check_region(
     """
     for graph in region.held.values():
         _same_dims(graph, box, known)
-    if isinstance(region, Sizes):
+    if isinstance(region, Foreign):
+        if len(given) != len(region.inputs) or len(made) != len(region.outputs):
+            raise GraphError("its model has other inputs or results than the node")
+    elif isinstance(region, Sizes):
         _check_sizes(region, given, made)
     elif isinstance(region, BranchRegion):
         if region.condition is None:

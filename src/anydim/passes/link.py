@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+import numpy
+
 from anydim.base.records import dataclass
-from anydim.graph.nodes import Graph, Node
-from anydim.graph.regions import BranchRegion, CallRegion, LoopRegion, Sizes
+from anydim.graph.nodes import Constant, Graph, Node
+from anydim.graph.regions import BranchRegion, CallRegion, Foreign, LoopRegion, Sizes
 from anydim.passes.assemble import Store
 from anydim.passes.copies_between import CopiesBetween
+from anydim.passes.handing.empty import needed_elsewhere
 from anydim.passes.segment import Cut, Held, Part, straight
 from anydim.program.program import Program
 from anydim.program.region import (
@@ -67,6 +70,9 @@ class Link:
         guards = list(graph.guards)
         steps: list[Step] = []
         for step in cut.steps:
+            if isinstance(step, Held) and isinstance(step.node.region, Foreign):
+                steps.append(self._foreign(graph, step.node, step.node.region))
+                continue
             if isinstance(step, Held):
                 steps.append(_HELD[type(step.node.region)](step.node, step.regions))
                 continue
@@ -86,6 +92,20 @@ class Link:
             values={spec.name: spec for spec in _specs(graph, tuple(graph.types))},
             constants=self._constants(graph, steps),
             steps=tuple(steps),
+        )
+
+    def _foreign(self, graph: Graph, node: Node, region: Foreign) -> EngineStep:
+        """The step of a node that an engine runs; its model is a constant of the program."""
+        model = Constant(numpy.frombuffer(region.model, numpy.uint8))
+        return EngineStep(
+            engine=region.engine,
+            model=self.store.constant(f"{region.engine}/{node.outputs[0]}", model),
+            reads=node.given,
+            makes=node.outputs,
+            inputs=region.inputs,
+            outputs=region.outputs,
+            needed=tuple(dict.fromkeys(needed_elsewhere(graph, node, region))),
+            source=node.source,
         )
 
     def _constants(self, graph: Graph, steps: Sequence[Step]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from anydim.base.text import counted
 from anydim.graph.evaluate import group_of
 from anydim.graph.nodes import FUSED, Graph, Node
 from anydim.graph.operator import operator
-from anydim.graph.regions import REGION, Region, Sizes
+from anydim.graph.regions import REGION, Foreign, Region
 from anydim.lang.tree import TensorType
 from anydim.passes.placing.choice import Device, Problem, Value
 from anydim.passes.placing.rules import HOST, Rule, all_nodes
@@ -131,6 +131,8 @@ class _Level:
     def _known(self, number: int, node: Node) -> tuple[str, str] | None:
         """Where a node has to run, and why; None where time decides."""
         if node.region is not None:
+            if isinstance(node.region, Foreign):
+                return HOST, f"{node.region.engine} runs it"
             return HOST, "it runs other graphs" if node.region.held else "it finds sizes"
         rule = next((rule for rule in self.asked.rules if rule.fits(node)), None)
         wanted = rule.device if rule is not None else node.device or None
@@ -174,7 +176,7 @@ class _Level:
             for name in node.outputs:
                 makers[name] = fixed.get(number, number)
             for name in node.given:
-                if inner is None or isinstance(inner, Sizes):
+                if inner is None or not inner.held:
                     readers[name].add(fixed.get(number, number))
         for name in graph.outputs:
             readers[name].add(HOST)

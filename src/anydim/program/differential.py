@@ -22,7 +22,7 @@ from typing import Any
 import numpy
 
 from anydim.base.dtypes import DType
-from anydim.base.errors import InputError, OptionError, OutOfMemoryError
+from anydim.base.errors import DeviceError, InputError, OptionError, OutOfMemoryError
 from anydim.base.given import shown, whole
 from anydim.base.records import dataclass
 from anydim.program.binding import told
@@ -120,7 +120,7 @@ def check(
         }
         try:
             expected = reference(inputs)
-        except InputError:
+        except (InputError, DeviceError):  # an engine that is its own reference fails in both
             rejected += _refused(call, inputs, sizes, failures)
             continue
         again = None if plain is None else _Once(plain, inputs)
@@ -141,7 +141,7 @@ def _refused(
     """The program must refuse what the reference refuses."""
     try:
         call(inputs)
-    except InputError:
+    except (InputError, DeviceError):
         return 1
     failures.append(Failure(sizes, "all", "the reference refuses this size, the program does not"))
     return 0

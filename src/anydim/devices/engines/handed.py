@@ -30,8 +30,9 @@ class HandedParts:
     ) -> None:  # fmt: skip
         """Raises DeviceError for a part that its engine does not take."""
         self._kept = threading.local()
+        self._models = {part.model: arrays[part.model] for part in parts}
         self._runs = [
-            _Run(part, engines[part.engine], arrays[part.model].tobytes(), threads, self._kept)
+            _Run(part, engines[part.engine], self.model(part.model), threads, self._kept)
             for part in parts
         ]
 
@@ -39,6 +40,10 @@ class HandedParts:
         """The word of each part's function, and the function's address."""
         for run in self._runs:
             yield run.part.function, run.address
+
+    def model(self, name: str) -> bytes:
+        """The ONNX model of a part, by the name of the constant that it is."""
+        return self._models[name].tobytes()
 
     def begin(self) -> None:
         """Forget what a part has raised in this thread, and what it has found."""

@@ -10,14 +10,36 @@ from typing import Any
 from anydim.base import settings
 from anydim.base.dtypes import DType
 from anydim.base.peer import peer_module
+from anydim.base.records import dataclass
 from anydim.devices.engines.engine import Engine, Found, Part, Tensor
 from anydim.runtime.handed import Port
 
 _PROVIDERS = ["CPUExecutionProvider"]
-_QUIET = 3  # its log tells of errors alone
+_QUIET = 4  # what goes wrong is raised; its log need not tell of it, too
 _CODES = {"bfloat16": 16, "float8_e4m3fn": 17, "float8_e4m3fnuz": 18, "float8_e5m2": 19,
           "float8_e5m2fnuz": 20}  # fmt: skip
 """Of types that numpy lacks, the numbers that ONNX has for them."""
+
+
+_NAMES = {
+    "float": "float32", "double": "float64", "float8e4m3fn": "float8_e4m3fn",
+    "float8e4m3fnuz": "float8_e4m3fnuz", "float8e5m2": "float8_e5m2",
+    "float8e5m2fnuz": "float8_e5m2fnuz",
+}  # fmt: skip
+"""Element types that it calls otherwise."""
+
+
+_CRASHING = frozenset((
+    "Conv", "ConvInteger", "ConvTranspose", "QLinearConv", "DeformConv", "MaxPool", "AveragePool",
+    "LpPool", "MaxUnpool", "GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool", "RNN", "GRU",
+    "LSTM", "Resize", "RoiAlign", "MaxRoiPool", "GridSample",
+))  # fmt: skip
+
+
+def may_crash(operator: str) -> bool:
+    """Whether an operator may end the process where a tensor is empty; of one that is not the
+    standard's, 'domain.name', nobody knows."""
+    return "." in operator or operator in _CRASHING
 
 
 class OnnxRuntime(Engine):
@@ -53,6 +75,29 @@ class OnnxRuntime(Engine):
         self, model: bytes, inputs: Sequence[Port], outputs: Sequence[Port], threads: int
     ) -> Part:
         return _Session(self.session(model, threads), inputs, outputs)
+
+    def results(self, model: bytes) -> list[Told]:
+        """What it says of the results of a model; DeviceError for one that it does not take."""
+        session = self.told("check", lambda: self.session(model, 1, optimised=False))
+        return [Told.of(result.type, result.shape) for result in session.get_outputs()]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What onnxruntime says of a result before a run: its type, and a number, a name or nothing for
+    each size. A scalar, and what it knows nothing of, have no sizes. `dtype` is '' for what is no
+    tensor of numbers."""
+
+    text: str
+    dtype: str
+    shape: tuple[int | str | None, ...]
+
+    @staticmethod
+    def of(text: str, shape: Any) -> Told:
+        """By its own words: 'tensor(float)', ['n', 4]."""
+        inner = text.removeprefix("tensor(").removesuffix(")")
+        dtype = _NAMES.get(inner, inner) if text.startswith("tensor(") else ""
+        return Told(text, dtype, tuple(shape or ()))
 
 
 class _Session(Part):

@@ -40,11 +40,13 @@ def import_model(
     source: str | os.PathLike[str] | bytes | Any,
     dims: Mapping[str, Dim] | None = None,
     operators: Operators | None = None,
+    fallback: bool = False,
 ) -> Graph:
     """The graph of an ONNX model: a path, the bytes of a file, or a ModelProto.
 
     `dims` gives bounds to dims of the model; the others go from 0 up. `operators` are definitions
-    for operators by domain and name, which go before those of the standard. Raises ModelError for a
+    for operators by domain and name, which go before those of the standard. With `fallback`,
+    onnxruntime runs what cannot be imported. Raises ModelError for a
     model that cannot be read or needs what anydim lacks, OptionError for dims it does not have.
     """
     opened = open_model(source)
@@ -52,18 +54,21 @@ def import_model(
         raise StringsInside(opened)
     try:
         return chosen(
-            opened.name, lambda choice: _graph(opened, dims or {}, operators or {}, choice)
+            opened.name,
+            lambda choice: _graph(opened, dims or {}, operators or {}, choice, fallback),
         )
     except (UnicodeDecodeError, RecursionError) as error:
         raise ModelError(f"{opened.name} is malformed: {type(error).__name__}") from None
 
 
 def _graph(
-    opened: Opened, dims: Mapping[str, Dim], operators: Operators, choice: Mapping[str, bool | None]
-) -> Graph:
+    opened: Opened, dims: Mapping[str, Dim], operators: Operators,
+    choice: Mapping[str, bool | None], fallback: bool,
+) -> Graph:  # fmt: skip
     proto = opened.proto.graph
     functions = functions_of(opened.proto, opened.opset, opened.name)
     model = Model(opened.name, opened.folder, functions, operators, opened.domains, chosen=choice)
+    model.fallback = fallback
     emitter = Emitter(Box(), reserved=model.dims)
     names = Importing(model, emitter, opened.opset)
     names.check(proto)
@@ -81,7 +86,8 @@ def _graph(
     if model.failures:
         lines = "\n  ".join(map(str, model.failures))
         raise ModelError(
-            f"{opened.name} has {len(model.failures)} nodes that are not supported:\n  {lines}"
+            f"{opened.name} has {len(model.failures)} nodes that are not supported:\n  {lines}",
+            "" if fallback else _ALLOW,
         )
     if not outputs:
         raise ModelError(f"{opened.name} has no outputs")
@@ -97,6 +103,9 @@ def _output(names: Names, name: str) -> Held:
     if held is None:
         raise ModelError(f"{names.model.name}: output '{name}' is never computed")
     return held
+
+
+_ALLOW = "fallback='onnxruntime' lets onnxruntime run them, where it can"
 
 
 class _Outputs:

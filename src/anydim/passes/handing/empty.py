@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from anydim.devices.engines.onnxruntime import may_crash
+from anydim.graph.dims import symbols_of
 from anydim.graph.nodes import Graph, Node
 from anydim.graph.operator import operator
+from anydim.graph.regions import Foreign
 from anydim.sizes import Size, Truth, as_size, prove
 
 _KINDS = ("elementwise", "view", "source")
@@ -32,6 +35,20 @@ def hidden(graph: Graph, node: Node) -> tuple[Size, ...]:
     found = dict.fromkeys(needed(graph, node))
     results = [graph.types[name].shape for name in node.outputs]
     return tuple(size for size in found if not all(_covers(shape, size) for shape in results))
+
+
+def needed_elsewhere(graph: Graph, node: Node, region: Foreign) -> Iterator[Size]:
+    """The sizes that must not be 0 where onnxruntime runs a node of a file."""
+    if not may_crash(region.operator):
+        return
+    known = symbols_of([graph.types[name] for name in node.given])
+    for name in (*node.given, *node.outputs):
+        for size in graph.types[name].shape:
+            if (
+                size.symbols <= known
+                and prove(size, ">=", as_size(1), graph.box) is not Truth.PROVED
+            ):
+                yield size
 
 
 def _safe(node: Node) -> bool:

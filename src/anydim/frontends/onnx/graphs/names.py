@@ -45,6 +45,7 @@ class Model:
     expansions: dict[int, int] = field(default_factory=dict)  # nodes that functions stand for
     depth: int = 0
     chosen: Mapping[str, bool | None] = field(default_factory=dict)  # possible branch; None: both
+    fallback: bool = False  # whether onnxruntime may run what cannot be imported
 
 
 class Names(ABC):

@@ -12,6 +12,7 @@ from anydim.frontends.onnx.file.tensors import Unsupported
 from anydim.frontends.onnx.graphs.apart import follow_of
 from anydim.frontends.onnx.graphs.bodies import body_of
 from anydim.frontends.onnx.graphs.custom import add_defined
+from anydim.frontends.onnx.graphs.foreign import run_elsewhere
 from anydim.frontends.onnx.graphs.functions import (
     DEEPEST,
     Function,
@@ -72,7 +73,17 @@ class Importing(Names):
         except (Unsupported, GraphError) as reason:
             if isinstance(reason, Unlike) and proto.op_type == "If":
                 raise
-            self.refuse(proto, label, _text(reason))
+            self.elsewhere(proto, label, _text(reason))
+
+    def elsewhere(self, proto: Any, label: str, reason: str) -> None:
+        """Have onnxruntime run a node, where it may; else note why it cannot be imported."""
+        if self.model.fallback:
+            try:
+                run_elsewhere(self, proto, label, reason)
+                return
+            except Unsupported as other:
+                reason = f"{reason}; nor by onnxruntime: {other}"
+        self.refuse(proto, label, reason)
 
     def refuse(self, proto: Any, label: str, reason: str) -> None:
         """Note why a node cannot be imported."""

@@ -1,0 +1,205 @@
+"""A node that cannot be imported as one that onnxruntime runs, where the user allows it.
+
+The node becomes an ONNX model of its own. onnxruntime says what types its results have; sizes that
+are those of its inputs stay these, all others become dims that are found when it has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy
+
+from anydim.base.dtypes import DTYPES, DType
+from anydim.base.errors import DeviceError, UserError
+from anydim.devices.engines.once import evaluated
+from anydim.devices.engines.onnxruntime import OnnxRuntime, Told
+from anydim.devices.engines.table import open_engine
+from anydim.frontends.onnx.file.schema import bound
+from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, Unsupported
+from anydim.frontends.onnx.graphs.names import Names
+from anydim.frontends.onnx.values.held import Broken, Held
+from anydim.graph.nodes import Node
+from anydim.graph.regions import FOREIGN, Foreign
+from anydim.lang.tree import TensorType
+from anydim.runtime.handed import Port
+from anydim.sizes import Size, as_size
+
+FALLBACK = "onnxruntime"
+_CODES: Mapping[str, int] = {dtype.name: number for number, dtype in ELEMENT_TYPES.items()}
+_TRIED = 2  # what a size is taken for where a run has to tell how many axes a result has
+_DEEPEST = 64
+IR_VERSION = 10
+
+
+def run_elsewhere(names: Names, proto: Any, label: str, why: str) -> None:
+    """Add a node that onnxruntime runs in the place of one that was refused for a reason.
+
+    Raises Unsupported where it cannot be, either.
+    """
+    whole = type(proto)()
+    whole.CopyFrom(proto)
+    del whole.attribute[:]
+    whole.attribute.extend(bound(proto.attribute, names.attributes))
+    given = {name: _value(names, name) for name in dict.fromkeys(_read(whole))}
+    model = _Model(names, whole, given)
+    kinds = model.kinds(label)
+    values = [names.place(name) for name in model.outputs]
+    standard = proto.domain in ("", "ai.onnx")
+    operator = proto.op_type if standard else f"{proto.domain}.{proto.op_type}"
+    record = Foreign(FALLBACK, model.text, tuple(model.inputs), tuple(model.outputs), operator, why)
+    source = f"{names.model.name}: {label}"
+    node = names.emitter.region(
+        FOREIGN, tuple(model.inputs.values()), dict(zip(values, kinds)), record, source
+    )
+    names.emitter.commit([node])
+    names.held.update(zip(model.outputs, values))
+
+
+def elsewhere(node: Node) -> str:
+    """What `explain` says of a node that an engine runs."""
+    region = node.region
+    assert isinstance(region, Foreign)
+    source = node.source.partition(": ")[2] or node.source
+    return f"{source} ({region.operator}) runs in {region.engine}: {region.why}"
+
+
+class _Model:
+    """A node as an ONNX model: `inputs` are its inputs with the graph's values, but for constants,
+    which it holds."""
+
+    def __init__(self, names: Names, proto: Any, given: Mapping[str, str]) -> None:
+        import onnx
+
+        self.onnx, self.names, self.proto = onnx, names, proto
+        emitter = names.emitter
+        held = {name: _known(emitter, value) for name, value in given.items()}
+        self.constants = {name: array for name, array in held.items() if array is not None}
+        self.inputs = {name: v for name, v in given.items() if name not in self.constants}
+        self.outputs = [name for name in proto.output if name]
+        self.types = {name: emitter.types[value] for name, value in self.inputs.items()}
+        self.sizes: dict[str, Size] = {}  # by the names that dims have in the model
+        self.engine = open_engine(FALLBACK)
+        inputs = [self._declared(name, kind) for name, kind in self.types.items()]
+        self.text = self._written(inputs, [onnx.ValueInfoProto(name=n) for n in self.outputs])
+
+    def _declared(self, name: str, kind: TensorType) -> Any:
+        if kind.dtype.name not in _CODES or (kind.dtype.stored and kind.dtype.bits < 8):
+            raise Unsupported(f"its input '{name}' is {kind}")
+        shape: list[int | str] = []
+        for size in kind.shape:
+            number = size.constant
+            if number is None:
+                known = {each: text for text, each in self.sizes.items()}
+                shape.append(known.get(size, f"d{len(self.sizes)}"))
+                self.sizes.setdefault(str(shape[-1]), size)
+            else:
+                shape.append(number)
+        return self.onnx.helper.make_tensor_value_info(name, _CODES[kind.dtype.name], shape)
+
+    def _written(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> bytes:
+        helper, model = self.onnx.helper, self.names.model
+        kept = [
+            self.onnx.numpy_helper.from_array(array, name) for name, array in self.constants.items()
+        ]
+        graph = helper.make_graph([self.proto], "node", inputs, outputs, kept)
+        opsets = [helper.make_opsetid("", self.names.opset)]
+        opsets += [helper.make_opsetid(name, number) for name, number in model.domains.items()]
+        domains = {self.proto.domain, *model.domains, "", "ai.onnx"}
+        if self.proto.domain not in {*model.domains, "", "ai.onnx"}:
+            opsets.append(helper.make_opsetid(self.proto.domain, 1))
+        functions = [each.proto for each in model.functions.values()]
+        functions = [each for each in functions if each.domain in domains]
+        made = helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR_VERSION, functions=functions
+        )
+        text: bytes = made.SerializeToString(deterministic=True)
+        return text
+
+    def kinds(self, label: str) -> list[TensorType]:
+        """The types of the results; Unsupported for what onnxruntime does not take either."""
+        assert isinstance(self.engine, OnnxRuntime)
+        try:
+            told = self.engine.results(self.text)
+        except DeviceError as error:
+            raise Unsupported(error.problem) from None
+        dtypes = [_dtype(name, each) for name, each in zip(self.outputs, told)]
+        ranks = [len(each.shape) for each in told]
+        if not all(ranks):  # a scalar, or nothing is known
+            ranks = self._ranks(dtypes)
+        return [
+            TensorType(dtype, tuple(self._sizes(name, each, ranks[number])))
+            for number, (name, dtype, each) in enumerate(zip(self.outputs, dtypes, told))
+        ]
+
+    def _sizes(self, name: str, told: Told, rank: int) -> Iterator[Size]:
+        shape: Sequence[int | str | None] = told.shape or [None] * rank
+        for axis, size in enumerate(shape):
+            if isinstance(size, int):
+                yield as_size(size)
+            elif size in self.sizes:
+                yield self.sizes[size]
+            else:
+                yield self.names.emitter.dim(f"{name.rsplit('/', 1)[-1]}.{axis}")
+
+    def _ranks(self, dtypes: Sequence[DType]) -> list[int]:
+        """How many axes results have, by a run on zeros: what has none may be unknown."""
+        box = self.names.emitter.box
+        at = {
+            dim.name: max(dim.lo, min(_TRIED, dim.hi if dim.hi is not None else _TRIED))
+            for dim in box.dims
+        }
+        arrays = [
+            numpy.zeros([size.evaluate(at) for size in kind.shape], kind.dtype.numpy)
+            for kind in self.types.values()
+        ]
+        ports = [Port(name, kind.dtype, kind.rank) for name, kind in self.types.items()]
+        made = [Port(name, dtype, 0) for name, dtype in zip(self.outputs, dtypes)]
+        try:
+            found = evaluated(FALLBACK, self.text, ports, arrays, made)
+        except UserError as error:
+            told = "how many axes its results have is not known"
+            raise Unsupported(f"{told}: {error.problem}") from None
+        return [array.ndim for array in found]
+
+
+def _value(names: Names, name: str) -> str:
+    """The value of an input; Unsupported for lists, and for what could not be imported."""
+    try:
+        held: Held | None = names.lookup(name)
+    except KeyError:
+        raise Unsupported(f"its input '{name}' is not defined") from None
+    if isinstance(held, Broken):
+        raise Unsupported(f"its input '{name}' could not be imported")
+    if not isinstance(held, str):
+        raise Unsupported(f"its input '{name}' is no tensor")
+    return held
+
+
+def _known(emitter: Any, value: str) -> numpy.ndarray | None:
+    """The contents of a value that are small and numbers."""
+    if value not in emitter.known or emitter.known[value].array.dtype == object:
+        return None
+    array: numpy.ndarray = emitter.known[value].array
+    return array
+
+
+def _read(proto: Any, depth: int = 0) -> Iterator[str]:
+    """The values from outside that a node and the graphs inside it read."""
+    if depth > _DEEPEST:
+        raise Unsupported("graphs inside graphs without end")
+    yield from filter(None, proto.input)
+    for attribute in proto.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {value.name for value in (*graph.input, *graph.initializer)}
+            for node in graph.node:
+                yield from (name for name in _read(node, depth + 1) if name not in own)
+                own.update(node.output)
+            yield from (value.name for value in graph.output if value.name not in own)
+
+
+def _dtype(name: str, told: Told) -> DType:
+    if told.dtype not in DTYPES:
+        raise Unsupported(f"its result '{name}' is {told.text}")
+    return DTYPES[told.dtype]
