@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anydim.base.errors import GraphError
 from anydim.graph.operator import Attributes, Types, Written
 from anydim.ops.writing import (
@@ -21,9 +23,11 @@ from anydim.ops.writing import (
 from anydim.sizes import (
     Box,
     Guard,
+    Size,
     Truth,
     as_size,
     maximum,
+    minimum,
     prove,
     simplify,
 )
@@ -141,40 +145,61 @@ def pad(types: Types, attributes: Attributes, box: Box) -> Written:
     offsets, sizes = numbered("B", rank), numbered("N", rank)
     if mode not in _PAD_PLACES:
         raise GraphError(f"operator 'pad': mode '{mode}' is none of {', '.join(_PAD_PLACES)}")
+    moved = [not (b.constant == 0 and a.constant == 0) for b, a in zip(before, after)]
     places = [
-        index if b.constant == 0 and a.constant == 0
-        else _PAD_PLACES[mode].format(i=f"({index} - {offset})", n=size)
-        for index, offset, size, b, a in zip(indices, offsets, sizes, before, after)
-    ]  # fmt: skip
+        _PAD_PLACES[mode].format(i=f"({index} - {offset})", n=size) if moves else index
+        for index, offset, size, moves in zip(indices, offsets, sizes, moved)
+    ]
     extents = [size + b + a for size, b, a in zip(types[0].shape, before, after)]
     guards = [
         Guard(as_size(0), "<=", extent, f"axis {axis} of a pad keeps a size of at least 0")
         for axis, extent in enumerate(extents)
     ]
     parameters = [parameter("x", sizes)]
-    body = read("x", places)
+    body, zero = read("x", places), "false" if types[0].dtype.kind == "bool" else "0"
     if mode == "constant":
         parameters += ["T value"] if len(types) == 2 else []
-        zero = "false" if types[0].dtype.kind == "bool" else "0"
         if rank:
             body = f"({body} else {'value' if len(types) == 2 else zero})"
-    elif mode == "reflect":
-        for axis in range(rank):
-            message = f"a reflecting pad of axis {axis} is smaller than the axis"
-            extent = types[0].shape[axis]
-            sides = (before[axis], after[axis])
-            guards += [Guard(side, "<", maximum(extent, 1), message) for side in sides]
-    used = [
-        offset
-        for offset, b, a in zip(offsets, before, after)
-        if not (b.constant == 0 and a.constant == 0)
-    ]
+    elif any(moved):
+        body = _by_ranges(max(axis for axis in range(rank) if moved[axis]), places, zero)
+    if mode == "reflect":
+        guards += _reflecting(types[0].shape, before, after)
+    elif mode != "constant":
+        guards += _repeating(types[0].shape, before, after)
+    used = [offset for offset, moves in zip(offsets, moved) if moves]
     values = {**sizes_as_attributes("S", extents), **sizes_as_attributes("B", before)}
     text = definition(
         "pad", parameters, [f"{target('y', indices)} = {body}{ranges(zip(indices, names))}"],
         declared([*names, *used]),
     )  # fmt: skip
     return Written(text, {name: values[name] for name in (*names, *used)}, tuple(guards))
+
+
+def _reflecting(
+    shape: Sequence[Size], before: Sequence[Size], after: Sequence[Size]
+) -> list[Guard]:
+    """No side has more than a mirror shows."""
+    found = []
+    for axis, (extent, *sides) in enumerate(zip(shape, before, after)):
+        message = f"a reflecting pad of axis {axis} is smaller than the axis"
+        found += [Guard(side, "<", maximum(extent, 1), message) for side in sides]
+    return found
+
+
+def _repeating(shape: Sequence[Size], before: Sequence[Size], after: Sequence[Size]) -> list[Guard]:
+    """What is put anywhere comes from somewhere."""
+    return [
+        Guard(minimum(1, maximum(0, *sides)), "<=", extent, f"a pad of axis {axis} has no elements")
+        for axis, (extent, *sides) in enumerate(zip(shape, before, after))
+    ]
+
+
+def _by_ranges(axis: int, places: Sequence[str], zero: str) -> str:
+    """What is before x along an axis, x itself, and what is after it: x alone is a plain copy."""
+    inside = [*places[:axis], f"i{axis} - B{axis}", *places[axis + 1 :]]
+    around, own = (f"({read('x', at)} else {zero})" for at in (places, inside))
+    return f"i{axis} < B{axis} ? {around} : i{axis} < B{axis} + N{axis} ? {own} : {around}"
 
 
 _PAD_PLACES = {

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import anydim as ad
 from anydim.base.dtypes import float32
 from anydim.kernels.rows.flatten import flatten, reads_own_points
 from anydim.kernels.rows.form import row_form
@@ -98,3 +100,32 @@ def test_no_plan_for_a_scalar_that_reads_elements() -> None:
     made = flatten(group("def f(float(R,C) x) -> (e, y) { e(r,c) = x(r,c)\n y(r) = e(r,0) }",
                          "R C"))  # fmt: skip
     assert plan_sweeps(made, frozenset(("c",))) is None
+
+
+def test_remainders_are_rounds() -> None:
+    """A tile is its rounds and its elements; what repeats in fewer than a vector stays."""
+    text = (
+        "def f(float(R,C) x) -> (y) { y(i,j) = x(i % R, j % C) where i in 0:2 * R, j in 0:3 * C }"
+    )
+    (statement,) = flatten(group(text, "R C")).statements
+    assert [str(axis.extent) for axis in statement.axes] == ["2", "R", "3", "C"]
+    (statement,) = flatten(group(text, "R 4")).statements
+    assert [str(axis.extent) for axis in statement.axes] == ["2", "R", "12"]
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (1, 1), (2, 1), (1, 40), (17, 3), (5, 100)])
+def test_rounds_have_the_same_values(shape: tuple[int, int]) -> None:
+    """Also where the place itself is used, and in sums over one of the axes."""
+    rows, columns = shape
+    x = np.arange(rows * columns, dtype=np.float32).reshape(shape)
+    tiled = np.tile(x, (2, 3))
+    places = np.arange(3 * columns)
+    size = "where i in 0:2 * R, j in 0:3 * C"
+    ends = f"{size} }}"
+    for body, right in (
+        (f"y(i,j) = x(i % R, j % C) + j {ends}", tiled + places),
+        (f"y(i,j) = x(i % R, j % C) * float(j // C) {ends}", tiled * (places // max(1, columns))),
+        (f"y(i) +=! x(i % R, j % C) {ends}", tiled.sum(1)),
+    ):
+        found = ad.define(f"def f(float(R,C) x) -> (y) {{ {body}").f(x)
+        np.testing.assert_array_equal(found, right, err_msg=body)

@@ -148,3 +148,23 @@ def test_flags_and_integers_are_joined_too() -> None:
     for sizes_ in ((0, 0), (1, 0), (0, 1), (65, 3), (3, 200)):
         arrays = [np.arange(2 * s).reshape(2, s) % 3 == 0 for s in sizes_]
         np.testing.assert_array_equal(model(*arrays)["y"], np.concatenate(arrays, 1))
+
+
+@pytest.mark.parametrize("dtype", [float32, uint8], ids=str)
+@pytest.mark.parametrize("mode", ["reflect", "edge", "wrap"])
+def test_pads_are_copies_between_a_few_elements(mode: str, dtype: DType) -> None:
+    """Sides that are known go element by element; others may be longer than what they surround."""
+    g = ad.Builder("pads")
+    n, c = g.dim("n", 0, 500), g.dim("c", 0, 500)
+    x = g.input("x", dtype, (n, c))
+    g.output("y", g.pad(x, before=(1, 2), after=(2, 1), mode=mode))
+    g.output("z", g.pad(x, before=(0, 0), after=(0, c - 1), mode=mode))
+    model = ad.compile(g.graph())
+    assert "ranges" in str(model.explain())
+    for shape in ((3, 3), (4, 64), (3, 67), (5, 200), (70, 3)):
+        array = np.arange(shape[0] * shape[1]).reshape(shape).astype(dtype.numpy)
+        y, z = model(array).values()
+        np.testing.assert_array_equal(y, np.pad(array, ((1, 2), (2, 1)), mode))
+        np.testing.assert_array_equal(z, np.pad(array, ((0, 0), (0, shape[1] - 1)), mode))
+    with pytest.raises(ad.DimError, match="pad"):
+        model(np.zeros((0, 5), dtype.numpy))

@@ -182,6 +182,12 @@ def _within(group: Group, here: _Range, box: Box) -> Group:
     extents = {axis.name: axis.extent for axis in group.statements[0].axes}
     bounds = {name: (as_size(0), extent) for name, extent in extents.items()}
     bounds[here.axis] = (here.low(), here.ends[here.number])
+    sure = {
+        (read.tensor, place, index)
+        for statement in group.statements for read in reads(statement.body)
+        if read.default is None and not read.flat
+        for place, index in enumerate(read.indices)
+    }  # fmt: skip
 
     def change(expr: Expr) -> Expr | None:
         if isinstance(expr, Apply) and expr.function == "select":
@@ -189,8 +195,10 @@ def _within(group: Group, here: _Range, box: Box) -> Group:
             return None if taken is None else expr.arguments[1 if taken else 2]
         if isinstance(expr, Read) and expr.default is not None and not expr.flat:
             shape = group.type_of(expr.tensor).shape
-            inside = zip(expr.indices, shape)
-            if all(_fits(index, size, bounds, box) for index, size in inside):
+            if all(
+                (expr.tensor, place, index) in sure or _fits(index, size, bounds, box)
+                for place, (index, size) in enumerate(zip(expr.indices, shape))
+            ):
                 return replace(expr, default=None)
         return None
 

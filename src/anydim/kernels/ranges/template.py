@@ -33,6 +33,7 @@ from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
 
 PART = "part of the axis"
 _LARGER = 16  # parts, where most of them may have nothing to do
+_FEW = 4  # elements that go one by one
 
 
 @dataclass(frozen=True)
@@ -189,11 +190,21 @@ class _Writer:
         else:
             loop(scope, axes[0].name, extent, lambda inner: self._nested(inner, group, axes[1:]))
 
+    def _few(self, group: Group) -> bool:
+        """Whether a range that is the innermost loop is known to have a few elements."""
+        if self.form.inner:
+            return False
+        ends = self.form.stops
+        number = self.form.groups.index(group)
+        length = ends[number] - ends[number - 1] if number else ends[0]
+        return length.constant is not None and length.constant <= _FEW
+
     def _sweep(
         self, scope: Elements, group: Group, lane: Axis, low: ir.Value, high: ir.Value
     ) -> None:
-        """A loop over vectors."""
-        lanes = self.schedule.lanes
+        """A loop over vectors, of single elements where a range has a few."""
+        lanes, few = self.schedule.lanes, self._few(group)
+        lanes = 1 if few else lanes
 
         def cell(mask: ir.Value | None, outer: Elements, at: ir.Value, copy: int) -> None:
             inner = outer.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
@@ -205,7 +216,7 @@ class _Writer:
                 )
             outer.steps += inner.steps
 
-        for part in segments(scope, low, high, lanes, self.schedule.unroll):
+        for part in segments(scope, low, high, lanes, 1 if few else self.schedule.unroll):
             run_segment(scope, part, lanes, partial(cell, part.mask))
 
 

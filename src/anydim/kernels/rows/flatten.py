@@ -3,6 +3,11 @@
 Before: y(b,s,c) = x(b,s,c) + bias(c)    loops b, s, c
 After:  y[...]   = x[bs*C + c] + bias[c] loops bs, c
 
+An axis that is read by its remainder goes round and round: it is two loops, around and along.
+
+Before: y(i) = x(i % N) where i in 0:3 * N
+After:  y(a,i) = x(i) where a in 0:3, i in 0:N
+
 Axes with the same name in different statements are the same loop. Tensor types keep their shapes;
 only dtypes matter after this, because every affine read of it is flat. What is not affine (and
 what is guarded by a default) stays as written, and the axes in it stay as they are.
@@ -10,16 +15,28 @@ what is guarded by a default) stays as written, and the axes in it stay as they 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from anydim.base.dtypes import int64
 from anydim.kernels.inference import free_axes
-from anydim.lang.tree import Axis, Cast, Expr, Group, Index, Literal, Read, Statement
+from anydim.lang.tree import (
+    Apply,
+    Axis,
+    Cast,
+    Expr,
+    Group,
+    Index,
+    Literal,
+    Read,
+    SizeTerm,
+    Statement,
+)
 from anydim.lang.tree.affine import (
     Affine,
     address,
     affine,
+    parts,
     reads,
     rewrite,
     row_major_strides,
@@ -27,10 +44,14 @@ from anydim.lang.tree.affine import (
 )
 from anydim.sizes import Size, as_size
 
+_ROUND, _ALONG = " round", " along"  # what the two loops of an axis are called after it
+_PARTS = {"floordiv": _ROUND, "mod": _ALONG}
+_LONG = 64  # elements of a round that are many where they are known
+
 
 def flatten(group: Group, apart: frozenset[str] = frozenset()) -> Group:
     """The same computation with flat addresses and merged axes; those `apart` join none before."""
-    group = _flat_reads(_without_unit_axes(group))
+    group = _flat_reads(_without_unit_axes(_rounds_apart(group)))
     pair = _mergeable(group, apart)
     while pair is not None:
         group = _merge(group, *pair)
@@ -55,6 +76,61 @@ def _rewrite_bodies(group: Group, change: Callable[[Expr], Expr | None]) -> Grou
 
 
 # ---- one step each -----------------------------------------------------------------------------
+
+
+def _rounds_apart(group: Group) -> Group:
+    """Axes of which only the remainder by a size is wanted somewhere, as rounds of that size.
+
+    Not of a few elements that are known: what repeats inside of a vector is read in runs.
+    """
+    extents = {axis.name: axis.extent for s in group.statements for axis in s.axes}
+    reduced = {axis.name for s in group.statements for axis in s.reduced}
+    rounds: dict[str, Size] = {}
+    for statement in group.statements:
+        for name, size in _remainders(statement.body):
+            count = None if name in reduced else extents.get(name, size).divide_exactly(size)
+            if count is not None and count != 1:
+                rounds.setdefault(name, size)
+    if not rounds:
+        return group
+
+    def parted(expr: Expr) -> Expr | None:
+        if isinstance(expr, Apply) and expr.function in _PARTS and len(expr.arguments) == 2:
+            index, size = expr.arguments
+            if isinstance(index, Index) and size == SizeTerm(rounds.get(index.name, as_size(0))):
+                return Index(index.name + _PARTS[expr.function])
+        return None
+
+    def whole(expr: Expr) -> Expr | None:
+        if isinstance(expr, Index) and expr.name in rounds:
+            both = {expr.name + _ROUND: rounds[expr.name], expr.name + _ALONG: as_size(1)}
+            return to_expr(Affine.of(as_size(0), both))
+        return None
+
+    def axes(old: tuple[Axis, ...]) -> Iterator[Axis]:
+        for axis in old:
+            size = rounds.get(axis.name)
+            if size is not None:
+                count = axis.extent.divide_exactly(size)
+                assert count is not None
+                yield Axis(axis.name + _ROUND, count)
+            yield axis if size is None else Axis(axis.name + _ALONG, size)
+
+    statements = tuple(replace(s, axes=tuple(axes(s.axes))) for s in group.statements)
+    group = _rewrite_bodies(replace(group, statements=statements), parted)
+    return _rewrite_bodies(group, whole)
+
+
+def _remainders(body: Expr) -> Iterator[tuple[str, Size]]:
+    """Axes and the sizes by which their remainders are taken."""
+    indices = (index for read in reads(body) for index in read.indices)
+    for part in (part for expr in (body, *indices) for part in parts(expr)):
+        if isinstance(part, Apply) and part.function == "mod":
+            index, size = part.arguments
+            if isinstance(index, Index) and isinstance(size, SizeTerm):
+                known = size.size.constant
+                if known is None or known >= _LONG:
+                    yield index.name, size.size
 
 
 def _flat_reads(group: Group) -> Group:
