@@ -8,12 +8,11 @@ import pytest
 from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
 from anydim.kernels.evaluator import run
-from anydim.kernels.product.micro import Tile
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import loop, plus, times, variable
 from anydim.sizes import Size, parse
 
-TILE = Tile(6, 3, 2, 4)  # panels of 12 columns, vectors of 4
+WIDTH, LANES = 12, 4  # of a panel, of a vector
 TILES_AND_COLUMNS = [(0, 9), (5, 0), (1, 1), (1, 61), (7, 12), (5, 25), (40, 49)]
 
 
@@ -24,7 +23,7 @@ class Counting:
         loops = tuple((name, parse(f"{name}_n")) for name in ("outer", "inner"))
         tiles, columns = parse("tiles"), parse("columns")
         work = work_of(parse("outer_n*inner_n"), 6 * tiles, tiles, columns, parse("9"))
-        self.sharing = Sharing(loops, tiles, columns, TILE, parse(whole), work)
+        self.sharing = Sharing(loops, tiles, columns, WIDTH, LANES, parse(whole), work)
         self.sizes: dict[str, Size] = {}
         at: ir.Value = variable("outer")
         extents = {"inner": "inner_extent", "tile": "tiles", "panel": "panels"}
@@ -76,10 +75,10 @@ def test_every_tile_is_visited_once(
 def test_parts_have_about_as_many_columns(tiles: int, columns: int) -> None:
     counting = Counting("0")
     dims = {"outer_n": 1, "inner_n": 1, "tiles": tiles, "columns": columns}
-    widths = numpy.minimum(columns - numpy.arange(0, columns, TILE.width), TILE.width)
+    widths = numpy.minimum(columns - numpy.arange(0, columns, WIDTH), WIDTH)
     for parts in (2, 3):
         work = [float((visits * widths).sum()) for visits in counting.visits(dims, parts)]
-        assert max(work) - min(work) <= 2 * TILE.width + TILE.lanes * tiles
+        assert max(work) - min(work) <= 2 * WIDTH + LANES * tiles
 
 
 def test_where_a_size_begins() -> None:

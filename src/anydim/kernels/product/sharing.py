@@ -17,10 +17,9 @@ from collections.abc import Callable, Sequence
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.product.micro import Tile
 from anydim.kernels.write.term import Term, constant, larger, select, smaller
 from anydim.kernels.write.writer import Writer
-from anydim.sizes import Size, ceil_div, maximum, minimum, product
+from anydim.sizes import Size, as_size, ceil_div, maximum, minimum, product
 
 GRAIN = 8  # steps that are worth a thread
 STEP = 50_000  # of `Sharing.work`
@@ -29,7 +28,7 @@ _MOST_STEPS = 1 << 16
 
 @dataclass(frozen=True)
 class Sharing:
-    """Of a product in `loops` (name, extent): `tiles` of rows, `columns` in panels of `tile`.
+    """Of a product in `loops` (name, extent): `tiles` of rows, `columns` in panels of `width`.
 
     Where `whole` is 1, not 0, all panels stay together. `work` is about 100 for each nanosecond.
     """
@@ -37,19 +36,20 @@ class Sharing:
     loops: tuple[tuple[str, Size], ...]
     tiles: Size
     columns: Size
-    tile: Tile
+    width: Size | int
+    lanes: int
     whole: Size
     work: Size
 
     @property
     def panels(self) -> Size:
         """All panels."""
-        return ceil_div(self.columns, self.tile.width)
+        return ceil_div(self.columns, self.width)
 
     @property
     def vectors(self) -> Size:
         """The positions of a tile in all panels, where they do not stay together."""
-        return ceil_div(self.columns, self.tile.lanes)
+        return ceil_div(self.columns, self.lanes)
 
     @property
     def around(self) -> Size:
@@ -82,9 +82,12 @@ class Sharing:
         whole = code.let(size("whole", self.whole).differs(0))
         groups = code.let(select(whole, constant(1), panels))
         span = code.let(select(whole, panels, 1))
+        weight = as_size(self.width) // self.lanes
+        known_weight = weight.constant
+        each = size("weight", weight) if known_weight is None else constant(known_weight)
         cells = _Cells(
             tiles, groups, code.let(select(whole, constant(1), size("vectors", self.vectors))),
-            code.let(select(whole, constant(1), self.tile.vectors)),
+            code.let(select(whole, constant(1), each)),
             size("iterations", self.around), code.let(larger(size("steps", self.steps), 1)),
         )  # fmt: skip
         end = cells.first(code, Term(ir.Var(ir.INDEX, "stop")))

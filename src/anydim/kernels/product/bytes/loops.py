@@ -1,9 +1,10 @@
 """The loops of a product of bytes.
 
-    for each piece of work: (loop indices, block of rows, panel of columns)
-        rows of a -> scratch, unless they came packed or the last piece left them there
-        the panel of b -> scratch, unless it came packed
-        for each tile of rows: sums of the tile; what follows them
+    for each rectangle of a thread's part (`product/sharing.py`), each block of rows
+        rows of a -> scratch, unless they came packed
+        for each panel of columns
+            the panel of b -> scratch, unless it came packed
+            for each tile of rows: sums of the tile; what follows them
 
 The rows of a block stay in the second cache, the panel in the first or second.
 """
@@ -24,16 +25,14 @@ from anydim.kernels.product.bytes.packing import BytesPack
 from anydim.kernels.product.epilogue import PRODUCT, read_in_place
 from anydim.kernels.product.finish import finish_function
 from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import (
-    compare,
     constant,
     least,
     loop,
     minus,
     plus,
     quotient,
-    register,
-    split_index,
     times,
     variable,
 )
@@ -43,52 +42,50 @@ from anydim.lang.tree.affine import Affine, reads
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 MOST_ROWS = 256  # of a block
-_FEWEST_ROWS = 64
-_SHARES = 8  # pieces of work that are enough for the threads
+_FASTER = 4  # than a product of floats
+_FEW_PANELS, _MANY_TILES = 4, 16  # then threads share the rows alone
 
 
 @dataclass(frozen=True)
 class ByteBlocks:
-    """Rows of a block, columns of a panel, how many of both, pieces of work, bytes of scratch."""
+    """Rows of a block, columns of a panel, panels, bytes of scratch, shares of threads."""
 
     rows: Size
-    row_blocks: Size
     columns: Size
     panels: Size
-    units: Size
     b_offset: Size
     scratch: Size
+    sharing: Sharing
 
 
 def cut_of(form: BytesForm, layout: Layout, tile: Tile, machine: Machine) -> ByteBlocks:
-    """Panels of even width, blocks of even height.
-
-    Rows that are packed here fill part of the second cache; others are only cut where there is
-    little else to share among threads, as every block packs its panels anew.
-    """
+    """Panels of even width, blocks of even height: rows packed here fill part of a cache."""
     row_bytes = layout.row * WORD
     panels = ceil_div(form.n.extent, layout.width)
     columns = as_size(layout.width)
     if not layout.b_packed:
         columns = align_up(ceil_div(form.n.extent, maximum(panels, 1)), tile.lanes)
-    loops = product(walk.extent for walk in form.loops)
-    wanted = ceil_div(as_size(_SHARES), maximum(loops * panels, 1))
-    blocks = minimum(wanted, ceil_div(form.m.extent, _FEWEST_ROWS))
+        columns = maximum(columns, tile.lanes)
     tiles = ceil_div(form.m.extent, tile.rows)
-    room = tiles  # of a block: not below the tiles that it has, and a shorter formula
+    blocks, room = as_size(1), tiles  # of a block: not below the tiles that it has
     if not layout.a_packed:
         kept = maximum(as_size(machine.l2_bytes * 3 // 8) // (row_bytes * tile.rows), 1)
         most = minimum(kept * tile.rows, MOST_ROWS)
-        blocks = maximum(blocks, ceil_div(form.m.extent, most))
+        blocks = maximum(ceil_div(form.m.extent, most), 1)
         room = minimum(tiles, ceil_div(most, tile.rows))
-    rows = ceil_div(tiles, maximum(blocks, 1)) * tile.rows
-    row_blocks = ceil_div(form.m.extent, maximum(rows, 1))
-    units = loops * row_blocks * panels
     a_bytes = room * align_up(row_bytes * tile.rows, LINE) + 2 * LINE
     if layout.a_packed:
         a_bytes = as_size(0)
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
-    return ByteBlocks(rows, row_blocks, columns, panels, units, a_bytes, a_bytes + b_bytes)
+    around = product(walk.extent for walk in form.loops)
+    work = work_of(around, form.m.extent, tiles, form.n.extent, form.tap_count * form.k)
+    sharing = Sharing(
+        tuple((walk.name, walk.extent) for walk in form.loops), tiles, form.n.extent, columns,
+        tile.lanes, from_on(_FEW_PANELS - panels, 0) * from_on(tiles, _MANY_TILES),
+        ceil_div(work, _FASTER),
+    )  # fmt: skip
+    rows = ceil_div(tiles, blocks) * tile.rows
+    return ByteBlocks(rows, columns, panels, a_bytes, a_bytes + b_bytes, sharing)
 
 
 class BytesWriter:
@@ -189,33 +186,44 @@ class BytesWriter:
         return (*self.packing.values(), self.finish, main)
 
     def _body(self) -> tuple[ir.Step, ...]:
-        steps: list[ir.Step] = [ir.Stack("sums", int32, self.tile.rows * self.tile.width)]
-        if not self.layout.a_packed:
-            steps.append(ir.Declare("a_ready", constant(-1)))
-        return (*steps, loop("unit", variable("start"), variable("stop"), 1, *self._unit()))
+        value = self.sizes.value
+        return (
+            ir.Stack("sums", int32, self.tile.rows * self.tile.width),
+            *self.cut.sharing.rectangles(lambda _, size: value(size), self._rectangle()),
+        )
 
-    def _unit(self) -> list[ir.Step]:
-        value, form, cut = self.sizes.value, self.form, self.cut
-        steps = split_index(
-            "unit", ("panel", value(cut.panels)), ("row_block", value(cut.row_blocks)),
-            *((walk.name, value(walk.extent)) for walk in reversed(form.loops)),
+    def _rectangle(self) -> list[ir.Step]:
+        """Blocks of rows, and of each all panels."""
+        value, form = self.sizes.value, self.form
+        rows = value(self.cut.rows)
+        stop = times(variable("stop_tile"), self.tile.rows)
+        start = times(variable("first_tile"), self.tile.rows)
+        panels = loop(
+            "panel", variable("first_panel"), variable("stop_panel"), 1, *self._panel()
         )  # fmt: skip
-        steps.append(ir.Let("block", variable("rest0")))  # what shares rows of A
-        rows = value(cut.rows)
-        left = minus(value(form.n.extent), variable("column0"))
-        steps += [
-            ir.Let("block_row", times(variable("row_block"), rows)),
-            ir.Let("last", least(value(form.m.extent), plus(variable("block_row"), rows))),
+        return [
+            ir.Let("row_stop", least(stop, value(form.m.extent))),
+            loop(
+                "block_row", start, variable("row_stop"), rows,
+                ir.Let("last", least(variable("row_stop"), plus(variable("block_row"), rows))),
+                ir.Let("a_at", self._a_at()),
+                ir.Let("row_sums_at", self._row_sums_at()),
+                *self._pack_rows(),
+                panels,
+            ),
+        ]  # fmt: skip
+
+    def _panel(self) -> list[ir.Step]:
+        value, cut = self.sizes.value, self.cut
+        left = minus(value(self.form.n.extent), variable("column0"))
+        return [
             ir.Let("column0", times(variable("panel"), value(cut.columns))),
             ir.Let("columns", least(left, value(cut.columns))),
-            ir.Let("a_at", self._a_at()),
             ir.Let("b_at", self._b_at()),
-            *self._pack(),
-            ir.Let("row_sums_at", self._row_sums_at()),
+            *self._pack_panel(),
             ir.Let("column_sums_at", self._column_sums_at()),
             *self._tiles(),
         ]
-        return steps
 
     # ---- where things are, in words of four bytes ----------------------------------------------
 
@@ -268,22 +276,19 @@ class BytesWriter:
                 arguments.append(variable(parameter.name))
         return ir.Call(function.name, tuple(arguments))
 
-    def _pack(self) -> list[ir.Step]:
-        steps: list[ir.Step] = []
-        if "rows" in self.packing:
-            count = minus(variable("last"), variable("block_row"))
-            dst = ir.Address("scratch", constant(0))
-            call = self._call(
-                self.packing["rows"], {"dst": dst, "first": variable("block_row"), "count": count}
-            )
-            missing = compare("not_equal", register("a_ready"), variable("block"))
-            steps.append(ir.If(missing, (call, ir.Assign("a_ready", variable("block")))))
-        if "panel" in self.packing:
-            dst = ir.Address("scratch", self.sizes.value(self.cut.b_offset))
-            first, count = variable("column0"), variable("columns")
-            call = self._call(self.packing["panel"], {"dst": dst, "first": first, "count": count})
-            steps.append(call)
-        return steps
+    def _pack_rows(self) -> list[ir.Step]:
+        if "rows" not in self.packing:
+            return []
+        first, dst = variable("block_row"), ir.Address("scratch", constant(0))
+        count = minus(variable("last"), first)
+        return [self._call(self.packing["rows"], {"dst": dst, "first": first, "count": count})]
+
+    def _pack_panel(self) -> list[ir.Step]:
+        if "panel" not in self.packing:
+            return []
+        dst = ir.Address("scratch", self.sizes.value(self.cut.b_offset))
+        first, count = variable("column0"), variable("columns")
+        return [self._call(self.packing["panel"], {"dst": dst, "first": first, "count": count})]
 
     def _tiles(self) -> list[ir.Step]:
         row = self.sizes.value(self.layout.row)

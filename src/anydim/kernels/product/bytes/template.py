@@ -28,10 +28,11 @@ from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
 from anydim.kernels.product.bytes.library import bytes_library
 from anydim.kernels.product.bytes.loops import BytesWriter
 from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.product.sharing import GRAIN
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
-from anydim.sizes import Box, Size, product
+from anydim.sizes import Box, product
 
 
 @dataclass(frozen=True)
@@ -89,8 +90,8 @@ def lower_bytes(
         kernel=kernel,
         arguments=tuple(Argument(tensor, packings.get(role)) for tensor, role in writer.roles),
         sizes=writer.sizes.sizes,
-        parallel=writer.cut.units,
-        grain=_grain(count, tile),
+        parallel=writer.cut.sharing.steps,
+        grain=GRAIN,
         scratch=writer.cut.scratch,
         flops=2 * loops * form.m.extent * form.n.extent * count,
         moved=moved_bytes(group),
@@ -118,12 +119,6 @@ def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanel
     unsigned = layout.a_unsigned == (width == 1)
     start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
     return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by)
-
-
-def _grain(count: Size, tile: Tile) -> int:
-    """Pieces that are worth a thread: about 2 us of reading b."""
-    known = count.constant
-    return 1 if known is None else max(1, 60_000 // max(1, known * tile.width))
 
 
 def _reason(form: BytesForm, layout: Layout) -> str:

@@ -143,7 +143,8 @@ def _sharing(form: ContractionForm, tiles: Size, tile: Tile) -> Sharing:
     loops = tuple((walk.name, walk.extent) for walk in form.loops)
     around = product(walk.extent for walk in form.loops)
     work = work_of(around, form.m.extent, tiles, form.n.extent, form.k.extent)
-    return Sharing(loops, tiles, form.n.extent, tile, from_on(tiles, fewest), work)
+    whole = from_on(tiles, fewest)
+    return Sharing(loops, tiles, form.n.extent, tile.width, tile.lanes, whole, work)
 
 
 def _panels(form: ContractionForm, tile: Tile) -> Panels:

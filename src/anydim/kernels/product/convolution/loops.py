@@ -77,7 +77,8 @@ def cut_of(form: Windows, schedule: Convolution) -> WindowBlocks:
         columns=ceil_div(panels, maximum(column_blocks, 1)) * tile.width,
         channels=maximum(ceil_div(form.channels.extent, chunks), 1),
         sharing=Sharing(
-            tuple((walk.name, walk.extent) for walk in form.loops), tiles, form.columns, tile, few,
+            tuple((walk.name, walk.extent) for walk in form.loops), tiles, form.columns,
+            tile.width, tile.lanes, few,
             work_of(around, form.rows, tiles, form.columns, form.k),
         ),
     )  # fmt: skip

@@ -54,8 +54,9 @@ class WinogradWriter:
         tiles = ceil_div(form.rows, self.tile.rows)
         around = product(walk.extent for walk in form.loops) * PRODUCTS
         self.sharing = Sharing(
-            tuple((walk.name, walk.extent) for walk in form.loops), tiles, self.windows, self.tile,
-            as_size(0), work_of(around, form.rows, tiles, self.windows, form.channels.extent),
+            tuple((walk.name, walk.extent) for walk in form.loops), tiles, self.windows,
+            self.tile.width, self.tile.lanes, as_size(0),
+            work_of(around, form.rows, tiles, self.windows, form.channels.extent),
         )  # fmt: skip
         self.roles = self._roles()
         self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
