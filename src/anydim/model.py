@@ -265,7 +265,7 @@ def compile(
     MemoryLimitError for a model that needs more memory than it may, DeviceError for a device that
     there is not or that does not take its part.
     """
-    callers, known = Callers(arenas, wait), _strategy(strategy, bool(devices))
+    callers, known = Callers(arenas, wait), _strategy(strategy)
     wanted = {
         "threads": threads, "options": options, "precision": precision, "target": target,
         "arenas": arenas, "wait": wait, "memory_limit": memory_limit, "on_overflow": on_overflow,
@@ -318,6 +318,8 @@ def compile(
     if limit is not None:
         model.limit_memory(limit)
     model._formed = known if known.formed else GENERIC
+    if strategy is None and not (known.formed or made.program.host_sites):
+        known = GENERIC  # there is one body for each launch of a device
     model.serve_by(known, strategies)
     _prepare(model, profile, profile_seconds, profile_mebibytes, progress)
     model._made = _again(source, made.graph, dims, operators, wanted)
@@ -347,16 +349,16 @@ def _fallback(given: str | None) -> bool:
     return True
 
 
-def _strategy(given: Strategy | str | None, elsewhere: bool) -> Strategy:
+def _strategy(given: Strategy | str | None) -> Strategy:
     """The one asked for, or that of the settings where it may be.
 
-    Not for parts on devices; nor on one core, which calls would share with whoever makes bodies.
+    Not on one core, which calls would share with whoever makes bodies.
     """
     if given is not None:
         return strategy_of(given)
     known = strategy_of(settings.strategy)
     alone = settings.forbid_compile or available_cores() < 2
-    return GENERIC if elsewhere or (alone and isinstance(known, Adaptive)) else known
+    return GENERIC if alone and isinstance(known, Adaptive) else known
 
 
 def _again(

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from anydim.devices.engines.engine import Engine
     from anydim.program.limits import MemoryLimit
     from anydim.program.plan import Plan
+    from anydim.program.segment import Site
     from anydim.program.story import Story
     from anydim.variants.strategies import Strategy
 
@@ -119,8 +120,13 @@ class LoadedModel(Held):
         found, bodies = super().plan(**sizes), self._bodies
         if bodies is None:
             return found
-        numbers = {id(site): number for number, site in enumerate(self.program.sites)}
-        return found.with_bodies(lambda site, words: bodies.serving(numbers[id(site)], words))
+        numbers = {id(site): number for number, site in enumerate(self.program.host_sites)}
+
+        def body(site: Site, words: tuple[int, ...]) -> str:
+            number = numbers.get(id(site))  # those of devices have none
+            return "generic" if number is None else bodies.serving(number, words)
+
+        return found.with_bodies(body)
 
     def explain(self) -> str:
         """Kernels, schedules and memory as text; bodies beside the generic ones last."""

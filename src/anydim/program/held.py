@@ -286,11 +286,6 @@ class Held:
             model.profile(inputs).save_trace("trace.json")      # for ui.perfetto.dev
         """
         self._refuse_lists("profile")
-        if self.program.devices:
-            raise OptionError(
-                f"{self.name} has parts on devices, and `profile` times the host",
-                "model.trace has what devices are asked for, and when",
-            )
         taking = import_module("anydim.program.profile.taking")
         found: Profile = taking.profiled(self, inputs, sizes, repeat, seed, integers, self._limits)
         return found

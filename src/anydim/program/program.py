@@ -70,6 +70,11 @@ class Program:
         return tuple(site for segment in self.segments for site in segment.sites)
 
     @cached_property
+    def host_sites(self) -> tuple[Site, ...]:
+        """The launches on the host, which may have other bodies than the generic one."""
+        return tuple(s for segment in self.segments if not segment.device for s in segment.sites)
+
+    @cached_property
     def devices(self) -> tuple[str, ...]:
         """The devices that it uses beside the host, by the names that it has for them."""
         found = {segment.device for segment in self.segments}

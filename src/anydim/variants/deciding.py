@@ -101,12 +101,14 @@ def _by_words(size: Size, words: Sequence[Size], told: Sequence[Told] | None) ->
 
 
 def strategies_of(
-    sites: Sequence[Site], strategy: Strategy, parts: Mapping[str, Strategy]
-) -> list[Strategy]:
+    sites: Sequence[Site], strategy: Strategy, parts: Mapping[str, Strategy],
+    every: Sequence[Site] = (),
+) -> list[Strategy]:  # fmt: skip
     """The strategy of each site: that of the first pattern that one of its names matches.
 
     Names are those of the nodes that a site is of, of its kernel, and of the kind of that. Raises
-    OptionError for a pattern that matches none.
+    OptionError for a pattern that matches none; `every` site of the program includes those on
+    devices, which have one body.
     """
     found, used = [], set()
     for site in sites:
@@ -115,6 +117,11 @@ def strategies_of(
         used |= {p for p in parts if any(fnmatchcase(name, p) for name in names)}
         found.append(strategy if pattern is None else parts[pattern])
     for pattern in parts:
+        if pattern not in used and any(
+            fnmatchcase(name, pattern) for site in every for name in names_of(site)
+        ):
+            problem = f"strategies: '{pattern}' is on a device, where each launch has one body"
+            raise OptionError(problem, "leave that pattern away")
         if pattern not in used:
             known = list(dict.fromkeys(name for site in sites for name in names_of(site)))
             some = f"{listed(known[:_SHOWN])}{' and others' if len(known) > _SHOWN else ''}"

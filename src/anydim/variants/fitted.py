@@ -62,9 +62,9 @@ class Fitted(Held):
         known, given = self._resolved(strategy), _mapping(strategies)
         named = {text_of("pattern", name): self._resolved(each) for name, each in given.items()}
         plain = {known, *named.values()} <= {GENERIC, self._formed}
-        if not plain and self.program.devices:
-            problem = f"{self.name} has parts on devices: there is one body for each launch"
-            raise OptionError(problem)
+        if not plain and not self.program.host_sites:
+            problem = f"all of {self.name} is on devices, where each launch has one body"
+            raise OptionError(problem, "leave the strategy away")
         if named:
             self._parts(known, named)
         with _starting(os.getpid()):
@@ -82,7 +82,9 @@ class Fitted(Held):
 
     def _parts(self, known: Strategy, named: Mapping[str, Strategy]) -> list[Strategy]:
         deciding: Any = import_module("anydim.variants.deciding")
-        found: list[Strategy] = deciding.strategies_of(self.program.sites, known, named)
+        found: list[Strategy] = deciding.strategies_of(
+            self.program.host_sites, known, named, self.program.sites
+        )
         return found
 
     def _begin(self) -> None:
@@ -233,7 +235,7 @@ class Fitted(Held):
     def _idle(self) -> Serving:
         """One that makes nothing."""
         made: Any = import_module("anydim.variants.serving")
-        none, code = [GENERIC] * len(self.program.sites), target(self._made_by)
+        none, code = [GENERIC] * len(self.program.host_sites), target(self._made_by)
         serving: Serving = made.Serving(
             self.program, self.executable, code, GENERIC, none, lambda event: None
         )

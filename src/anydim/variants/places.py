@@ -233,10 +233,10 @@ def places_of(
 ) -> list[Place]:
     """The launches of each recipe that other bodies can be made from, in any process.
 
-    `strategies` are those of all sites of the program, in their order.
+    `strategies` are those of all sites of the host, in their order.
     """
     made = {template.schedule for template in target.templates}
-    sites, found = iter(zip(program.sites, strategies)), dict[Any, Place]()
+    sites, found = iter(zip(program.host_sites, strategies)), dict[Any, Place]()
     for entries, names in executable.interface.entries:
         table = executable.entries[entries]
         for word, name in enumerate(names):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from os import PathLike
 from typing import Any
 
+from anydim.base.amounts import bytes_text
 from anydim.base.records import dataclass
 from anydim.base.text import counted, table, time_text
 from anydim.program.profile.limits import Limits
-from anydim.program.profile.trace import Trace
+from anydim.program.profile.trace import HOST, Trace
 from anydim.runtime.clocked import Clocked
 
 FORMAT = 1
 _SHOWN = 10
+_HEADERS = ("nodes", "kernel", "runs", "time", "of all", "flop/s", "B/s", "of limit")
 _NAMED = 48  # characters of the nodes of a launch in a table
 
 
@@ -23,7 +25,8 @@ _NAMED = 48  # characters of the nodes of a launch in a table
 class Timed:
     """A launch: how often it ran in a call, and seconds, operations and bytes of all its runs.
 
-    `place` is the number of its segment and its own number there.
+    `place` is the number of its segment and its own number there; `device` is a name that the
+    program has for one, '' the host.
     """
 
     place: tuple[int, int]
@@ -34,6 +37,16 @@ class Timed:
     seconds: float
     flops: int
     moved: int
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Copied:
+    """What a call copies to devices, from them and within them: how often, bytes, seconds."""
+
+    copies: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -43,6 +56,10 @@ class Profile:
     `limits` are those of the machine, None where nothing has measured them. `last` is the last
     call that was clocked, `traced` what it did. Where bodies for certain sizes are `chosen`, calls
     run those, and launches are of the generic ones.
+
+    `devices` are those that the program's names stand for. What such a device is asked for is seen
+    through before the next thing, with all that it takes to ask: in a call, much of it is done
+    beside the rest.
     """
 
     name: str
@@ -55,6 +72,8 @@ class Profile:
     last: Clocked = field(repr=False)
     traced: Trace = field(repr=False)
     chosen: bool = False
+    devices: Mapping[str, str] = field(default_factory=dict)
+    copied: Copied = Copied()
 
     @property
     def in_launches(self) -> float:
@@ -70,7 +89,7 @@ class Profile:
 
         What lies in caches is read faster than the limit of memory says, so it may be above 1.
         """
-        if self.limits is None or not launch.seconds:
+        if self.limits is None or not launch.seconds or launch.device:
             return None
         return self.limits.seconds(launch.flops, launch.moved) / launch.seconds
 
@@ -83,7 +102,7 @@ class Profile:
             f"{self.name} at {at or 'its only size'}, {counted(self.threads, 'thread')}",
             f"  a call    {time_text(self.seconds)}, the median of {self.calls}",
             f"  launches  {time_text(inside)} in {sum(each.runs for each in self.launches)}",
-            f"  the rest  {time_text(max(0.0, self.seconds - inside))}: Python, sizes, host code",
+            *self._beside(inside),
         ]
         if self.chosen:
             lines.append("  a strategy chooses bodies for calls; launches are of the generic ones")
@@ -92,13 +111,27 @@ class Profile:
             lines.append(f"  at most   {flops}, {bytes} on this machine")
         shown = self.costliest(_SHOWN)
         if shown:
-            headers = ("nodes", "kernel", "runs", "time", "of all", "flop/s", "B/s", "of limit")
-            rows = [self._row(launch, inside) for launch in shown]
+            where = ("on",) if self.devices else ()
+            rows = [(*self._row(each, inside), each.device or HOST) for each in shown]
+            headers = (*_HEADERS, *where)
+            rows = [row[: len(headers)] for row in rows]
             lines += ["", table(headers, rows, left=2)]
         left = self.launches and self.costliest()[_SHOWN:]
         if left:
             lines.append(f"  and {len(left)} more, {time_text(sum(each.seconds for each in left))}")
         return "\n".join(lines)
+
+    def _beside(self, inside: float) -> Iterator[str]:
+        """What a call takes beside launches."""
+        if not self.devices:
+            rest = time_text(max(0.0, self.seconds - inside))
+            yield f"  the rest  {rest}: Python, sizes, host code"
+            return
+        copied = self.copied
+        moved = f"{_copies(copied.copies)}, {bytes_text(copied.bytes)}"
+        yield f"  copies    {time_text(copied.seconds)} in {moved}"
+        named = ", ".join(f"{name}: {device}" for name, device in self.devices.items())
+        yield f"  devices ({named}) do one thing after the other here, each waited for"
 
     def _row(self, launch: Timed, inside: float) -> tuple[str, ...]:
         share, seconds = self.share(launch), launch.seconds or 1e-9
@@ -127,10 +160,15 @@ class Profile:
                     "segment": launch.place[0], "site": launch.place[1], "kernel": launch.kernel,
                     "schedule": launch.schedule, "source": launch.source, "runs": launch.runs,
                     "seconds": launch.seconds, "flops": launch.flops, "moved": launch.moved,
-                    "of_limit": self.share(launch),
+                    "of_limit": self.share(launch), "device": launch.device,
                 }
                 for launch in self.launches
             ],
+            "devices": dict(self.devices),
+            "copies": {
+                "count": self.copied.copies, "bytes": self.copied.bytes,
+                "seconds": self.copied.seconds,
+            },
         }  # fmt: skip
 
     def json(self, indent: int | None = 2) -> str:
@@ -144,6 +182,10 @@ class Profile:
     def save_trace(self, path: str | PathLike[str]) -> None:
         """Write the trace; raises OptionError for a path that cannot be written."""
         self.traced.save(path)
+
+
+def _copies(count: int) -> str:
+    return "1 copy" if count == 1 else f"{count} copies"
 
 
 def _rate(value: float, unit: str) -> str:

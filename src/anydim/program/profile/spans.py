@@ -15,7 +15,7 @@ from anydim.program.region import copies
 from anydim.program.region_plan import needs
 from anydim.program.segment import Site
 from anydim.runtime import home
-from anydim.runtime.clocked import Asked, Clocked
+from anydim.runtime.clocked import Asked, Clocked, Launch
 
 Place = tuple[int, int]  # of a launch: the number of its segment, and its own there
 _CALLER = "caller"
@@ -32,6 +32,7 @@ class _Verb:
     direction: str = ""
 
 
+COPIES = (home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN)  # between memories, or within one
 _VERBS: Mapping[int, _Verb] = {  # what is recorded takes no time
     home.ALLOCATE: _Verb("allocate", MEMORY, 0),
     home.FREE: _Verb("free", MEMORY),
@@ -60,10 +61,10 @@ def spans(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterat
             yield Span(span.name, span.kind, span.device, span.lane, begin, end, span.about)
 
 
-class _Known:
-    """What the records of a program say of its launches."""
+class Places:
+    """Which launch of a program it is that a clock has noted."""
 
-    def __init__(self, program: Program, planned: Plan) -> None:
+    def __init__(self, program: Program) -> None:
         self._host: list[list[Place]] = []  # by table of code
         self._devices: dict[str, list[Place]] = defaultdict(list)
         for number, segment in enumerate(program.segments):
@@ -72,6 +73,21 @@ class _Known:
                 self._devices[segment.device].extend(own)
             else:
                 self._host.append(own)
+
+    def host(self, launch: Launch) -> Place:
+        """Of a launch on the host."""
+        return self._host[launch.table][launch.site]
+
+    def device(self, asked: Asked) -> Place:
+        """Of a launch that a device was asked for."""
+        return self._devices[asked.device][asked.given[0] - 1]
+
+
+class _Known:
+    """What the records of a program say of its launches."""
+
+    def __init__(self, program: Program, planned: Plan) -> None:
+        self._places = Places(program)
         self._sites = [segment.sites for segment in program.segments]
         self._work = work_of(program, planned)
         self._copies = tuple(copies(program.regions))
@@ -79,7 +95,7 @@ class _Known:
     def launches(self, call: Clocked, threads: dict[int, str]) -> Iterator[Span]:
         """Those on the host: each thread's part of each."""
         for launch in call.launches:
-            place = self._host[launch.table][launch.site]
+            place = self._places.host(launch)
             site, plans = self._site(place), self._work.get(place, [])
             for number, part in enumerate(launch.parts, 1):
                 lane = threads.setdefault(part.thread, f"worker {len(threads)}")
@@ -106,8 +122,8 @@ class _Known:
                 yield _span(each, verb.name, verb.kind, about)
 
     def _launched(self, each: Asked) -> Span:
-        entry, _, _, _, parallel, _, _, _, flops, moved = each.given
-        site = self._site(self._devices[each.device][entry - 1])
+        _, _, _, _, parallel, _, _, _, flops, moved = each.given
+        site = self._site(self._places.device(each))
         about = _about(site, each.sizes)
         about |= {"range": f"0:{parallel}", "flops": flops, "bytes": moved}
         return _span(each, _name(site), LAUNCH, about)

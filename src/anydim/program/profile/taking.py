@@ -16,10 +16,11 @@ from anydim.program.differential import Ranges, draw, known_ranges
 from anydim.program.held import Held
 from anydim.program.plan import Plan
 from anydim.program.profile.limits import Limits
-from anydim.program.profile.profile import Profile, Timed
-from anydim.program.profile.spans import Place, spans, work_of
+from anydim.program.profile.profile import Copied, Profile, Timed
+from anydim.program.profile.spans import COPIES, Place, Places, spans, work_of
 from anydim.program.profile.trace import Trace
 from anydim.program.program import Program
+from anydim.runtime import home
 from anydim.runtime.arrays import by_name
 from anydim.runtime.clocked import Clock, Clocked
 from anydim.sizes import LARGEST, Size
@@ -35,7 +36,7 @@ def profiled(
     whole_within("repeat", repeat, 1, LARGEST, "give how many calls, 1 or more")
     program, call = model.program, model.executable
     feeds, sizes = _fed(model, inputs, sizes, seed, integers)
-    planned, clock = model.plan(**sizes), Clock(call)
+    planned, clock = model.plan(**sizes), Clock(call, waited=bool(call.devices))
     call(feeds)
     clock.call(feeds)  # threads, pages, caches
     plain: list[float] = []
@@ -46,12 +47,24 @@ def profiled(
         plain.append(perf_counter() - begin)
         clocked.append(clock.call(feeds))
     launches, sizes = tuple(_timed(program, planned, clocked)), dict(planned.sizes)
-    reached = max((each.flops / each.seconds for each in launches if each.seconds), default=0.0)
+    here = [each for each in launches if each.seconds and not each.device]
+    reached = max((each.flops / each.seconds for each in here), default=0.0)
     return Profile(
         program.signature.name, sizes, call.threads, repeat, median(plain), launches,
-        limits(call.threads, reached), clocked[-1], _trace(model, planned, clocked[-1:]),
-        call.chosen,
+        limits(call.threads, reached), clocked[-1],
+        _trace(model, planned, clocked[-1:], bool(call.devices)), call.chosen,
+        {name: device.name for name, device in model.devices.items()}, _copied(clocked),
     )  # fmt: skip
+
+
+def _copied(clocked: Sequence[Clocked]) -> Copied:
+    """The medians of what calls copied."""
+    copies = [[each for each in call.asked if each.verb in COPIES] for call in clocked]
+    return Copied(
+        round(median(len(each) for each in copies)),
+        round(median(sum(copy.given[2] for copy in each) for each in copies)),
+        1e-9 * median(sum(copy.end - copy.begin for copy in each) for each in copies),
+    )
 
 
 def traced(
@@ -133,12 +146,16 @@ def _sizes_in(program: Program, feeds: Mapping[str, Any]) -> dict[str, int]:
 def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Timed]:
     """Each launch of the program with the medians of its times and runs."""
     spent: dict[Place, list[tuple[int, int]]] = defaultdict(list)
+    places = Places(program)
     for call in clocked:
         runs: dict[Place, int] = defaultdict(int)
         times: dict[Place, int] = defaultdict(int)
-        for launch in call.launches:
-            runs[launch.table, launch.site] += 1
-            times[launch.table, launch.site] += launch.nanoseconds
+        took = [(places.host(launch), launch.nanoseconds) for launch in call.launches]
+        there = [each for each in call.asked if each.verb == home.LAUNCH]
+        took += [(places.device(each), each.end - each.begin) for each in there]
+        for place, nanoseconds in took:
+            runs[place] += 1
+            times[place] += nanoseconds
         for place, count in runs.items():
             spent[place].append((count, times[place]))
     work = work_of(program, planned)
@@ -153,5 +170,5 @@ def _timed(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Itera
                 site.source.partition(": ")[2] or site.source, count,
                 median(time for _, time in found) * 1e-9,
                 round(part * sum(each.flops for each in plans)),
-                round(part * sum(each.moved for each in plans)),
+                round(part * sum(each.moved for each in plans)), segment.device,
             )  # fmt: skip
