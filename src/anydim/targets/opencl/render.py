@@ -109,7 +109,8 @@ class Program(File):
         last = "first + 1" if kernel.group else f"min(first + {part}, {stop})"
         given += ["first", last, f"AT(scratch, {at} + number * {stride})"]
         given += [f"l{number}" for number in range(len(kernel.locals))]
-        lines.append(f"if (first < {stop}) {called}({', '.join(given)});")
+        some = "" if kernel.group else f"if (first < {stop}) "  # there is a group for each place
+        lines.append(f"{some}{called}({', '.join(given)});")
         size = f"__attribute__((reqd_work_group_size({kernel.group}, 1, 1))) "
         head = f"__kernel {size if kernel.group else ''}void {identifier(kernel.name)}"
         body = "\n".join(f"  {line}" for line in lines)
