@@ -1,7 +1,7 @@
 """What all tests share: calls run on one core where a test says nothing else, on every machine.
 
 What somebody tuned here is not taken: tests see the schedules that templates choose. No bodies are
-made but where a test asks for a strategy.
+made but where a test asks for a strategy. PoCL shows two devices, for programs on several.
 """
 
 import os
@@ -9,3 +9,4 @@ import os
 os.environ["OMP_NUM_THREADS"] = "1"
 os.environ.setdefault("ANYDIM_TUNED", "0")
 os.environ.setdefault("ANYDIM_STRATEGY", "generic")
+os.environ.setdefault("POCL_DEVICES", "pthread pthread")
