@@ -35,7 +35,12 @@ def device_count() -> int:
         return 0
 
 
-needs_device = pytest.mark.skipif(not device_count(), reason="no OpenCL device")
+def has_device() -> bool:
+    """Whether this machine has an OpenCL device."""
+    return bool(device_count())
+
+
+needs_device = pytest.mark.skipif(not has_device(), reason="no OpenCL device")
 needs_two_devices = pytest.mark.skipif(device_count() < 2, reason="no two OpenCL devices")
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="no C compiler")
 
