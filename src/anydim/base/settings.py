@@ -129,6 +129,10 @@ KNOBS = (
         "Seconds that timing placements may take at the first compile of a program for devices; "
         "0: estimates alone decide.",
     ),
+    Knob(
+        "cuda_graphs", _count, lambda: 0,
+        "Most sequences of launches that each CUDA device keeps as captured graphs; 0: none.",
+    ),
     Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
     Knob("target", str, lambda: "llvm", "What makes code of kernels: `llvm` or `c`."),
     Knob(

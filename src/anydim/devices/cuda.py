@@ -10,14 +10,17 @@ The functions are those of the CUDA driver API 11 and later (`cuda.h`, CUDA Tool
 from __future__ import annotations
 
 import ctypes
+import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+from anydim.base import settings
 from anydim.base.amounts import bytes_text
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
+from anydim.devices.captured import Captured, Ready
 from anydim.devices.cublas import PREFIX, Cublas, cublas
 from anydim.devices.device import Device, Launch
 
@@ -61,6 +64,13 @@ _CALLS: Mapping[str, tuple[Any, ...]] = {
     "cuModuleGetGlobal_v2": (_ANY, _ANY, _ANY, ctypes.c_char_p),
     "cuFuncGetAttribute": (_ANY, _WORD, _ANY),
     "cuLaunchKernel": (_ANY, *(_UNSIGNED,) * 7, _ANY, _ANY, _ANY),
+    "cuStreamBeginCapture_v2": (_ANY, _WORD),
+    "cuStreamEndCapture": (_ANY, _ANY),
+    "cuGraphInstantiateWithFlags": (_ANY, _ANY, ctypes.c_ulonglong),
+    "cuGraphExecUpdate_v2": (_ANY, _ANY, _ANY),
+    "cuGraphLaunch": (_ANY, _ANY),
+    "cuGraphDestroy": (_ANY,),
+    "cuGraphExecDestroy": (_ANY,),
     "cuEventCreate": (_ANY, _UNSIGNED),
     "cuEventRecord": (_ANY, _ANY),
     "cuEventSynchronize": (_ANY,),
@@ -172,9 +182,10 @@ class CudaDevice(Device):
 
     def __init__(
         self, name: str, number: int, library: Library | None = None,
-        products: Callable[[], Cublas] = cublas,
+        products: Callable[[], Cublas] = cublas, graphs: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__(name)
+        graphs = settings.cuda_graphs if graphs is None else graphs
         self._products = products  # opened for the first kernel that is a plain product
         self._handle = 0
         self.call = library or driver_library()
@@ -191,6 +202,7 @@ class CudaDevice(Device):
         with self:
             self._stream = self.call.asked("cuStreamCreate", _ANY, 1)  # apart from stream 0
             self._stage = self.call.asked("cuMemHostAlloc", _ANY, _STAGE_BYTES, 0)
+        self._captured = Captured(self.call, self._stream, graphs) if graphs else None
         self._staged = 0
         self._modules: list[tuple[int, bytes]] = []
         self._entries: list[_Entry] = []
@@ -216,18 +228,30 @@ class CudaDevice(Device):
 
     # ---- memory --------------------------------------------------------------------------------
 
+    def _flushed(self) -> CudaDevice:
+        """It, when launches that wait have begun: what follows comes after them."""
+        if self._captured is not None:
+            with self._lock, self:
+                self._captured.flush()
+        return self
+
+    def _trim(self) -> None:
+        if self._captured is not None:
+            with self:
+                self._captured.trim()
+
     def _allocate(self, bytes: int) -> int:
         with self:
             address: int = self.call.asked("cuMemAlloc_v2", _ADDRESS, bytes)
             return address
 
     def _free(self, address: int) -> None:
-        with self:
+        with self._flushed():
             self.call("cuStreamSynchronize", self._stream)  # memory in use is not given back
             self.call("cuMemFree_v2", address)
 
     def _copy_in(self, target: int, source: int, bytes: int) -> None:
-        with self:
+        with self._flushed():
             if bytes > _STAGE_BYTES:
                 self.call("cuMemcpyHtoDAsync_v2", target, source, bytes, self._stream)
                 self.call("cuStreamSynchronize", self._stream)
@@ -241,15 +265,15 @@ class CudaDevice(Device):
             self.call("cuMemcpyHtoDAsync_v2", target, self._stage + at, bytes, self._stream)
 
     def _copy_out(self, target: int, source: int, bytes: int) -> None:
-        with self:
+        with self._flushed():
             self.call("cuMemcpyDtoHAsync_v2", target, source, bytes, self._stream)
 
     def _copy_within(self, target: int, source: int, bytes: int) -> None:
-        with self:
+        with self._flushed():
             self.call("cuMemcpyDtoDAsync_v2", target, source, bytes, self._stream)
 
     def _fill(self, target: int, value: int, bytes: int) -> None:
-        with self:
+        with self._flushed():
             self.call("cuMemsetD8Async", target, value, bytes, self._stream)
 
     # ---- work ----------------------------------------------------------------------------------
@@ -290,8 +314,6 @@ class CudaDevice(Device):
 
     def _launch(self, launch: Launch) -> None:
         entry = self._entries[launch.entry - 1]
-        if entry.product and self._multiplied(entry.product, launch):
-            return
         blocks, items, part = launch.parallel, entry.items, 1
         if entry.shared:
             most = self.workers if launch.stride else self._most_items(entry)
@@ -303,28 +325,41 @@ class CudaDevice(Device):
         words = (ctypes.c_int64 * (count + 4))()
         ctypes.memmove(words, launch.arguments, 8 * count)
         words[count:] = [launch.parallel, part, launch.scratch, launch.stride]
+        begin = partial(self._begin, entry, blocks, items, words, count)
+        if self._captured is None:
+            with self:
+                begin()
+            return
+        whole, first = bytes(words), 8 * launch.operands
+        moving = whole[:first] + whole[8 * (count + 2) : 8 * (count + 3)]  # scratch moves too
+        what = struct.pack("qqqq", launch.entry, blocks, items, launch.operands)
+        what += whole[first : 8 * (count + 2)] + whole[8 * (count + 3) :]
+        with self:
+            self._captured.add(Ready(begin, what, moving))
+
+    def _begin(
+        self, entry: _Entry, blocks: int, items: int, words: ctypes.Array[ctypes.c_int64],
+        count: int,
+    ) -> None:  # fmt: skip
+        """Ask for a launch now, in the context; a library takes its first `count` words."""
+        if entry.product and self._products().multiply(
+            self._handle, entry.product, words[:count]
+        ):  # fmt: skip
+            return
         size = ctypes.c_size_t(ctypes.sizeof(words))
         extra = (ctypes.c_void_p * 5)(
             _PARAMETERS, ctypes.addressof(words), _PARAMETERS_SIZE, ctypes.addressof(size), None
         )
-        with self:
-            self.call(
-                "cuLaunchKernel", entry.function, blocks, 1, 1, items, 1, 1, 0,
-                self._stream, None, extra,
-            )  # fmt: skip
-
-    def _multiplied(self, product: str, launch: Launch) -> bool:
-        """Whether a library takes a launch."""
-        count = launch.operands + launch.sizes
-        words = (ctypes.c_int64 * count).from_address(launch.arguments)
-        with self:
-            return self._products().multiply(self._handle, product, list(words))
+        self.call(
+            "cuLaunchKernel", entry.function, blocks, 1, 1, items, 1, 1, 0, self._stream, None,
+            extra,
+        )  # fmt: skip
 
     def _most_items(self, entry: _Entry) -> int:
         return entry.items * _BLOCKS * self.about.multiprocessors
 
     def _record(self) -> int:
-        with self:
+        with self._flushed():
             event = self.call.asked("cuEventCreate", _ANY, _TIMING_OFF)
             self.call("cuEventRecord", event, self._stream)
         self._last += 1
@@ -344,5 +379,5 @@ class CudaDevice(Device):
                 self.call("cuEventDestroy_v2", held)
 
     def _synchronise(self) -> None:
-        with self:
+        with self._flushed():
             self.call("cuStreamSynchronize", self._stream)

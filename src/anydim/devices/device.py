@@ -250,6 +250,11 @@ class Device(ABC):
         self._counted.waits += 1
         self._told("wait", self._wait, event)
 
+    def trim(self) -> None:
+        """Give back what is kept for later calls, of which blocks are no part."""
+        with self._lock:
+            self._told("trim", self._trim)
+
     def synchronise(self) -> None:
         """Return when nothing is in progress, whatever became of it."""
         self._told("synchronise", self._synchronise)
@@ -304,6 +309,9 @@ class Device(ABC):
 
     @abstractmethod
     def _synchronise(self) -> None: ...
+
+    def _trim(self) -> None:
+        return  # most keep nothing
 
     def _told(self, verb: str, work: Callable[..., Any], *given: Any) -> Any:
         """What a driver's verb gives; what it raises becomes an error of ours."""

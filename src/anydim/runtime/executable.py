@@ -206,6 +206,8 @@ class Executable(ABC, Generic[Own]):
     def trim(self) -> int:
         """Give the memory that idle calls keep back to the system; how many bytes."""
         given = self._frames.trim()
+        for each in self.devices.values():
+            each.device.trim()
         trim_system()
         return given
 

@@ -17,8 +17,12 @@ from anydim.targets.c.loader import load
 from anydim.targets.run import ENTRY
 
 OK, INVALID, NO_MEMORY, NOT_FOUND, FAILED = 0, 1, 2, 500, 719
+CAPTURED, UNLIKE = 900, 910
 TEXTS = {INVALID: b"invalid argument", NO_MEMORY: b"out of memory", NOT_FOUND: b"not found",
+         CAPTURED: b"operation not permitted when stream is capturing",
+         UNLIKE: b"the graph update was not performed",
          FAILED: b"unspecified launch failure", 201: b"invalid device context"}  # fmt: skip
+Graph = list[tuple[Callable[[], None], tuple[int, ...]]]
 Kernel = Callable[[Sequence[int], int, int], None]  # words, blocks, items
 
 
@@ -35,6 +39,10 @@ class FakeCuda:
         self.loaded: list[object] = []
         self.events: set[int] = set()
         self.launches: list[tuple[str, int, int]] = []
+        self.capture: Graph | None = None
+        self.graphs: dict[int, Graph] = {}  # and those that can be launched
+        self.last = 1 << 20
+        self.counts = dict.fromkeys(("captures", "instances", "updates", "replays"), 0)
         self.fails: str | None = None  # the call that fails from now on
         self.local = threading.local()
 
@@ -87,7 +95,8 @@ class FakeCuda:
     def do_cuStreamCreate(self, stream: Any, flags: int) -> None:
         stream._obj.value = 5
 
-    def do_cuStreamSynchronize(self, stream: int) -> None: ...
+    def do_cuStreamSynchronize(self, stream: int) -> int:
+        return CAPTURED if self.capture is not None else OK
 
     # ---- memory ----------------------------------------------------------------------------------
 
@@ -123,6 +132,8 @@ class FakeCuda:
     def moved(self, target: int, source: int, bytes: int, own: Sequence[int]) -> int:
         if not all(self.inside(address, bytes) for address in own):
             return INVALID
+        if self.capture is not None:
+            return CAPTURED
         ctypes.memmove(target, source, bytes)
         return OK
 
@@ -184,10 +195,66 @@ class FakeCuda:
             return INVALID
         size = ctypes.c_size_t.from_address(extra[3]).value
         words = (ctypes.c_int64 * (size // 8)).from_address(extra[1])
-        name = self.symbols[function - 1]
+        name, given = self.symbols[function - 1], list(words)
+        return self.begun(lambda: self.do(name, given, blocks, items), (function,))
+
+    def do(self, name: str, words: Sequence[int], blocks: int, items: int) -> None:
         self.launches.append((name, blocks, items))
-        self.kernels[name](list(words), blocks, items)
+        self.kernels[name](words, blocks, items)
+
+    # ---- graphs ----------------------------------------------------------------------------------
+
+    def begun(self, work: Callable[[], None], form: tuple[int, ...]) -> int:
+        """Do work now, or note it where a stream is captured; `form` is what makes graphs alike."""
+        if self.capture is None:
+            work()
+        else:
+            self.capture.append((work, form))
         return OK
+
+    def do_cuStreamBeginCapture(self, stream: int, mode: int) -> int:
+        if self.capture is not None:
+            return CAPTURED
+        self.capture = []
+        return OK
+
+    def do_cuStreamEndCapture(self, stream: int, graph: Any) -> int:
+        if self.capture is None:
+            return CAPTURED
+        self.counts["captures"] += 1
+        graph._obj.value = self.made(self.capture)
+        self.capture = None
+        return OK
+
+    def made(self, graph: Graph) -> int:
+        self.last += 1
+        self.graphs[self.last] = graph
+        return self.last
+
+    def do_cuGraphInstantiateWithFlags(self, made: Any, graph: int, flags: int) -> int:
+        self.counts["instances"] += 1
+        made._obj.value = self.made(self.graphs[graph])
+        return OK
+
+    def do_cuGraphExecUpdate(self, made: int, graph: int, info: Any) -> int:
+        if [form for _, form in self.graphs[made]] != [form for _, form in self.graphs[graph]]:
+            return UNLIKE
+        self.counts["updates"] += 1
+        self.graphs[made] = self.graphs[graph]
+        return OK
+
+    def do_cuGraphLaunch(self, made: int, stream: int) -> int:
+        if made not in self.graphs or self.capture is not None:
+            return INVALID
+        self.counts["replays"] += 1
+        for work, _ in self.graphs[made]:
+            work()
+        return OK
+
+    def do_cuGraphDestroy(self, graph: int) -> int:
+        return OK if self.graphs.pop(graph, None) is not None else INVALID
+
+    do_cuGraphExecDestroy = do_cuGraphDestroy
 
     # ---- events ----------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy
 import pytest
 
+from anydim.base import settings
 from anydim.base.errors import DeviceError, DeviceMemoryError
 from anydim.devices.cuda import CudaDevice, Library, found
 from anydim.devices.device import Launch
@@ -177,3 +178,136 @@ def test_threads_have_the_context_and_events_are_given_back() -> None:
     assert not failed
     device.wait(device.record())
     assert not fake.events
+
+
+# ---- captured graphs ---------------------------------------------------------------------------
+
+
+class Doubling:
+    """A device that keeps so many graphs, and blocks of 64 numbers that are doubled."""
+
+    def __init__(self, graphs: int) -> None:
+        self.fake = FakeCuda()
+        self.fake.kernels["doubled"] = doubled
+        self.device = CudaDevice("cuda:0", 0, Library(self.fake), graphs=graphs)
+        self.entry = self.device.load({"m": b"doubled+"}, ["doubled"])["doubled"]
+        ones = numpy.ones(64, numpy.float32)
+        self.blocks = [self.device.allocate(256) for _ in range(3)]
+        for block in self.blocks:
+            self.device.copy_in(block, ones.ctypes.data, 256)
+
+    def call(self, block: int, count: int, times: int) -> None:
+        """Double `count` numbers of a block so many times."""
+        for _ in range(times):
+            words = (ctypes.c_int64 * 2)(self.blocks[block], count)  # they change afterwards
+            self.device.launch(Launch(self.entry, ctypes.addressof(words), 1, 1, count))
+            words[:] = [0, 0]
+
+    def first(self, block: int) -> list[float]:
+        """The first and the last of a block's numbers."""
+        made = numpy.empty(64, numpy.float32)
+        self.device.copy_out(made.ctypes.data, self.blocks[block], 256)
+        self.device.wait(self.device.record())
+        return [float(made[0]), float(made[-1])]
+
+
+def test_sequences_that_come_again_are_graphs() -> None:
+    work = Doubling(graphs=2)
+    counts, power = work.fake.counts, 0
+    for calls, expected in enumerate(((0, 0), (1, 1), (1, 2), (1, 3)), 1):
+        work.call(0, 64, 5)
+        power += 5
+        assert work.first(0) == [2.0**power] * 2
+        assert (counts["captures"], counts["replays"]) == expected
+        assert len(work.fake.launches) == 5 * calls
+    work.call(1, 64, 5)  # of the same form, elsewhere: the graph is told
+    assert work.first(1) == [32.0, 32.0]
+    assert work.first(0) == [2.0**power] * 2
+    assert (counts["captures"], counts["instances"], counts["updates"]) == (2, 1, 1)
+
+
+def test_graphs_are_as_many_as_may_be() -> None:
+    work = Doubling(graphs=2)
+    for count in (10, 20, 30, 10, 20, 30, 30, 30):
+        before = work.first(0)
+        work.call(0, count, 4)
+        assert work.first(0) == [16 * before[0], before[1]]
+        assert len(work.fake.graphs) <= 2
+    assert work.fake.counts["instances"] == 1  # the others were forgotten before they came again
+    work.device.trim()
+    assert not work.fake.graphs
+    work.call(0, 30, 4)
+    work.device.synchronise()
+    assert not work.fake.graphs
+
+
+def test_few_launches_are_launched() -> None:
+    work = Doubling(graphs=2)
+    for _ in range(4):
+        work.call(0, 64, 2)
+        work.device.synchronise()
+    assert work.fake.counts["captures"] == 0
+    assert work.first(0) == [256.0, 256.0]
+
+
+@pytest.mark.parametrize("verb", ["copy in", "copy out", "copy within", "fill", "free", "record"])
+def test_what_follows_comes_after_launches_that_wait(verb: str) -> None:
+    work = Doubling(graphs=2)
+    device, (one, two, three) = work.device, work.blocks
+    data = numpy.zeros(64, numpy.float32)
+    work.call(0, 64, 4)
+    assert not work.fake.launches
+    {
+        "copy in": lambda: device.copy_in(two, data.ctypes.data, 256),
+        "copy out": lambda: device.copy_out(data.ctypes.data, one, 256),
+        "copy within": lambda: device.copy_within(two, one, 256),
+        "fill": lambda: device.fill(two, 0, 256),
+        "free": lambda: device.free(three),
+        "record": device.record,
+    }[verb]()
+    assert len(work.fake.launches) == 4
+    assert work.first(0) == [16.0, 16.0]
+
+
+@pytest.mark.parametrize("call", ["cuStreamEndCapture", "cuGraphInstantiateWithFlags",
+                                  "cuGraphLaunch", "cuLaunchKernel"])  # fmt: skip
+def test_graphs_that_fail_are_errors_and_the_next_call_works(call: str) -> None:
+    work = Doubling(graphs=2)
+    work.call(0, 64, 4)
+    work.device.synchronise()
+    work.fake.fails = call
+    with pytest.raises(DeviceError, match=f"{call}: unspecified launch failure"):
+        work.call(0, 64, 4)
+        work.device.synchronise()
+    work.fake.fails = work.fake.capture = None
+    before = work.first(0)
+    for _ in range(2):
+        work.call(0, 64, 4)
+        work.device.synchronise()
+    assert work.first(0) == [256 * before[0], 256 * before[1]]
+    work.device.trim()
+    assert len(work.fake.graphs) <= 1  # one that could not be given back
+
+
+def test_a_graph_that_does_not_fit_is_made_anew() -> None:
+    work = Doubling(graphs=2)
+    for block in (0, 0, 1):
+        work.call(block, 64, 4)
+        work.device.synchronise()
+        work.fake.fails = "cuGraphExecUpdate_v2"
+    assert work.first(1) == [16.0, 16.0]
+    assert (work.fake.counts["instances"], work.fake.counts["updates"]) == (2, 0)
+
+
+@pytest.mark.parametrize("graphs", [0, 2])
+def test_graphs_are_kept_where_the_setting_says_so(graphs: int) -> None:
+    with settings.override(cuda_graphs=graphs):
+        fake, device = opened()
+    entry = device.load({"m": b"numbered"}, ["numbered"])["numbered"]
+    words = (ctypes.c_int64 * 1)(device.allocate(64))
+    for _ in range(3):
+        for _ in range(4):
+            device.launch(Launch(entry, ctypes.addressof(words), 1, 0, 8))
+        device.synchronise()
+    assert len(fake.launches) == 12
+    assert fake.counts["replays"] == graphs

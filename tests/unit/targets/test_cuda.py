@@ -93,9 +93,12 @@ def test_rows_of_one_lane(case: Case, on_host: None) -> None:
 @pytest.mark.slow
 @needs_cxx
 @pytest.mark.parametrize("made_of", [net, attention, convolution])
-def test_a_program_through_the_driver(made_of: Callable[[], ad.Builder], on_host: None) -> None:
+@pytest.mark.parametrize("graphs", [0, 4])
+def test_a_program_through_the_driver(
+    made_of: Callable[[], ad.Builder], graphs: int, on_host: None
+) -> None:
     fake = FakeCuda(capacity=1 << 28, items=128)
-    device = CudaDevice("cuda:0", 0, Library(fake))
+    device = CudaDevice("cuda:0", 0, Library(fake), graphs=graphs)
     model = ad.compile(made_of(), devices={"accel": device}, placement={"*": "accel"})
     alone = ad.compile(made_of())
     for rows in SIZES:
@@ -107,10 +110,15 @@ def test_a_program_through_the_driver(made_of: Callable[[], ad.Builder], on_host
     assert fake.launches
     model.trim()
     blocks = len(fake.blocks)
-    for rows in (7, 100, 0):
-        model(x=numpy.ones((rows, 24), numpy.float32))
+    x = numpy.random.default_rng(1).normal(size=(100, 24)).astype(numpy.float32)
+    for rows in (7, 100, 0, 7, 100, 0, 7, 100):
+        made, expected = model(x=x[:rows]), alone(x=x[:rows])
+        for name, array in expected.items():
+            numpy.testing.assert_allclose(made[name], array, rtol=2e-5, atol=2e-6)
+    assert (fake.counts["replays"] > 0) == (graphs > 0 and made_of is net)  # others are short
     model.trim()
     assert len(fake.blocks) == blocks
+    assert not fake.graphs
 
 
 def product(dtype: DType) -> ad.Builder:
