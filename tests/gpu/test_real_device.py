@@ -6,9 +6,11 @@ import numpy
 import pytest
 
 import anydim as ad
+from anydim.base.dtypes import DType, bfloat16
 from anydim.base.errors import DeviceError
-from anydim.devices.cuda import found
+from anydim.devices.cuda import CudaDevice, found
 
+ON = {"devices": {"accel": "cuda:0"}, "placement": {"*": "accel"}}
 SIZES = (0, 1, 2, 31, 32, 33, 127, 1000, 4096)
 
 
@@ -44,9 +46,57 @@ def test_results_are_those_of_the_host(name: str) -> None:
     g = ad.Builder(name)
     x = g.input("x", ad.float32, (g.dim("n", 0, 4096), 64))
     g.output("y", PROGRAMS[name](g, x))
-    model = ad.compile(g, devices={"accel": "cuda:0"}, placement={"*": "accel"})
+    model = ad.compile(g, **ON)
     alone = ad.compile(g)
     for rows in SIZES:
         given = numpy.random.default_rng(rows).normal(size=(rows, 64)).astype(numpy.float32) / 8
         # float32 sums of up to 4096 terms, in another order
         numpy.testing.assert_allclose(model(x=given)["y"], alone(x=given)["y"], 1e-4, 1e-5)
+
+
+PRODUCTS = {  # how the product is made, and its largest error over the sum of all |a * b|
+    "float32": (ad.float32, {}, 2.0**-20),
+    "tf32": (ad.float32, {"precision": "tf32"}, 2.0**-9),
+    "float16": (ad.float16, {}, 2.0**-10),
+    "bfloat16": (bfloat16, {}, 2.0**-7),
+}
+
+
+def product(dtype: DType) -> ad.Builder:
+    g = ad.Builder("product")
+    m, n, k = g.dim("m", 0, 2048), g.dim("n", 0, 2048), g.dim("k", 0, 2048)
+    left, right = g.input("left", dtype, (m, k)), g.input("right", dtype, (k, n))
+    g.output("y", g.matmul(left, right))
+    return g
+
+
+@pytest.mark.parametrize("library", [False, True], ids=["own", "cublas"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_every_precision(name: str, library: bool) -> None:
+    dtype, options, bound = PRODUCTS[name]
+    strategy = 'library("cublas")' if library else None
+    try:
+        model = ad.compile(product(dtype), **ON, **options, strategy=strategy)
+    except ad.OptionError as error:
+        pytest.skip(str(error))
+    chance = numpy.random.default_rng(0)
+    for m, n, k in ((0, 3, 5), (3, 4, 0), (1, 1, 1), (17, 33, 100), (64, 64, 64), (1000, 513, 777)):
+        left, right = (chance.normal(size=shape).astype(dtype.numpy) for shape in ((m, k), (k, n)))
+        y = model(left=left, right=right)["y"].astype(numpy.float64)
+        left, right = left.astype(numpy.float64), right.astype(numpy.float64)
+        assert (abs(y - left @ right) <= bound * (abs(left) @ abs(right))).all()
+
+
+def test_captured_graphs() -> None:
+    with ad.settings.override(cuda_graphs=4):
+        device = CudaDevice("cuda:0", 0)
+    g = ad.Builder("chain")
+    x = h = g.input("x", ad.float32, (g.dim("n", 0, 4096), 64))
+    for _ in range(6):
+        h = g.add(g.softmax(dense(g, h) if h is x else g.mul(h, h), axis=-1), 1.0)
+    g.output("y", h)
+    model, alone = ad.compile(g, devices={"accel": device}, placement={"*": "accel"}), ad.compile(g)
+    for rows in (5, 100, 5, 100, 5, 100, 0, 4096, 5, 4096, 4096):
+        given = numpy.random.default_rng(rows).normal(size=(rows, 64)).astype(numpy.float32)
+        numpy.testing.assert_allclose(model(x=given)["y"], alone(x=given)["y"], 1e-4, 1e-5)
+    model.trim()
