@@ -20,6 +20,7 @@ from anydim.devices.cuda import CudaDevice, Library
 from anydim.targets.cuda.nvrtc import nvrtc
 from anydim.targets.target import Target
 from anydim.targets.targets import target
+from bench import cubins as cubins_of
 from tests.cuda_on_host import cuda_on_host, has_cxx
 from tests.unit.devices.fake_cuda import FakeCuda
 from tests.unit.kernels.row_cases import CASES, Case
@@ -188,3 +189,16 @@ def test_nvrtc_takes_the_kernels(architecture: str) -> None:
 def test_architectures_that_there_are_not(name: str) -> None:
     with pytest.raises(OptionError, match=re.escape(f"no CUDA architecture '{name}'")):
         target("cuda", name)
+
+
+@pytest.mark.slow
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", cubins_of.ARCHITECTURES)
+@pytest.mark.parametrize("model", cubins_of.MODELS)
+def test_kernels_of_whole_models_are_cubins(model: str, architecture: str) -> None:
+    made = list(cubins_of.cubins(model, architecture))
+    assert made
+    for each in made:
+        assert 0 < each.needs.registers <= 255, each
+        assert each.needs.shared <= 48 << 10, each  # of a block on any device
+        assert each.needs.spilled == 0, each

@@ -7,6 +7,7 @@ wheel `nvidia-cuda-nvrtc-cu12`, or with a toolkit.
 from __future__ import annotations
 
 import ctypes
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -23,6 +24,22 @@ _FUNCTIONS = {
 
 
 @dataclass(frozen=True)
+class Resources:
+    """Registers of an item, bytes that it writes to memory for want of them, and bytes of shared
+    memory of a block."""
+
+    registers: int
+    spilled: int
+    shared: int
+
+
+_RESOURCES = {
+    "registers": r"Used (\d+) registers", "spilled": r"(\d+) bytes spill stores",
+    "shared": r"(\d+) bytes smem",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
 class Nvrtc:
     """The library, and its version, such as '12.9'."""
 
@@ -31,17 +48,30 @@ class Nvrtc:
 
     def compile(self, text: str, architecture: str) -> bytes:
         """The cubin of a text for an architecture; raises InternalError with the compiler's log."""
+        return self._compiled(text, architecture)[0]
+
+    def resources(self, text: str, architecture: str) -> Resources:
+        """What the kernel of a text takes on an architecture, as the assembler says."""
+        _, log = self._compiled(text, architecture, "--ptxas-options=-v")
+        found = {
+            name: sum(int(number) for number in re.findall(pattern, log))
+            for name, pattern in _RESOURCES.items()
+        }
+        return Resources(**found)
+
+    def _compiled(self, text: str, architecture: str, *more: str) -> tuple[bytes, str]:
+        """The cubin, and what the compiler says."""
         program = ctypes.c_void_p()
         self._call("nvrtcCreateProgram", ctypes.byref(program), text.encode(), b"kernel.cu", 0,
                    None, None)  # fmt: skip
         try:
-            options = [option.encode() for option in (*OPTIONS, f"-arch={architecture}")]
+            options = [option.encode() for option in (*OPTIONS, f"-arch={architecture}", *more)]
             given = (ctypes.c_char_p * len(options))(*options)
             code = self.library.nvrtcCompileProgram(program, len(options), given)
+            log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode()
             if code:
-                log = self._bytes("nvrtcGetProgramLog", program).rstrip(b"\0").decode()
                 raise InternalError(f"NVRTC refuses generated code:\n{log}\n{text}")
-            return self._bytes("nvrtcGetCUBIN", program)
+            return self._bytes("nvrtcGetCUBIN", program), log
         finally:
             self.library.nvrtcDestroyProgram(ctypes.byref(program))
 
