@@ -30,11 +30,12 @@ from anydim.targets.target import Source, Target
 from anydim.targets.targets import TARGETS, target
 
 FLAGS = ("-std=c++17", "-O1", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-mfma",
-         "-pthread", "-w")  # fmt: skip
+         "-mf16c", "-pthread", "-w")  # fmt: skip
 SHIM = r"""\
 #include <cmath>
 #include <cstring>
 #include <pthread.h>
+#include <immintrin.h>
 #include <stdlib.h>
 #define __device__
 #define __global__
@@ -207,8 +208,9 @@ def _without_assembly(text: str) -> str:
             return f"copy_aside({given[1]}, {given[2]}, {number[0]});"
         if instruction[0] == "mma":
             return f'mma("{instruction[7]}", {", ".join(given)});'
-        assert instruction[:3] == ["cvt", "rna", "tf32"], match[0]
-        return f"{given[0]} = to_tf32({given[1]});"
+        converted = {"rna.tf32.f32": "to_tf32({})", "f32.f16": "_cvtsh_ss({})",
+                     "rn.f16.f32": "_cvtss_sh({}, 0)"}  # fmt: skip
+        return f"{given[0]} = {converted['.'.join(instruction[1:])].format(given[1])};"
 
     return _ASSEMBLY.sub(called, text)
 

@@ -47,12 +47,14 @@ _COMPUTED = (float32, float64)
 class Primitives:
     """What a target has beyond the common ones.
 
-    `float16`: it compares float16 and converts it to and from float32. `functions`: functions of
+    `float16`: it compares float16 and converts it to and from float32; `halves`: it converts alone.
+    `functions`: functions of
     float32 and float64 that it computes itself, 'copysign' (size, sign) among them or not.
     """
 
     float16: bool = False
     functions: frozenset[str] = frozenset()
+    halves: bool = False
 
     def computes(self, function: str, dtype: DType) -> bool:
         """Whether the target has a function of arguments of that element type."""
@@ -78,7 +80,7 @@ class Primitives:
         if have.stored or wanted.stored or have.format is not None or wanted.format is not None:
             return False
         if float16 in (have, wanted):
-            return self.float16 and float32 in (have, wanted)
+            return (self.float16 or self.halves) and float32 in (have, wanted)
         if wanted == boolean:
             return False
         return fits or not (have.is_float and wanted.is_integer)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DType, float16
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
@@ -253,6 +253,9 @@ class Values:
         have, wanted = node.argument.type, form_of(node.type)
         if node.type.dtype.kind == "bool":
             return self._to_flags(node)
+        if float16 in (have.dtype, node.type.dtype) and have.dtype != node.type.dtype:
+            way = "from_half" if have.dtype == float16 else "to_half"
+            return Text(self.prelude.call(way, wanted, self.value(node.argument)))
         if node.type.lanes == 1:
             text = self.text(node.argument).inside(ATOM)
             return Text(f"({self.prelude.type(wanted)}){text}", PRODUCT)

@@ -56,7 +56,7 @@ static __device__ __forceinline__ To same_bits(From from) {{
         },
         suffix={"f32": "f", "u32": "u", "u64": "ull", "i64": "ll"},
     ),
-    primitives=Primitives(functions=frozenset(("copysign",))),
+    primitives=Primitives(halves=True, functions=frozenset(("copysign",))),
     flag="bool",
     several="{type}({lanes})",
     cast="same_bits<{type}>({value})",

@@ -41,6 +41,11 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
         assert other is not None
         line = f"  return {CUDA.cast.format(type=kind, value='a')};"
         return Helper(kind, (f"{prelude.type(other)} a",), (line,))
+    if operation in _HALVES:
+        instruction, have, kinds = _HALVES[operation]
+        line = f'  asm("{instruction} %0, %1;" : "={kinds[0]}"(made) : "{kinds[1]}"(a));'
+        lines = (f"  {kind} made;", line, "  return made;")
+        return Helper(kind, (f"{prelude.type(Form(have))} a",), lines)
     if operation in ("gather", "gather_if"):
         source, offset = f"const {prelude.type(form)} *p", f"{prelude.type(Form('i64'))} i"
         masked = operation == "gather_if"
@@ -53,6 +58,10 @@ def helper(operation: str, form: Form, other: Form | None, prelude: Prelude, spa
     return Helper(kind, parameters, (f"  return {_row(operation, form, names, prelude)};",))
 
 
+# conversions of float16, which is held as its bits: PTX ISA, "cvt"
+_HALVES = {
+    "from_half": ("cvt.f32.f16", "u16", "fh"), "to_half": ("cvt.rn.f16.f32", "f32", "hf"),
+}  # fmt: skip
 # the shape of `ir.Fragments`, and the element type of its factors, as PTX names them
 _FRAGMENTS = {
     "multiply_float32": ("m16n8k8", "tf32"), "multiply_float16": ("m16n8k16", "f16"),
