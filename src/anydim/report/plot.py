@@ -38,6 +38,9 @@ _STYLE = (
     ".box{stroke:#fff;stroke-width:.7}.box:hover{stroke:#111;stroke-width:1.5}"
     ".grid{stroke:#e4e4e4}.axis{stroke:#555}.bound{stroke:#1a6e3c;stroke-dasharray:6 4}"
     ".peak{fill:#c0392b;fill-opacity:.13;pointer-events:none}.tick{fill:#8aa;stroke:#fff}"
+    ".paper{fill:#fff}@media(prefers-color-scheme:dark){.paper{fill:#1b1e23}text{fill:#dcdfe4}"
+    ".label{fill:#111}.grid{stroke:#31363d}.axis{stroke:#9aa3ad}.box,.tick{stroke:#1b1e23}"
+    ".bound{stroke:#5fbf85}}"
 )
 
 
@@ -62,7 +65,7 @@ def svg(arena: Arena) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         f'width="{WIDTH}" height="{HEIGHT}">',
         f"<style>{_STYLE}</style>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
+        f'<rect class="paper" width="{WIDTH}" height="{HEIGHT}"/>',
         *_heading(arena),
         *_axes(arena, scale),
         *(_box(arena, value, scale) for value in arena.placed),

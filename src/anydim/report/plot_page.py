@@ -10,6 +10,7 @@ from pathlib import Path
 
 from anydim.base.errors import OptionError
 from anydim.program.placed import Arena, Placed
+from anydim.report.pages import MONO, framed
 from anydim.report.plot import escaped, svg
 from anydim.report.text import sizes_text
 
@@ -41,27 +42,18 @@ def page(arena: Arena) -> str:
     values = sorted(arena.placed, key=lambda value: (-value.bytes, value.first))
     peak = [value for value in values if arena.at_peak(value)]
     kernel, source = arena.launches[arena.peak] if arena.launches else ("", "")
-    return "\n".join([
-        "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
-        f"<title>{title}</title>", f"<style>{_PAGE_STYLE}</style>", "</head>", "<body>",
+    return framed(title, _PAGE_STYLE, [
         svg(arena),
         f"<h2>Live at the peak, launch {arena.peak}</h2>",
         f"<p>{escaped(kernel, source)}</p>",
         *_table(arena, peak),
         f"<h2>The largest values{_of(values)}</h2>",
         *_table(arena, values[:LARGEST]),
-        "</body>", "</html>", "",
     ])  # fmt: skip
 
 
 _PAGE_STYLE = (
-    "body{font:14px 'DejaVu Sans',Arial,sans-serif;margin:2em auto;max-width:1240px;color:#222}"
-    "table{border-collapse:collapse;font-size:13px}"
-    "td,th{padding:3px 10px;border-bottom:1px solid #ddd;text-align:left}"
-    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}"
-    "td:first-child,td.f{font-family:'DejaVu Sans Mono',Menlo,Consolas,monospace;"
-    "font-size:12px;overflow-wrap:anywhere}"
-    "svg{max-width:100%;height:auto}"
+    f"td:first-child{{font:12px {MONO};overflow-wrap:anywhere}}svg{{max-width:100%;height:auto}}"
 )
 _HEADERS = (("value", ""), ("bytes", "n"), ("of the bound", "n"), ("formula", ""),
             ("offset", "n"), ("launches", "n"), ("made by", ""))  # fmt: skip
@@ -72,7 +64,7 @@ def _of(values: Sequence[Placed]) -> str:
 
 
 def _table(arena: Arena, values: Sequence[Placed]) -> Iterator[str]:
-    yield "<table>"
+    yield '<div class="wide"><table>'
     yield _row("th", [(kind, name) for name, kind in _HEADERS])
     for value in values:
         share = value.bytes / arena.lower_bound if arena.lower_bound else 0.0
@@ -82,7 +74,7 @@ def _table(arena: Arena, values: Sequence[Placed]) -> Iterator[str]:
             ("f", arena.launches[value.first][0]),
         ]  # fmt: skip
         yield _row("td", cells)
-    yield "</table>"
+    yield "</table></div>"
 
 
 def _row(tag: str, cells: Sequence[tuple[str, str]]) -> str:

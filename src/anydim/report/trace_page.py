@@ -9,31 +9,32 @@ from collections.abc import Iterator, Sequence
 
 from anydim.base.text import time_text
 from anydim.program.profile.trace import CALL, HOST, Span, Trace
+from anydim.report.pages import MONO, framed
 from anydim.report.plot import escaped
 
 LONGEST = 30  # rows of the table
 _ROW, _TOP = 26, 30  # pixels
 _TICKS = 10
 _ZOOMS = (1, 4, 16, 64)  # times the width of the page
-_LABELLED = 0.05  # percent of the width, of the least span with its name in it
+_LETTER = 0.7  # percent of the width that a letter takes, on a page of 1000 pixels
+_FEWEST = 4  # letters of a name that are worth showing
 
 _FILLS = {
-    CALL: "#d9dee4", "launch": "#8fb4dc", "copy": "#f2a65a", "wait": "#d9776a", "memory": "#b9b9b9",
+    CALL: "#c3cad3", "launch": "#8fb4dc", "copy": "#f2a65a", "wait": "#d9776a", "memory": "#b9b9b9",
 }  # fmt: skip
 _STYLE = (
-    "body{font:14px 'DejaVu Sans',Arial,sans-serif;margin:2em auto;max-width:1240px;color:#222}"
-    "h1{font-size:18px}pre,td.f,.label{font:12px 'DejaVu Sans Mono',Menlo,Consolas,monospace}"
-    ".drawn{display:flex;border:1px solid #ddd}.names{flex:none;padding:30px 10px 0 8px}"
+    ".drawn{display:flex;border:1px solid var(--line);margin-top:8px}"
+    ".names{flex:none;padding:30px 10px 0 8px}"
     ".names div{height:26px;line-height:26px;white-space:nowrap}"
     ".time{overflow-x:auto;flex:1}.time svg.all{display:block}"
-    ".grid{stroke:#e4e4e4}.tick{font-size:11px;fill:#555}.label{font-size:10px;"
-    "pointer-events:none}.span:hover{stroke:#111;stroke-width:1.5}"
-    ".key{display:inline-block;width:11px;height:11px;margin:0 5px 0 14px}"
-    "table{border-collapse:collapse;font-size:13px}"
-    "td,th{padding:3px 10px;border-bottom:1px solid #ddd;text-align:left}"
-    "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}"
-    "td.f{overflow-wrap:anywhere}"
+    f".grid{{stroke:var(--grid)}}.tick{{font-size:11px;fill:var(--faint)}}.label{{font:10px {MONO};"
+    "pointer-events:none}.span:hover{stroke:var(--ink);stroke-width:1.5}"
+    ".key{display:inline-block;width:11px;height:11px;margin:0 5px 0 14px}td.w{white-space:nowrap}"
 ) + "".join(f"#zoom{each}:checked~.drawn svg.all{{width:{100 * each}%}}" for each in _ZOOMS)
+_STYLE += "".join(  # names of what is too narrow for them at a zoom
+    f"#zoom{each}:checked~.drawn .from{later}{{display:none}}"
+    for each in _ZOOMS for later in _ZOOMS if later > each
+)  # fmt: skip
 _Row = tuple[str, str, bool]  # device, lane, and whether it is that of calls
 
 
@@ -43,15 +44,13 @@ def page(trace: Trace) -> str:
     spans = [span for span in trace.spans if span.kind != CALL]
     longest = sorted(spans, key=lambda span: span.begin - span.end)[:LONGEST]
     of = f": {LONGEST} of {len(spans)}" if len(spans) > LONGEST else ""
-    return "\n".join([
-        "<!DOCTYPE html>", '<html lang="en">', "<head>", '<meta charset="utf-8">',
-        f"<title>{title}</title>", f"<style>{_STYLE}</style>", "</head>", "<body>",
+    return framed(title, _STYLE, [
         f"<h1>{title}</h1>",
         *_controls(),
         '<div class="drawn">', *_names(trace), '<div class="time">', *svg(trace), "</div></div>",
         f"<pre>{escaped(str(trace))}</pre>",
         f"<h2>What took longest{of}</h2>",
-        "<table>", *_table(longest), "</table>", "</body>", "</html>", "",
+        '<div class="wide"><table>', *_table(longest), "</table></div>",
     ])  # fmt: skip
 
 
@@ -99,9 +98,11 @@ def svg(trace: Trace) -> Iterator[str]:
 
 def _drawn(span: Span, top: int, whole: int) -> str:
     at, wide = 100 * span.begin / whole, 100 * (span.end - span.begin) / whole
+    least = _LETTER * (1 + min(_FEWEST, len(span.name)))
+    zoom = next((each for each in _ZOOMS if wide * each >= least), None)
     label = ""
-    if wide >= _LABELLED:
-        label = f'<text class="label" x="4" y="15">{escaped(span.name)}</text>'
+    if zoom is not None:
+        label = f'<text class="label from{zoom}" x="4" y="15">{escaped(span.name)}</text>'
     return (
         f'<svg x="{at:.4f}%" y="{top}" width="{max(wide, 0.01):.4f}%" height="{_ROW - 4}">'
         f'<rect class="span" width="100%" height="100%" fill="{_FILLS[span.kind]}">'
@@ -117,6 +118,12 @@ def _told(span: Span) -> Iterator[str]:
             yield f"{key}: {_value(value)}"
 
 
+def _dims(span: Span) -> dict[str, int]:
+    """The sizes of a launch that are dims; a pointer on its box shows all of them."""
+    sizes = span.about.get("sizes", {})
+    return {name: size for name, size in sizes.items() if name.isidentifier()}
+
+
 def _value(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} = {size}" for name, size in value.items())
@@ -129,13 +136,13 @@ def _table(spans: Sequence[Span]) -> Iterator[str]:
         "<th>kernel</th><th>sizes</th></tr>"
     )
     for span in spans:
-        sizes = span.about.get("sizes") or {
+        sizes = _dims(span) or {
             key: span.about[key] for key in ("direction", "bytes") if key in span.about
         }
         begin, taken = time_text(span.begin * 1e-9), time_text(span.seconds)
         cells = [
-            ("f", span.name), ("", f"{span.device or HOST}: {span.lane}"), ("n", begin),
-            ("n", taken), ("f", str(span.about.get("kernel", ""))), ("", _value(sizes)),
+            ("f", span.name), ("w", f"{span.device or HOST}: {span.lane}"), ("n", begin),
+            ("n", taken), ("k", str(span.about.get("kernel", ""))), ("", _value(sizes)),
         ]  # fmt: skip
         made = "".join(f'<td class="{kind}">{escaped(text)}</td>' for kind, text in cells)
         yield f"<tr>{made}</tr>"
