@@ -118,6 +118,7 @@ class Device(ABC):
     workers: int = 1
     kind: str = ""  # of native verbs (`native/verbs/`) that do what the class says; no subclass's
     own_words: int = 0  # that native verbs work with
+    on_host: bool = False  # whether it works in the memory of the host
     made_by: Any = None  # the Target that makes its code, where it is none of those with a name
 
     def __init__(self, name: str) -> None:

@@ -190,7 +190,8 @@ def _functions(
         word: ctypes.cast(function, ctypes.c_void_p).value or 0
         for word, function in functions.items()
     }
-    return list(functions.values()), {**words, home.CONTEXT: device.context}
+    words |= {home.CONTEXT: device.context, home.ON_HOST: int(device.on_host)}
+    return list(functions.values()), words
 
 
 def _guarded(verb: Callable[..., Any], giving: bool, kept: threading.local) -> Callable[..., int]:

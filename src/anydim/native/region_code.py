@@ -20,7 +20,7 @@ from anydim.native.device_emit import ask
 from anydim.native.entry import Entry, Questions, verdict
 from anydim.program.binding import told
 from anydim.program.program import Program
-from anydim.program.region import CopyStep, copies
+from anydim.program.region import CopyStep, Region, SegmentStep, copies
 from anydim.program.region_layout import Place, RegionLayout, RegionPlaces, Target
 from anydim.runtime import context, home
 from anydim.runtime.checks import Check
@@ -75,6 +75,7 @@ class Code:
         steps, before = self.region.steps, sum(1 for _ in copies(program.regions[:number]))
         own = [place for place, step in enumerate(steps) if isinstance(step, CopyStep)]
         self.copies = {place: before + n for n, place in enumerate(own, 1)}  # their numbers
+        self.lent = _lent(self.region) if number == len(program.regions) - 1 else {}
         self.coming: dict[str, tuple[str, int]] = {}  # values on their way from devices: events
 
     # ---- words, failures ---------------------------------------------------------------
@@ -257,6 +258,10 @@ class Code:
         failed = ask(self.body, self.home(device), verb, *given)
         self.leave_unless(failed.equals(0), self.failure("device", found=self.layout.homes[device]))
 
+    def on_host(self, device: str) -> Term:
+        """Whether a device works in the memory of the host."""
+        return self.body.load(self.home(device), home.ON_HOST).differs(0)
+
     def event(self, device: str) -> Term:
         """An event after all that the device was asked for; leave where it fails."""
         event = ask(self.body, self.home(device), home.RECORD)
@@ -317,6 +322,24 @@ class Code:
     def truth(self, place: Place) -> Term:
         """A flag: the bool scalar at a place."""
         return self.body.load(self.load(place.data), 0, boolean)
+
+
+def _lent(region: Region) -> dict[str, str]:
+    """Values of the outermost region that need no copy on a device in the memory of the host.
+
+    By their names there: inputs, which the caller keeps; and results that a segment makes on such a
+    device, which the call keeps. Neither is given back before all work of the call is done.
+    """
+    inputs = {spec.name for spec in region.signature.inputs}
+    results = {spec.name for spec in region.signature.outputs}
+    made = {name for step in region.steps if isinstance(step, SegmentStep) for name in step.makes}
+    lent: dict[str, str] = {}
+    for step in (step for step in region.steps if isinstance(step, CopyStep)):
+        if not step.origin and step.value in inputs:
+            lent[step.made] = step.value
+        elif not step.target and step.made in results and step.value in made:
+            lent[step.value] = step.made
+    return lent
 
 
 def tensor_bytes(spec: TensorSpec) -> Size:

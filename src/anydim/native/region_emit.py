@@ -77,6 +77,7 @@ def _function(code: Code) -> ir.Function:
         code.arrived(step.reads)
         _STEPS[type(step)](code, number, step)
     code.arrived([spec.name for spec in region.signature.outputs])
+    _given_back(code)
     for spec, target, moved in zip(region.signature.outputs, places.results, places.moved):
         if not moved:
             code.hand(code.place(spec.name), target, spec.rank)
@@ -99,16 +100,48 @@ def _copy(code: Code, number: int, step: CopyStep) -> None:
     for axis in range(spec.rank):
         bytes = code.body.let(bytes * code.load(value.shape + axis))
     data = code.load(value.data)
+    lent = {step.made: step.value, step.value: step.made}.items() & code.lent.items()
+    if lent:
+        with code.body.when(code.on_host(step.origin or step.target)):
+            if not step.origin:  # a result lies here already
+                code.store(made.data, data)
+                code.store(made.owner, 0)
+        with code.body.otherwise():
+            _moved(code, number, step, data, bytes)
+    else:
+        _moved(code, number, step, data, bytes)
+    if not step.target:
+        code.store(code.places.events[number], code.event(step.origin))
+        code.coming[step.made] = (step.origin, code.places.events[number])
+
+
+def _moved(code: Code, number: int, step: CopyStep, data: Term, bytes: Term) -> None:
+    """The bytes of a value, to a block of its own."""
     block, memory = code.allocate(bytes, step.source, step.target)
-    code.store_block(made, block, memory)
+    code.store_block(code.place(step.made), block, memory)
     if not step.origin:
         code.do(step.target, home.COPY_IN, memory, data, bytes, code.copies[number])
     elif not step.target:
         code.do(step.origin, home.COPY_OUT, memory, data, bytes, code.copies[number])
-        code.store(code.places.events[number], code.event(step.origin))
-        code.coming[step.made] = (step.origin, code.places.events[number])
     else:
         _across(code, step, memory, data, bytes, code.copies[number])
+
+
+def _waited(code: Code) -> set[str]:
+    """The devices of which a result came, and was waited for, after all that may be work there."""
+    steps = code.region.steps
+    work = [n for n, step in enumerate(steps) if not isinstance(step, (CopyStep, ReleaseStep))]
+    after = steps[max(work, default=-1) + 1 :]
+    came = (step for step in after if isinstance(step, CopyStep) and not step.target)
+    return {step.origin for step in came if step.made not in code.coming}
+
+
+def _given_back(code: Code) -> None:
+    """The caller has its arrays back when no device works on them any more."""
+    lent = {code.device(name) for name in code.lent}
+    for device in sorted(lent - _waited(code)):
+        with code.body.when(code.on_host(device)):
+            code.do(device, home.WAIT, code.event(device))
 
 
 def _across(
@@ -176,6 +209,9 @@ def _arena(code: Code, program: Segment, bytes: Term) -> Term:
 def _result(code: Code, name: str, bytes: Term, source: str) -> None:
     """Where a segment writes a result: where the loop around it wants a slice, or a new block."""
     place, target, device = code.place(name), code.target(name), code.device(name)
+    if device and name in code.lent:
+        _lent_result(code, name, bytes, source)
+        return
     if target is None:
         code.store_block(place, *code.allocate(bytes, source, device))
         return
@@ -184,6 +220,17 @@ def _result(code: Code, name: str, bytes: Term, source: str) -> None:
         code.store_block(place, code.load(target.owner), wanted)
         code.hold(target.owner)
         code.store(target.data, 0)
+    with code.body.otherwise():
+        code.store_block(place, *code.allocate(bytes, source, device))
+
+
+def _lent_result(code: Code, name: str, bytes: Term, source: str) -> None:
+    """A device in the memory of the host writes a result of the call where it is wanted."""
+    place, device = code.place(name), code.device(name)
+    with code.body.when(code.on_host(device)):
+        block, memory = code.allocate(bytes, source)
+        code.store_block(code.place(code.lent[name]), block, memory)
+        code.store_block(place, constant(0), memory)
     with code.body.otherwise():
         code.store_block(place, *code.allocate(bytes, source, device))
 

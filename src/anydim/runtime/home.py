@@ -5,6 +5,7 @@ verbs       of the device: functions of int64s that take its context first and r
             that is, by its number from 1 on, 0: none of them; malloc and free of the system, for
             the heads of blocks
 context     what the verbs are called with: the address of the words of the device
+on host     whether its memory is the host's, so that addresses of either are the other's
 live, ...   blocks in use and kept, their bytes and bins, the arena: as in `context.py`
 
 The head of a block lies in the memory of the host; its word DATA says where the block itself is.
@@ -17,6 +18,7 @@ from anydim.runtime import context
 ALLOCATE, FREE, COPY_WITHIN, FILL, CONTEXT = range(5)
 LAUNCH, COPY_IN, COPY_OUT, RECORD, WAIT, MALLOC, FREE_HEAD = range(context.CLOCK, context.CLOCK + 7)
 VERBS = (ALLOCATE, FREE, COPY_WITHIN, FILL, LAUNCH, COPY_IN, COPY_OUT, RECORD, WAIT)
+ON_HOST = FREE_HEAD + 1
 WORDS = context.WORDS
 DATA = 5  # word at the head of a block
 

@@ -27,7 +27,7 @@ class SharedOpenClDevice(OpenClDevice):
 
     kind = KIND
     own_words = words.WORDS
-    shared = True
+    shared = on_host = True
 
     def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
         super().__init__(name, number)
