@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy
 import pytest
 
 from anydim.base.dtypes import DType, float32, float64, int32, int64
 from anydim.kernels.launch import Machine
-from anydim.lang.tree import Cast, Group, Index, Read, SizeTerm, Statement
-from anydim.sizes import parse
+from anydim.kernels.product.contraction.template import TEMPLATE
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
+from anydim.lang.tree import Cast, Group, Index, Read, SizeTerm, Statement, TensorType
+from anydim.sizes import as_size, parse
 from tests.unit.kernels.contraction_cases import (
+    BOX,
+    Compiled,
     apply,
     axes,
     compiled,
@@ -21,6 +27,7 @@ from tests.unit.kernels.contraction_cases import (
     tensor,
     tolerance,
 )
+from tests.unit.kernels.launching import Prepared
 
 ROWS = (0, 1, 2, 3, 5, 6, 7, 11, 12, 13, 25, 97)
 DEPTHS_AND_WIDTHS = (
@@ -243,6 +250,85 @@ def test_a_vector_times_a_matrix() -> None:
         a, b = numbers(depth), numbers(depth, width, seed=1)
         found = kernel.run({"K": depth, "N": width}, {"a": a, "b": b})["c"]
         check(found[None], a[None], b)
+
+
+# ---- a matrix and a vector ---------------------------------------------------------------------
+
+LENGTHS = (0, 1, 2, 15, 16, 17, 48, 65, 400)
+
+
+def _run_part(
+    kernel: Compiled, arrays: tuple[numpy.ndarray, ...], turned: tuple[bool, bool], parts: int,
+    low: int = 0, high: int = 9999,
+) -> numpy.ndarray:  # fmt: skip
+    """Some of the rows."""
+    a, b, bias, column = arrays
+    env = {"M": len(a[low:high]), "K": len(b), "N": len(bias)}
+    a, b = (x.T if flip else x for x, flip in zip((a[low:high], b), turned))
+    given = {
+        "a": numpy.ascontiguousarray(a), "b": numpy.ascontiguousarray(b), "bias": bias,
+        "column": column[low:high],
+    }  # fmt: skip
+    return kernel.run(env, given, parts)["y"]
+
+
+def test_every_access_of_a_row_or_a_column_is_inside() -> None:
+    for a_turned, b_turned in ((False, False), (True, False), (False, True), (True, True)):
+        shapes = "KM" if a_turned else "MK", "NK" if b_turned else "KN"
+        (a0, a1), (b0, b1) = (shape.lower() for shape in shapes)
+        parameters = (f"float({x},{y}) {name}" for name, (x, y) in zip("ab", shapes))
+        text = f"def f({', '.join(parameters)}) -> (c) {{ c(m,n) +=! a({a0},{a1}) * b({b0},{b1}) }}"
+        types = [TensorType(float32, tuple(map(as_size, shape))) for shape in shapes]
+        group = instantiate(parse_definition(text), types, box=BOX)
+        made = Prepared(group, (TEMPLATE,), BOX, AVX2)
+        for rows, depth, width in ((1, 9, 19), (5, 33, 1), (1, 17, 1), (1, 0, 3), (2, 0, 1)):
+            a, b = numbers(rows, depth), numbers(depth, width, seed=1)
+            given = [numpy.ascontiguousarray(x.T if flip else x)
+                     for x, flip in ((a, a_turned), (b, b_turned))]  # fmt: skip
+            env = {"M": rows, "K": depth, "N": width}
+            (found,) = made.outputs(given, env, 2, False)
+            check(found, a, b)
+
+
+@pytest.mark.parametrize("machine", [None, AVX2, SSE], ids=["host", "avx2", "sse"])
+@pytest.mark.parametrize("dtype", [float32, float64, int32], ids=str)
+@pytest.mark.parametrize("a_turned", [False, True])
+@pytest.mark.parametrize("b_turned", [False, True])
+def test_one_row_or_one_column(
+    a_turned: bool, b_turned: bool, dtype: DType, machine: Machine | None
+) -> None:
+    """Nothing is packed; a row has its bits in any batch, and whatever part it is in."""
+    a_indices, a_shape = ("k i", "K M") if a_turned else ("i k", "M K")
+    b_indices, b_shape = ("j k", "N K") if b_turned else ("k j", "K N")
+    statement = product_statement(
+        "t", read("a", *a_indices.split()), read("b", *b_indices.split()),
+        axes(i="M", j="N"), axes(k="K"),
+    )  # fmt: skip
+    total = apply("add", read("t", "i", "j"), read("bias", "j"))
+    after = Statement("y", axes(i="M", j="N"), apply("max", total, read("column", "i")))
+    group = Group(
+        (
+            tensor("a", a_shape, dtype), tensor("b", b_shape, dtype), tensor("bias", "N", dtype),
+            tensor("column", "M", dtype),
+        ),
+        (tensor("y", "M N", dtype),), (statement, after), (tensor("t", "M N", dtype),),
+    )  # fmt: skip
+    kernel = compiled(group, machine=machine)
+    sizes = [(1, k, n) for k in LENGTHS for n in (1, 17, 2100)]
+    sizes += [(m, k, 1) for k in LENGTHS for m in (0, 2, 9, 30)]
+    for rows, depth, width in sizes:
+        a, b = numbers(rows, depth, dtype=dtype), numbers(depth, width, dtype=dtype, seed=1)
+        bias = numbers(width, dtype=dtype, seed=2)
+        column = numbers(rows, dtype=dtype, seed=3)
+
+        run = partial(_run_part, kernel, (a, b, bias, column), (a_turned, b_turned))
+        found = run(1)
+        exact = a.astype(numpy.float64) @ b.astype(numpy.float64) + bias
+        exact = numpy.maximum(exact, column[:, None])
+        assert (numpy.abs(found - exact) <= tolerance(a, b) + 1e-6 * numpy.abs(exact)).all()
+        assert run(3).tobytes() == found.tobytes()
+        for row in {0, rows - 1} if rows else ():
+            assert run(1, row, row + 1).tobytes() == found[row : row + 1].tobytes()
 
 
 # ---- epilogues ---------------------------------------------------------------------------------

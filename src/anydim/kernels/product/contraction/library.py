@@ -159,14 +159,23 @@ def _columns(
     )  # fmt: skip
 
 
+def blocks_of_k() -> tuple[ir.Step, ...]:
+    """`even`: the steps of k that are one sum, of blocks of at most `k_block`."""
+    k = variable("k")
+    blocks = greatest(quotient_up(k, variable("k_block")), 1)
+    even = round_down(plus(quotient_up(k, variable("blocks")), 7), 8)
+    return (
+        ir.Let("blocks", blocks),
+        ir.Let("even", either(compare("less_equal", variable("blocks"), 1), k, even)),
+    )
+
+
 def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
     """c = init + a b for one row tile: blocks of k of even length, at most `k_block`.
 
     The first block starts from `init`, the others go on from c. Without any k, c = init.
     """
     k, at = variable("k"), variable("k0")
-    blocks = greatest(quotient_up(k, variable("k_block")), 1)
-    even = round_down(plus(quotient_up(k, variable("blocks")), 7), 8)
     prefetched = times(quotient(at, tile.unroll), variable("step"))
     ahead = minus(plus(variable("ahead"), prefetched), times(at, tile.width))
 
@@ -192,8 +201,7 @@ def _strip(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
         (
             *(taken(name) for name in ("k", "k_block", "init_row", "init_panel", "c_row")),
             *(taken(name) for name in ("ahead", "step")),
-            ir.Let("blocks", blocks),
-            ir.Let("even", either(compare("less_equal", variable("blocks"), 1), k, even)),
+            *blocks_of_k(),
             loop(
                 "k0", 0, greatest(k, 1), greatest(variable("even"), 1),
                 give("k", least(minus(k, at), variable("even"))),

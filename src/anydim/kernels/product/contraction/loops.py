@@ -28,6 +28,7 @@ from anydim.kernels.product.contraction.places import (
     started_in_place,
 )
 from anydim.kernels.product.contraction.schedule import Contraction
+from anydim.kernels.product.contraction.ways import vector_ways
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
 from anydim.kernels.product.micro import GIVEN, Tile, give
@@ -147,21 +148,23 @@ class MainWriter:
         panels = minus(variable("stop_panel"), variable("first_panel"))
         from_end = minus(minus_one(variable("blocks")), variable("block"))
         forwards = compare("equal", variable(BACKWARDS), 0)
-        return [
-            ir.Let("blocks", quotient_up(panels, value(blocks.panels))),
-            ir.Let("a_at", self._start_of(self.form.a_start, lambda w: w.a)),
+        count = ir.Let("blocks", quotient_up(panels, value(blocks.panels)))
+        a_at = ir.Let("a_at", self.start_of(self.form.a_start, lambda w: w.a))
+        all_blocks = loop(
+            "tile0", variable("first_tile"), variable("stop_tile"), value(blocks.block_tiles),
+            ir.Let("tile1", stop),
+            ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
+            *self.pack_a(),
             loop(
-                "tile0", variable("first_tile"), variable("stop_tile"), value(blocks.block_tiles),
-                ir.Let("tile1", stop),
-                ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
-                *self._pack_a(),
-                loop(
-                    "block", 0, variable("blocks"), 1,
-                    ir.Let("place", either(forwards, variable("block"), from_end)),
-                    *self._unit(),
-                ),
+                "block", 0, variable("blocks"), 1,
+                ir.Let("place", either(forwards, variable("block"), from_end)),
+                *self._unit(),
             ),
-        ]  # fmt: skip
+        )  # fmt: skip
+        steps: list[ir.Step] = [count, a_at, all_blocks]
+        for condition, way in vector_ways(self):
+            steps = [a_at, ir.If(condition, tuple(way), tuple(s for s in steps if s != a_at))]
+        return steps
 
     def _unit(self) -> list[ir.Step]:
         """One block of columns."""
@@ -171,25 +174,26 @@ class MainWriter:
         return [
             ir.Let("column0", times(panel, self.tile.width)),
             ir.Let("width", least(minus(stop, variable("column0")), value(blocks.columns))),
-            ir.Let("c_at", plus(self._start_of(as_size(0), lambda w: w.c), variable("column0"))),
+            ir.Let("c_at", plus(self.start_of(as_size(0), lambda w: w.c), variable("column0"))),
             ir.Let("b_at", self._start_of_b()),
-            ir.Let("chunk", self._chunk()),
+            ir.Let("chunk", self.chunk()),
             *self._ahead(),
             *self._pack_b(),
-            *self._tiles(),
+            *self.tiles(),
         ]
 
-    def _chunk(self) -> ir.Value:
+    def chunk(self) -> ir.Value:
         """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
         k = self.sizes.value(self.form.k.extent)
         if self.operands.target is None or not self.schedule.long_k:
             return k
         return least(k, self.schedule.long_k)
 
-    def _tiles(self) -> list[ir.Step]:
+    def tiles(self, vectors: str = "") -> list[ir.Step]:
+        """All row tiles, a piece of k after the other; by the function `vectors` in place."""
         k = self.sizes.value(self.form.k.extent)
         length = least(minus(k, variable("k0")), variable("chunk"))
-        tiles = loop("tile", variable("tile0"), variable("tile1"), 1, *self._tile())
+        tiles = loop("tile", variable("tile0"), variable("tile1"), 1, *self._tile(vectors))
         return [
             loop(
                 "k0", 0, greatest(k, 1), greatest(variable("chunk"), 1),
@@ -197,7 +201,7 @@ class MainWriter:
             )
         ]  # fmt: skip
 
-    def _start_of(self, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
+    def start_of(self, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
         parts = [times(variable(w.name), self.sizes.value(stride(w))) for w in self.form.loops]
         return plus(self.sizes.value(start), *parts)
 
@@ -206,7 +210,7 @@ class MainWriter:
         form, value = self.form, self.sizes.value
         if not self.schedule.packed:
             columns = times(variable("column0"), value(form.n.b))
-            return plus(self._start_of(form.b_start, lambda w: w.b), columns)
+            return plus(self.start_of(form.b_start, lambda w: w.b), columns)
         group = align_up(form.n.extent, self.tile.width) * form.k.extent
         inner = as_size(1)
         terms: list[ir.Value] = []
@@ -216,7 +220,7 @@ class MainWriter:
                 inner = inner * walk.extent
         return plus(*terms, times(variable("column0"), value(form.k.extent)))
 
-    def _first_row(self, tile: ir.Value) -> ir.Value:
+    def first_row(self, tile: ir.Value) -> ir.Value:
         return plus(times(tile, variable("even")), least(tile, variable("taller")))
 
     # ---- bringing operands into place ----------------------------------------------------------
@@ -238,12 +242,12 @@ class MainWriter:
             ir.Let("share", quotient(variable("part"), variable("tiles"))),
         ]
 
-    def _pack_a(self) -> list[ir.Step]:
+    def pack_a(self) -> list[ir.Step]:
         """Rows of A whose elements do not lie side by side are copied, for this piece of work."""
         if not self.scratch.holds_a:
             return []
         value, form = self.sizes.value, self.form
-        rows = minus(self._first_row(variable("tile1")), variable("first_row"))
+        rows = minus(self.first_row(variable("tile1")), variable("first_row"))
         source = plus(variable("a_at"), times(variable("first_row"), value(form.m.a)))
         copy = self._copy(
             transpose_library(self.tile.lanes, form.dtype),
@@ -257,7 +261,7 @@ class MainWriter:
                 value(self.scratch.k_padded),
             ),
         )
-        return [ir.Let("first_row", self._first_row(variable("tile0"))), copy]
+        return [ir.Let("first_row", self.first_row(variable("tile0"))), copy]
 
     def _pack_b(self) -> list[ir.Step]:
         """The block of columns of B as panels in scratch, unless the last piece left it there."""
@@ -295,34 +299,34 @@ class MainWriter:
 
     # ---- one row tile --------------------------------------------------------------------------
 
-    def _tile(self) -> list[ir.Step]:
+    def _tile(self, vectors: str) -> list[ir.Step]:
         taller = compare("less", variable("tile"), variable("taller"))
         steps: list[ir.Step] = [
-            ir.Let("row0", self._first_row(variable("tile"))),
+            ir.Let("row0", self.first_row(variable("tile"))),
             ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
-            ir.Let("sums_at", self._sums_at()),
+            ir.Let("sums_at", self.sums_at()),
         ]
         k = self.sizes.value(self.form.k.extent)
         steps += self._given()
         if self.operands.target is None:
-            return [*steps, *self._strip(self._start()), self._finish_call()]
-        sums, sums_row = self._sums()
-        more = self._strip((sums, sums_row, constant(self.tile.width)))
+            return [*steps, *self._strip(self._start(), vectors), self.finish_call()]
+        sums, sums_row = self.sums()
+        more = self._strip((sums, sums_row, constant(self.tile.width)), vectors)
         is_first = compare("equal", variable("k0"), 0)
-        steps.append(ir.If(is_first, self._strip(self._start()), more))
+        steps.append(ir.If(is_first, self._strip(self._start(), vectors), more))
         if not self.finished:
             done = plus(variable("k0"), variable("length"))
             is_last = compare("greater_equal", done, k)
-            steps.append(ir.If(is_last, (self._finish_call(),)))
+            steps.append(ir.If(is_last, (self.finish_call(),)))
         return steps
 
-    def _sums_at(self) -> ir.Value:
+    def sums_at(self) -> ir.Value:
         if self.operands.target is None:
             return constant(0)
         row = times(variable("row0"), self.sizes.value(self.form.m.c))
         return plus(variable("c_at"), row)
 
-    def _sums(self) -> tuple[ir.Address, ir.Value]:
+    def sums(self) -> tuple[ir.Address, ir.Value]:
         """Where the sums of the row tile go, and the stride of their rows."""
         target = self.operands.target
         if target is not None:
@@ -339,7 +343,7 @@ class MainWriter:
             give("k_block", constant(self.schedule.block_k)),
             give("a_row", self._a()[1]),
             give("b_panel", value(self.form.k.extent * self.tile.width)),
-            give("c_row", self._sums()[1]),
+            give("c_row", self.sums()[1]),
         ]
 
     def _given(self) -> list[ir.Step]:
@@ -357,9 +361,11 @@ class MainWriter:
             give("step", step),
         ]
 
-    def _strip(self, begin: tuple[ir.Address, ir.Value, ir.Value]) -> tuple[ir.Step, ...]:
+    def _strip(
+        self, begin: tuple[ir.Address, ir.Value, ir.Value], vectors: str
+    ) -> tuple[ir.Step, ...]:
         start, start_row, start_panel = begin
-        sums, _ = self._sums()
+        sums, _ = self.sums()
         k_panel = times(variable("k0"), self.tile.width)
         a, _ = self._a()
         b = ir.Address("b", plus(variable("b_at"), k_panel))
@@ -367,10 +373,14 @@ class MainWriter:
             k_bytes = times(k_panel, self.form.dtype.bytes)
             offset = self.sizes.value(self.scratch.b_offset)
             b = ir.Address("scratch", plus(offset, k_bytes))
+        if vectors:
+            along = times(variable("k0"), self.sizes.value(self.form.k.b))
+            b = ir.Address(self.operands.b, plus(variable("b_at"), along))
+        function = vectors or f"{self.prefix}_strip"
         return (
             give("init_row", start_row),
             give("init_panel", start_panel),
-            ir.Call(f"{self.prefix}_strip", (a, b, start, sums, ir.Address("given", constant(0)))),
+            ir.Call(function, (a, b, start, sums, ir.Address("given", constant(0)))),
         )
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
@@ -401,8 +411,8 @@ class MainWriter:
         )
         return ir.Address(self.operands.buffers[read.tensor], at), row, constant(self.tile.width)
 
-    def _finish_call(self) -> ir.Call:
-        sums, sums_row = self._sums()
+    def finish_call(self) -> ir.Call:
+        sums, sums_row = self.sums()
         row = self.sizes.value(self.form.m.c)
         out = plus(variable("c_at"), times(variable("row0"), row))
         scalars = {

@@ -1,0 +1,169 @@
+"""A product of which one side is a vector, both sides where they lie: nothing is packed.
+
+    c[j] = init[j] + sum over k of a[k] * b[k, j]      `row`: rows of b, several at a time
+    c[i] = init[i] + sum over k of a[i, k] * b[k]      `dots`: rows of a, one by one
+
+Either reads a matrix once, as it comes, which is all that memory has to do. `row` adds up in the
+order of a micro-kernel, in the same blocks of k, so that a row alone has the bits of a row among
+others. `dots` serves products of one column: there all rows are summed in the same way.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+from anydim.base.dtypes import DType
+from anydim.kernels import ir
+from anydim.kernels.product.contraction.library import blocks_of_k
+from anydim.kernels.product.micro import multiply_add, strip_pointers, taken
+from anydim.kernels.write.arithmetic import (
+    compare,
+    constant,
+    first_lanes,
+    greatest,
+    least,
+    loop,
+    minus,
+    plus,
+    round_down,
+    times,
+    variable,
+)
+from anydim.kernels.write.elements import number, operate
+
+WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first cache
+_STEPS = 8  # rows of b at a time
+_CHAINS = 4  # sums of a row of a side by side
+
+
+def names_of(lanes: int, dtype: DType) -> tuple[str, str]:
+    """The functions `row` and `dots`."""
+    return f"vector_{dtype}_x{lanes}_row", f"vector_{dtype}_x{lanes}_dots"
+
+
+@lru_cache(maxsize=16)
+def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ir.Library]:
+    """A library for `row`, one for `dots`; operands are those of a strip.
+
+    Of the scalars that are given, `b_panel` is the stride of rows of b in `row`.
+    """
+    row, dots = names_of(lanes, dtype)
+    return (
+        ir.Library(row, partial(_row, row, ir.Type(dtype, lanes)), identity=row),
+        ir.Library(dots, partial(_dots, dots, ir.Type(dtype, lanes)), identity=dots),
+    )
+
+
+def _row(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:
+    lanes, dtype = vector.lanes, vector.dtype
+    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
+
+    def swept(column: str, *body: ir.Step) -> list[ir.Step]:
+        return [loop(column, 0, variable("whole"), lanes, *body)]
+
+    def tail(*body: ir.Step) -> ir.If:
+        return ir.If(compare("less", variable("whole"), variable("columns")), body)
+
+    def steps(count: int) -> list[ir.Step]:
+        """Some steps of k, on all columns."""
+
+        def sums(column: str, mask: ir.Value | None) -> ir.Store:
+            total: ir.Value = ir.Load(vector, "sums", variable(column))
+            for u in range(count):
+                at = plus(variable(f"b{u}"), variable(column))
+                b = ir.Load(vector, "b", at, mask)
+                total = multiply_add(ir.Var(vector, f"a{u}"), b, total)
+            return ir.Store("sums", variable(column), total)
+
+        made: list[ir.Step] = []
+        for u in range(count):
+            at = plus(variable("k0"), variable("k1"), u)
+            a = ir.Splat(vector, ir.Load(ir.Type(dtype), "a", at))
+            made += [ir.Let(f"a{u}", a), ir.Let(f"b{u}", times(at, variable("b_panel")))]
+        return [*made, *swept("j", sums("j", None)), tail(sums("whole", mask))]
+
+    def finished(column: str, mask: ir.Value | None) -> tuple[ir.Step, ...]:
+        at = variable(column)
+        total = ir.Load(vector, "sums", at)
+
+        def stored(begin: ir.Value) -> ir.Store:
+            return ir.Store("c", at, operate("add", total, begin), mask)
+
+        zero = number(dtype, 0, lanes)
+        later = stored(ir.Load(vector, "c", at, mask))
+        start = stored(ir.Load(vector, "init", at, mask))
+        given = compare("not_equal", variable("init_panel"), 0)
+        first = ir.If(given, (start,), (stored(zero),))
+        return (ir.If(compare("less", constant(0), variable("k0")), (later,), (first,)),)
+
+    zero = ir.Store("sums", variable("z"), number(dtype, 0, lanes))
+    some = round_down(variable("count"), _STEPS)
+    function = ir.Function(
+        name,
+        strip_pointers(dtype),
+        (
+            *(taken(each) for each in ("k", "k_block", "columns", "b_panel", "init_panel")),
+            ir.Stack("sums", dtype, WIDE + lanes),
+            ir.Let("whole", round_down(variable("columns"), lanes)),
+            ir.Let("inside", first_lanes(minus(variable("columns"), variable("whole")), lanes)),
+            *blocks_of_k(),
+            loop(
+                "k0", 0, greatest(variable("k"), 1), greatest(variable("even"), 1),
+                ir.Let("count", least(minus(variable("k"), variable("k0")), variable("even"))),
+                ir.Let("some", some),
+                loop("z", 0, variable("columns"), lanes, zero),
+                loop("k1", 0, variable("some"), _STEPS, *steps(_STEPS)),
+                loop("k1", variable("some"), variable("count"), 1, *steps(1)),
+                *swept("f", *finished("f", None)),
+                tail(*finished("whole", mask)),
+            ),
+        ),
+        public=True,
+    )  # fmt: skip
+    return (function,)
+
+
+def _dots(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:
+    lanes, dtype = vector.lanes, vector.dtype
+    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
+
+    def sums(column: str, chain: int, mask: ir.Value | None) -> ir.Assign:
+        at = plus(variable(column), chain * lanes)
+        a = ir.Load(vector, "a", plus(variable("row"), at), mask)
+        b = ir.Load(vector, "b", at, mask)
+        return ir.Assign(f"t{chain}", multiply_add(a, b, ir.Get(vector, f"t{chain}")))
+
+    total: ir.Value = ir.Get(vector, "t0")
+    for chain in range(1, _CHAINS):
+        total = operate("add", total, ir.Get(vector, f"t{chain}"))
+    scalar = ir.Type(dtype)
+    begin = ir.Load(scalar, "init", times(variable("i"), variable("init_row")))
+    all_chains = (sums("j", chain, None) for chain in range(_CHAINS))
+    function = ir.Function(
+        name,
+        strip_pointers(dtype),
+        (
+            *(taken(each) for each in ("k", "rows", "a_row", "init_row", "c_row")),
+            ir.Let("many", round_down(variable("k"), _CHAINS * lanes)),
+            ir.Let("whole", round_down(variable("k"), lanes)),
+            ir.Let("inside", first_lanes(minus(variable("k"), variable("whole")), lanes)),
+            loop(
+                "i", 0, variable("rows"), 1,
+                ir.Let("row", times(variable("i"), variable("a_row"))),
+                *(ir.Declare(f"t{c}", number(dtype, 0, lanes)) for c in range(_CHAINS)),
+                loop("j", 0, variable("many"), _CHAINS * lanes, *all_chains),
+                loop("l", variable("many"), variable("whole"), lanes, sums("l", 0, None)),
+                ir.If(
+                    compare("less", variable("whole"), variable("k")),
+                    (sums("whole", 0, mask),),
+                ),
+                ir.Let("total", ir.Reduce(scalar, "add", total)),
+                ir.Store(
+                    "c", times(variable("i"), variable("c_row")),
+                    operate("add", ir.Var(scalar, "total"), begin),
+                ),
+            ),
+        ),
+        public=True,
+    )  # fmt: skip
+    return (function,)

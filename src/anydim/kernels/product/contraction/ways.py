@@ -1,0 +1,120 @@
+"""What a contraction does where its rows or columns are one: nothing is packed.
+
+These are branches of its kernel, with functions of `vectors.py` in the place of strips.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anydim.kernels import ir
+from anydim.kernels.product.contraction.vectors import WIDE, vector_libraries
+from anydim.kernels.product.micro import give
+from anydim.kernels.write.arithmetic import (
+    compare,
+    constant,
+    least,
+    loop,
+    minus,
+    plus,
+    times,
+    variable,
+)
+from anydim.kernels.write.elements import operate
+from anydim.sizes import as_size
+
+if TYPE_CHECKING:
+    from anydim.kernels.product.contraction.loops import MainWriter
+
+
+def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
+    """Conditions under which nothing is packed, and what is done then; the last one counts."""
+    form, value = writer.form, writer.sizes.value
+    if writer.schedule.packed or writer.operands.target is None:
+        return []
+    row, dots = vector_libraries(writer.tile.lanes, form.dtype)
+    found: list[tuple[ir.Value, list[ir.Step]]] = []
+    one_row, one_column = (compare("equal", value(walk.extent), 1) for walk in (form.m, form.n))
+    along = operate("and", one_column, compare("equal", value(form.k.b), 1))
+    rows, columns = (walk.extent.constant for walk in (form.m, form.n))
+    if form.n.b == 1 and rows in (None, 1):
+        writer.libraries[row.name] = row
+        found.append((one_row, _one_row(writer, row.name)))
+    if columns not in (None, 1):
+        return found
+    if form.k.a == 1:
+        writer.libraries[dots.name] = dots
+        found.append((along, _one_column(writer, dots.name)))
+    elif form.m.a == 1 and form.start is None:
+        writer.libraries[row.name] = row
+        side = operate("and", along, compare("equal", value(form.m.c), 1))
+        found.append((side, _turned(writer, row.name)))
+    return found
+
+
+def _one_row(writer: MainWriter, function: str) -> list[ir.Step]:
+    """Rows of B as they lie, for wide blocks of columns."""
+    value, form, width = writer.sizes.value, writer.form, writer.tile.width
+    stop = least(times(variable("stop_panel"), width), value(form.n.extent))
+    first = times(variable("first_panel"), width)
+    wide = WIDE // width * width
+    return [
+        ir.Let("tile0", variable("first_tile")),
+        ir.Let("tile1", variable("stop_tile")),
+        *writer.pack_a(),
+        give("b_panel", value(form.k.b)),
+        loop(
+            "column0", first, stop, wide,
+            ir.Let("width", least(minus(stop, variable("column0")), wide)),
+            *_whole_k(writer, function),
+        ),
+    ]  # fmt: skip
+
+
+def _one_column(writer: MainWriter, function: str) -> list[ir.Step]:
+    """Rows of A by the one column of B."""
+    return [
+        ir.Let("tile0", variable("first_tile")),
+        ir.Let("tile1", variable("stop_tile")),
+        ir.Let("column0", constant(0)),
+        ir.Let("width", constant(1)),
+        *_whole_k(writer, function),
+    ]
+
+
+def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
+    start = writer.start_of(writer.form.b_start, lambda w: w.b)
+    columns = times(variable("column0"), writer.sizes.value(writer.form.n.b))
+    return [
+        ir.Let("c_at", plus(writer.start_of(as_size(0), lambda w: w.c), variable("column0"))),
+        ir.Let("b_at", plus(start, columns)),
+        ir.Let("chunk", writer.chunk()),
+        *writer.tiles(function),
+    ]
+
+
+def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
+    """The one column of B by rows of A that lie along k: a row by a matrix."""
+    value, form = writer.sizes.value, writer.form
+    first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
+    a = ir.Address(writer.operands.a, plus(variable("a_at"), variable("row0")))
+    b = ir.Address(writer.operands.b, writer.start_of(form.b_start, lambda w: w.b))
+    sums, _ = writer.sums()
+    zeros = ir.Address("zeros", constant(0))
+    call = ir.Call(function, (b, a, zeros, sums, ir.Address("given", constant(0))))
+    return [
+        ir.Let("c_at", writer.start_of(as_size(0), lambda w: w.c)),
+        ir.Let("column0", constant(0)),
+        ir.Let("width", constant(1)),
+        give("k", value(form.k.extent)),
+        give("b_panel", value(form.k.a)),
+        give("init_panel", constant(0)),
+        loop(
+            "row0", first, stop, WIDE,
+            ir.Let("rows", least(minus(stop, variable("row0")), WIDE)),
+            ir.Let("sums_at", writer.sums_at()),
+            give("columns", variable("rows")),
+            call,
+            *(() if writer.finished else (writer.finish_call(),)),
+        ),
+    ]  # fmt: skip
