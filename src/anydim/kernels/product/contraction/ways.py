@@ -5,11 +5,15 @@ These are branches of its kernel, with functions of `vectors.py` in the place of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
 from anydim.kernels import ir
+from anydim.kernels.product.contraction.form import ContractionForm, Walk
+from anydim.kernels.product.contraction.places import Operands
+from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.vectors import WIDE, vector_libraries
-from anydim.kernels.product.micro import give
+from anydim.kernels.product.micro import Tile, give
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -20,14 +24,32 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import operate
-from anydim.sizes import as_size
-
-if TYPE_CHECKING:
-    from anydim.kernels.product.contraction.loops import MainWriter
+from anydim.kernels.write.elements import SizeParameters, operate
+from anydim.sizes import Size, as_size
 
 
-def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
+class Product(Protocol):
+    """What is asked of the writer of a contraction (`loops.py`)."""
+
+    form: ContractionForm
+    tile: Tile
+    schedule: Contraction
+    operands: Operands
+    sizes: SizeParameters
+    libraries: dict[str, ir.Library]
+    finished: bool
+
+    def pack_a(self) -> list[ir.Step]: ...
+    def tiles(self, vectors: str = "") -> list[ir.Step]: ...
+    def chunk(self) -> ir.Value: ...
+    def start_of(self, start: Size, stride: Callable[[Walk], Size]) -> ir.Value: ...
+    def first_row(self, tile: ir.Value) -> ir.Value: ...
+    def sums(self) -> tuple[ir.Address, ir.Value]: ...
+    def sums_at(self) -> ir.Value: ...
+    def finish_call(self) -> ir.Call: ...
+
+
+def vector_ways(writer: Product) -> list[tuple[ir.Value, list[ir.Step]]]:
     """Conditions under which nothing is packed, and what is done then; the last one counts."""
     form, value = writer.form, writer.sizes.value
     if writer.schedule.packed or writer.operands.target is None:
@@ -52,7 +74,7 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     return found
 
 
-def _one_row(writer: MainWriter, function: str) -> list[ir.Step]:
+def _one_row(writer: Product, function: str) -> list[ir.Step]:
     """Rows of B as they lie, for wide blocks of columns."""
     value, form, width = writer.sizes.value, writer.form, writer.tile.width
     stop = least(times(variable("stop_panel"), width), value(form.n.extent))
@@ -71,7 +93,7 @@ def _one_row(writer: MainWriter, function: str) -> list[ir.Step]:
     ]  # fmt: skip
 
 
-def _one_column(writer: MainWriter, function: str) -> list[ir.Step]:
+def _one_column(writer: Product, function: str) -> list[ir.Step]:
     """Rows of A by the one column of B."""
     return [
         ir.Let("tile0", variable("first_tile")),
@@ -82,7 +104,7 @@ def _one_column(writer: MainWriter, function: str) -> list[ir.Step]:
     ]
 
 
-def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
+def _whole_k(writer: Product, function: str) -> list[ir.Step]:
     start = writer.start_of(writer.form.b_start, lambda w: w.b)
     columns = times(variable("column0"), writer.sizes.value(writer.form.n.b))
     return [
@@ -93,7 +115,7 @@ def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
     ]
 
 
-def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
+def _turned(writer: Product, function: str) -> list[ir.Step]:
     """The one column of B by rows of A that lie along k: a row by a matrix."""
     value, form = writer.sizes.value, writer.form
     first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
