@@ -9,7 +9,8 @@ from typing import Any
 import numpy
 import pytest
 
-import anydim.ops  # noqa: F401  fills the registry of operators
+import anydim as ad
+import anydim.ops
 from anydim.base.dtypes import float32, float64, int32
 from anydim.graph.operator import operator
 from anydim.kernels.launch import Machine
@@ -115,6 +116,42 @@ def test_nothing_outside_is_touched(name: str) -> None:
     for height, width in ((3, 5), (1, 9), (5, 1)):
         sizes = {"n": 1, "c": 2, "d": 2, "h": height, "v": width}
         check(name, made, sizes, 1, compiled=False)
+
+
+@pytest.mark.parametrize("name", ["max 3x3", "max 2x2 stride 2", "depthwise", "depthwise stride 2"])
+def test_rows_of_few_columns_are_merged(name: str) -> None:
+    """Parts begin and end inside of images; every way has the same bits."""
+    made = prepared(name, host_machine())
+    for height, width in product((1, 2, 5, 40), (1, 2, 3, 4, 5, 9)):
+        sizes = {"n": 2, "c": 3, "d": 4, "h": height, "v": width}
+        given = arrays(name, sizes)
+        whole = made.outputs(given, sizes, 1, compiled=True)[0]
+        numpy.testing.assert_allclose(whole, expected(name, given), rtol=1e-5, atol=2e-3)
+        cut = made.outputs(given, sizes, 7, compiled=True)[0]
+        numpy.testing.assert_array_equal(whole, cut)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_means_count_what_is_inside_of_each_row_and_column(stride: int) -> None:
+    attributes = {"kernel": (3, 3), "pads": (1,) * 4, "strides": (stride, stride)}
+    g = ad.Builder("means")
+    n, h, v = (g.dim(name, 1, 200) for name in "nhv")
+    x = g.input("x", float32, (n, 2, h, v))
+    g.output("y", g.average_pool(x, **attributes))
+    model = ad.compile(g.graph())
+    for height, width in product((1, 3, 40), (1, 2, 3, 7, 40)):
+        array = numpy.random.default_rng(width).random((2, 2, height, width)).astype("f")
+        found = model(array)["y"]
+        sums, counts = (
+            sum(
+                numpy.pad(a.astype("d"), [(0, 0), (0, 0), (1, 1), (1, 1)])[
+                    :, :, i : i + height : stride, j : j + width : stride
+                ]
+                for i, j in product(range(3), range(3))
+            )
+            for a in (array, numpy.ones_like(array))
+        )
+        numpy.testing.assert_allclose(found, sums / counts, rtol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", [float64, int32], ids=str)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.kernels.rows.cells import identity, is_product
 from anydim.kernels.sliding.form import Limit, Sliding, Window
+from anydim.kernels.sliding.merged import COLUMN, ROW, Image, Lanes, image_of, inside, without
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -19,16 +21,21 @@ from anydim.kernels.write.arithmetic import (
     loop,
     minus,
     plus,
+    quotient,
     quotient_up,
+    round_down,
+    split_index,
     times,
     variable,
 )
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.loops import parallel_loop
-from anydim.kernels.write.values import number, operate, splat
-from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Tensor, TensorType
-from anydim.lang.tree.affine import Affine, to_expr
-from anydim.sizes import as_size
+from anydim.kernels.write.values import convert, near, number, operate, splat
+from anydim.lang.tree import Apply, Axis, Expr, Group, Index, Read, Tensor, TensorType
+from anydim.lang.tree.affine import Affine, rewrite, to_expr
+from anydim.sizes import Box, Size, as_size
+
+_MERGED = 2  # vectors side by side where rows are merged
 
 
 class SlidingWriter:
@@ -36,19 +43,63 @@ class SlidingWriter:
 
     def __init__(
         self, group: Group, form: Sliding, lanes: int, vectors: int, machine: Machine,
-        tensors: Sequence[Tensor],
+        tensors: Sequence[Tensor], box: Box,
     ) -> None:  # fmt: skip
         self.form, self.lanes, self.vectors = form, lanes, vectors
         self.buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
         self.sizes = SizeParameters()
         self.types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
         self.types[PRODUCT] = TensorType(form.dtype, ())
+        self.types |= {name: TensorType(int64, ()) for name in (ROW, COLUMN)}
         self.context = Context(self.types, self.sizes, machine, self.buffers)
         self.vector = ir.Type(form.dtype, lanes)
         self.scratch = as_size(0)
+        self.wide = machine.lanes(form.dtype)
+        self.image = image_of(form, lanes, self.wide, box)
 
     def body(self) -> tuple[ir.Step, ...]:
-        """The steps of main: rows from start to stop."""
+        """The steps of main: rows from start to stop, merged where they are short."""
+        rows = self._rows()
+        if self.image is None:
+            return rows
+        merged = self.image.worth_it(self.sizes, self.lanes, self.wide)
+        self.lanes = self.wide
+        self.vector = ir.Type(self.form.dtype, self.lanes)
+        return (ir.If(merged, self._images(self.image), rows),)
+
+    def _images(self, image: Image) -> tuple[ir.Step, ...]:
+        """The rows from start to stop, those of an image as one."""
+        scope, outer = Elements(self.context), self.form.outer[:-1]
+        height, width = (self.sizes.value(axis.extent) for axis in (image.rows, image.columns))
+        inner = scope.inner({axis.name: variable(f"image_{axis.name}") for axis in outer})
+        extents = ((f"image_{a.name}", self.sizes.value(a.extent)) for a in reversed(outer))
+        before = times(variable("image"), height)
+        low = greatest(minus(variable("start"), before), 0)
+        high = least(minus(variable("stop"), before), height)
+        first, last = (inner.name(times(row, width)) for row in (low, high))
+        pairs = inner.name(plus(first, round_down(minus(last, first), _MERGED * self.lanes)))
+        self._vectors(inner, image, first, pairs, _MERGED)
+        self._vectors(inner, image, pairs, last, 1)
+        body = [*split_index("image", *extents), *inner.steps]
+        images = quotient(variable("start"), height), quotient_up(variable("stop"), height)
+        scope.steps.append(loop("image", *images, 1, *body))
+        return (ir.If(compare("less", variable("start"), variable("stop")), tuple(scope.steps)),)
+
+    def _vectors(
+        self, scope: Elements, image: Image, low: ir.Value, high: ir.Value, count: int
+    ) -> None:
+        """The elements low ... high of an image, so many vectors at a time."""
+        block, at = scope.inner({}), self.context.fresh("at")
+        cells = [_MergedCell(self, block, variable(at), copy, high, image) for copy in range(count)]
+        self._finished(block, cells)
+        scope.steps.append(loop(at, low, high, self.lanes * count, *block.steps))
+
+    def _finished(self, block: Elements, cells: Sequence[_Cell]) -> None:
+        self._reduced(block, cells, list(self.form.loops))
+        for cell in cells:
+            cell.finish()
+
+    def _rows(self) -> tuple[ir.Step, ...]:
         scope = Elements(self.context)
         axes = [(axis.name, self.sizes.value(axis.extent)) for axis in self.form.outer]
         parallel_loop(scope, axes, self._row)
@@ -58,13 +109,11 @@ class SlidingWriter:
         """All vectors of a row, a block of them at a time."""
         extent = self.sizes.value(self.form.lane.extent)
         block = row.inner({})
-        cells = [_Cell(self, block, copy, extent) for copy in range(self.vectors)]
-        self._reduced(block, cells, list(self.form.loops))
-        for cell in cells:
-            cell.finish()
+        cells = [_Cell(self, block, variable("at"), copy, extent) for copy in range(self.vectors)]
+        self._finished(block, cells)
         row.steps.append(loop("at", 0, extent, self.lanes * self.vectors, *block.steps))
 
-    def _reduced(self, block: Elements, cells: list[_Cell], loops: list[Axis]) -> None:
+    def _reduced(self, block: Elements, cells: Sequence[_Cell], loops: list[Axis]) -> None:
         """The loops over the reduced axes that are not unrolled, and the taps inside."""
         scopes = [cell.scope for cell in cells]
         opened: list[tuple[str, ir.Value]] = []
@@ -80,7 +129,10 @@ class SlidingWriter:
 
 
 def _close(
-    cells: list[_Cell], scopes: list[Elements], opened: list[tuple[str, ir.Value]], block: Elements
+    cells: Sequence[_Cell],
+    scopes: list[Elements],
+    opened: list[tuple[str, ir.Value]],
+    block: Elements,
 ) -> None:
     """Put the steps of all cells into shared loops, from the inside out."""
     for name, extent in reversed(opened):
@@ -96,10 +148,12 @@ def _close(
 class _Cell:
     """One vector of the result: its place, its accumulator, the masks of its windows."""
 
-    def __init__(self, writer: SlidingWriter, block: Elements, copy: int, extent: ir.Value) -> None:
+    def __init__(
+        self, writer: SlidingWriter, block: Elements, first: ir.Value, copy: int, extent: ir.Value
+    ) -> None:
         self.writer, self.block = writer, block
         form, lanes, context = writer.form, writer.lanes, writer.context
-        self.at = block.name(plus(variable("at"), copy * lanes))
+        self.at = block.name(plus(first, copy * lanes))
         self.count = block.name(least(minus(extent, self.at), lanes))
         self.inside = block.name(first_lanes(self.count, lanes))
         self.register = context.fresh("a")
@@ -130,19 +184,27 @@ class _Cell:
         total = ir.Var(writer.vector, writer.context.fresh())
         self.block.steps.append(ir.Let(total.name, ir.Get(writer.vector, self.register)))
 
-        def done(read: Read) -> ir.Value | None:
-            return total if read.tensor == PRODUCT else None
-
+        known = {PRODUCT: total, **self._known()}
         scope = self.block.inner(
             {form.lane.name: self.at}, lane=form.lane.name, lanes=writer.lanes, mask=self.inside,
-            local=done, answers=frozenset((PRODUCT,)),
+            local=lambda read: known.get(read.tensor), answers=frozenset(known),
         )  # fmt: skip
-        strides = _own_strides(form)
         for output in form.outputs:
-            value = scope.value(output.value, writer.types[output.tensor].dtype)
-            place = scope.offset(strides)
+            value = scope.value(self._result(output), writer.types[output.tensor].dtype)
+            place = self._place(scope)
             scope.steps.append(ir.Store(writer.buffers[output.tensor], place, value, self.inside))
         self.block.steps += scope.steps
+
+    def _known(self) -> dict[str, ir.Value]:
+        """What an output may read beside the sums that is no tensor."""
+        return {}
+
+    def _result(self, output: Output) -> Expr:
+        return output.value
+
+    def _place(self, scope: Elements) -> ir.Value:
+        """Where the first lane is stored."""
+        return scope.offset(_own_strides(self.writer.form))
 
     # ---- windows -------------------------------------------------------------------------------
 
@@ -253,6 +315,77 @@ class _Cell:
                 mask = operate("and", mask, operate("not", before))
             masks.append(home.name(mask))
         return masks
+
+
+class _MergedCell(_Cell):
+    """One vector of an image whose rows are merged."""
+
+    def __init__(
+        self, writer: SlidingWriter, block: Elements, first: ir.Value, copy: int, extent: ir.Value,
+        image: Image,
+    ) -> None:  # fmt: skip
+        super().__init__(writer, block, first, copy, extent)
+        self.image = image
+        width = writer.sizes.value(image.columns.extent)
+        self.lanes = Lanes.at(block, self.at, width, writer.lanes)
+        self.offsets: dict[tuple[Size, ...], ir.Value] = {}
+
+    def _known(self) -> dict[str, ir.Value]:
+        places = zip((ROW, COLUMN), (self.lanes.row, self.lanes.column))
+        return {name: self.block.name(convert(place, int64)) for name, place in places}
+
+    def _result(self, output: Output) -> Expr:
+        """Rows and columns are those of each lane."""
+        names = dict(zip(self.image.names, (ROW, COLUMN)))
+        own = tuple(map(Index, self.image.names))
+
+        def change(part: Expr) -> Expr | None:
+            if isinstance(part, Index) and part.name in names:
+                return Read(names[part.name], own)
+            return None
+
+        return output.value if output.is_product else rewrite(output.value, change)
+
+    def _place(self, scope: Elements) -> ir.Value:
+        rows = without(_own_strides(self.writer.form), self.image.names)
+        return plus(scope.scalar(to_expr(rows)), self.at)
+
+    def _load(self, scope: Elements, window: Window) -> ir.Value:
+        start = scope.scalar(to_expr(without(window.address, self.image.names)))
+        (mask,) = self._range(scope, window, 1)
+        vector = ir.Type(self._dtype(window), self.writer.lanes)
+        buffer = self.writer.buffers[window.read.tensor]
+        load: ir.Value
+        if self.image.gathered:
+            offsets = operate("add", self._apart(window), splat(start, self.writer.lanes))
+            load = ir.Gather(vector, buffer, scope.name(offsets), mask)
+        else:
+            load = ir.Load(vector, buffer, scope.name(near(plus(start, self.at), mask)), mask)
+        return self._defaulted(scope, window, scope.name(load), None)
+
+    def _apart(self, window: Window) -> ir.Value:
+        """How far apart the elements are that the lanes read, as int64."""
+        strides = tuple(window.address.stride(name) for name in self.image.names)
+        if strides not in self.offsets:
+            lanes, size = self.writer.lanes, self.writer.sizes.value
+            row, column = (
+                operate("mul", convert(place, int64), splat(size(stride), lanes))
+                for place, stride in zip((self.lanes.row, self.lanes.column), strides)
+            )
+            self.offsets[strides] = self.block.name(operate("add", row, column))
+        return self.offsets[strides]
+
+    def _range(self, scope: Elements, window: Window, spread: int) -> list[ir.Value]:
+        """The lanes that are inside of all limits."""
+        mask = self.inside
+        for limit in window.limits:
+            key = (limit.index, limit.extent)
+            home = self._home(scope, limit.index)
+            if key not in self.masks or home is scope:
+                extent = self.writer.sizes.value(limit.extent)
+                self.masks[key] = [inside(home, limit, self.image, self.lanes, extent)]
+            mask = scope.name(operate("and", mask, self.masks[key][0]))
+        return [mask]
 
 
 def _own_strides(form: Sliding) -> Affine:

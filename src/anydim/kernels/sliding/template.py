@@ -60,7 +60,7 @@ def lower(
     assert form is not None
     used = {read.tensor for statement in group.statements for read in reads(statement.body)}
     tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
-    writer = SlidingWriter(group, form, schedule.lanes, schedule.vectors, machine, tensors)
+    writer = SlidingWriter(group, form, schedule.lanes, schedule.vectors, machine, tensors, box)
     body = writer.body()
     outputs = {tensor.name for tensor in group.outputs}
     operands = tuple(
