@@ -544,7 +544,8 @@ class _Work:
         self.watch.stage(name, text, graphs)
 
     def tell(self, what: str) -> None:
-        """What is done within a stage."""
+        """What is done within a stage, which may take seconds."""
+        LOG.info("%s", what)
         self.progress(what, len(self.seconds), self.total)
 
     def timed(self, stage: str, work: Callable[[], Any]) -> Any:

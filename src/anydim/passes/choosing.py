@@ -28,7 +28,6 @@ from anydim.passes.placing.speeds import Speed
 from anydim.passes.placing.timed import Measured, Timing, told_point
 from anydim.passes.placing.trees import (
     WORTH,
-    Feature,
     Point,
     Table,
     Tree,
@@ -38,10 +37,10 @@ from anydim.passes.placing.trees import (
     leaves,
     renamed,
 )
-from anydim.sizes import Size
 
 MEASURED = "measured time is least"
 _SHOWN = 24  # sizes of a table of times
+_ENOUGH = 24  # measured sizes that formulas of several dims can be fitted to
 
 
 class Choosing:
@@ -123,7 +122,7 @@ class Choosing:
 
         Data may decide what a program with regions does: it is not called with data by chance.
         """
-        numbers = list(dict.fromkeys((*few, *self._static)))
+        numbers = list(dict.fromkeys((*self._static, *few)))
         if self._graph.has_regions or len(numbers) < 2 or not self._timing.seconds:
             return None
 
@@ -141,35 +140,21 @@ class Choosing:
         return replace(made, numbers=tuple(numbers[number] for number in made.numbers))
 
     def _by_times(self, measured: Measured) -> Tree:
-        """Thresholds of the one dim that there is; of several, guards that compare estimates with
-        speeds that fit, if they do well, else thresholds of anything."""
+        """Thresholds of what tells the sizes apart; of several dims, guards that compare times as
+        formulas, with speeds that fit, where these do better. What was not measured is served by
+        what is best at sizes next to it."""
         numbers, timed = measured.numbers, measured.table
         takes = [
             self._takes[number].fitted(timed.points, seconds)
             for number, seconds in zip(numbers, timed.seconds)
         ]
-        timed = self._with_larger(numbers, timed, takes)
-        if len(self._graph.box.names) == 1:
-            alone = [Feature(Size.symbol(self._graph.box.names[0]))]
-            return renamed(found(timed, alone), numbers)
         few = best_few(timed.seconds)
         fitting = [takes[number] for number in few]
-        tree = renamed(compared(dict(enumerate(formulas(fitting)))), few)
-        if timed.lost(tree).max() > WORTH:
-            tree = found(timed, features_of(self._graph, fitting))
+        tree = found(timed, features_of(self._graph, fitting))
+        if len(self._graph.box.names) > 1 and len(timed.points) >= _ENOUGH:
+            other = renamed(compared(dict(enumerate(formulas(fitting)))), few)
+            tree = min((tree, other), key=lambda each: max(timed.lost(each).max(), WORTH))
         return renamed(tree, numbers)
-
-    def _with_larger(self, numbers: Sequence[int], timed: Table, takes: Sequence[Taken]) -> Table:
-        """With what speeds that fit say of sizes that take longer than any that was measured."""
-        measured, every = (
-            self._estimated(points)[list(numbers)].max(axis=0)
-            for points in (timed.points, self._points)
-        )
-        more = [point for point, s in zip(self._points, every) if s > measured.max()]
-        if not more:
-            return timed
-        seconds = numpy.array([taken.at(more) for taken in takes])
-        return Table([*timed.points, *more], numpy.hstack([timed.seconds, seconds]))
 
     def _alone(self, measured: Measured | None) -> Placed:
         """The one placement that is best by itself."""

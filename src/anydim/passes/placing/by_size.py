@@ -134,14 +134,19 @@ def twice_bytes(placements: Sequence[Graph]) -> int:
 
 
 def features_of(graph: Graph, takes: Sequence[Taken]) -> list[Feature]:
-    """What may tell where which placement is faster: dims, sums of work, times against times.
+    """What may tell where which placement is faster: dims, products of two, sums of work, times
+    against times; the plainer ones first.
 
     Of dims that inputs tell: guards are asked before anything has run.
     """
     known = set(graph.box.names) - graph.origins.all_found
     works = [work_of(graph, node) for node in graph.nodes]
     sums = [sum((getattr(work, part) for work in works), as_size(0)) for part in ("flops", "moved")]
-    found = [Feature(size) for size in (*map(Size.symbol, sorted(known)), *sums)]
+    dims = [Size.symbol(name) for name in sorted(known)]
+    if len(dims) == 1:  # all else grows with it
+        return [Feature(dims[0])]
+    pairs = [left * right for left, right in combinations(dims, 2)]
+    found = [Feature(size) for size in (*dims, *pairs, *sums)]
     found += [Feature(*pair) for pair in combinations(formulas(takes), 2)]
     return [each for each in found if set() < each.left.symbols | each.right.symbols <= known]
 
