@@ -23,17 +23,20 @@ HANDED = [(name, number) for name in ROWS for number in range(len(CASES[name]))]
 
 def run(engine: str, name: str, number: int) -> None:
     pytest.importorskip(engine)
-    case = CASES[name][number]
-    graph = build(name, case)
+    case, low = CASES[name][number], 0
     try:
+        model = ad.compile(build(name, case), placement={"*": engine})
+        if "takes no empty tensors" in model.explain():
+            low = 1
+            model = ad.compile(build(name, case, low), placement={"*": engine})
+        graph = build(name, case, low)
         host = ad.compile(graph)
-        model = ad.compile(graph, placement={"*": engine})
     except GraphError as error:
         pytest.skip(str(error))  # no input tells a dim
     if not model.program.engines:
         why = [line for line in model.explain().splitlines() if "does not take it" in line]
         pytest.skip(" ".join(why))
-    for n, m in SIZES:
+    for n, m in (sizes for sizes in SIZES if min(sizes) >= low):
         values = feed(graph, case, OPERATORS[name].domain, {"n": n, "m": m})
         if name == "batch_norm":
             values["x4"] = np.abs(values["x4"])

@@ -29,11 +29,11 @@ def test_every_operator_has_cases():
     assert set(CASES) == set(OPERATORS)
 
 
-def build(name: str, case: Case):
-    """The graph of one operator over dims n and m."""
+def build(name: str, case: Case, low: int = 0):
+    """The graph of one operator over dims n and m, from `low` up."""
     g = Builder(name)
     for dim in ("n", "m"):
-        g.dim(dim, 0, 64)
+        g.dim(dim, low, 64)
     inputs = []
     for number, text in enumerate(case.inputs):
         dtype, _, shape = text.rstrip("]").partition("[")

@@ -7,7 +7,7 @@ placement=None                       as the graph says, if it says anything; els
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -96,8 +96,21 @@ def placed_text(placed: Placed) -> str:
 
 def placed_notes(placed: Placed) -> tuple[str, ...]:
     """What `explain` says of a placement."""
-    alone = [why for why in dict.fromkeys(placed.reasons.values()) if ", but " in why]
+    refused: dict[str, list[str]] = {}
+    for name, why in placed.reasons.items():
+        if ", but " in why:
+            refused.setdefault(why, []).append(name)
+    alone = (f"{why}: {_few(names)}" for why, names in refused.items())
     return (*_told(placed.graph, placed.engines), *alone, *placed.notes)
+
+
+def _few(names: Sequence[str]) -> str:
+    """Some names, and how many there are beside."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(f"'{name}'" for name in names[:_NAMED]) + more
+
+
+_NAMED = 4
 
 
 def _told(graph: Graph, engines: Container[str], guard: str = "") -> Iterator[str]:

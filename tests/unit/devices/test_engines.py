@@ -19,6 +19,7 @@ from anydim.devices.engines.engine import Tensor
 from anydim.devices.engines.openvino import OpenVino
 from anydim.devices.engines.table import open_engine
 from anydim.runtime.handed import Port
+from bench.light import light_model
 
 ENGINES = ("onnxruntime", "openvino")
 SIZES = (3, 0, 1, 8, 17, 2, 0, 64, 5)  # a sequence on one model
@@ -290,3 +291,29 @@ def test_rules_of_placement() -> None:
         ad.compile(scorer(""), placement={"matmul": "accel", "relu": "onnxruntime"})
     with pytest.raises(OptionError, match="exported"):
         ad.compile(scorer("onnxruntime")).export("/nowhere")
+
+
+@pytest.mark.slow
+@each_engine
+def test_a_part_of_resnet50(engine: str, tmp_path: Path) -> None:
+    """The convolutions and what is between them, with a free batch: right, and nothing copied."""
+    path = tmp_path / "resnet50.onnx"
+    path.write_bytes(light_model("resnet50").SerializeToString())
+    rules = {"conv": engine, "relu": engine, "add": engine, "batch_norm": engine}
+    model, host = ad.compile(path, placement=rules), ad.compile(path)
+    steps = [step for region in model.program.regions for step in region.handed]
+    assert len(steps) == 2  # the pools stay, and part the first convolution from the others
+    spies = []
+    for run in model.executable.handed._runs:
+        run.loaded = Spy(run.loaded)
+        spies.append(run.loaded)
+    for batch in (1, 0, 3, 2):
+        x = np.random.default_rng(batch).standard_normal((batch, 3, 224, 224), np.float32)
+        (made,), (right,) = (each(x).values() for each in (model, host))
+        # sums of some thousand products in other orders, fifty times one after the other
+        np.testing.assert_allclose(
+            made, right, rtol=1e-3, atol=1e-4 * max(1, abs(right).max(initial=0))
+        )
+        if batch:
+            assert spies[0].seen[-1][0][0].address == x.ctypes.data
+            assert spies[1].seen[-1][0][0].shape == (batch, 64, 56, 56)
