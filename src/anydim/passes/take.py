@@ -21,6 +21,7 @@ from anydim.graph.regions import REGION
 from anydim.passes.flow import with_nodes
 from anydim.passes.handing.empty import hidden
 from anydim.passes.handing.export import exported
+from anydim.passes.handing.inexact import inexact
 from anydim.passes.handing.writer import Refused
 from anydim.passes.place import Placed
 from anydim.passes.placing.rules import HOST
@@ -70,14 +71,21 @@ class Take:
         if bare:
             sizes = ", ".join(map(str, bare))
             return f"it takes no empty tensors, and {sizes} may be 0: give dims bounds from 1"
+        engine = self.engines[node.device]
+        odd = inexact(engine.name, graph, node)
+        if odd:
+            return odd
         try:
             made = exported(_alone(graph, node), named=False)
         except Refused as reason:
             return str(reason)
+        for port in (*made.inputs, *made.outputs):
+            if not engine.holds(port.dtype):
+                return f"it has no tensors of {port.dtype}"
         key = (node.device, hashlib.sha256(made.model).hexdigest())
         if key not in self.known:
             try:
-                self.engines[node.device].check(made.model)
+                engine.check(made.model)
                 self.known[key] = ""
             except DeviceError as error:
                 self.known[key] = error.problem

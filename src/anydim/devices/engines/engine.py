@@ -75,6 +75,10 @@ class Engine(ABC):
         part: Part = self.told("load", lambda: self._load(model, inputs, outputs, threads))
         return part
 
+    @abstractmethod
+    def holds(self, dtype: DType) -> bool:
+        """Whether tensors of a type can go in and come out."""
+
     def check(self, model: bytes) -> None:
         """Raise DeviceError, with the engine's own text inside, for a model that it does not
         take; faster than `load`."""

@@ -32,7 +32,7 @@ _NAMES = {
 _CRASHING = frozenset((
     "Conv", "ConvInteger", "ConvTranspose", "QLinearConv", "DeformConv", "MaxPool", "AveragePool",
     "LpPool", "MaxUnpool", "GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool", "RNN", "GRU",
-    "LSTM", "Resize", "RoiAlign", "MaxRoiPool", "GridSample",
+    "LSTM", "Resize", "RoiAlign", "MaxRoiPool", "GridSample", "STFT", "DFT",
 ))  # fmt: skip
 
 
@@ -54,6 +54,10 @@ class OnnxRuntime(Engine):
     def version(self) -> str:
         """The version that is installed."""
         return str(self.module.__version__)
+
+    def holds(self, dtype: DType) -> bool:
+        """All types that have elements of their own bytes, but the narrowest floats."""
+        return dtype.is_native or dtype.name in _CODES
 
     def session(self, model: bytes, threads: int, optimised: bool = True) -> Any:
         """A session for a model; what onnxruntime raises is raised."""

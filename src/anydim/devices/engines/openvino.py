@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy
 
+from anydim.base.dtypes import DType
 from anydim.base.errors import DeviceError, MissingError
 from anydim.devices.engines.engine import Engine, Found, Part, Tensor, view
 from anydim.runtime.handed import Port
@@ -19,7 +20,8 @@ _CONFIG = {
 _TYPES = {
     "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "int64": "i64",
     "int32": "i32", "int16": "i16", "int8": "i8", "uint64": "u64", "uint32": "u32",
-    "uint16": "u16", "uint8": "u8", "bool": "boolean",
+    "uint16": "u16", "uint8": "u8", "bool": "boolean", "float8_e4m3fn": "f8e4m3",
+    "float8_e5m2": "f8e5m2",
 }  # fmt: skip
 
 
@@ -41,6 +43,10 @@ class OpenVino(Engine):
     def version(self) -> str:
         """The version that is installed."""
         return str(self.module.__version__)
+
+    def holds(self, dtype: DType) -> bool:
+        """The types that it has a name for."""
+        return dtype.name in _TYPES
 
     def _check(self, model: bytes) -> None:
         read = self._core.read_model(model)
@@ -98,6 +104,10 @@ class _Compiled(Part):
         shape = tuple(tensor.shape)
         if wanted is None:
             return Found(tensor.data.ctypes.data, shape, (request, tensor))
+        if shape in ((), (1,)) and wanted.shape in ((), (1,)):  # which of them it does not keep
+            if wanted.address != tensor.data.ctypes.data:
+                view(wanted)[:] = tensor.data.reshape(-1).view(numpy.uint8)
+            return None
         if shape != wanted.shape:
             raise DeviceError(
                 f"output '{self._outputs[place]}' has shape {shape}, expected {wanted.shape}"
@@ -114,7 +124,7 @@ class _Compiled(Part):
 
 def _native(tensor: Tensor) -> numpy.dtype:
     """A numpy type of the same bytes that OpenVINO knows."""
-    return tensor.dtype.numpy if tensor.dtype.is_native else numpy.dtype(numpy.uint16)
+    return tensor.dtype.numpy if tensor.dtype.is_native else numpy.dtype(f"u{tensor.dtype.bytes}")
 
 
 def _places(known: Sequence[Any], ports: Sequence[Port]) -> list[int | None]:

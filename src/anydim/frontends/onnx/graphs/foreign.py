@@ -7,6 +7,7 @@ are those of its inputs stay these, all others become dims that are found when i
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy
@@ -16,7 +17,7 @@ from anydim.base.errors import DeviceError, UserError
 from anydim.devices.engines.once import evaluated
 from anydim.devices.engines.onnxruntime import OnnxRuntime, Told
 from anydim.devices.engines.table import open_engine
-from anydim.frontends.onnx.file.schema import bound
+from anydim.frontends.onnx.file.schema import bound, schema_of
 from anydim.frontends.onnx.file.tensors import ELEMENT_TYPES, Unsupported
 from anydim.frontends.onnx.graphs.names import Names
 from anydim.frontends.onnx.values.held import Broken, Held
@@ -104,7 +105,7 @@ class _Model:
             self.onnx.numpy_helper.from_array(array, name) for name, array in self.constants.items()
         ]
         graph = helper.make_graph([self.proto], "node", inputs, outputs, kept)
-        opsets = [helper.make_opsetid("", self.names.opset)]
+        opsets = [helper.make_opsetid("", self._opset())]
         opsets += [helper.make_opsetid(name, number) for name, number in model.domains.items()]
         domains = {self.proto.domain, *model.domains, "", "ai.onnx"}
         if self.proto.domain not in {*model.domains, "", "ai.onnx"}:
@@ -116,6 +117,14 @@ class _Model:
         )
         text: bytes = made.SerializeToString(deterministic=True)
         return text
+
+    def _opset(self) -> int:
+        """The one in which the operator became what it is: onnxruntime may not know later ones."""
+        inner = any(a.HasField("g") or a.graphs for a in self.proto.attribute)
+        schema = None
+        if self.proto.domain in ("", "ai.onnx") and not inner:
+            schema = schema_of(self.proto.op_type, self.names.opset)
+        return self.names.opset if schema is None else int(schema.since_version)
 
     def kinds(self, label: str) -> list[TensorType]:
         """The types of the results; Unsupported for what onnxruntime does not take either."""
@@ -144,24 +153,29 @@ class _Model:
                 yield self.names.emitter.dim(f"{name.rsplit('/', 1)[-1]}.{axis}")
 
     def _ranks(self, dtypes: Sequence[DType]) -> list[int]:
-        """How many axes results have, by a run on zeros: what has none may be unknown."""
+        """How many axes results have, by a run on zeros or counts: what has none may be unknown."""
         box = self.names.emitter.box
         at = {
             dim.name: max(dim.lo, min(_TRIED, dim.hi if dim.hi is not None else _TRIED))
             for dim in box.dims
         }
-        arrays = [
-            numpy.zeros([size.evaluate(at) for size in kind.shape], kind.dtype.numpy)
-            for kind in self.types.values()
-        ]
+        shapes = [[size.evaluate(at) for size in kind.shape] for kind in self.types.values()]
         ports = [Port(name, kind.dtype, kind.rank) for name, kind in self.types.items()]
         made = [Port(name, dtype, 0) for name, dtype in zip(self.outputs, dtypes)]
-        try:
-            found = evaluated(FALLBACK, self.text, ports, arrays, made)
-        except UserError as error:
-            told = "how many axes its results have is not known"
-            raise Unsupported(f"{told}: {error.problem}") from None
-        return [array.ndim for array in found]
+        problem = ""
+        for filled in (numpy.zeros, _counting):
+            arrays = [filled(s, k.dtype.numpy) for s, k in zip(shapes, self.types.values())]
+            try:
+                found = evaluated(FALLBACK, self.text, ports, arrays, made)
+                return [array.ndim for array in found]
+            except UserError as error:
+                problem = error.problem
+        raise Unsupported(f"how many axes its results have is not known: {problem}")
+
+
+def _counting(shape: Sequence[int], dtype: numpy.dtype) -> numpy.ndarray:
+    """0, 1, 2, ...: what may be an axis, or a place."""
+    return numpy.arange(prod(shape)).reshape(shape).astype(dtype)
 
 
 def _value(names: Names, name: str) -> str:

@@ -1,0 +1,75 @@
+"""Nodes that an engine computes otherwise than the standard says, found by the tests of operators.
+
+OpenVINO's CPU plugin computes int64 as int32, float64 as float32, and integers of 8 bits with
+saturation: 2^40 + 1 is 1 there, and 127 + 1 is 127. So it is given floats and bools, small integers
+that are only moved or converted, and int64 where it is an index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from anydim.base.dtypes import DType
+from anydim.graph.nodes import FUSED, Graph, Node
+from anydim.graph.operator import operator
+from anydim.lang.tree import TensorType
+
+_INDEXED = {"gather": (1,), "gather_elements": (1,), "gather_nd": (1,), "scatter_elements": (1,),
+            "scatter_nd": (1,), "one_hot": (0,)}  # fmt: skip
+"""Which inputs are indices."""
+_PLACES = ("arg_max", "arg_min", "size_tensor")  # their int64 results are small
+_BYTES = ("quantize", "dequantize", "matmul_integer", "conv_integer")
+_KINDS = ("view", "movement", "index", "source")  # what they only move stays what it is
+
+
+def inexact(engine: str, graph: Graph, node: Node) -> str:
+    """Why an engine is not given a node that it would take, '' where it is."""
+    return _ENGINES[engine](graph, node) if engine in _ENGINES else ""
+
+
+def _openvino(graph: Graph, node: Node) -> str:
+    if node.operator == FUSED:
+        return ""
+    indices = _INDEXED.get(node.operator, ())
+    kinds = [graph.types[name] for name in node.given]
+    moved = [kind for place, kind in enumerate(kinds) if place not in indices]
+    if node.operator not in _PLACES:
+        moved += [graph.types[name] for name in node.outputs]
+    for kind in moved:
+        wide = _WIDE.get(kind.dtype.name)
+        if wide:
+            return f"it computes {kind.dtype} as {wide}"
+    if node.operator in _BYTES:
+        return ""
+    odd = _odd(node, moved)
+    return odd or _windows(node)
+
+
+_WIDE = {"float64": "float32", "int64": "int32", "uint64": "int32", "uint32": "int32"}
+
+
+def _odd(node: Node, moved: list[TensorType]) -> str:
+    """Integers that it does more with than move them."""
+    integers = [kind.dtype for kind in moved if kind.dtype.is_integer]
+    if not integers:
+        return ""
+    if node.operator == "pad" and len(node.given) > 1:
+        return "it pads integers with 0, whatever the value"
+    if operator(node.operator).kind in _KINDS or _to_float(node):
+        return ""
+    return f"it computes {integers[0]} otherwise than the standard says"
+
+
+def _to_float(node: Node) -> bool:
+    to = node.attributes.get("to")
+    return node.operator in ("cast", "identity") and (not isinstance(to, DType) or to.is_float)
+
+
+def _windows(node: Node) -> str:
+    given = operator(node.operator).complete(node.attributes)
+    if node.operator == "average_pool" and given["ceil"] and given["count_padding"]:
+        return "it counts the padding of last windows otherwise than the standard says"
+    return ""
+
+
+_ENGINES: Mapping[str, Callable[[Graph, Node], str]] = {"openvino": _openvino}
