@@ -317,3 +317,29 @@ def test_a_part_of_resnet50(engine: str, tmp_path: Path) -> None:
         if batch:
             assert spies[0].seen[-1][0][0].address == x.ctypes.data
             assert spies[1].seen[-1][0][0].shape == (batch, 64, 56, 56)
+
+
+def test_openvino_is_not_given_what_it_computes_otherwise() -> None:
+    """Its CPU plugin computes int64 as int32, and gives 0 for an index outside its axis."""
+    pytest.importorskip("openvino")
+    g = ad.Builder("integers")
+    n = g.dim("n", 0, 64)
+    x, w = g.input("x", ad.int64, (n,)), g.constant(np.ones((5, 4), np.float32))
+    with g.on("openvino"):
+        g.output("sums", x + x)
+        g.output("rows", g.gather(w, x))
+        g.output("floats", g.neg(g.constant(np.ones(3, np.float32)) * 2.0))
+    model = ad.compile(g)
+    told = model.explain()
+    assert "openvino does not take it: it computes int64 as int32" in told
+    assert "openvino does not take it: an index outside its axis is no error there" in told
+    assert model(x=np.int64([4]))["sums"] == [8]
+    with pytest.raises(InputError, match="index 5"):
+        model(x=np.int64([5]))
+
+
+def test_a_program_with_parts_is_profiled_and_traced() -> None:
+    pytest.importorskip("onnxruntime")
+    model = ad.compile(scorer("onnxruntime"))
+    assert "launches" in str(model.profile(n=8, repeat=3))
+    assert model.trace(n=8)
