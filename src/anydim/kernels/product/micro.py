@@ -70,6 +70,20 @@ class Tile:
         return self.vectors * self.lanes
 
 
+@dataclass(frozen=True)
+class TileSchedule:
+    """The register tile of a product, as schedules begin."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    unroll: int
+
+    @property
+    def tile(self) -> Tile:
+        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
+
+
 def tile_of(machine: Machine, dtype: DType) -> Tile:
     """The tile for a machine: accumulators, one row of B and a broadcast fill its registers.
 

@@ -11,8 +11,6 @@ The rows of a block stay in the second cache, the panel in the first or second.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from anydim.base.dtypes import int32, uint8
 from anydim.base.records import dataclass
 from anydim.kernels import ir
@@ -24,6 +22,13 @@ from anydim.kernels.product.bytes.library import TILE_SCALARS, bytes_prefix
 from anydim.kernels.product.bytes.packing import BytesPack
 from anydim.kernels.product.epilogue import PRODUCT, read_in_place
 from anydim.kernels.product.finish import finish_function
+from anydim.kernels.product.kernel import (
+    call,
+    main_function,
+    packed_at,
+    pointers_of,
+    shared_names,
+)
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import (
@@ -104,10 +109,8 @@ class BytesWriter:
         self.roles = self._roles()
         self.operands = tuple(self._operand(tensor, role) for tensor, role in self.roles)
         self.in_place = self._in_place()
-        shared = {self.buffers[tensor] for pair in self.in_place for tensor in pair}
-        self.pointers = tuple(
-            ir.Pointer(o.name, o.dtype, alias=o.written or o.name in shared) for o in self.operands
-        )
+        shared = shared_names(self.in_place, self.buffers)
+        self.pointers = pointers_of(self.operands, shared)
 
     # ---- operands ------------------------------------------------------------------------------
 
@@ -177,12 +180,7 @@ class BytesWriter:
             (*self.pointers, ir.Pointer("scratch", uint8)),
         )  # fmt: skip
         body = self._body()
-        scalars = (*(ir.Scalar(name) for name in self.sizes.names), ir.Scalar("start"))
-        main = ir.Function(
-            "product",
-            (*self.pointers, *scalars, ir.Scalar("stop"), ir.Pointer("scratch", uint8)),
-            body,
-        )
+        main = main_function("product", self.pointers, self.sizes.names, body)
         return (*self.packing.values(), self.finish, main)
 
     def _body(self) -> tuple[ir.Step, ...]:
@@ -229,14 +227,9 @@ class BytesWriter:
 
     def _packed_group(self, factor: Bytes) -> ir.Value:
         """Which group of a packed factor the loops are at."""
-        total: ir.Value = constant(0)
-        inner = as_size(1)
         used = free_axes(factor.read)
-        for walk in reversed(self.form.loops):
-            if walk.name in used:
-                total = plus(total, times(variable(walk.name), self.sizes.value(inner)))
-                inner = inner * walk.extent
-        return total
+        loops = [(walk.name, walk.extent) for walk in self.form.loops if walk.name in used]
+        return plus(*packed_at(loops, 1, self.sizes.value))
 
     def _a_at(self) -> ir.Value:
         """The first row of the block of rows, in a or in scratch."""
@@ -264,31 +257,19 @@ class BytesWriter:
 
     # ---- work ----------------------------------------------------------------------------------
 
-    def _call(self, function: ir.Function, own: Mapping[str, ir.Value | ir.Address]) -> ir.Call:
-        """A call that passes on whatever has the name of a parameter, but for `own`."""
-        arguments: list[ir.Value | ir.Address] = []
-        for parameter in function.parameters:
-            if parameter.name in own:
-                arguments.append(own[parameter.name])
-            elif isinstance(parameter, ir.Pointer):
-                arguments.append(ir.Address(parameter.name, constant(0)))
-            else:
-                arguments.append(variable(parameter.name))
-        return ir.Call(function.name, tuple(arguments))
-
     def _pack_rows(self) -> list[ir.Step]:
         if "rows" not in self.packing:
             return []
         first, dst = variable("block_row"), ir.Address("scratch", constant(0))
         count = minus(variable("last"), first)
-        return [self._call(self.packing["rows"], {"dst": dst, "first": first, "count": count})]
+        return [call(self.packing["rows"], dst=dst, first=first, count=count)]
 
     def _pack_panel(self) -> list[ir.Step]:
         if "panel" not in self.packing:
             return []
         dst = ir.Address("scratch", self.sizes.value(self.cut.b_offset))
         first, count = variable("column0"), variable("columns")
-        return [self._call(self.packing["panel"], {"dst": dst, "first": first, "count": count})]
+        return [call(self.packing["panel"], dst=dst, first=first, count=count)]
 
     def _tiles(self) -> list[ir.Step]:
         row = self.sizes.value(self.layout.row)
@@ -301,7 +282,7 @@ class BytesWriter:
             "rows": variable("rows"), "columns": variable("columns"),
         }  # fmt: skip
         sums = ir.Address("sums", constant(0))
-        call = ir.Call(
+        tile = ir.Call(
             f"{self.prefix}_tile",
             (
                 ir.Address(a, times(a_row, WORD)),
@@ -313,13 +294,12 @@ class BytesWriter:
         starts = [times(variable(walk.name), self.sizes.value(walk.c)) for walk in self.form.loops]
         out_row = self.sizes.value(self.form.m.c)
         out = plus(times(variable("row0"), out_row), variable("column0"), *starts)
-        own: dict[str, ir.Value | ir.Address] = {
-            "sums": sums, "sums_row": constant(self.layout.width), "out_at": out,
-            "out_row": out_row,
-        }  # fmt: skip
-        finish = self._call(self.finish, own)
+        finish = call(
+            self.finish, sums=sums, sums_row=constant(self.layout.width), out_at=out,
+            out_row=out_row,
+        )  # fmt: skip
         tiles = loop(
             "row0", variable("block_row"), variable("last"), self.tile.rows,
-            ir.Let("rows", rows), call, finish,
+            ir.Let("rows", rows), tile, finish,
         )  # fmt: skip
         return [tiles]

@@ -27,7 +27,7 @@ from anydim.kernels.product.bytes.form import Bytes, BytesForm, bytes_form
 from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
 from anydim.kernels.product.bytes.library import bytes_library
 from anydim.kernels.product.bytes.loops import BytesWriter
-from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.product.micro import TileSchedule, tile_of
 from anydim.kernels.product.sharing import GRAIN
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
@@ -36,17 +36,8 @@ from anydim.sizes import Box, product
 
 
 @dataclass(frozen=True)
-class BytesProduct:
+class BytesProduct(TileSchedule):
     """The register tile of a product of bytes."""
-
-    rows: int
-    vectors: int
-    lanes: int
-    unroll: int
-
-    @property
-    def tile(self) -> Tile:
-        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
 
 
 register("bytes", BytesProduct)

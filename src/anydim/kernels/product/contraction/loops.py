@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anydim.base.dtypes import int64, uint8
+from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.contraction.copies import gather_library, transpose_library
@@ -29,8 +29,14 @@ from anydim.kernels.product.contraction.places import (
 )
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.ways import vector_ways
-from anydim.kernels.product.epilogue import PRODUCT
-from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
+from anydim.kernels.product.kernel import (
+    call,
+    finish_of,
+    main_function,
+    packed_at,
+    pointers_of,
+    shared_names,
+)
 from anydim.kernels.product.micro import GIVEN, Tile, give
 from anydim.kernels.write.arithmetic import (
     compare,
@@ -49,8 +55,8 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import Context, SizeParameters, number
-from anydim.lang.tree import Group, TensorType
+from anydim.kernels.write.elements import SizeParameters, number
+from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address
 from anydim.sizes import Size, align_up, as_size
 
@@ -90,37 +96,20 @@ class MainWriter:
         """The epilogue's function where there is one, and main."""
         finish = () if self.finished else (self._finish_function(),)
         body = self._body()
-        main = ir.Function(
-            "product",
-            (
-                *self._pointers(),
-                *(ir.Scalar(name) for name in self.sizes.names),
-                ir.Scalar(BACKWARDS),
-                ir.Scalar("start"),
-                ir.Scalar("stop"),
-                ir.Pointer("scratch", uint8),
-            ),
-            body,
-        )
-        return (*finish, main)
+        sizes = (*self.sizes.names, BACKWARDS)
+        return (*finish, main_function("product", self._pointers(), sizes, body))
 
     def _pointers(self) -> tuple[ir.Pointer, ...]:
-        shared = {self.operands.buffers[tensor] for pair in self.in_place for tensor in pair}
-        return tuple(
-            ir.Pointer(o.name, o.dtype, alias=o.written or o.name in shared)
-            for o in self.operands.operands
-        )
+        operands = self.operands
+        return pointers_of(operands.operands, shared_names(self.in_place, operands.buffers))
 
     def _finish_function(self) -> ir.Function:
-        types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
-        types[PRODUCT] = TensorType(self.form.dtype, ())
-        context = Context(types, self.sizes, self.machine, self.operands.buffers)
-        loops = tuple(walk.name for walk in self.form.loops)
-        made = finish_function(
-            self.form.outputs, self.form.dtype, self.tile.lanes, loops, context, self._pointers()
-        )
-        self.finish_sizes = self.sizes.names
-        return made
+        form = self.form
+        self.finish = finish_of(
+            self.group, form.outputs, form.dtype, self.tile.lanes, (w.name for w in form.loops),
+            self.sizes, self.machine, self.operands.buffers, self._pointers(),
+        )  # fmt: skip
+        return self.finish
 
     def _body(self) -> tuple[ir.Step, ...]:
         steps: list[ir.Step] = []
@@ -212,12 +201,8 @@ class MainWriter:
             columns = times(variable("column0"), value(form.n.b))
             return plus(self.start_of(form.b_start, lambda w: w.b), columns)
         group = align_up(form.n.extent, self.tile.width) * form.k.extent
-        inner = as_size(1)
-        terms: list[ir.Value] = []
-        for walk in reversed(form.loops):
-            if walk.b != 0:
-                terms.append(times(variable(walk.name), value(inner * group)))
-                inner = inner * walk.extent
+        loops = [(walk.name, walk.extent) for walk in form.loops if walk.b != 0]
+        terms = packed_at(loops, group, value)
         return plus(*terms, times(variable("column0"), value(form.k.extent)))
 
     def first_row(self, tile: ir.Value) -> ir.Value:
@@ -415,22 +400,7 @@ class MainWriter:
         sums, sums_row = self.sums()
         row = self.sizes.value(self.form.m.c)
         out = plus(variable("c_at"), times(variable("row0"), row))
-        scalars = {
-            "sums_row": sums_row,
-            "out_at": out,
-            "out_row": row,
-            "row0": variable("row0"),
-            "rows": variable("rows"),
-            "column0": variable("column0"),
-            "columns": variable("width"),
-        }
-        return ir.Call(
-            "finish",
-            (
-                sums,
-                *(ir.Address(o.name, constant(0)) for o in self.operands.operands),
-                *(scalars[name] for name in FINISH_SCALARS),
-                *(variable(walk.name) for walk in self.form.loops),
-                *(variable(name) for name in self.finish_sizes),
-            ),
-        )
+        return call(
+            self.finish, sums=sums, sums_row=sums_row, out_at=out, out_row=row,
+            columns=variable("width"),
+        )  # fmt: skip

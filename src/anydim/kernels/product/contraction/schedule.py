@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from anydim.base.records import dataclass
-from anydim.kernels.product.micro import Tile
+from anydim.kernels.product.micro import TileSchedule
 from anydim.kernels.schedule import register
 
 
 @dataclass(frozen=True)
-class Contraction:
+class Contraction(TileSchedule):
     """How a contraction runs; see `loops.py` for the loops.
 
     A block of rows has `block_rows_bytes` of A, a block of columns at least a panel, else
@@ -19,19 +19,11 @@ class Contraction:
     A B that is not `packed` when it is loaded, or comes in panels, is packed as it is used.
     """
 
-    rows: int
-    vectors: int
-    lanes: int
-    unroll: int
     block_k: int
     long_k: int
     block_rows_bytes: int
     block_columns_bytes: int
     packed: bool
-
-    @property
-    def tile(self) -> Tile:
-        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
 
 
 register("contraction", Contraction)

@@ -16,18 +16,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anydim.base.dtypes import uint8
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, called
-from anydim.kernels.product.convolution.packing import PACK_SCALARS, WindowPack, weights_function
+from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.places import LayerSizes
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import PRODUCT
-from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
+from anydim.kernels.product.kernel import (
+    call,
+    finish_of,
+    main_function,
+    packed_at,
+    pointers_of,
+    shared_names,
+)
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import (
@@ -42,9 +48,9 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.values import number
-from anydim.lang.tree import Group, Read, TensorType
+from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine, reads
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
 
@@ -155,41 +161,27 @@ class ConvolutionWriter:
     def functions(self) -> tuple[ir.Function, ...]:
         """The epilogue where the tile does not do it, the packing, and main."""
         made = [] if self.finished else [self._finish_function()]
-        self.finish_sizes = self.sizes.names
         pack = WindowPack(self.form, self.sizes, self.tile.lanes, self.panel_row)
         if not self.schedule.direct:
-            made.append(_sized(pack.function, self.sizes))
-            self.pack_sizes = self.sizes.names
+            self.windows = _sized(pack.function, self.sizes)
+            made.append(self.windows)
         if not self.schedule.packed:
             weights = lambda: weights_function(self.form, self.sizes, self.tile.rows)  # noqa: E731
-            made.append(_sized(weights, self.sizes))
-            self.weights_sizes = self.sizes.names
+            self.weights = _sized(weights, self.sizes)
+            made.append(self.weights)
         body = self._body()
-        main = ir.Function(
-            "convolution",
-            (
-                *self._pointers(),
-                *(ir.Scalar(name) for name in (*self.sizes.names, "start", "stop")),
-                ir.Pointer("scratch", uint8),
-            ),
-            body,
-        )
-        return (*made, main)
+        return (*made, main_function("convolution", self._pointers(), self.sizes.names, body))
 
     def _pointers(self) -> tuple[ir.Pointer, ...]:
-        shared = {self.buffers[tensor] for pair in self.in_place for tensor in pair}
-        return tuple(
-            ir.Pointer(o.name, o.dtype, alias=o.written or o.name in shared) for o in self.operands
-        )
+        return pointers_of(self.operands, shared_names(self.in_place, self.buffers))
 
     def _finish_function(self) -> ir.Function:
-        types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
-        types[PRODUCT] = TensorType(self.form.dtype, ())
-        context = Context(types, self.sizes, self.machine, self.buffers)
-        loops = tuple(walk.name for walk in self.form.loops)
-        return finish_function(
-            self.form.outputs, self.form.dtype, self.tile.lanes, loops, context, self._pointers()
-        )
+        form = self.form
+        self.finish = finish_of(
+            self.group, form.outputs, form.dtype, self.tile.lanes, (w.name for w in form.loops),
+            self.sizes, self.machine, self.buffers, self._pointers(),
+        )  # fmt: skip
+        return self.finish
 
     def _body(self) -> tuple[ir.Step, ...]:
         zero = number(self.form.dtype, 0)
@@ -261,13 +253,9 @@ class ConvolutionWriter:
             first = self._sum(form.w_start, form.loops, lambda walk: walk.w)
             return plus(first, times(variable("row0"), value(form.row_w)))
         group = align_up(form.rows, self.tile.rows) * form.k
-        inner = as_size(1)
-        terms = [times(variable("row0"), self._k)]
-        for walk in reversed(form.loops):
-            if walk.w != 0:
-                terms.append(times(variable(walk.name), value(inner * group)))
-                inner = inner * walk.extent
-        return plus(*terms)
+        row = times(variable("row0"), self._k)
+        loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
+        return plus(row, *packed_at(loops, group, value))
 
     def _chunk(self) -> list[ir.Step]:
         """All panels and tiles for a chunk of channels."""
@@ -294,27 +282,14 @@ class ConvolutionWriter:
         if self.schedule.packed:
             return []
         at = times(variable("channel0"), self.sizes.value(self.form.channels.w))
-        return [
-            ir.Call(
-                "weights",
-                (
-                    ir.Address("w", constant(0)),
-                    ir.Address("scratch", self.sizes.value(self.panel_bytes)),
-                    plus(variable("w_unit"), at),
-                    variable("rows"),
-                    variable("channels"),
-                    *(variable(name) for name in self.weights_sizes),
-                ),
-            )
-        ]
+        dst = ir.Address("scratch", self.sizes.value(self.panel_bytes))
+        return [call(self.weights, dst=dst, w_at=plus(variable("w_unit"), at))]
 
     def _panel(self) -> list[ir.Step]:
         width = least(minus(variable("columns"), variable("column")), self.tile.width)
         steps: list[ir.Step] = [ir.Let("width", width)]
         if not self.schedule.direct:
-            given = (*PACK_SCALARS, *self.pack_sizes)
-            x, dst = ir.Address("x", constant(0)), ir.Address("scratch", constant(0))
-            steps.append(ir.Call("windows", (x, dst, *(variable(name) for name in given))))
+            steps.append(call(self.windows, dst=ir.Address("scratch", constant(0))))
         return [*steps, loop("row", 0, variable("rows"), self.tile.rows, *self._tile())]
 
     def _tile(self) -> list[ir.Step]:
@@ -387,25 +362,12 @@ class ConvolutionWriter:
         return ir.Address(self.buffers[read.tensor], at), step
 
     def _finish_call(self, y: str) -> ir.Call:
-        scalars = {
-            "sums_row": self.sizes.value(self.form.row_y),
-            "out_at": variable("y_at"),
-            "out_row": self.sizes.value(self.form.row_y),
-            "row0": variable("m"),
-            "rows": variable("height"),
-            "column0": variable("column"),
-            "columns": variable("width"),
-        }
-        return ir.Call(
-            "finish",
-            (
-                ir.Address(y, variable("y_at")),
-                *(ir.Address(o.name, constant(0)) for o in self.operands),
-                *(scalars[name] for name in FINISH_SCALARS),
-                *(variable(walk.name) for walk in self.form.loops),
-                *(variable(name) for name in self.finish_sizes),
-            ),
-        )
+        row = self.sizes.value(self.form.row_y)
+        return call(
+            self.finish, sums=ir.Address(y, variable("y_at")), sums_row=row,
+            out_at=variable("y_at"), out_row=row, row0=variable("m"), rows=variable("height"),
+            column0=variable("column"), columns=variable("width"),
+        )  # fmt: skip
 
 
 def _sized(make: Callable[[], ir.Function], sizes: SizeParameters) -> ir.Function:

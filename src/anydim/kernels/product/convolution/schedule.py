@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from anydim.base.records import dataclass
-from anydim.kernels.product.micro import Tile
+from anydim.kernels.product.micro import TileSchedule
 from anydim.kernels.schedule import register
 
 
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(TileSchedule):
     """How a convolution runs; see `loops.py` for the loops.
 
     A piece of work has up to `block_tiles` register tiles of rows and `block_panels` panels of
@@ -16,19 +16,11 @@ class Convolution:
     where they lie in x. Weights that are not `packed` when they are loaded are packed as used.
     """
 
-    rows: int
-    vectors: int
-    lanes: int
-    unroll: int
     chunk_k: int
     block_tiles: int
     block_panels: int
     direct: bool
     packed: bool
-
-    @property
-    def tile(self) -> Tile:
-        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
 
 
 register("convolution", Convolution)

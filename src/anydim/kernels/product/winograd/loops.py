@@ -9,19 +9,23 @@ for each rectangle of a thread's part (`product/sharing.py`), each panel of wind
 
 from __future__ import annotations
 
-from anydim.base.dtypes import uint8
 from anydim.kernels import ir
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.library import TILE_SCALARS, called
 from anydim.kernels.product.convolution.places import LayerSizes
+from anydim.kernels.product.kernel import (
+    call,
+    main_function,
+    packed_at,
+    pointers_of,
+    shared_names,
+)
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing, work_of
 from anydim.kernels.product.winograd.schedule import Winograd
 from anydim.kernels.product.winograd.transforms import (
-    COLLECT_SCALARS,
     PRODUCTS,
-    SPREAD_SCALARS,
     Collect,
     Spread,
     windows_across,
@@ -70,6 +74,10 @@ class WinogradWriter:
         return [*roles, (self.form.outputs[0].tensor, "y")]
 
     @property
+    def operands(self) -> tuple[ir.Operand, ...]:
+        return tuple(ir.Operand(role, self.form.dtype, role == "y") for _, role in self.roles)
+
+    @property
     def spread_bytes(self) -> Size:
         """Bytes of the transformed windows of a panel."""
         each = PRODUCTS * self.tile.width * self.form.dtype.bytes
@@ -86,20 +94,11 @@ class WinogradWriter:
         spread = Spread(self.form, self.sizes, self.tile.lanes, self.tile.width)
         collect = Collect(self.form, self.sizes, self.tile.lanes, self.ending)
         spread.function(), collect.function()  # for all of the sizes they need
-        self.shared = self.sizes.names
-        functions = (spread.function(), collect.function())
+        self.spread, self.collect = spread.function(), collect.function()
+        pointers = pointers_of(self.operands, shared_names(self.in_place, self.buffers))
         body = self._body()
-        alias = {"y", *(self.buffers[operand] for _, operand in self.in_place)}
-        main = ir.Function(
-            "winograd",
-            (
-                *(ir.Pointer(role, self.form.dtype, alias=role in alias) for _, role in self.roles),
-                *(ir.Scalar(name) for name in (*self.sizes.names, "start", "stop")),
-                ir.Pointer("scratch", uint8),
-            ),
-            body,
-        )
-        return (*functions, main)
+        main = main_function("winograd", pointers, self.sizes.names, body)
+        return (self.spread, self.collect, main)
 
     def _body(self) -> tuple[ir.Step, ...]:
         return (
@@ -115,14 +114,6 @@ class WinogradWriter:
         left = minus(value(self.windows), variable("column"))
         x = [times(variable(walk.name), value(walk.x)) for walk in form.loops]
         y = [times(variable(walk.name), value(walk.y)) for walk in form.loops]
-        spread = ir.Call(
-            "spread",
-            (
-                ir.Address("x", constant(0)),
-                ir.Address("scratch", constant(0)),
-                *(variable(name) for name in (*SPREAD_SCALARS, *self.shared)),
-            ),
-        )
         return [
             ir.Let("row_stop", stop),
             ir.Let("x_unit", plus(value(form.x_start), *x)),
@@ -131,7 +122,7 @@ class WinogradWriter:
                 "panel", variable("first_panel"), variable("stop_panel"), 1,
                 ir.Let("column", times(variable("panel"), self.tile.width)),
                 ir.Let("width", least(left, self.tile.width)),
-                spread,
+                call(self.spread, dst=ir.Address("scratch", constant(0))),
                 loop(
                     "row0", times(variable("first_tile"), self.tile.rows), variable("row_stop"),
                     rows,
@@ -156,13 +147,9 @@ class WinogradWriter:
         """The first weight of the block of rows, of the first product."""
         value, form = self.sizes.value, self.form
         group = align_up(form.rows, self.tile.rows) * form.channels.extent * PRODUCTS
-        inner = as_size(1)
-        terms = [times(variable("row0"), value(form.channels.extent))]
-        for walk in reversed(form.loops):
-            if walk.w != 0:
-                terms.append(times(variable(walk.name), value(inner * group)))
-                inner = inner * walk.extent
-        return plus(*terms)
+        row = times(variable("row0"), value(form.channels.extent))
+        loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
+        return plus(row, *packed_at(loops, group, value))
 
     def _tile(self) -> list[ir.Step]:
         value, form = self.sizes.value, self.form
@@ -208,24 +195,13 @@ class WinogradWriter:
             bias = ir.Address(self.buffers[ending.bias.tensor], self._bias(ending.bias))
         if ending.more is not None:
             more = ir.Address(self.buffers[ending.more.tensor], constant(0))
-        scalars: dict[str, ir.Value] = {
-            "y_at": variable("y_at"),
-            "more_at": variable("y_at"),
-            "column": variable("column"),
-            "width": variable("width"),
-            "sums_step": constant(self.schedule.block_rows * self.tile.width),
-        }
         return [
             ir.Let("channel", row),
             ir.Let("y_at", y_at),
-            ir.Call(
-                "collect",
-                (
-                    ir.Address("scratch", plus(value(self.spread_bytes), sums)),
-                    ir.Address("y", constant(0)), bias, more,
-                    *(scalars[name] for name in COLLECT_SCALARS),
-                    *(variable(name) for name in self.shared),
-                ),
+            call(
+                self.collect, sums=ir.Address("scratch", plus(value(self.spread_bytes), sums)),
+                bias=bias, more=more, more_at=variable("y_at"),
+                sums_step=constant(self.schedule.block_rows * self.tile.width),
             ),
         ]  # fmt: skip
 

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from anydim.base.records import dataclass
-from anydim.kernels.product.micro import Tile
+from anydim.kernels.product.micro import TileSchedule
 from anydim.kernels.schedule import register
 
 
 @dataclass(frozen=True)
-class Winograd:
+class Winograd(TileSchedule):
     """How a Winograd convolution runs: a piece of work has up to `block_tiles` register tiles of
     rows."""
 
-    rows: int
-    vectors: int
-    lanes: int
-    unroll: int
     block_tiles: int
 
     @property
     def block_rows(self) -> int:
         return self.block_tiles * self.rows
-
-    @property
-    def tile(self) -> Tile:
-        return Tile(self.rows, self.vectors, self.unroll, self.lanes)
 
 
 register("winograd", Winograd)

@@ -13,7 +13,6 @@ from functools import lru_cache
 from anydim.base import settings
 from anydim.base.dtypes import float32
 from anydim.base.errors import InternalError
-from anydim.kernels.ir import Operand
 from anydim.kernels.launch import (
     Argument,
     Launch,
@@ -61,8 +60,9 @@ def lower_winograd(
     form, ending = found
     writer = WinogradWriter(form, ending, schedule)
     functions = writer.functions()
-    operands = tuple(Operand(role, form.dtype, role == "y") for _, role in writer.roles)
-    kernel = named_kernel("winograd", operands, writer.sizes.names, functions, writer.libraries)
+    kernel = named_kernel(
+        "winograd", writer.operands, writer.sizes.names, functions, writer.libraries
+    )
     packing = _panels(form, schedule.tile)
     loops = product(walk.extent for walk in form.loops)
     return Launch(
