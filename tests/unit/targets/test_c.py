@@ -120,8 +120,9 @@ def test_numbers(dtype: DType, value: float, text: str) -> None:
 
 
 def test_names_are_identifiers_that_hide_nothing() -> None:
-    assert [identifier(n) for n in ("x", "int", "f32x8", "a.b", "7", "add_i32")] == [
-        "x", "int_", "f32x8_", "a_b", "_7", "add_i32_",
+    names = ("x", "int", "f32x8", "a.b", "7", "add_i32", "half", "this")
+    assert [identifier(name) for name in names] == [
+        "x", "int_", "f32x8_", "a_b", "_7", "add_i32_", "half_", "this_",
     ]  # fmt: skip
     scope = Scope()
     assert [scope.declare("a.b"), scope.declare("a_b")] == ["a_b", "a_b_2"]

@@ -6,10 +6,17 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+# of C, of OpenCL C and of the C++ that CUDA C is
 _KEYWORDS = frozenset(
     """auto break case char const continue default do double else enum extern float for goto if
     inline int long register restrict return short signed sizeof static struct switch typedef
-    union unsigned void volatile while asm typeof linux unix main slot""".split()  # noqa: SIM905
+    union unsigned void volatile while asm typeof linux unix main slot
+    half quad complex imaginary bool true false uchar ushort uint ulong size_t ptrdiff_t intptr_t
+    uintptr_t kernel global local constant private generic pipe uniform event_t sampler_t
+    and and_eq bitand bitor catch class compl const_cast constexpr decltype delete dynamic_cast
+    explicit export friend mutable namespace new noexcept not not_eq nullptr operator or or_eq
+    protected public reinterpret_cast requires static_assert static_cast template this throw try
+    typeid typename using virtual wchar_t xor xor_eq""".split()  # noqa: SIM905
 )
 _TYPE_OR_HELPER = re.compile(r"[fiu](8|16|32|64)(x\d+)?(_at)?|.*_[fiu](8|16|32|64)(x\d+)?")
 _OTHER = re.compile(r"[^A-Za-z0-9_]")
