@@ -1,13 +1,18 @@
-"""Circular functions and their inverses, in float64.
+"""Circular functions in float64, and their inverses in float64 and float32.
 
 Sources: argument reduction and kernels of sin, cos and asin from FreeBSD's msun (Sun's fdlibm),
-atan from Moshier's Cephes.
+atan from Moshier's Cephes. The polynomials for float32 are near-minimax fits of
+(asin(sqrt z) / sqrt z - 1) / z over 0..1/4 and of the same for atan over 0..tan(pi/8)^2; they are
+wrong by less than 0.02 of a unit in the last place.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy
+
+from anydim.base.dtypes import float64
 from anydim.kernels import ir
 from anydim.kernels.functions.large_angles import NEAR, reduced
 from anydim.kernels.functions.writer import Lanes
@@ -81,6 +86,24 @@ _ASIN_BOTTOM = (
 )  # fmt: skip
 
 
+_ASIN_SINGLE = (
+    0.03756515309214592, 0.01440263818949461, 0.03181760385632515, 0.04451572149991989,
+    0.07500510662794113, 0.16666659712791443,
+)  # fmt: skip
+_ATAN_SINGLE = (
+    -0.06081138178706169, 0.10595132410526276, -0.1424373835325241, 0.1999848335981369,
+    -0.33333316445350647,
+)  # fmt: skip
+
+
+def _angle(v: Lanes, value: float) -> tuple[ir.Value, ir.Value]:
+    """A constant, and what of it is lost in the type that is computed in."""
+    if v.dtype == float64:
+        return v.constant(value), v.constant(0.0)
+    near = float(numpy.float32(value))
+    return v.constant(near), v.constant(value - near)
+
+
 def _asin_parts(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     """(|x| > 1/2, asin |x| below or asin sqrt((1 - |x|) / 2) above)."""
     size = v.abs(x)
@@ -88,14 +111,18 @@ def _asin_parts(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     mirrored = v.fma(size, v.constant(-0.5), v.constant(0.5))
     z = v.select(outer, mirrored, v.mul(x, x))
     root = v.select(outer, v.sqrt(mirrored), size)
-    ratio = v.div(v.polynomial(z, _ASIN_TOP), v.polynomial(z, _ASIN_BOTTOM))
+    if v.dtype == float64:
+        ratio = v.div(v.polynomial(z, _ASIN_TOP), v.polynomial(z, _ASIN_BOTTOM))
+    else:
+        ratio = v.polynomial(z, _ASIN_SINGLE)
     return outer, v.fma(root, v.mul(z, ratio), root)
 
 
 def asin(v: Lanes, x: ir.Value) -> ir.Value:
     """Inverse sine; NaN outside -1..1."""
     outer, part = _asin_parts(v, x)
-    far = v.fma(part, v.constant(-2.0), v.constant(math.pi / 2))
+    right, rest = _angle(v, math.pi / 2)
+    far = v.add(v.fma(part, v.constant(-2.0), right), rest)
     return v.copysign(v.select(outer, far, part), x)
 
 
@@ -103,9 +130,11 @@ def acos(v: Lanes, x: ir.Value) -> ir.Value:
     """Inverse cosine; NaN outside -1..1."""
     outer, part = _asin_parts(v, x)
     negative = v.apply("less", x, v.constant(0.0))
-    near = v.sub(v.constant(math.pi / 2), v.copysign(part, x))
+    right, rest = _angle(v, math.pi / 2)
+    near = v.add(v.sub(right, v.copysign(part, x)), rest)
     twice = v.add(part, part)
-    far = v.select(negative, v.sub(v.constant(math.pi), twice), twice)
+    straight, lost = _angle(v, math.pi)
+    far = v.select(negative, v.add(v.sub(straight, twice), lost), twice)
     return v.select(outer, far, near)
 
 
@@ -121,16 +150,23 @@ _ATAN_BOTTOM = (
 
 def atan(v: Lanes, x: ir.Value) -> ir.Value:
     """Inverse tangent."""
+    double = v.dtype == float64
     one = v.constant(1.0)
     size = v.abs(x)
     large = v.apply("greater", size, v.constant(2.41421356237309504880))
-    middle = v.apply("greater", size, v.constant(0.66))
+    middle = v.apply("greater", size, v.constant(0.66 if double else 0.414213562373095))
     ratio = v.div(v.sub(size, one), v.add(size, one))
     reduced = v.select(middle, ratio, size)
     reduced = v.select(large, v.div(v.constant(-1.0), size), reduced)
-    base = v.select(middle, v.constant(math.pi / 4), v.constant(0.0))
-    base = v.select(large, v.constant(math.pi / 2), base)
+    half, right = _angle(v, math.pi / 4), _angle(v, math.pi / 2)
+    base, rest = (
+        v.select(large, far, v.select(middle, near, v.constant(0.0)))
+        for near, far in zip(half, right)
+    )
     z = v.mul(reduced, reduced)
-    rational = v.div(v.polynomial(z, _ATAN_TOP), v.polynomial(z, _ATAN_BOTTOM))
-    result = v.add(base, v.fma(v.mul(reduced, z), rational, reduced))
+    if double:
+        rational = v.div(v.polynomial(z, _ATAN_TOP), v.polynomial(z, _ATAN_BOTTOM))
+    else:
+        rational = v.polynomial(z, _ATAN_SINGLE)
+    result = v.add(base, v.fma(v.mul(reduced, z), rational, v.add(reduced, rest)))
     return v.copysign(result, x)
