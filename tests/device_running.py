@@ -73,7 +73,7 @@ class OnDevice:
             scratch = site.scratch.evaluate(env)
             self.device.launch(Launch(
                 self.entries[site.kernel], block.ctypes.data, len(site.operands), len(site.sizes),
-                site.parallel.evaluate(env), site.grain,
+                site.parallel.evaluate(env), site.grain.evaluate(env),
                 places[site.workspace] if scratch else 0, scratch,
             ))  # fmt: skip
 

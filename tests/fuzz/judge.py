@@ -33,6 +33,7 @@ from anydim.lang.tree import TensorType
 from anydim.passes import assemble
 from anydim.passes.options import PLAIN
 from anydim.program.segment import Site
+from anydim.sizes import as_size
 from anydim.targets.llvm.host import machine
 from tests.fuzz.case import Arrays, Case
 from tests.fuzz.fences import fences, watched
@@ -99,7 +100,7 @@ def compiled(case: Case) -> ad.Model:
         return ad.compile(case.graph, threads=case.threads)
 
     def eager(**fields: Any) -> Site:
-        return Site(**{**fields, "grain": 1})
+        return Site(**{**fields, "grain": as_size(1)})
 
     with mock.patch.object(assemble, "Site", eager):
         return ad.compile(case.graph, threads=case.threads)

@@ -167,7 +167,7 @@ class Launch:
     arguments: tuple[Argument, ...]
     sizes: tuple[Size, ...]
     parallel: Size
-    grain: int
+    grain: Size | int
     scratch: Size
     flops: Size
     moved: Size

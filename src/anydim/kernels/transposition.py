@@ -221,10 +221,10 @@ def block_of(form: TranspositionForm, schedule: Transposition) -> Size:
     return maximum(1, block // maximum(1, form.lane.extent)) * block
 
 
-def _grain(form: TranspositionForm, schedule: Transposition) -> int:
+def _grain(form: TranspositionForm, schedule: Transposition) -> Size:
     """Pieces that are worth a thread: about 8000 elements."""
-    width, block = form.lane.extent.constant, block_of(form, schedule).constant
-    return 1 if width is None or block is None else max(1, 8192 // max(1, block * width))
+    elements = maximum(form.lane.extent * block_of(form, schedule), 1)
+    return maximum(as_size(8192) // elements, 1)
 
 
 @dataclass(frozen=True)

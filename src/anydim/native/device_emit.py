@@ -114,7 +114,7 @@ class _Launches(Chunk):
             body.store(self.arguments, word, value)
         bad = ask(
             body, words, home.LAUNCH, body.load(self.load(CODE), site), self.arguments,
-            len(step.operands), len(step.sizes), self.size(step.parallel), max(1, step.grain),
+            len(step.operands), len(step.sizes), self.size(step.parallel), self.size(step.grain),
             self.buffer(step.workspace) if step.workspace else 0, self.size(step.scratch),
             self.size(step.flops), self.size(step.moved),
         )  # fmt: skip

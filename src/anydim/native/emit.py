@@ -189,6 +189,6 @@ class _Launches(Chunk):
             self.body.store(self.arguments, word, value)
         self.body.call(
             LAUNCH, self.pool, self.body.load(self.code, site), self.arguments,
-            self.size(step.parallel), max(1, step.grain),
+            self.size(step.parallel), self.size(step.grain),
             self.buffer(step.workspace) if step.workspace else self.arena, self.size(step.scratch),
         )  # fmt: skip

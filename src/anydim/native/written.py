@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from anydim.kernels import ir
-from anydim.kernels.write.term import constant
+from anydim.kernels.write.term import Term, constant
 from anydim.native.arithmetic import Arithmetic, Ranged
 from anydim.native.body import FALSE, ONE, ZERO, Body, as_word, parameter
 from anydim.program.segment import Segment
@@ -31,8 +31,8 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
         for axis, size in enumerate(spec.shape):
             body.store(_BLOCK, layout.output_axis(number, axis), arithmetic.size(size))
     words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
-    wide = {(step.parallel, max(1, step.grain)) for step in program.sites}
-    ranges = sorted(wide, key=str) if program.threads > 1 else []
+    wide = {(step.parallel, step.grain) for step in program.sites}
+    ranges = sorted(wide, key=_in_order) if program.threads > 1 else []
     if len(words) <= TOGETHER:
         for size, word in words.items():
             body.store(_BLOCK, word, arithmetic.size(size))
@@ -50,11 +50,16 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
     body.store(_BLOCK, ARENA_BYTES, bytes)
 
 
-def _several(ranges: Sequence[tuple[Size, int]], arithmetic: Arithmetic) -> None:
+def _in_order(range: tuple[Size, Size]) -> str:
+    parallel, grain = range
+    return f"({parallel!r}, {grain})"  # as text, so that programs are the same in every process
+
+
+def _several(ranges: Sequence[tuple[Size, Size]], arithmetic: Arithmetic) -> None:
     """Write whether any of these parallel ranges is worth a second thread; 1 stays 1."""
     body, several = arithmetic.body, FALSE
     for parallel, grain in ranges:
-        enough = arithmetic.size(parallel) >= 2 * grain
+        enough = arithmetic.size(parallel) >= 2 * arithmetic.size(grain)
         several = body.let(enough if several is FALSE else several | enough)
     body.store(_BLOCK, PARALLEL, ZERO if several is FALSE else as_word(several))
 
@@ -71,7 +76,7 @@ class _Parts:
         self.symbols = {n: (layout.first_dim + names.index(n), dims[n].range) for n in dims}
         self.atoms: dict[str, tuple[int, Interval]] = {}  # those that are written: word and range
 
-    def functions(self, ranges: Sequence[tuple[Size, int]]) -> Iterator[ir.Function]:
+    def functions(self, ranges: Sequence[tuple[Size, Size]]) -> Iterator[ir.Function]:
         """1 where all sizes of a function fit, else 0."""
         order = sorted(self.words, key=lambda size: (size.depth, size.atom is None))
         for number, start in enumerate(range(0, len(order), PER_FUNCTION)):
@@ -90,15 +95,19 @@ class _Parts:
         body.give(as_word(arithmetic.fits))
         return body.function(name, ("block",), quick=True)
 
-    def _ranges(self, name: str, ranges: Sequence[tuple[Size, int]]) -> ir.Function:
+    def _ranges(self, name: str, ranges: Sequence[tuple[Size, Size]]) -> ir.Function:
         body, several = Body(), FALSE
         for parallel, grain in ranges:
-            fixed = parallel.constant
-            length = body.load(_BLOCK, self.words[parallel]) if fixed is None else constant(fixed)
-            several = body.let((length >= 2 * grain) | several)
+            length, least = (self._written(body, size) for size in (parallel, grain))
+            several = body.let((length >= 2 * least) | several)
         body.store(_BLOCK, PARALLEL, body.load(_BLOCK, PARALLEL) | as_word(several))
         body.give(ONE)
         return body.function(name, ("block",), quick=True)
+
+    def _written(self, body: Body, size: Size) -> Term:
+        """The value of a size that is written already."""
+        fixed = size.constant
+        return body.load(_BLOCK, self.words[size]) if fixed is None else constant(fixed)
 
     def _knowing(self, sizes: Sequence[Size]) -> Arithmetic:
         """Arithmetic in a new function, on the dims and written atoms that sizes are made of."""

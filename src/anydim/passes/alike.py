@@ -22,7 +22,7 @@ from anydim.lang.tree.bounds_checks import (
 from anydim.lang.tree.renaming import renamed as renamed_steps
 from anydim.lang.tree.renaming import resized, sizes_in
 from anydim.lang.tree.stepping import expressions_of, with_expressions
-from anydim.sizes import Atom, Box, OwnSizes, Size, own_sizes
+from anydim.sizes import Atom, Box, OwnSizes, Size, as_size, own_sizes
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,8 @@ class Own:
         back = self.names.back
         return replace(
             launch, sizes=tuple(map(back, launch.sizes)), parallel=back(launch.parallel),
-            scratch=back(launch.scratch), flops=back(launch.flops), moved=back(launch.moved),
+            grain=back(as_size(launch.grain)), scratch=back(launch.scratch),
+            flops=back(launch.flops), moved=back(launch.moved),
         )  # fmt: skip
 
 

@@ -119,7 +119,7 @@ class Assemble:
             operands=tuple(operands),
             sizes=launch.sizes,
             parallel=launch.parallel,
-            grain=launch.grain,
+            grain=as_size(launch.grain),
             source=item.source,
             flops=launch.flops,
             moved=launch.moved,

@@ -56,7 +56,7 @@ class Site:
     operands: tuple[str, ...]
     sizes: tuple[Size, ...]
     parallel: Size
-    grain: int = 1
+    grain: Size = field(default_factory=lambda: as_size(1))
     scratch: Size = field(default_factory=lambda: as_size(0))
     workspace: str = ""
     source: str = ""
@@ -114,7 +114,7 @@ class Segment:
             if buffer.offset is not None:
                 yield buffer.offset
         for site in self.sites:
-            yield from (site.parallel, site.scratch, *site.sizes)
+            yield from (site.parallel, site.grain, site.scratch, *site.sizes)
             if self.device:  # which is told
                 yield from (site.flops, site.moved)
 

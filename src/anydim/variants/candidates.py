@@ -20,7 +20,7 @@ from anydim.lang.tree import Group
 from anydim.passes.recipes import make, parse_machine
 from anydim.program.recipe import Recipe
 from anydim.runtime.choices import AS_LAUNCHED, Key, Span
-from anydim.sizes import Box, Dim, Size, Truth, prove
+from anydim.sizes import Box, Dim, Size, Truth, as_size, prove
 from anydim.variants.solving import dims_that_give, word_name
 from anydim.variants.spans import Spanned, extent_of, spanned_kernel
 
@@ -191,7 +191,7 @@ def _serves(launch: Launch, site: Sized) -> bool:
 
 def _known(launch: Launch, site: Sized) -> Candidate:
     ranges = tuple(launch.parallel.evaluate(point) for point in site.points)
-    grain = max(1, launch.grain)
+    grain = max(1, as_size(launch.grain).evaluate(site.points[0]))
     if site.span is not None:
         kernel, extent = (
             spanned_kernel(launch, site.recipe, site.span),

@@ -26,6 +26,7 @@ from anydim.kernels.product.packing import pack
 from anydim.native.body import Body, parameter
 from anydim.passes.recipes import parse_machine
 from anydim.runtime.positions import FINE
+from anydim.sizes import as_size
 from anydim.targets.target import Target
 from anydim.variants.candidates import Candidate, Sized
 
@@ -113,7 +114,7 @@ class _Point:
         self.possible = memory is not None
         if memory is not None:
             parallel = launch.parallel.evaluate(dims)
-            self._generic = self._body(memory, launch.kernel, parallel, launch.grain)
+            self._generic = self._body(memory, launch.kernel, parallel, self._grain(launch))
             self._wanted = self._generic.results()
 
     def run(
@@ -128,7 +129,11 @@ class _Point:
         if memory is None:
             return None, "operands too large"
         parallel = launch.parallel.evaluate(self._dims)
-        return self._tried(self._body(memory, launch.kernel, parallel, launch.grain), rounds)
+        grain = self._grain(launch)
+        return self._tried(self._body(memory, launch.kernel, parallel, grain), rounds)
+
+    def _grain(self, launch: Launch) -> int:
+        return as_size(launch.grain).evaluate(self._dims)
 
     def _tried(self, body: _Body, rounds: int) -> tuple[float | None, str]:
         found = body.results()

@@ -19,6 +19,7 @@ from anydim.native.build import Assembled, build
 from anydim.passes.recipes import machine_text, make, parse_machine
 from anydim.program.program import Program
 from anydim.program.recipe import Recipe, parse_recipe
+from anydim.sizes import as_size
 from anydim.targets.targets import target
 from tests.golden.files import CASES
 
@@ -119,7 +120,7 @@ def test_a_body_that_knows_its_sizes_has_the_interface_of_the_recipe() -> None:
     (step,) = generic.program.regions[0].steps
     (site,) = step.segment.sites
     other = replace(
-        site, kernel=body.name, parallel=launch.parallel, grain=launch.grain,
+        site, kernel=body.name, parallel=launch.parallel, grain=as_size(launch.grain),
         scratch=launch.scratch,
     )  # fmt: skip
     program = Program.of(replace(step.segment, sites=(other,)))

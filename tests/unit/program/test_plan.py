@@ -50,7 +50,7 @@ def test_memory_without_bound() -> None:
 
 def test_a_plan_prints() -> None:
     step = Site(
-        "add", ("x", "x", "y"), (N,), N, 1, source="node 'first'", flops=1000 * N,
+        "add", ("x", "x", "y"), (N,), N, as_size(1), source="node 'first'", flops=1000 * N,
         moved=8 * N, schedule="pointwise(lanes=8)", reason="one element after the other",
     )  # fmt: skip
     made = program(Box.of(Dim("n", 0, 9)), [spec("x", "n")], [spec("y", "n")], [step])

@@ -199,7 +199,7 @@ def adder(box: Box, *shape: int | str, threads: int = 1, grain: int = 4) -> Prog
     a, b, y = spec("a", *shape), spec("b", *shape), spec("y", *shape)
     n = elements(a)
     sites = [
-        Site("add", ("a", "b", "t"), (n,), n, grain, source="first"),
-        Site("add", ("t", "b", "y"), (n,), n, grain, source="second"),
+        Site("add", ("a", "b", "t"), (n,), n, as_size(grain), source="first"),
+        Site("add", ("t", "b", "y"), (n,), n, as_size(grain), source="second"),
     ]
     return program(box, [a, b], [y], sites, arena={"t": n}, threads=threads)

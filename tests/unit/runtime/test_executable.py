@@ -103,7 +103,7 @@ def test_constants_are_read() -> None:
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_scratch_is_private_to_a_thread(threads: int) -> None:
     """Every part writes its scratch whole before it reads any of it back."""
-    step = Site("through", ("x", "y"), (), N, grain=8, scratch=4 * N)
+    step = Site("through", ("x", "y"), (), N, grain=as_size(8), scratch=4 * N)
     box = Box.of(Dim("n", 0, 5000))
     made = program(box, [spec("x", "n")], [spec("y", "n")], [step], threads=threads)
     run = executable(made)

@@ -59,7 +59,7 @@ def test_bodies_give_the_bits_of_the_generic_one() -> None:
             for other in fitting(known, code.templates):
                 assert other.schedule != site.schedule
                 assert trials.run(other).ratio is not None
-            assert made.parallel == key[-1] and made.grain == max(1, site.grain)
+            assert made.parallel == key[-1] and made.grain == site.grain.evaluate(dims)
             assert len(made.kernel.sizes) == len(site.sizes)
 
 

@@ -20,7 +20,7 @@ from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.ranges.form import RangesForm, copied_from, kept_in_place, ranges_form
 from anydim.kernels.rows.cells import PIECE
 from anydim.kernels.rows.flatten import own_address
-from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW, assemble
+from anydim.kernels.rows.form import assemble, grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
@@ -29,7 +29,7 @@ from anydim.kernels.write.loops import index, loop, parallel_loop, run_segment, 
 from anydim.kernels.write.values import add, operate
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
+from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
 
 PART = "part of the axis"
 _LARGER = 16  # parts, where most of them may have nothing to do
@@ -109,14 +109,12 @@ class _Writer:
         self.blocks = ceil_div(form.axis.extent, self.block)
 
     @property
-    def grain(self) -> int:
+    def grain(self) -> Size:
         """Parts that are worth a thread."""
         form = self.form
-        elements = 1
-        for axis in (form.axis, *form.inner):
-            elements *= max(1, axis.extent.constant or TYPICAL_ROW)
+        elements = product(axis.extent for axis in (form.axis, *form.inner))
         each = max(cost(s.body) + 1 for g in form.groups for s in g.statements)
-        return max(1, round(PART_WORK / (each * min(PIECE, elements))))
+        return grain_of(each, minimum(elements, PIECE))
 
     def value(self, size: Size) -> ir.Value:
         """A size as an int64 scalar."""

@@ -23,10 +23,10 @@ from anydim.kernels.write.facts import peaks, totals
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
 from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Box, Truth, as_size, bounds, product, prove
+from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
 
 PART_WORK = 1 << 18  # cheap operations on elements that are worth a thread: about 2 us
-TYPICAL_ROW = 128  # elements, where the size is not known
+TYPICAL_ROW = 128  # elements, where only data knows
 RAW = " raw"
 
 
@@ -269,16 +269,23 @@ def assemble(
     return named_kernel(name, operands, sizes, (main,))
 
 
-def _grain(program: RowProgram) -> int:
+def _grain(program: RowProgram) -> Size:
     """Positions of the parallel range that make one part worth a thread."""
-    each = sum(cost(s.body) + 1 for s in program.form.group.statements)
-    if program.form.whole:
-        return max(1, round(PART_WORK / each))
-    elements = 1
-    for axis in program.form.row:
-        elements *= max(1, axis.extent.constant or TYPICAL_ROW)
-    if program.form.pieces:
-        elements = min(elements, PIECE)
-    if program.form.across:
-        elements *= program.setting.width
-    return max(1, round(PART_WORK / (each * elements)))
+    form = program.form
+    each = sum(cost(s.body) + 1 for s in form.group.statements)
+    if form.whole:
+        return grain_of(each, as_size(1))
+    if part_of(form) is not None:
+        return grain_of(each, as_size(TYPICAL_ROW))
+    elements = product(axis.extent for axis in form.row)
+    if form.pieces:
+        elements = minimum(elements, PIECE)
+    return grain_of(each, elements * (program.setting.width if form.across else 1))
+
+
+def grain_of(each: float, elements: Size) -> Size:
+    """How many positions are worth a thread that have so many `elements`, which take `each`."""
+    known = elements.constant
+    if known is not None:
+        return as_size(max(1, round(PART_WORK / (each * max(1, known)))))
+    return maximum(as_size(round(PART_WORK / each)) // maximum(elements, 1), 1)

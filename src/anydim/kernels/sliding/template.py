@@ -15,7 +15,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.ir import Operand
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.product.convolution.form import windows_of
-from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW, assemble
+from anydim.kernels.rows.form import assemble, grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.sliding.code import SlidingWriter
@@ -23,7 +23,7 @@ from anydim.kernels.sliding.form import Sliding, sliding_of
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Box, product
+from anydim.sizes import Box, Size, product
 
 _MOST_VECTORS = 4
 
@@ -102,9 +102,7 @@ def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> boo
     return windows_of(alone, box, constants) is not None
 
 
-def _grain(group: Group, form: Sliding) -> int:
+def _grain(group: Group, form: Sliding) -> Size:
     """Rows that make one part worth a thread."""
     each = sum(cost(s.body) + 1 for s in group.statements) * len(form.bodies)
-    for axis in (*form.loops, form.lane):
-        each *= max(1, axis.extent.constant or TYPICAL_ROW)
-    return max(1, round(PART_WORK / max(1, each)))
+    return grain_of(each, product(axis.extent for axis in (*form.loops, form.lane)))
