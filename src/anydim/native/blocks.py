@@ -23,6 +23,7 @@ names and the words of the device for those of the call: only their heads are me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from anydim.base.dtypes import int64, uint64
 from anydim.base.records import dataclass
@@ -41,7 +42,8 @@ CLEAR, TRIM = "anydim_clear", "anydim_trim"
 class Memory:
     """Where blocks lie: what its functions are called, and how it is had and given back.
 
-    `data` is where the bytes of a block begin.
+    `data` is where the bytes of a block begin, `allowance` the words of the call whose ALLOWED says
+    what it may take more, 0: any number.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Memory:
     give: Callable[[Body, Term], None]
     data: Callable[[Body, Term], Term]
     copy: Callable[[Body, Term, Term, Term], None]
+    allowance: Callable[[Body], Term]
 
     def function(self, name: str) -> str:
         """What a public function is called."""
@@ -72,12 +75,12 @@ def device_blocks_code() -> ir.Library:
 
 
 def _functions(memory: Memory) -> Iterator[ir.Function]:
-    yield _delist()
+    yield _delist(memory)
     yield _shelve()
     yield _give_back(memory)
     yield _trim(memory)
     yield _from_system(memory)
-    yield _enlist()
+    yield _enlist(memory)
     yield _find()
     yield _fresh()
     yield _allocate(memory)
@@ -123,10 +126,9 @@ def _allocate(memory: Memory) -> ir.Function:
         body.give(0)
     bytes = body.let(larger((_BYTES + 63) & -64, 64))
     most = body.variable(bytes * 2)  # of a kept block that may serve
-    allowed = body.load(_CALL, context.ALLOWED)
-    with body.when(allowed > 0):
-        with body.when(body.load(_CALL, context.LIVE_BYTES) + bytes > allowed):
-            body.store(_CALL, context.REFUSED, 1)
+    with _allowance(body, memory) as (words, left):
+        with body.when(bytes >= left):
+            body.store(words, context.REFUSED, 1)
             body.give(0)
         most.set(bytes)
     bin = _bin(body, bytes)
@@ -145,6 +147,16 @@ def _allocate(memory: Memory) -> ir.Function:
     body.call("enlist", _CALL, block())
     body.give(block())
     return body.function(memory.function(ALLOCATE), ("call", "bytes"), public=True)
+
+
+@contextmanager
+def _allowance(body: Body, memory: Memory) -> Iterator[tuple[Term, Term]]:
+    """Where a call may take so many bytes: the words that say so, and one more than are left."""
+    words = body.let(memory.allowance(body))
+    with body.when(words.differs(0)):
+        left = body.load(words, context.ALLOWED)
+        with body.when(left > 0):
+            yield words, left
 
 
 def _find() -> ir.Function:
@@ -234,17 +246,21 @@ def _copy_of_device(body: Body, target: Term, source: Term, bytes: Term) -> None
 
 
 SYSTEM = Memory(
-    "anydim", _take_memory, _give_memory, lambda body, block: block + HEAD, _copy_memory
-)
+    "anydim", _take_memory, _give_memory, lambda body, block: block + HEAD, _copy_memory,
+    lambda body: _CALL,
+)  # fmt: skip
 DEVICE = Memory(
     "anydim_device", _take_of_device, _give_to_device,
     lambda body, block: body.load(block, home.DATA), _copy_of_device,
+    lambda body: body.load(_CALL, context.ALLOWED),
 )  # fmt: skip
 
 
-def _enlist() -> ir.Function:
+def _enlist(memory: Memory) -> ir.Function:
     """First of the list of blocks in use, held by one."""
     body = Body()
+    with _allowance(body, memory) as (words, left):
+        body.store(words, context.ALLOWED, left - body.load(_BLOCK, BYTES))
     head = body.load(_CALL, context.LIVE)
     body.store(_BLOCK, NEXT, head)
     body.store(_BLOCK, PREVIOUS, 0)
@@ -262,8 +278,10 @@ def _enlist() -> ir.Function:
 # ---- blocks go ---------------------------------------------------------------------------------
 
 
-def _delist() -> ir.Function:
+def _delist(memory: Memory) -> ir.Function:
     body = Body()
+    with _allowance(body, memory) as (words, left):
+        body.store(words, context.ALLOWED, left + body.load(_BLOCK, BYTES))
     next, previous = body.load(_BLOCK, NEXT), body.load(_BLOCK, PREVIOUS)
     with body.when(previous.equals(0)):
         body.store(_CALL, context.LIVE, next)

@@ -8,7 +8,8 @@ peak        the most bytes in use at a time, in this call
 limit       the most bytes, in use and kept together
 found       what a check that failed has found: a value, and where; bytes that there were not
 arena       the block of intermediate values
-allowed     the most bytes that may be in use, 0: any number; whether more were asked for
+allowed     one more than the bytes that may be taken yet, on the host and on devices, 0: any
+            number; whether more were asked for
 clock       of the system, and what Python has for signals; `native/stopping.py` calls them
 countdown   iterations until a loop looks at the clock, how many it counts, when it last did
 deadline    when a call has to end, in nanoseconds, 0: never

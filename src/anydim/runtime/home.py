@@ -7,6 +7,7 @@ verbs       of the device: functions of int64s that take its context first and r
 context     what the verbs are called with: the address of the words of the device
 on host     whether its memory is the host's, so that addresses of either are the other's
 live, ...   blocks in use and kept, their bytes and bins, the arena: as in `context.py`
+allowed     the address of the memory of the call, whose word says what may be taken, 0: any number
 
 The head of a block lies in the memory of the host; its word DATA says where the block itself is.
 """

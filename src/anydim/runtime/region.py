@@ -59,7 +59,10 @@ class RegionExecutable(Executable["_Frame"]):
         block[context.POOL] = pool.address if pool else 0
         frame.begin()
         block[context.REFUSED] = 0
-        block[context.ALLOWED] = 0 if self.most_bytes == UNLIMITED else max(1, self.most_bytes)
+        limited = self.most_bytes != UNLIMITED
+        block[context.ALLOWED] = 1 + self.most_bytes if limited else 0
+        for at in self._homes:  # all of them together
+            block[at + context.ALLOWED] = frame.address if limited else 0
         for device in self.devices.values():
             device.begin()
         self.handed.begin()
