@@ -331,6 +331,64 @@ def test_one_row_or_one_column(
             assert run(1, row, row + 1).tobytes() == found[row : row + 1].tobytes()
 
 
+# ---- sums over two axes that lie apart ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("a_order", ["HMK", "HKM", "MHK"])
+@pytest.mark.parametrize("b_order", ["HKN", "HNK", "KHN"])
+def test_sums_over_two_axes(a_order: str, b_order: str, constant: bool) -> None:
+    """c[m, n] = sum over h, k; either operand may have m, n or nothing between h and k."""
+    if constant:
+        fixed = {"H": "3", "K": "21", "N": "50"}
+        b_shape = " ".join(fixed[axis] for axis in b_order)
+    else:
+        fixed, b_shape = {axis: axis for axis in "HKN"}, " ".join(b_order)
+    a_shape = " ".join(fixed.get(axis, axis) for axis in a_order)
+    names = {"H": "h", "K": "k", "M": "i", "N": "j"}
+    statement = product_statement(
+        "c", read("a", *(names[x] for x in a_order)), read("b", *(names[x] for x in b_order)),
+        axes(i="M", j=fixed["N"]), axes(h=fixed["H"], k=fixed["K"]),
+    )  # fmt: skip
+    group = Group(
+        (tensor("a", a_shape), tensor("b", b_shape)), (tensor("c", f"M {fixed['N']}"),),
+        (statement,),
+    )  # fmt: skip
+    kept = frozenset({"b"} if constant else ())
+    kernel = compiled(group, kept)
+    assert kernel is not None
+    sizes = [(3, m, 21, 50) for m in (0, 1, 7, 13)]
+    if not constant:
+        sizes += [(2, 31, 17, 1), (5, 9, 1, 16), (1, 6, 33, 49), (0, 3, 4, 5), (4, 3, 0, 5)]
+    for count, rows, depth, width in sizes:
+        env = {"H": count, "M": rows, "K": depth, "N": width}
+        a, b = numbers(count, rows, depth), numbers(count, depth, width, seed=1)
+        given = {
+            "a": numpy.ascontiguousarray(a.transpose(*("HMK".index(x) for x in a_order))),
+            "b": numpy.ascontiguousarray(b.transpose(*("HKN".index(x) for x in b_order))),
+        }
+        whole = a.transpose(1, 0, 2).reshape(rows, count * depth), b.reshape(count * depth, width)
+        found = kernel.run(env, given)["c"]
+        check(found, *whole)
+        assert kernel.run(env, given, 3)["c"].tobytes() == found.tobytes()
+
+
+def test_every_access_of_pieces_is_inside() -> None:
+    for a_shape, b_shape in (("HMK", "HKN"), ("HKM", "HNK"), ("MHK", "KHN")):
+        given = [f"float({','.join(x)}) {n}" for n, x in (("a", a_shape), ("b", b_shape))]
+        reads = (f"{n}({','.join(x.lower())})" for n, x in (("a", a_shape), ("b", b_shape)))
+        text = f"def f({', '.join(given)}) -> (c) {{ c(m,n) +=! {' * '.join(reads)} }}"
+        types = [TensorType(float32, tuple(map(as_size, x))) for x in (a_shape, b_shape)]
+        group = instantiate(parse_definition(text), types, box=BOX)
+        made = Prepared(group, (TEMPLATE,), BOX, AVX2)
+        for env in ({"H": 2, "M": 5, "K": 9, "N": 17}, {"H": 3, "M": 1, "K": 1, "N": 1}):
+            arrays = [numbers(*(env[x] for x in shape)) for shape in (a_shape, b_shape)]
+            (found,) = made.outputs(arrays, env, 2, False)
+            left, right = (x.astype(numpy.float64) for x in arrays)
+            expected = numpy.einsum(f"{a_shape},{b_shape}->MN".lower(), left, right)
+            assert numpy.allclose(found, expected, rtol=0, atol=1e-4)
+
+
 # ---- epilogues ---------------------------------------------------------------------------------
 
 

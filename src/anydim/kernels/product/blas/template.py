@@ -125,7 +125,7 @@ def lower_blas(
 def _form(group: Group, box: Box, machine: Machine) -> ContractionForm | None:
     """The group as a plain product whose matrices lie as a library takes them."""
     form = form_of(group, frozenset(), machine)
-    if form is None or form.dtype not in FUNCTIONS or form.start is not None:
+    if form is None or form.dtype not in FUNCTIONS or form.start is not None or form.pieces:
         return None
     if form.in_panels and len(form.b_parts[-1]) > 1:  # a single panel is a matrix
         return None

@@ -42,11 +42,22 @@ class Walk:
 
 
 @dataclass(frozen=True)
+class Pieces:
+    """`count` pieces of k, each of `length`, and the elements between neighbours in A and B."""
+
+    count: Size
+    length: Size
+    a: Size
+    b: Size
+
+
+@dataclass(frozen=True)
 class ContractionForm:
     """A contraction as a matrix product; see the module's docstring.
 
     `b_parts` are B's axes as (extent, stride) before merging: loops, k, n; what packing needs.
     `in_panels`: B lies as a tile reads it, in panels of the tile's width, the last one padded.
+    `pieces` are those of k that lie apart in an operand; strides of k are those within one.
     `start` is the flat read that the sums start from; without it they start from 0.
     Expressions are over the indices m, n and the names of the loops.
     """
@@ -64,6 +75,19 @@ class ContractionForm:
     outputs: tuple[Output, ...]
     start: Read | None
     in_panels: bool = False
+    pieces: Pieces | None = None
+
+    @property
+    def cuts_a(self) -> bool:
+        """Whether k has pieces along A."""
+        pieces = self.pieces
+        return pieces is not None and pieces.a != pieces.length * self.k.a
+
+    @property
+    def cuts_b(self) -> bool:
+        """Whether k has pieces along B."""
+        pieces = self.pieces
+        return pieces is not None and pieces.b != pieces.length * self.k.b
 
 
 def form_of(group: Group, constants: frozenset[str], machine: Machine) -> ContractionForm | None:
@@ -145,7 +169,13 @@ class Reading:
         n_groups = merged(columns, [*streams, *in_b], pinned)
         k_groups = merged(sums, [self.a.form, *in_b], pinned)
         loop_groups = merged(batch, [*streams, self.a.form, *in_b], pinned)
-        if len(k_groups) > 1:
+        pieces = None
+        if len(k_groups) == 2 and not in_panels:
+            outer, _ = k_groups
+            count, length = (product(axis.extent for axis in group) for group in k_groups)
+            strides = (each.form.stride(outer[-1].name) for each in (self.a, self.b))
+            pieces = Pieces(count, length, *strides)
+        elif len(k_groups) > 1:
             return None
         outside = (*loop_groups, *m_groups[:-1], *n_groups[:-1])
         names = {f"loop{number}": axes for number, axes in enumerate(outside)}
@@ -161,7 +191,7 @@ class Reading:
                 b_start=self.b.form.constant,
                 m=self._walk(ROW, names[ROW]),
                 n=self._walk(COLUMN, names[COLUMN]),
-                k=self._walk("k", k_groups[0] if k_groups else ()),
+                k=self._walk("k", tuple(sums)),
                 loops=tuple(self._walk(f"loop{i}", axes) for i, axes in enumerate(outside)),
                 b_parts=(
                     tuple(self._part(x) for axes in outside for x in axes if self._in_b(x)),
@@ -171,6 +201,7 @@ class Reading:
                 outputs=tuple(Output(o.tensor, renamed.expr(o.value)) for o in outputs),
                 start=None if start is None else renamed.read(start),
                 in_panels=in_panels and len(n_groups) == 1,
+                pieces=pieces,
             )
         )
 

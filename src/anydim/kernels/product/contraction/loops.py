@@ -228,25 +228,35 @@ class MainWriter:
         ]
 
     def pack_a(self) -> list[ir.Step]:
-        """Rows of A whose elements do not lie side by side are copied, for this piece of work."""
+        """Rows of A whose elements do not lie side by side are copied, for this piece of work.
+
+        Where they are pieces, zeros behind one are where the next one comes.
+        """
         if not self.scratch.holds_a:
             return []
-        value, form = self.sizes.value, self.form
+        value, form, lanes = self.sizes.value, self.form, self.tile.lanes
         rows = minus(self.first_row(variable("tile1")), variable("first_row"))
         source = plus(variable("a_at"), times(variable("first_row"), value(form.m.a)))
-        copy = self._copy(
-            transpose_library(self.tile.lanes, form.dtype),
-            (
-                ir.Address(self.operands.a, source),
-                ir.Address("scratch", constant(0)),
-                value(form.k.a),
-                value(self.scratch.k_padded),
-                value(form.k.extent),
-                rows,
-                value(self.scratch.k_padded),
-            ),
-        )
-        return [ir.Let("first_row", self.first_row(variable("tile0"))), copy]
+        first = ir.Let("first_row", self.first_row(variable("tile0")))
+        row = value(self.scratch.k_padded)
+        pieces = form.pieces if form.cuts_a else None
+        if pieces is None:
+            to = ir.Address("scratch", constant(0))
+            shape = (value(form.k.a), row, value(form.k.extent), rows, row)
+            copy = transpose_library(lanes, form.dtype)
+            return [first, self._copy(copy, (ir.Address(self.operands.a, source), to, *shape))]
+        length, at = value(pieces.length), times(variable("piece"), value(pieces.a))
+        each = ir.Address(self.operands.a, plus(source, at))
+        to = ir.Address("scratch", times(times(variable("piece"), length), form.dtype.bytes))
+        whole = round_down(plus(length, lanes - 1), lanes)
+        if form.k.a == 1:
+            shape = (value(form.m.a), row, rows, length, whole)
+            copy = gather_library(lanes, form.dtype)
+        else:
+            shape = (value(form.k.a), row, length, rows, whole)
+            copy = transpose_library(lanes, form.dtype)
+        copied = self._copy(copy, (each, to, *shape))
+        return [first, loop("piece", 0, value(pieces.count), 1, copied)]
 
     def _pack_b(self) -> list[ir.Step]:
         """The block of columns of B as panels in scratch, unless the last piece left it there."""
@@ -262,20 +272,29 @@ class MainWriter:
             ir.If(missing, (panels, ir.Assign("b_ready", variable("b_wanted")))),
         ]
 
-    def _panel(self) -> ir.Call:
+    def _panel(self) -> ir.Step:
+        """A panel of B, of every piece of k where it has some."""
         form, value, lanes = self.form, self.sizes.value, self.tile.lanes
         panel, size = variable("panel"), form.dtype.bytes
         columns = least(minus(variable("width"), panel), self.tile.width)
         padded = round_down(plus(columns, lanes - 1), lanes)
         offset = plus(times(panel, value(form.k.extent * size)), value(self.scratch.b_offset))
-        source = ir.Address(self.operands.b, plus(variable("b_at"), times(panel, value(form.n.b))))
-        target = ir.Address("scratch", offset)
-        width = constant(self.tile.width)
+        at = plus(variable("b_at"), times(panel, value(form.n.b)))
+        width, length = constant(self.tile.width), value(form.k.extent)
+        pieces = form.pieces if form.cuts_b else None
+        if pieces is not None:
+            length = value(pieces.length)
+            before = times(times(variable("piece"), length), self.tile.width * size)
+            offset, at = plus(offset, before), plus(at, times(variable("piece"), value(pieces.b)))
+        ends = ir.Address(self.operands.b, at), ir.Address("scratch", offset)
         if form.n.b == 1:
-            shape = (value(form.k.b), width, value(form.k.extent), columns, padded)
-            return self._copy(gather_library(lanes, form.dtype), (source, target, *shape))
-        shape = (value(form.n.b), width, columns, value(form.k.extent), padded)
-        return self._copy(transpose_library(lanes, form.dtype), (source, target, *shape))
+            shape = (value(form.k.b), width, length, columns, padded)
+            copy = gather_library(lanes, form.dtype)
+        else:
+            shape = (value(form.n.b), width, columns, length, padded)
+            copy = transpose_library(lanes, form.dtype)
+        copied = self._copy(copy, (*ends, *shape))
+        return copied if pieces is None else loop("piece", 0, value(pieces.count), 1, copied)
 
     def _copy(self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]) -> ir.Call:
         """A call of the one function of a library, which the kernel then needs."""

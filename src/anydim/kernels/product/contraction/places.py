@@ -108,10 +108,12 @@ class Scratch:
 def scratch_of(
     form: ContractionForm, tile: Tile, blocks: Blocks, packed: bool, sums: bool
 ) -> Scratch:
-    """A is copied when its elements along k are not neighbours, B unless it came packed."""
+    """A is copied where its elements along k are not all neighbours, B unless it came packed."""
     size = form.dtype.bytes
     k_padded = align_up(form.k.extent, tile.lanes)
-    holds_a = form.k.a != 1
+    holds_a = form.k.a != 1 or form.cuts_a
+    if form.cuts_a:
+        k_padded = k_padded + tile.lanes  # a piece is copied in whole vectors
     a_bytes = b_bytes = sum_bytes = as_size(0)
     if holds_a:
         a_bytes = align_up(blocks.block_tiles * k_padded * (tile.rows * size), LINE)

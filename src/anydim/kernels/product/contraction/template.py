@@ -138,7 +138,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
 def _sharing(form: ContractionForm, tiles: Size, tile: Tile) -> Sharing:
     """Rows alone where they are more than columns, or A is copied: copied once, read once."""
     fewest = as_size(_FEW_ROWS)
-    if form.k.a == 1:
+    if form.k.a == 1 and not form.cuts_a:
         fewest = maximum(_MANY_ROWS, ceil_div(form.n.extent, tile.rows))
     loops = tuple((walk.name, walk.extent) for walk in form.loops)
     around = product(walk.extent for walk in form.loops)

@@ -52,7 +52,7 @@ class Product(Protocol):
 def vector_ways(writer: Product) -> list[tuple[ir.Value, list[ir.Step]]]:
     """Conditions under which nothing is packed, and what is done then; the last one counts."""
     form, value = writer.form, writer.sizes.value
-    if writer.schedule.packed or writer.operands.target is None:
+    if writer.schedule.packed or writer.operands.target is None or form.cuts_b:
         return []
     row, dots = vector_libraries(writer.tile.lanes, form.dtype)
     found: list[tuple[ir.Value, list[ir.Step]]] = []
@@ -62,7 +62,7 @@ def vector_ways(writer: Product) -> list[tuple[ir.Value, list[ir.Step]]]:
     if form.n.b == 1 and rows in (None, 1):
         writer.libraries[row.name] = row
         found.append((one_row, _one_row(writer, row.name)))
-    if columns not in (None, 1):
+    if form.cuts_a or columns not in (None, 1):
         return found
     if form.k.a == 1:
         writer.libraries[dots.name] = dots
