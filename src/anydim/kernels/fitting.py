@@ -35,13 +35,13 @@ def fitted(launch: Launch, recipe: Recipe) -> Kernel:
     kernel that needs another operand or another open size is an InternalError.
     """
     kernel, names = launch.kernel, size_names(launch)
-    operands = {argument.tensor: n for n, argument in enumerate(launch.arguments)}
+    operands = [argument.tensor for argument in launch.arguments]
     if tuple(operands) == recipe.operands and names == recipe.sizes:
         return kernel
-    if set(operands) != set(recipe.operands):
-        raise InternalError(f"'{kernel.name}' takes {list(operands)}, not {recipe.operands}")
+    if sorted(operands) != sorted(recipe.operands):
+        raise InternalError(f"'{kernel.name}' takes {operands}, not {recipe.operands}")
     _, scalars, _ = parameters_of(kernel)
-    order = [operands[name] for name in recipe.operands]
+    order = places_of(operands, recipe.operands)
     own = {name: scalar for name, scalar in zip(names, scalars) if name in recipe.sizes}
     sizes = [own.get(name, Scalar(f"known.{n}")) for n, name in enumerate(recipe.sizes)]
     known = []
@@ -53,6 +53,12 @@ def fitted(launch: Launch, recipe: Recipe) -> Kernel:
         known.append(Let(scalar.name, Const(INDEX, size.constant)))
     prefix = kernel.name.rpartition("_")[0]
     return with_interface(kernel, order, sizes, known, prefix)
+
+
+def places_of(names: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where each of those wanted is among names; of equal ones the first is the first."""
+    places = {name: [n for n, other in enumerate(names) if other == name] for name in names}
+    return [places[name].pop(0) for name in wanted]
 
 
 def with_interface(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -180,9 +181,9 @@ def _launch(site: Sized, template: Template, schedule: Any) -> Launch | None:
 def _serves(launch: Launch, site: Sized) -> bool:
     """Whether a launch reads and writes what the generic one does, in no more scratch."""
     generic, dims = site.generic, site.dims
-    operands = {argument.tensor: argument.packing for argument in launch.arguments}
-    wanted = {argument.tensor: argument.packing for argument in generic.arguments}
-    if operands != wanted or not set(generic.in_place) <= set(launch.in_place):
+    if Counter(launch.arguments) != Counter(generic.arguments):
+        return False
+    if not set(generic.in_place) <= set(launch.in_place):
         return False
     if site.span is not None:
         return prove(launch.scratch, "<=", generic.scratch, site.box) is Truth.PROVED

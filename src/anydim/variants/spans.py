@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from anydim.base.cache import key_of
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.fitting import parameters_of, with_interface
+from anydim.kernels.fitting import parameters_of, places_of, with_interface
 from anydim.kernels.ir import INDEX, Kernel, Let, Scalar
 from anydim.kernels.launch import Launch
 from anydim.kernels.write.term import Term
@@ -94,8 +94,7 @@ def _met(dim: Dim, box: Box) -> Dim | None:
 def spanned_kernel(launch: Launch, recipe: Recipe, site: Spanned) -> Kernel:
     """The kernel of a launch with the interface of a recipe; its sizes follow from the words."""
     kernel = launch.kernel
-    operands = {argument.tensor: n for n, argument in enumerate(launch.arguments)}
-    order = [operands[name] for name in recipe.operands]
+    order = places_of([argument.tensor for argument in launch.arguments], recipe.operands)
     _, scalars, _ = parameters_of(kernel)
     body, given = _Prologue(), [Scalar(word_name(n)) for n in range(len(launch_words(site)))]
     needed = _Needed(body, site, [parameter(scalar.name) for scalar in given])

@@ -1,0 +1,95 @@
+"""One launch that is either of two: sizes say in the call which kernel does the work.
+
+Both are in one kernel, as functions of it, with the operands of both. An operand that they pack in
+unlike ways is held twice. The range of the launch is that of the one that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from anydim.base.dtypes import uint8
+from anydim.kernels import ir
+from anydim.kernels.launch import Argument, Launch
+from anydim.kernels.naming import named_kernel
+from anydim.kernels.write.arithmetic import compare, constant, variable
+from anydim.sizes import Size, maximum
+
+CHOICE = "choice"
+
+
+def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Launch:
+    """`one` where `choice` is 1, `other` where it is 0; what else is said of it is said of `one`.
+
+    Functions of both have unlike names.
+    """
+    names = {a: f"o{n}" for n, a in enumerate(dict.fromkeys((*one.arguments, *other.arguments)))}
+    sizes = {size: f"p{n}" for n, size in enumerate(dict.fromkeys((*one.sizes, *other.sizes)))}
+    operands = [_operand(argument, name, one, other) for argument, name in names.items()]
+    shared = {
+        names[argument]
+        for launch in (one, other)
+        for argument, pointer in zip(launch.arguments, launch.kernel.main.parameters)
+        if isinstance(pointer, ir.Pointer) and pointer.alias
+    }
+    main = ir.Function(
+        "either",
+        (
+            *(ir.Pointer(o.name, o.dtype, alias=o.name in shared) for o in operands),
+            *(ir.Scalar(name) for name in (*sizes.values(), CHOICE, "start", "stop")),
+            ir.Pointer("scratch", uint8),
+        ),
+        (
+            ir.If(
+                compare("not_equal", variable(CHOICE), 0),
+                (_call(one, names, sizes),),
+                (_call(other, names, sizes),),
+            ),
+        ),
+    )
+    kernels = (one.kernel, other.kernel)
+    kernel = named_kernel(
+        one.kernel.name.rpartition("_")[0],
+        operands,
+        (*sizes.values(), CHOICE),
+        (*(function for kernel in kernels for function in kernel.functions), main),
+        {library.name: library for kernel in kernels for library in kernel.libraries}.values(),
+    )
+    return replace(
+        one,
+        kernel=kernel,
+        arguments=tuple(names),
+        sizes=(*sizes, choice),
+        parallel=choice * one.parallel + (1 - choice) * other.parallel,
+        grain=min(one.grain, other.grain),
+        scratch=maximum(one.scratch, other.scratch),
+        reason=reason,
+        order=None,
+        in_place=tuple(pair for pair in one.in_place if pair in other.in_place),
+    )
+
+
+def _operand(argument: Argument, name: str, *launches: Launch) -> ir.Operand:
+    """The operand of an argument, under its new name."""
+    found = [
+        operand
+        for launch in launches
+        for own, operand in zip(launch.arguments, launch.kernel.operands)
+        if own == argument
+    ]
+    return ir.Operand(name, found[0].dtype, any(operand.written for operand in found))
+
+
+def _call(launch: Launch, names: Mapping[Argument, str], sizes: Mapping[Size, str]) -> ir.Call:
+    """What main does for one of both."""
+    return ir.Call(
+        launch.kernel.main.name,
+        (
+            *(ir.Address(names[argument], constant(0)) for argument in launch.arguments),
+            *(variable(sizes[size]) for size in launch.sizes),
+            variable("start"),
+            variable("stop"),
+            ir.Address("scratch", constant(0)),
+        ),
+    )
