@@ -1,8 +1,11 @@
-"""Winograd's 3 x 3 convolutions agree with float64 numpy at every size."""
+"""Winograd's 3 x 3 convolutions agree with float64 numpy at every size.
+
+Sizes choose between it and a plain convolution; most of what follows asks it at all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy
 import pytest
@@ -10,7 +13,9 @@ import pytest
 import anydim as ad
 from anydim.base import settings
 from anydim.kernels.launch import Machine
+from anydim.kernels.product.convolution import template as convolution
 from anydim.kernels.product.winograd import template as winograd
+from anydim.sizes import as_size
 from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import BOX, Case, convolved
 from tests.unit.kernels.launching import Prepared
@@ -27,6 +32,16 @@ CASES = {
     "many rows": Case("n 16 h v", "150 16 3 3", {"pads": (1,) * 4}),
     "groups": Case("n 36 h v", "40 18 3 3", {"pads": (1,) * 4, "groups": 2}, bias=True),
 }
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sizes choose Winograd's way everywhere."""
+    winograd._form.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(winograd, "_pays", lambda form: as_size(1))
+        yield
+    winograd._form.cache_clear()
 
 
 def prepared(name: str, machine: Machine) -> Prepared:
@@ -47,20 +62,52 @@ def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compi
 
 @pytest.mark.parametrize("machine", [None, AVX2, SMALL], ids=["host", "avx2", "small"])
 @pytest.mark.parametrize("name", CASES)
-def test_every_size(name: str, machine: Machine | None) -> None:
+def test_every_size(name: str, machine: Machine | None, always: None) -> None:
     made = prepared(name, machine or host_machine())
     for number, side in enumerate(SIDES):
         sizes = {"n": number % 3, "h": side if number % 2 else 9, "v": side}
         check(name, made, sizes, 1 + number % 4, compiled=True)
 
 
-def test_nothing_outside_is_touched() -> None:
+def test_nothing_outside_is_touched(always: None) -> None:
     check("padded", prepared("padded", SMALL), {"n": 1, "h": 3, "v": 5}, 1, compiled=False)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sizes_choose_the_way(name: str) -> None:
+    made = prepared(name, host_machine())
+    for number, side in enumerate(SIDES):
+        sizes = {"n": number % 3, "h": side if number % 2 else 9, "v": side}
+        check(name, made, sizes, 1 + number % 4, compiled=True)
+
+
+def test_the_plain_way_has_the_bits_of_a_plain_convolution() -> None:
+    case = CASES["with bias"]
+    both = prepared("with bias", host_machine())
+    constants = frozenset({"w", "b"})
+    alone = Prepared(case.group(), [convolution.TEMPLATE], BOX, host_machine(), constants)
+    for side in (1, 2, 3, 7, 11):
+        sizes = {"n": 2, "h": side, "v": side}
+        arrays = case.arrays(sizes, seed=side)
+        (found,), (expected,) = (each.outputs(arrays, sizes, 2, True) for each in (both, alone))
+        numpy.testing.assert_array_equal(found, expected)
+
+
+def test_where_each_way_pays() -> None:
+    """Measured: docs/performance.md."""
+    case = Case("n 64 h v", "64 64 3 3", {"pads": (1,) * 4})
+    form = winograd.windows_of(case.group(), BOX, frozenset({"w"}))
+    pays = winograd._pays(form)
+    for height, width, expected in (
+        (1, 1, 0), (7, 7, 0), (12, 12, 0), (1000, 3, 0), (1, 100, 0), (20, 20, 1),
+        (56, 56, 1), (4, 40, 1), (1 << 20, 1 << 12, 1),
+    ):  # fmt: skip
+        assert pays.evaluate({"n": 3, "h": height, "v": width}) == expected, (height, width)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["padded", "not padded", "one-sided", "groups"])
-def test_nothing_outside_is_touched_anywhere(name: str) -> None:
+def test_nothing_outside_is_touched_anywhere(name: str, always: None) -> None:
     made = prepared(name, SMALL)
     for height, width in ((3, 5), (6, 19)):
         check(name, made, {"n": 1, "h": height, "v": width}, 1, compiled=False)
@@ -98,7 +145,7 @@ def test_what_follows_is_done_with_it() -> None:
     with settings.override(winograd=False):
         plain = ad.compile(graph)
     assert "convolution: " in plain.explain()
-    for sizes in ((0, 3, 3), (1, 1, 1), (2, 17, 33), (1, 40, 5)):
+    for sizes in ((0, 3, 3), (1, 1, 1), (2, 17, 33), (1, 40, 5), (2, 64, 64)):
         shape = (sizes[0], 16, *sizes[1:])
         x_values = random.standard_normal(shape).astype(numpy.float32)
         exact = numpy.maximum(convolved(x_values, w, b, pads=(1,) * 4) + x_values, 0)
@@ -118,7 +165,7 @@ def test_what_it_cannot_do_follows_in_another_kernel() -> None:
     assert [step.schedule.partition("(")[0] for step in model.program.sites] == [
         "winograd", "pointwise",
     ]  # fmt: skip
-    for sizes in ((0, 3, 3), (1, 1, 1), (2, 17, 33)):
+    for sizes in ((0, 3, 3), (1, 1, 1), (2, 17, 33), (2, 64, 64)):
         x_values = random.standard_normal((sizes[0], 16, *sizes[1:])).astype(numpy.float32)
         exact = convolved(x_values, w, None, pads=(1,) * 4)
         numpy.testing.assert_allclose(
