@@ -159,13 +159,7 @@ class _Writer:
 
     def _folded(self, function: str, value: ir.Value, steps: list[ir.Step]) -> ir.Var:
         """A value of all items combined, which every item then has."""
-        steps += [ir.Store("shared", _ITEM, value), ir.Barrier()]
-        half = self.items // 2
-        while half:
-            pair = (ir.Load(_FLOAT, "shared", at) for at in (_ITEM, plus(_ITEM, half)))
-            store = ir.Store("shared", _ITEM, operate(function, *pair))
-            steps += [ir.If(compare("less", _ITEM, half), (store,)), ir.Barrier()]
-            half //= 2
+        steps += self.work.folded(function, value, "shared", self.items)
         found = self._named(ir.Load(_FLOAT, "shared", constant(0)), steps)
         steps.append(ir.Barrier())
         return found

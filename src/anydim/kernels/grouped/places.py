@@ -8,8 +8,9 @@ from anydim.base.dtypes import uint8
 from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
-from anydim.kernels.write.arithmetic import quotient
+from anydim.kernels.write.arithmetic import compare, plus, quotient
 from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.kernels.write.values import operate
 from anydim.lang.tree import Axis, Group, TensorType
 from anydim.lang.tree.affine import Affine, reads, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
@@ -53,6 +54,19 @@ class Work:
         if axes:
             found[axes[0].name] = flat
         return found
+
+    @staticmethod
+    def folded(function: str, value: ir.Value, shared: str, items: int) -> list[ir.Step]:
+        """A value of all items combined, which is the first element of a local array then."""
+        item, kind = ir.Item(), value.type
+        steps: list[ir.Step] = [ir.Store(shared, item, value), ir.Barrier()]
+        half = items // 2
+        while half:
+            pair = (ir.Load(kind, shared, at) for at in (item, plus(item, half)))
+            store = ir.Store(shared, item, operate(function, *pair))
+            steps += [ir.If(compare("less", item, half), (store,)), ir.Barrier()]
+            half //= 2
+        return steps
 
     def kernel(
         self, name: str, body: Sequence[ir.Step], items: int, locals: Sequence[ir.Local]

@@ -160,17 +160,8 @@ class _Writer:
         steps: list[ir.Step] = [
             ir.Declare(name, number(wide, identity(function, wide))),
             self._elements(row, add),
-            ir.Store(shared, _ITEM, ir.Get(kind, name)),
-            ir.Barrier(),
+            *self.work.folded(function, ir.Get(kind, name), shared, self.schedule.items),
         ]
-        half = self.schedule.items // 2
-        while half:
-            pair = operate(
-                function, ir.Load(kind, shared, _ITEM), ir.Load(kind, shared, plus(_ITEM, half))
-            )
-            step = ir.If(compare("less", _ITEM, half), (ir.Store(shared, _ITEM, pair),))
-            steps += [step, ir.Barrier()]
-            half //= 2
         total = self.work.let(convert(ir.Load(kind, shared, constant(0)), dtype), steps)
         return [*steps, *self._known(row, statement, total)]
 
