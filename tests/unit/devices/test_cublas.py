@@ -59,13 +59,14 @@ def test_what_the_library_does_not_take() -> None:
 
 
 def chain(dtype: DType) -> ad.Builder:
-    """A product with a bias behind it, one of its transpose, one in batches."""
+    """A product with a bias behind it, one of its transpose, one with a factor for all batches."""
     g = ad.Builder("chain")
     b, m, n = g.dim("b", 0, 9), g.dim("m", 0, 60), g.dim("n", 0, 60)
     x, w = g.input("x", dtype, (b, m, 7)), g.input("w", dtype, (7, n))
     h = g.matmul(x, w)
     g.output("y", g.add(h, g.input("c", dtype, (n,))))
     g.output("z", g.matmul(g.transpose(h, perm=(0, 2, 1)), x))
+    g.output("v", g.matmul(g.transpose(w, perm=(1, 0)), g.transpose(x, perm=(0, 2, 1))))
     return g
 
 
@@ -90,7 +91,7 @@ def test_programs(dtype: DType, installed: tuple[FakeCublas, CudaDevice]) -> Non
     placed = {"devices": {"accel": device}, "placement": {"*": "accel"}}
     model = ad.compile(chain(dtype), strategy='library("cublas")', **placed)
     kinds = [chosen.schedule.split("(")[0] for chosen in model.report.chosen]
-    assert sorted(kinds) == ["plain", "plain", "teams"]
+    assert sorted(kinds) == ["plain", "plain", "plain", "teams"]
     assert "by the library of the device" in model.explain()
     chance = numpy.random.default_rng(0)
     for b, m, n in ((0, 3, 3), (1, 1, 1), (2, 0, 5), (3, 17, 60), (9, 60, 1), (2, 31, 33)):
@@ -98,10 +99,12 @@ def test_programs(dtype: DType, installed: tuple[FakeCublas, CudaDevice]) -> Non
         made = model(x=x, w=w, c=c)
         x, w, c = (array.astype(numpy.float64) for array in (x, w, c))
         h = x @ w
-        for name, right in (("y", h + c), ("z", h.swapaxes(1, 2) @ x)):
+        for name, right in (
+            ("y", h + c), ("z", h.swapaxes(1, 2) @ x), ("v", w.T @ x.swapaxes(1, 2)),
+        ):  # fmt: skip
             bound = BOUNDS[dtype] * max(1.0, abs(right).max(initial=0))
             assert (abs(made[name].astype(numpy.float64) - right) <= bound).all()
-    assert len(fake.calls) >= 2 * 4
+    assert len(fake.calls) >= 3 * 4
 
 
 def test_a_library_without_a_device_or_without_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from anydim.kernels.attention import template as host_attention
 from anydim.kernels.grouped import attention, fragments, library, teams, tiles
 from anydim.kernels.grouped.attention import Running
 from anydim.kernels.grouped.fragments import Fragments
+from anydim.kernels.grouped.products import product_form
 from anydim.kernels.grouped.teams import Teams
 from anydim.kernels.grouped.tiles import Tiles
 from anydim.kernels.launch import Machine
@@ -80,6 +81,7 @@ PRODUCTS = {
     "batched": ("b m k", "b k n"),
     "shared": ("b m k", "k n"),
     "vector": ("k", "k n"),
+    "columns apart": ("m k", "b k n"),
 }
 
 
@@ -229,13 +231,25 @@ def test_convolutions(case: Case) -> None:
 
 def test_convolutions_by_warps() -> None:
     case = CONVOLUTIONS[0]
-    group = case.group()
-    made = Prepared(group, [fragments.TEMPLATE], IMAGES, WARPS, schedule=ONE_WARP)
-    env = {"n": 1, "h": 5, "v": 4, "c": 2, "d": 1}
-    x, w, bias = case.arrays(env)
-    (found,) = made.outputs([x, w, bias], env)
-    bound = APART[float32] * convolved(abs(x), abs(w), **case.attributes) + 1e-6
-    assert (abs(found - convolved(x, w, bias, **case.attributes)) <= bound).all()
+    made = Prepared(case.group(), [fragments.TEMPLATE], IMAGES, WARPS, schedule=ONE_WARP)
+    for n, h, v in ((1, 5, 4), (2, 2, 4)):
+        env = {"n": n, "h": h, "v": v, "c": 2, "d": 1}
+        x, w, bias = case.arrays(env)
+        (found,) = made.outputs([x, w, bias], env)
+        bound = APART[float32] * convolved(abs(x), abs(w), **case.attributes) + 1e-6
+        assert (abs(found - convolved(x, w, bias, **case.attributes)) <= bound).all()
+
+
+def test_axes_that_are_one_walk_are_one() -> None:
+    def axes(group: Group) -> tuple[int, ...]:
+        form = product_form(group)
+        assert form is not None
+        return tuple(map(len, (form.a.axes, form.b.axes, form.batch, form.depth)))
+
+    assert axes(group_of("matmul", "b m k", "k n")) == (1, 1, 0, 1)  # a row each of b and m
+    assert axes(group_of("matmul", "b m k", "b k n")) == (1, 1, 1, 1)
+    assert axes(group_of("matmul", "m k", "b k n")) == (1, 2, 0, 1)  # results of b lie apart
+    assert axes(CONVOLUTIONS[0].group())[:2] == (1, 3)  # 0 around an image is seen by each
 
 
 SOFTMAX = group_of("softmax", "m n", axis=-1)

@@ -126,16 +126,18 @@ class Filling:
         """Whether vectors of the factor begin at multiples of their bytes; None: they never do."""
         side, factor = self.side, self.side.factor
         inner = self.kernel.steps if factor.along_depth else factor.axes
-        if self.read is None or side.along_depth != factor.along_depth or len(inner) != 1:
+        if self.read is None or side.along_depth != factor.along_depth or not inner:
             return None
-        if self.read.stride(inner[0].name).constant != 1:
+        if self.read.stride(inner[-1].name).constant != 1:
             return None
         several = _BYTES // factor.dtype.bytes
         width = side.depth if side.along_depth else side.width
         if width % several or side.stride % several:
             return None
-        others = [c for name, c in self.read.terms if name != inner[0].name]
-        strides = [size for size in (self.read.constant, *others) if not _multiple(size, several)]
+        steps = [c for name, c in self.read.terms if name != inner[-1].name]
+        if len(inner) > 1:  # no vector may go from one row to the next
+            steps.append(inner[-1].extent)
+        strides = [size for size in (self.read.constant, *steps) if not _multiple(size, several)]
         if any(size.constant is not None for size in strides):
             return None
         parts = [self.work.sizes.value(size) for size in strides]

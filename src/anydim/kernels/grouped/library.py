@@ -18,7 +18,6 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.devices.cublas import PREFIX, WORDS
 from anydim.kernels import ir
-from anydim.kernels.grouped.places import own_place
 from anydim.kernels.grouped.products import ProductForm, product_form
 from anydim.kernels.launch import TF32, Argument, Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
@@ -110,11 +109,10 @@ def _form(group: Group) -> _Form | None:
     if results not in _RESULTS[form.a.dtype]:
         return None
     factors = [_place(factor.value, group) for factor in (form.a, form.b)]
-    c = own_place(form.statement.axes, form.statement.shape)
     if factors[0] is None or factors[1] is None:
         return None
     (a, left), (b, right) = factors[0], factors[1]
-    words = _words(form, left, right, c)
+    words = _words(form, left, right, form.place)
     return None if words is None else _Form((a, b, target), form.a.dtype, results, words)
 
 
@@ -135,7 +133,10 @@ def _place(value: Expr, group: Group) -> tuple[str, Affine] | None:
 def _words(form: ProductForm, a: Affine, b: Affine, c: Affine) -> tuple[Size, ...] | None:
     """The sizes of `WORDS`; None where axes do not become one walk."""
     batch = [axis for axis in form.batch if axis.extent.constant != 1]
-    m, n = _walk(form.a.axes, a, c), _walk(form.b.axes, b, c)
+    columns = list(form.b.axes)
+    if _walk(columns, b, c) is None:  # those of each image, say: products that share a factor
+        batch, columns = [*batch, *columns[:-1]], columns[-1:]
+    m, n = _walk(form.a.axes, a, c), _walk(columns, b, c)
     k, many = _walk(form.depth, a, b), _walk(batch, a, b, c)
     if m is None or n is None or k is None or many is None or n[2] != 1:
         return None

@@ -10,7 +10,7 @@ their ends. Where a factor is a conversion from 16 bits, these are what passes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Protocol
 
@@ -18,6 +18,7 @@ from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, int32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.grouped.copies import LEFT, RIGHT, Around, Factor, Filling, Side
+from anydim.kernels.grouped.merging import Loops, merged
 from anydim.kernels.grouped.places import Work, own_place, plain
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.launch import Launch, Machine
@@ -25,8 +26,8 @@ from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of
 from anydim.kernels.schedule import print_schedule
 from anydim.kernels.write.arithmetic import compare, constant, minus, plus, quotient, times
 from anydim.kernels.write.elements import Elements
-from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Read, Statement, TensorType
-from anydim.lang.tree.affine import address, reads
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Read, TensorType
+from anydim.lang.tree.affine import Affine, address, reads
 from anydim.sizes import ceil_div, product
 
 _DTYPES = (float32, float64, int32, int64)
@@ -38,16 +39,13 @@ _START = ir.Var(ir.INDEX, "start")
 class ProductForm:
     """The factors of a product, the axes by what has them, and what is made of the sums."""
 
-    statement: Statement
     dtype: DType
     a: Factor
     b: Factor
     batch: tuple[Axis, ...]
+    depth: tuple[Axis, ...]
     outputs: tuple[Output, ...]
-
-    @property
-    def depth(self) -> tuple[Axis, ...]:
-        return self.statement.reduced
+    place: Affine  # of results
 
 
 class Tiled(Protocol):
@@ -89,16 +87,21 @@ def product_form(group: Group) -> ProductForm | None:
     batch = tuple(axis for axis in statement.axes if axis not in rows and axis not in columns)
     if not columns or not statement.reduced:
         return None
-    left = _factor(a, dtype, rows, statement.reduced, group)
-    right = _factor(b, dtype, columns, statement.reduced, group)
-    return ProductForm(statement, dtype, left, right, batch, outputs)
+    place = own_place(statement.axes, statement.shape)
+    values = (a, b, *(output.value for output in outputs))
+    types = {tensor.name: tensor.type for tensor in group.inputs}
+    loops = merged(Loops((rows, columns, batch, statement.reduced), values, place), types)
+    (rows, columns, batch, depth), (a, b, *made) = loops.axes, loops.values
+    outputs = tuple(Output(old.tensor, value) for old, value in zip(outputs, made))
+    left, right = _factor(a, dtype, rows, depth, types), _factor(b, dtype, columns, depth, types)
+    return ProductForm(dtype, left, right, batch, depth, outputs, loops.place)
 
 
 def _factor(
-    value: Expr, dtype: DType, axes: tuple[Axis, ...], depth: tuple[Axis, ...], group: Group
-) -> Factor:
+    value: Expr, dtype: DType, axes: tuple[Axis, ...], depth: tuple[Axis, ...],
+    types: Mapping[str, TensorType],
+) -> Factor:  # fmt: skip
     """A factor of a product with sums of `dtype`."""
-    types = {tensor.name: tensor.type for tensor in group.inputs}
     inner = value.argument if isinstance(value, Cast) else value
     held = dtype_of(inner, types)
     if inner is not value and held in _NARROW:
@@ -215,11 +218,11 @@ class ProductWriter:
             return total if read.tensor == PRODUCT else None
 
         inner = self.scope.inner({**rows, **columns}, local=done, answers=frozenset((PRODUCT,)))
-        types, statement = self.work.types, self.form.statement
+        types = self.work.types
         values = [
             (o.tensor, inner.value(o.value, types[o.tensor].dtype)) for o in self.form.outputs
         ]
-        place = inner.offset(own_place(statement.axes, statement.shape))
+        place = inner.offset(self.form.place)
         stores = [ir.Store(self.work.buffers[name], place, value) for name, value in values]
         inside = compare("less", column, self.work.sizes.value(self.columns))
         return ir.If(inside, (*steps, *inner.steps, *stores))
