@@ -19,6 +19,7 @@ from anydim.graph.nodes import Graph
 from anydim.graph.verify import verify
 from anydim.passes.choosing import Choosing
 from anydim.passes.place import Place, Placed
+from anydim.passes.placing import timed
 from anydim.passes.placing.by_size import Taken
 from anydim.passes.placing.choice import Device
 from anydim.passes.placing.speeds import CLASSES, Speed
@@ -210,6 +211,21 @@ def test_a_placement_that_cannot_run_is_left_out() -> None:
 
     placed = chosen(layers(), failing)
     assert placed.notes[0].startswith("placements were not measured")
+
+
+def test_the_devices_alone_are_compared_however_long_compiling_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(timed, "monotonic", lambda: now[0])
+
+    def slowly(placed: Graph) -> Clock:
+        now[0] += 100.0
+        return TRUTHS["a slow device"](placed)
+
+    placed = chosen(layers(), slowly, seconds=10.0)
+    assert placed.notes[0].startswith("2 placements measured")
+    assert not any(node.device for node in placed.graph.nodes)
 
 
 def test_nothing_is_called_that_takes_longer_than_there_is() -> None:

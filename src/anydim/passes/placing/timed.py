@@ -108,7 +108,8 @@ class Measured:
 class Timing:
     """How placements are measured; `tell` is told what is done.
 
-    Calls take at most so many `seconds`; when compiling has taken as long, no more are compiled.
+    Calls take at most so many `seconds`; when compiling has taken as long, no more than two are
+    compiled.
     What is kept is found again for the same `options`.
     """
 
@@ -181,7 +182,7 @@ class _Bench:
 
     def _compile(self) -> None:
         for number, placed in enumerate(self._placements):
-            if self._left <= 0:
+            if self._left <= 0 and len(self._trials) >= 2:
                 self._refused.append("there was no time to compile it")
                 break
             self._asked.tell(f"trying placement {number + 1} of {len(self._placements)}")
