@@ -10,7 +10,7 @@ import pytest
 
 from anydim.base.dtypes import float32
 from anydim.passes.copies_between import CopiesBetween
-from anydim.program.region import CopyStep, Region, SegmentStep, copies
+from anydim.program.region import BranchStep, CopyStep, LoopStep, Region, SegmentStep, copies
 from anydim.program.segment import Segment
 from anydim.runtime.signature import Signature, TensorSpec
 from anydim.sizes import Box, as_size
@@ -28,7 +28,7 @@ def segment(device: str, reads: tuple[str, ...], makes: tuple[str, ...]) -> Segm
 
 
 def region(
-    inputs: tuple[str, ...], outputs: tuple[str, ...], *steps: SegmentStep,
+    inputs: tuple[str, ...], outputs: tuple[str, ...], *steps: SegmentStep | BranchStep | LoopStep,
     constants: Mapping[str, str] | None = None,
 ) -> Region:  # fmt: skip
     names = (*inputs, *(constants or {}), *(name for step in steps for name in step.makes))
@@ -93,6 +93,61 @@ def test_straight_programs_copy_as_little_as_can_be(seed: int) -> None:
         spec.name for spec in before.signature.outputs
     ]
     assert len([*copies([after])]) == fewest(before)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_branches_copy_as_little_as_can_be(seed: int) -> None:
+    """In both arms together: the result is in one place, whichever arm made it."""
+    chance = random.Random(seed)
+
+    def some(*values: str) -> tuple[str, ...]:
+        return tuple(chance.sample(values, chance.randrange(1, len(values) + 1)))
+
+    def somewhere(reads: tuple[str, ...], made: str) -> SegmentStep:
+        return segment(chance.choice(DEVICES), reads, (made,))
+
+    first, last = somewhere(("x",), "w"), somewhere(("r", *some("x", "w")), "y")
+    arms = [somewhere(some("x", "w"), "v") for _ in range(2)]
+    outputs = some("y", "r") if chance.random() < 0.5 else ("y",)
+    branch = BranchStep("c", 0, 1, ("x", "w"), ("r",))
+    held = [region(("x", "w"), ("v",), arm) for arm in arms]
+    made = CopiesBetween().run([*held, region(("x", "c"), outputs, first, branch, last)])
+    (taken,) = (step for step in made[-1].steps if isinstance(step, BranchStep))
+    found = sum(
+        len([*copies([made[-1], made[number]])]) for number in (taken.then, taken.otherwise)
+    )
+    best = min(
+        sum(
+            fewest(region(("x",), outputs, first, arm, segment(place, ("v",), ("r",)), last))
+            for arm in arms
+        )
+        for place in DEVICES
+    )
+    assert found == best
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_loops_copy_as_little_as_can_be(seed: int) -> None:
+    """As little as their iterations one after the other, where the state lives in one place."""
+    chance = random.Random(seed)
+    one, two, last = (chance.choice(DEVICES) for _ in range(3))
+    inner = ("s", "g") if chance.random() < 0.5 else ("s",)
+    outer = ("u", "g") if chance.random() < 0.5 else ("u",)
+    body = region(("s", "g"), ("v",), segment(one, inner, ("u",)), segment(two, outer, ("v",)))
+    loop = LoopStep(0, "i", as_size(2), None, ("x",), ("g",), (), ("r",))
+    end = segment(last, ("r", "g"), ("y",))
+    made = CopiesBetween().run([body, region(("x", "g"), ("y",), loop, end)])
+    (left,) = (step for step in made[-1].steps if isinstance(step, LoopStep))
+    found = len([*copies([made[-1]])]) + 2 * len([*copies([made[left.body]])])
+
+    def iteration(number: int) -> Iterator[SegmentStep]:
+        now = {"s": f"s{number}", "u": f"u{number}", "g": "g"}
+        yield segment(one, tuple(now[name] for name in inner), (now["u"],))
+        yield segment(two, tuple(now[name] for name in outer), (f"s{number + 1}",))
+
+    steps = (segment(two, ("x",), ("s0",)), *iteration(0), *iteration(1))
+    end = segment(last, ("s2", "g"), ("y",))
+    assert found == fewest(region(("x", "g"), ("y",), *steps, end))
 
 
 def test_a_value_goes_to_each_device_once_and_by_the_host_where_it_is_read_there() -> None:
