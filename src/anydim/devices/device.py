@@ -94,6 +94,14 @@ class Counters:
         return self.copies_in + self.copies_out
 
 
+_OPEN: weakref.WeakValueDictionary[int, Device] = weakref.WeakValueDictionary()
+
+
+def device_at(context: int) -> Device:
+    """The device whose words are there."""
+    return _OPEN[context]
+
+
 def _telling(device: weakref.ref[Device]) -> Any:
     """A function that native code tells failures of a device."""
 
@@ -132,6 +140,7 @@ class Device(ABC):
         self.words[words.ALLOCATE_BYTES], self.words[words.FREE_BYTES] = malloc, free
         self.words[words.FAILED] = ctypes.cast(self._failed, ctypes.c_void_p).value or 0
         self._counted = Counters()
+        _OPEN[self.context] = self
         self._lock = threading.RLock()
         self._sizes: dict[int, int] = {}  # bytes of each block, by address
 
@@ -216,6 +225,23 @@ class Device(ABC):
             if bytes:
                 self._told("copy within", self._copy_within, target, source, bytes)
 
+    def copy_from(self, target: int, origin: Device, source: int, bytes: int) -> bool:
+        """From the memory of another device; False where that has to go by way of the host.
+
+        It comes after what either device was asked for before, and what follows comes after it.
+        """
+        with self._lock:
+            if bytes and not self._told(
+                "copy from", self._copy_from, target, origin, source, bytes
+            ):
+                return False
+            self._counted.copies_in += 1
+            self._counted.bytes_in += bytes
+        with origin._lock:
+            origin._counted.copies_out += 1
+            origin._counted.bytes_out += bytes
+        return True
+
     def fill(self, target: int, value: int, bytes: int) -> None:
         """All bytes take a value of 0 to 255."""
         with self._lock:
@@ -292,6 +318,12 @@ class Device(ABC):
 
     @abstractmethod
     def _copy_within(self, target: int, source: int, bytes: int) -> None: ...
+
+    def _copy_from(self, target: int, origin: Device, source: int, bytes: int) -> bool:
+        if origin.words[words.FAMILY] != words.AT_ONCE:
+            return False
+        self._copy_in(target, source, bytes)
+        return True
 
     @abstractmethod
     def _fill(self, target: int, value: int, bytes: int) -> None: ...

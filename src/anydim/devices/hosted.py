@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy
 
-from anydim.devices.device import Device, Launch
+from anydim.devices.device import Device, Launch, device_at
 from anydim.runtime import home
 from anydim.runtime.hosted import Note
 
@@ -26,10 +26,10 @@ _TOGETHER, _ALIGNMENT = 64 << 20, 64  # bytes of constants in one block, and whe
 _LAUNCH = len(Launch._fields)
 _ARGUMENTS: Mapping[int, int] = {
     home.ALLOCATE: 1, home.FREE: 1, home.COPY_WITHIN: 4, home.FILL: 3, home.LAUNCH: _LAUNCH,
-    home.COPY_IN: 4, home.COPY_OUT: 4, home.RECORD: 0, home.WAIT: 1,
+    home.COPY_IN: 4, home.COPY_OUT: 4, home.RECORD: 0, home.WAIT: 1, home.COPY_FROM: 5,
 }  # fmt: skip
 _GIVING = {home.ALLOCATE, home.RECORD}
-_BEGUN = {home.LAUNCH, home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN, home.FILL}
+_BEGUN = {home.COPY_FROM, home.LAUNCH, home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN, home.FILL}
 
 
 class HostedDevice:
@@ -124,13 +124,21 @@ def _verbs(device: Device) -> dict[int, Callable[..., Any]]:
         home.COPY_WITHIN: _of_bytes(device.copy_within), home.FILL: device.fill,
         home.LAUNCH: lambda *given: launch(Launch(*given)),
         home.COPY_IN: _of_bytes(device.copy_in), home.COPY_OUT: _of_bytes(device.copy_out),
-        home.RECORD: device.record, home.WAIT: device.wait,
+        home.RECORD: device.record, home.WAIT: device.wait, home.COPY_FROM: _from(device),
     }  # fmt: skip
 
 
 def _of_bytes(verb: Callable[[int, int, int], None]) -> Callable[..., None]:
     """A copy that is not interested in which of the program's it is."""
     return lambda target, source, bytes, which: verb(target, source, bytes)
+
+
+def _from(device: Device) -> Callable[..., int]:
+    def copy(target: int, origin: int, source: int, bytes: int, which: int) -> int:
+        copied = device.copy_from(target, device_at(origin), source, bytes)
+        return 0 if copied else home.BY_HOST
+
+    return copy
 
 
 def _timed(
@@ -195,12 +203,11 @@ def _functions(
 
 
 def _guarded(verb: Callable[..., Any], giving: bool, kept: threading.local) -> Callable[..., int]:
-    """What a verb gives, or 0 and 1 for one that gives nothing; never an error."""
+    """What a verb gives, 0 if that is nothing; for an error 1, or 0 where it should give some."""
 
     def call(_: int, *given: int) -> int:
         try:
-            result = verb(*given)
-            return int(result) if giving else 0
+            return int(verb(*given) or 0)
         except BaseException as error:  # it must not go into native code
             kept.error = error
             return 0 if giving else 1

@@ -12,4 +12,7 @@ LAUNCHES, COPIES_IN, COPIES_OUT, COPIES_WITHIN, BYTES_IN, BYTES_OUT, BYTES_WITHI
 COUNTED = 8
 FAILED, COPY, FILL_BYTES, ALLOCATE_BYTES, FREE_BYTES = range(COUNTED, COUNTED + 5)
 LOCK, UNLOCK, MUTEX = range(FREE_BYTES + 1, FREE_BYTES + 4)
-OWN = 16
+# 0, or devices that have the same one copy from each other's memory; AT_ONCE: nothing is ever in
+# progress there, and its memory is the host's
+FAMILY, AT_ONCE = MUTEX + 1, 1
+OWN = 20

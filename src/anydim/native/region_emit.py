@@ -16,6 +16,7 @@ from anydim.kernels.write.term import Term, constant, select
 from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.blocks import DROP
+from anydim.native.device_emit import ask
 from anydim.native.emit import needed_dims, part_names
 from anydim.native.handed_emit import handed
 from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
@@ -147,17 +148,28 @@ def _given_back(code: Code) -> None:
 def _across(
     code: Code, step: CopyStep, target: Term, source: Term, bytes: Term, which: int
 ) -> None:
-    """From one device to another: within it, if they are one; else by way of the host."""
+    """From one device to another: within it, if they are one; else by way of the host, at need."""
     contexts = (code.layout.homes[device] + home.CONTEXT for device in (step.origin, step.target))
     first, second = map(code.load, contexts)
     with code.body.when(first.equals(second)):
         code.do(step.target, home.COPY_WITHIN, target, source, bytes, which)
     with code.body.otherwise():
-        block, between = code.allocate(bytes, step.source)
-        code.do(step.origin, home.COPY_OUT, between, source, bytes, which)
-        code.do(step.origin, home.WAIT, code.event(step.origin))
-        code.do(step.target, home.COPY_IN, target, between, bytes, which)
-        code.body.call(DROP, BLOCK, block)
+        home_of = code.home(step.target)
+        found = ask(code.body, home_of, home.COPY_FROM, target, first, source, bytes, which)
+        failed = code.failure("device", found=code.layout.homes[step.target])
+        code.leave_unless(found.differs(1), failed)
+        with code.body.when(found.equals(home.BY_HOST)):
+            _by_host(code, step, target, source, bytes, which)
+
+
+def _by_host(
+    code: Code, step: CopyStep, target: Term, source: Term, bytes: Term, which: int
+) -> None:
+    block, between = code.allocate(bytes, step.source)
+    code.do(step.origin, home.COPY_OUT, between, source, bytes, which)
+    code.do(step.origin, home.WAIT, code.event(step.origin))
+    code.do(step.target, home.COPY_IN, target, between, bytes, which)
+    code.body.call(DROP, BLOCK, block)
 
 
 # ---- segments ------------------------------------------------------------------------------

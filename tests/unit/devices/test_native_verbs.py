@@ -18,7 +18,8 @@ from anydim.devices.opencl import words
 from anydim.devices.opencl.device import OpenClDevice
 from anydim.devices.opencl.opened import opened
 from anydim.devices.opencl.shared import SharedOpenClDevice
-from tests.kernel_targets import has_device, needs_compiler, needs_device
+from anydim.runtime import home
+from tests.kernel_targets import has_device, needs_compiler, needs_device, needs_two_devices
 from tests.unit.devices.native_verbs import Native, forbidden
 from tests.unit.devices.test_opencl import add_one
 from tests.unit.devices.test_placed_programs import arrays, chosen, diamond, graph_of, iterated
@@ -190,6 +191,73 @@ def test_verbs_of_several_threads(shared: SharedOpenClDevice) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
+
+
+@needs_two_devices
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_between_devices_come_in_order(shared: SharedOpenClDevice, seed: int) -> None:
+    chance, second = random.Random(seed), opened("opencl:1", 1)
+    assert isinstance(second, SharedOpenClDevice)
+    devices = [Sequential(device, Native(device), 3) for device in (shared, second)]
+    for _ in range(300):
+        work, other = chance.sample(devices, 2)
+        if chance.random() < 0.7:
+            work.step(chance)
+            continue
+        number, count = chance.randrange(3), chance.randrange(BYTES // 4 + 1)
+        work.meant[number][:count] = other.meant[number][:count]
+        target, source = work.blocks[number], other.blocks[number]
+        given = (target, other.device.context, source, 4 * count, 0)
+        assert work.verbs.copy_from(*given) == 0
+    for work in devices:
+        work.end()
+    second.synchronise()
+
+
+@needs_two_devices
+def test_devices_of_a_platform_copy_without_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    devices = {"a": "opencl:0", "b": "opencl:1"}
+    model = ad.compile(graph_of(diamond, "a", "b", "a", "b"), devices=devices)
+    if not all(each.on_host for each in model.devices.values()):
+        pytest.skip("the OpenCL devices have memory of their own")
+    host = ad.compile(graph_of(diamond, "", "", "", ""))
+    forbidden(monkeypatch, model.devices["a"])
+    constants = [each.counters.copies_in for each in model.devices.values()]
+    for n in (*SIZES, 1, 64, 0):
+        before = [each.counters.waits for each in model.devices.values()]
+        came = model(**arrays(n))["y"]
+        numpy.testing.assert_allclose(came, host(**arrays(n))["y"], rtol=1e-6, atol=1e-6)
+        waits = [each.counters.waits for each in model.devices.values()]
+        assert [now - then for now, then in zip(waits, before)] == [1, 1]  # x is free again; y
+    counts = [each.counters for each in model.devices.values()]
+    assert counts[0].copies_out == counts[1].copies_in - constants[1] > 0
+    assert counts[1].copies_out == counts[0].copies_in - constants[0]
+
+
+def test_the_processors_devices_copy_from_each_other() -> None:
+    devices = {"a": "cpu:0", "b": "cpu:1"}
+    model = ad.compile(graph_of(diamond, "a", "b", "a", "b"), devices=devices)
+    host = ad.compile(graph_of(diamond, "", "", "", ""))
+    for n in SIZES:
+        came, expected = model(**arrays(n))["y"], host(**arrays(n))["y"]
+        numpy.testing.assert_allclose(came, expected, rtol=1e-6, atol=1e-6)
+    assert model.devices["b"].counters.waits == len(SIZES)  # for y alone
+    assert model.devices["a"].counters.waits == 0
+
+
+def test_what_one_device_cannot_take_from_another_goes_by_the_host() -> None:
+    class Mine(CpuDevice):
+        """Nobody knows what its memory is."""
+
+    first, second = Mine("mine"), CpuDevice("cpu:1")
+    block = [device.allocate(64) for device in (first, second)]
+    assert not second.copy_from(block[1], first, block[0], 64)
+    assert first.copy_from(block[0], second, block[1], 64)
+    given = (block[1], first.context, block[0], 64, 0)
+    assert Native(second).copy_from(*given) == home.BY_HOST
+    assert second.counters.copies_in == 0 and first.counters.copies_in == 1
+    for device, each in zip((first, second), block):
+        device.free(each)
 
 
 @needs_device

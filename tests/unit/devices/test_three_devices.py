@@ -10,6 +10,7 @@ import numpy
 import pytest
 
 import anydim as ad
+from anydim.devices.opencl.device import OpenClDevice
 from tests.kernel_targets import needs_two_devices
 from tests.unit.devices.test_placed_programs import (
     W,
@@ -40,17 +41,23 @@ def copies(model: ad.Model, given: dict[str, numpy.ndarray]) -> dict[str, tuple[
 
 
 def both(make: Callable[..., None], *devices: str) -> ad.Model:
-    """The model on three devices, after it was compared with that of the host."""
-    model = ad.compile(graph_of(make, *devices), devices=DEVICES)
+    """The model on three devices that have memory of their own; it, and that on the devices as they
+    are, were compared with that of the host."""
+    apart = {
+        name: OpenClDevice(each, number) for number, (name, each) in enumerate(DEVICES.items())
+    }
+    models = [ad.compile(graph_of(make, *devices), devices=these) for these in (DEVICES, apart)]
     host = ad.compile(graph_of(make, *("" for _ in devices)))
     for n in (*SIZES, *SIZES[::-1]):
         given = arrays(n)
-        came, expected = model(**given), host(**given)
-        for name, value in expected.items():
-            # what is not fused adds four numbers in another order
-            numpy.testing.assert_allclose(came[name], value, rtol=1e-6, atol=1e-6, strict=True)
-    assert model.executable.leaked == 0
-    return model
+        expected = host(**given)
+        for model in models:
+            came = model(**given)
+            for name, value in expected.items():
+                # what is not fused adds four numbers in another order
+                numpy.testing.assert_allclose(came[name], value, rtol=1e-6, atol=1e-6, strict=True)
+            assert model.executable.leaked == 0
+    return models[-1]
 
 
 @pytest.mark.parametrize(("placed", "counts"), [

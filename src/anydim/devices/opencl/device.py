@@ -16,7 +16,7 @@ from anydim.base.records import dataclass
 from anydim.devices.addresses import Blocks
 from anydim.devices.device import Device, Launch
 from anydim.devices.opencl import inventory
-from anydim.devices.opencl.library import library
+from anydim.devices.opencl.library import Library, library
 from anydim.devices.opencl.programs import build
 from anydim.devices.opencl.watching import PROFILED, Watched
 
@@ -44,6 +44,12 @@ class Kernel:
     given: list[object] = field(default_factory=list)  # the arguments it has
 
 
+def context_of(library: Library, handles: Sequence[int]) -> int:
+    """A new context of devices."""
+    given = (c_void_p * len(handles))(*handles)
+    return library.make("clCreateContext", None, len(handles), given, None, None)
+
+
 class OpenClDevice(Device):
     """Device `number` of OpenCL; raises DeviceError where there is none."""
 
@@ -57,8 +63,7 @@ class OpenClDevice(Device):
             self.target = "opencl-groups"
         self.workers = self.found.units * (1 if self.found.processor else _ITEMS_ELSEWHERE)
         self.library = library()
-        handles = (c_void_p * 1)(self.found.handle)
-        self._context = self.library.make("clCreateContext", None, 1, handles, None, None)
+        self._context = self._made_context()
         self._work, self._copies = self._queues(0)
         self._watched: Watched | None = None
         self._blocks: Blocks[_Block] = Blocks()
@@ -71,6 +76,10 @@ class OpenClDevice(Device):
         self._last_event = 0
         self._staged: dict[int, list[object]] = {}
         self._staging: list[object] = []
+
+    def _made_context(self) -> int:
+        """A context of its own."""
+        return context_of(self.library, (self.found.handle,))
 
     @property
     def identity(self) -> str:

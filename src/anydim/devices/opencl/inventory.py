@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anydim.base.amounts import bytes_text
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
@@ -27,7 +29,8 @@ class Found:
     that they share. `largest` bytes make a block, `memory` all of them. `argument_bytes` is what
     a kernel is given at most. Floats of 64 bits are there with `float64`; `divides` says that
     quotients and roots of float32 are rounded correctly where that is asked for, `shares` that it
-    works in the memory of the host, at the host's own addresses.
+    works in the memory of the host, at the host's own addresses. `beside` are the devices of its
+    platform, it among them.
     """
 
     handle: int
@@ -46,6 +49,7 @@ class Found:
     float64: bool
     divides: bool
     shares: bool
+    beside: tuple[int, ...]
 
     @property
     def about(self) -> str:
@@ -64,9 +68,10 @@ def devices() -> list[Found]:
     known = library()
     try:
         return [
-            _found(known, platform, handle)
+            _found(known, platform, handle, handles)
             for platform in known.handles("clGetPlatformIDs")
-            for handle in known.handles("clGetDeviceIDs", platform, _ALL)
+            for handles in [known.handles("clGetDeviceIDs", platform, _ALL)]
+            for handle in handles
         ]
     except ClError as error:
         raise DeviceError(
@@ -88,7 +93,7 @@ def device(number: int) -> Found:
     )
 
 
-def _found(known: Library, platform: int, handle: int) -> Found:
+def _found(known: Library, platform: int, handle: int, beside: Sequence[int]) -> Found:
     def text(what: int) -> str:
         return known.text("clGetDeviceInfo", handle, what)
 
@@ -115,4 +120,5 @@ def _found(known: Library, platform: int, handle: int) -> Found:
         argument_bytes=number(_ARGUMENT_BYTES), lanes=max(1, number(_FLOAT_WORDS, 4)),
         float64="cl_khr_fp64" in text(_EXTENSIONS),
         divides=bool(number(_FLOATS) & _ROUNDED_DIVIDE), shares=shares(),
+        beside=tuple(beside),
     )  # fmt: skip

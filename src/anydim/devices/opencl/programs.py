@@ -14,7 +14,7 @@ _OPTIONS = "-cl-std=CL1.2 -w"
 _ROUNDED = "-cl-fp32-correctly-rounded-divide-sqrt"
 _PROCESSOR = "-D ON_PROCESSOR"  # what texts for processors of clang are told
 _SHARED = "-D IN_MEMORY_OF_HOST"  # kernels are given addresses, not what lies there
-_BUILD_LOG, _BINARY_SIZES, _BINARIES = 0x1183, 0x1165, 0x1166
+_BUILD_LOG, _DEVICES, _BINARY_SIZES, _BINARIES = 0x1183, 0x1163, 0x1165, 0x1166
 
 
 def options(found: Found, shared: bool) -> str:
@@ -37,7 +37,7 @@ def build(known: Library, context: int, found: Found, name: str, text: bytes, sh
             return program
     program = _of_text(known, context, found, name, text, flags)
     if cache is not None:
-        cache.put(key, _binary(known, program))
+        cache.put(key, _binary(known, program, found.handle))
     return program
 
 
@@ -80,10 +80,13 @@ def _of_binary(known: Library, context: int, found: Found, binary: bytes, flags:
     return program
 
 
-def _binary(known: Library, program: int) -> bytes:
-    """The binary of a program that was built for one device."""
-    size = known.number("clGetProgramInfo", program, _BINARY_SIZES)
-    data = ctypes.create_string_buffer(max(1, size))
-    places = (ctypes.c_void_p * 1)(ctypes.addressof(data))
-    known.do("clGetProgramInfo", program, _BINARIES, 8, places, None)
-    return data.raw[:size]
+def _binary(known: Library, program: int, device: int) -> bytes:
+    """The binary of a program for the one device of its context that it was built for."""
+    devices = memoryview(known.bytes("clGetProgramInfo", program, _DEVICES)).cast("P").tolist()
+    sizes = memoryview(known.bytes("clGetProgramInfo", program, _BINARY_SIZES)).cast("P").tolist()
+    number = devices.index(device)
+    data = ctypes.create_string_buffer(max(1, sizes[number]))
+    places = (ctypes.c_void_p * len(devices))()  # others are not asked for
+    places[number] = ctypes.addressof(data)
+    known.do("clGetProgramInfo", program, _BINARIES, ctypes.sizeof(places), places, None)
+    return data.raw[: sizes[number]]

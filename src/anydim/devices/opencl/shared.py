@@ -10,16 +10,22 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import byref, c_int32, c_int64, c_size_t, c_void_p
+from functools import lru_cache
 
 from anydim.devices import words as common
-from anydim.devices.device import Launch
+from anydim.devices.device import Device, Launch
 from anydim.devices.host_memory import HostMemory
 from anydim.devices.opencl import words
-from anydim.devices.opencl.device import Kernel, OpenClDevice
-from anydim.devices.opencl.library import error_of
+from anydim.devices.opencl.device import Kernel, OpenClDevice, context_of
+from anydim.devices.opencl.library import Library, error_of
 from anydim.runtime.system import Mutex, memory_functions
 
-KIND = "opencl-shared 1"
+KIND = "opencl-shared 2"
+
+
+@lru_cache(maxsize=16)
+def _context_of(known: Library, handles: tuple[int, ...]) -> int:
+    return context_of(known, handles)
 
 
 class SharedOpenClDevice(OpenClDevice):
@@ -31,6 +37,7 @@ class SharedOpenClDevice(OpenClDevice):
 
     def __init__(self, name: str = "opencl:0", number: int = 0) -> None:
         super().__init__(name, number)
+        self.words[common.FAMILY] = self._context
         self._memory, self._mutex = HostMemory(), Mutex()
         self._table = (c_int64 * 0)()
         self._records: dict[int, tuple[ctypes.Array[c_int64], Kernel]] = {}
@@ -41,6 +48,10 @@ class SharedOpenClDevice(OpenClDevice):
             self.words[word] = at.value or 0
         self.words[words.QUEUE] = self._work
         self._give_memory = ctypes.CFUNCTYPE(None, c_void_p)(memory_functions()[1])
+
+    def _made_context(self) -> int:
+        """That of all devices of the platform: their queues wait for each other's events."""
+        return _context_of(self.library, self.found.beside)
 
     # ---- times ---------------------------------------------------------------------------------
 
@@ -158,6 +169,13 @@ class SharedOpenClDevice(OpenClDevice):
                     break
                 at, known[words.STAGED] = known[words.STAGED], head[words.NEXT]
                 self._give_memory(at)
+
+    def _copy_from(self, target: int, origin: Device, source: int, bytes: int) -> bool:
+        if origin.words[common.FAMILY] == self.words[common.FAMILY]:
+            origin.synchronise()
+            self._copy_in(target, source, bytes)
+            return True
+        return super()._copy_from(target, origin, source, bytes)
 
     def _raise(self, function: int, code: int) -> None:
         raise error_of(words.FUNCTIONS[function], c_int32(code & 0xFFFFFFFF).value)

@@ -21,12 +21,13 @@ from anydim.devices.words import OWN
 FUNCTIONS = (
     "clSetKernelArg", "clEnqueueNDRangeKernel", "clWaitForEvents", "clRetainEvent",
     "clReleaseEvent", "clFlush", "clEnqueueSVMMemcpy", "clEnqueueSVMMemFill",
+    "clEnqueueBarrierWithWaitList",
 )  # fmt: skip
-SET_ARGUMENT, ENQUEUE, WAIT_FOR, RETAIN, RELEASE, FLUSH, COPY_MEMORY, FILL_MEMORY = range(
+SET_ARGUMENT, ENQUEUE, WAIT_FOR, RETAIN, RELEASE, FLUSH, COPY_MEMORY, FILL_MEMORY, BARRIER = range(
     OWN, OWN + len(FUNCTIONS)
 )
 QUEUE, LAUNCHED, DONE, LAST, RECORDED, SETTLED, PENDING, AT_ONCE, STAGED = range(
-    FILL_MEMORY + 1, FILL_MEMORY + 10
+    BARRIER + 1, BARRIER + 10
 )
 BLOCKS, BLOCK_COUNT = STAGED + 1, STAGED + 2
 RING = BLOCK_COUNT + 1

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from anydim.devices import words
 from anydim.devices.cpu import KIND
 from anydim.native.body import parameter
-from anydim.native.verbs.writing import Verb, Written
+from anydim.native.verbs.writing import Verb, Written, count_across
+from anydim.runtime import home
 
 __all__ = ["KIND", "VERBS"]
 
@@ -42,7 +43,14 @@ def _wait(body: Verb) -> None:
     body.give(0)
 
 
+def _copy_from(body: Verb) -> None:
+    with body.when(body.load(parameter("origin"), words.FAMILY).differs(words.AT_ONCE)):
+        body.give(home.BY_HOST)
+    count_across(body)
+    _copy(body)
+
+
 VERBS: Mapping[str, Written] = {
     "launch": _launch, "copy_in": _copy, "copy_out": _copy, "copy_within": _copy, "fill": _fill,
-    "record": _record, "wait": _wait,
+    "record": _record, "wait": _wait, "copy_from": _copy_from,
 }  # fmt: skip

@@ -18,7 +18,7 @@ from anydim.kernels import ir
 from anydim.kernels.write.term import Like, Term, larger, select, smaller
 from anydim.kernels.write.writer import Variable
 from anydim.native.body import ZERO, Body, as_word, parameter
-from anydim.native.verbs.writing import CONTEXT, Verb, Written
+from anydim.native.verbs.writing import CONTEXT, Verb, Written, count_across, symbol
 from anydim.runtime import home
 
 __all__ = ["KIND", "VERBS", "helpers"]
@@ -137,15 +137,21 @@ def _idle(body: Verb, *places: Term) -> Term:
     done = body.word(words.DONE)
     last = body.variable(0)
     for place in places:
-        row = body.ask(_FIND, CONTEXT, place)
-        with body.when(row.differs(0)):
-            worked = body.load(row, words.WORKED)
-            last.set(select(worked > last(), worked, last()))
+        last.set(larger(_worked(body, CONTEXT, place), last()))
     return body.let(last() <= done)
 
 
-def _touch(body: Body, place: Term, command: Term) -> None:
-    row = body.ask(_FIND, CONTEXT, place)
+def _worked(body: Verb, context: Term, place: Term) -> Term:
+    """The last command that touches what lies there: of a block of others it may be any."""
+    row = body.ask(_FIND, context, place)
+    worked = body.variable(body.load(context, words.LAUNCHED))
+    with body.when(row.differs(0)):
+        worked.set(body.load(row, words.WORKED))
+    return worked()
+
+
+def _touch(body: Body, place: Term, command: Term, context: Term = CONTEXT) -> None:
+    row = body.ask(_FIND, context, place)
     with body.when(row.differs(0)):
         body.store(row, words.WORKED, command)
 
@@ -251,6 +257,53 @@ def _filled_later(body: Verb, bad: Variable) -> None:
     bad.set(code)
     with body.when(code.equals(0)):
         _touch(body, _TARGET, body.ask(_COMMAND, CONTEXT, body.load(event)))
+
+
+def _copy_from(body: Verb) -> None:
+    """From a device of the same context; its queue goes on when the copy has been made."""
+    origin = parameter("origin")
+    family = body.load(origin, common.FAMILY)
+    with body.when(family.equals(common.AT_ONCE)):
+        body.atomic("add", body.let(origin + 8 * common.COPIES_OUT), 1)
+        body.atomic("add", body.let(origin + 8 * common.BYTES_OUT), _BYTES)
+        copy_in = symbol(KIND, "copy_in")
+        body.give(body.ask(copy_in, CONTEXT, _TARGET, _SOURCE, _BYTES, parameter("which")))
+    with body.when(family.differs(body.word(common.FAMILY))):
+        body.give(home.BY_HOST)
+    count_across(body)
+    with body.when(_BYTES.equals(0)):
+        body.give(0)
+    bad = body.variable(0)
+    first = body.let(select(origin < CONTEXT, origin, CONTEXT))
+    second = body.let(select(origin < CONTEXT, CONTEXT, origin))
+    with body.locked(first), body.locked(second):
+        _settled(body, bad)
+        done = body.load(origin, words.DONE)
+        busy = body.let(_worked(body, origin, _SOURCE) > done)
+        with body.when(_idle(body, _TARGET) & ~busy):
+            _plain(body)
+        with body.otherwise(), body.when(bad().equals(0)):
+            _across(body, bad, busy)
+    _ended(body, home.COPY_FROM, bad, words.COPY_MEMORY - words.SET_ARGUMENT)
+
+
+def _across(body: Verb, bad: Variable, busy: Term) -> None:
+    """A command that waits for the other queue, which waits for it."""
+    origin, queue = parameter("origin"), body.word(words.QUEUE)
+    theirs, waits, events = body.load(origin, words.QUEUE), body.array(1), body.array(2)
+    body.store(waits, 0, body.load(origin, words.LAST))
+    with body.when(busy):
+        body.call(body.word(words.FLUSH), theirs)
+    bad.set(_code(
+        body, body.word(words.COPY_MEMORY), queue, 0, _TARGET, _SOURCE, _BYTES, as_word(busy),
+        select(busy, waits, 0), events,
+    ))  # fmt: skip
+    with body.when(bad().equals(0)):
+        _touch(body, _TARGET, body.ask(_COMMAND, CONTEXT, body.load(events)))
+        body.call(body.word(words.FLUSH), queue)
+        bad.set(_code(body, body.word(words.BARRIER), theirs, 1, events, events + 8))
+    with body.when(bad().equals(0)):
+        _touch(body, _SOURCE, body.ask(_COMMAND, origin, body.load(events, 1)), origin)
 
 
 def _copy_out(body: Verb) -> None:
@@ -414,6 +467,7 @@ VERBS: Mapping[str, Written] = {
         home.COPY_WITHIN, (_TARGET, _SOURCE), _plain, _by_queue, words.COPY_MEMORY
     ),
     "fill": _moved(home.FILL, (_TARGET,), _filled, _filled_later, words.FILL_MEMORY),
+    "copy_from": _copy_from,
     "record": _record,
     "wait": _wait,
 }

@@ -23,6 +23,7 @@ PARAMETERS: Mapping[int, tuple[str, ...]] = {
     home.COPY_OUT: _COPY,
     home.COPY_WITHIN: _COPY,
     home.FILL: ("target", "value", "bytes"),
+    home.COPY_FROM: ("target", "origin", "source", "bytes", "which"),
     home.RECORD: (),
     home.WAIT: ("event",),
 }
@@ -58,11 +59,23 @@ class Verb(Body):
         self.call(self.word(words.FAILED), verb, function, code)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, context: Term = CONTEXT) -> Iterator[None]:
         """No other thread is in such a block of the device; it is not left within."""
-        self.call(self.word(words.LOCK), self.word(words.MUTEX))
+        mutex = self.load(context, words.MUTEX)
+        self.call(self.load(context, words.LOCK), mutex)
         yield
-        self.call(self.word(words.UNLOCK), self.word(words.MUTEX))
+        self.call(self.load(context, words.UNLOCK), mutex)
+
+
+def count_across(body: Verb) -> None:
+    """A copy from another device is one out of it, and one in here."""
+    origin, bytes = parameter("origin"), parameter("bytes")
+    for of, (copies, moved) in (
+        (origin, _COUNTED[home.COPY_OUT]),
+        (CONTEXT, _COUNTED[home.COPY_IN]),
+    ):
+        body.atomic("add", body.let(of + 8 * copies), 1)
+        body.atomic("add", body.let(of + 8 * moved), bytes)
 
 
 def symbol(kind: str, verb: str) -> str:
