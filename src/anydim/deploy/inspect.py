@@ -53,7 +53,8 @@ class Contents:
     """What is in the file of a saved model; sizes in bytes.
 
     `levels` are the kinds of processors that it has code for, the best first. Each of the
-    `constants` is in the file once. `devices` are those that `load` wants to be named.
+    `constants` is in the file once. `devices` are those that `load` wants to be named,
+    `engines` what runs parts of it.
     """
 
     path: str
@@ -68,6 +69,7 @@ class Contents:
     weight_bytes: int
     levels: tuple[LevelContents, ...]
     devices: tuple[SavedDevice, ...] = ()
+    engines: tuple[str, ...] = ()
 
     @property
     def taken(self) -> LevelContents | None:
@@ -88,6 +90,8 @@ class Contents:
             facts.append(
                 ("devices", [f"{each.name} ({each.target} code)" for each in self.devices])
             )
+        if self.engines:
+            facts.append(("engines", list(self.engines)))
         lines = [f"{self.path}: {self.name}, format {self.format}, {self.bytes} bytes"]
         for name, values in facts:
             lines += [f"  {name if not at else '':9} {value}" for at, value in enumerate(values)]
@@ -151,6 +155,7 @@ def _contents(path: str, verify: bool) -> Contents:
         container.path, FORMAT, container.length, first.name, first.box, first.inputs,
         first.outputs, saved[0].threads, len(digests), _bytes(container, digests),
         tuple(_level(container, *each) for each in zip(levels, saved)), saved[0].devices,
+        tuple(dict.fromkeys(part.engine for part in saved[0].interface.handed)),
     )  # fmt: skip
 
 

@@ -209,6 +209,7 @@ def test_a_saved_model_has_its_parts(engine: str, tmp_path: Path) -> None:
             close(model(x=rows(n)), expected(rows(n)))
     with pytest.raises(DeviceError, match="has parts on 'accel', which stands for no engine"):
         ad.load(path)
+    assert "engines   accel" in str(ad.inspect(path))
     assert "accel runs" in ad.load(path, devices={"accel": engine}).explain()
 
 

@@ -32,6 +32,12 @@ def _conv(name: str) -> Callable[[Call], None]:
     return row
 
 
+def _conv_integer(call: Call) -> None:
+    if any(kind.rank for kind in call.kinds[2:]):
+        raise Refused("a zero point of its weights is no scalar")
+    _conv("ConvInteger")(call)
+
+
 def _pooled(call: Call) -> dict[str, Any]:
     return {
         **_sliding(call), "kernel_shape": call.integers("kernel"),
@@ -78,7 +84,7 @@ def _local_response(call: Call) -> None:
 
 
 WINDOWS: Mapping[str, Callable[[Call], None]] = {
-    "conv": _conv("Conv"), "conv_integer": _conv("ConvInteger"), "max_pool": _max_pool,
+    "conv": _conv("Conv"), "conv_integer": _conv_integer, "max_pool": _max_pool,
     "average_pool": _average_pool, "lp_pool": _lp_pool, "resize": _resize,
     "local_response_norm": _local_response,
 }  # fmt: skip
