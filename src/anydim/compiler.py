@@ -357,7 +357,11 @@ def _placed(
     placed = Take(engines).run(placed)
     work.stage("placed", lambda: placed_text(placed), (placed.graph,))
     ran = [elsewhere(n) for n in all_nodes(graph) if isinstance(n.region, Foreign)]
-    work.notes = (*placed_notes(placed), *ran)
+    idle = (
+        f"nothing is on '{n}': placement= or g.on put it"
+        for n in sorted({*asked.engines} - {*engines})
+    )
+    work.notes = (*placed_notes(placed), *ran, *idle)
     return verify(placed.graph), engines
 
 

@@ -285,6 +285,13 @@ def test_an_empty_tensor_where_some_result_is_not_is_refused() -> None:
         model(x=rows(0), z=rows(3))
 
 
+def test_an_engine_that_nothing_is_put_on_is_told_of() -> None:
+    pytest.importorskip("onnxruntime")
+    model = ad.compile(scorer(""), devices={"accel": "onnxruntime"})
+    assert not model.program.engines
+    assert "nothing is on 'accel': placement= or g.on put it" in model.explain()
+
+
 def test_rules_of_placement() -> None:
     with pytest.raises(OptionError, match="placement without devices"):
         ad.compile(scorer(""), placement={"matmul": "accel"})
