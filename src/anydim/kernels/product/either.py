@@ -14,7 +14,7 @@ from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.write.arithmetic import compare, constant, variable
-from anydim.sizes import Size, maximum
+from anydim.sizes import Size, maximum, minimum
 
 CHOICE = "choice"
 
@@ -62,7 +62,7 @@ def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Laun
         arguments=tuple(names),
         sizes=(*sizes, choice),
         parallel=choice * one.parallel + (1 - choice) * other.parallel,
-        grain=min(one.grain, other.grain),
+        grain=minimum(one.grain, other.grain),
         scratch=maximum(one.scratch, other.scratch),
         reason=reason,
         order=None,
