@@ -30,7 +30,8 @@ class Placed:
         """The same where products of float32 may be rounded to tf32, as far as it can do that."""
         if self.target.name != CUDA or self.device.made_by is not None:
             return self
-        return replace(self, target=target(CUDA, f"{self.device.processor}+{TF32}"))
+        processor = target(CUDA, f"{self.device.processor}+{TF32}").processor
+        return replace(self, target=replace(self.target, processor=processor))
 
     def hosted(self, kernels: Sequence[Kernel], native: Mapping[str, int]) -> HostedDevice:
         """The device with these kernels on it; `native` are verbs that the host's code has."""

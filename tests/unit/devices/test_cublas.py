@@ -12,8 +12,11 @@ import pytest
 
 import anydim as ad
 from anydim.base.dtypes import DType, bfloat16, float16, float32, float64
+from anydim.compiler import compile_source
 from anydim.devices.cublas import Cublas, CublasError, cublas
 from anydim.devices.cuda import CudaDevice, Library
+from anydim.kernels.grouped import library
+from anydim.targets.placed import asked, placed_devices
 from anydim.variants import forms
 from tests.cuda_on_host import cuda_on_host, has_cxx
 from tests.unit.devices.fake_cublas import FakeCublas
@@ -105,6 +108,20 @@ def test_programs(dtype: DType, installed: tuple[FakeCublas, CudaDevice]) -> Non
             bound = BOUNDS[dtype] * max(1.0, abs(right).max(initial=0))
             assert (abs(made[name].astype(numpy.float64) - right) <= bound).all()
     assert len(fake.calls) >= 3 * 4
+
+
+def test_a_library_may_round_where_that_is_allowed(
+    installed: tuple[FakeCublas, CudaDevice],
+) -> None:
+    g = ad.Builder("product")
+    x = g.input("x", ad.float32, (g.dim("n", 0, 60), 7))
+    g.output("y", g.matmul(x, g.input("w", ad.float32, (7, 5))))
+    opened = placed_devices({"accel": installed[1]})["accel"]
+    asked_for = asked({"accel": opened}, {"cuda": (library.TEMPLATE,)})["accel"]
+    for each, name in ((asked_for, "float32"), (asked_for.rounding(), "tf32")):
+        compiled = compile_source(g.graph(), None, 1, lambda *_: None)
+        (launch,) = compiled.again(each.target, 1).launches
+        assert launch.launch.kernel.name.startswith(f"cublas_{name}_float32_")
 
 
 def test_a_library_without_a_device_or_without_itself(monkeypatch: pytest.MonkeyPatch) -> None:
