@@ -48,12 +48,20 @@ def _found(
     return {symbol: address(symbol) for symbol in symbols}, address
 
 
+_SUCH = {
+    "llvm": ", such as 'cpu:0'",
+    "opencl": ", such as 'opencl:0'",
+    "cuda": ", such as 'cuda:0'",
+}
+
+
 def _check(model: str, saved: SavedDevice, device: Device) -> None:
     if device.target != saved.target:
         raise DeviceError(
             f"{model} has {saved.target} code for '{saved.name}', and device '{device.name}' runs "
             f"that of {device.target}",
-            "give a device of that kind, or compile the model for this one and save it again",
+            f"give a device of that kind{_SUCH.get(saved.target, '')},"
+            " or compile the model for this one and save it again",
         )
     if device.workers > saved.workers:
         raise DeviceError(

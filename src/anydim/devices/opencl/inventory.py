@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from anydim.base.amounts import bytes_text
 from anydim.base.errors import DeviceError
 from anydim.base.records import dataclass
+from anydim.base.text import counted
 from anydim.devices.opencl.library import ClError, Library, library
 from anydim.runtime.system import lock_functions
 
@@ -87,9 +88,9 @@ def device(number: int) -> Found:
     names = ", ".join(f"'opencl:{n}' is {each.name}" for n, each in enumerate(found))
     raise DeviceError(
         f"there is no device 'opencl:{number}': the OpenCL loader {library().path} has"
-        f" {len(found)} devices{': ' + names if names else ''}",
-        "install the driver of the device, or PoCL, which runs on processors, with"
-        " `pip install anydim[opencl]`",
+        f" {counted(len(found), 'device')}{': ' + names if names else ''}",
+        f"{'take one of these, or ' if found else ''}install the driver of the device,"
+        " or PoCL, which runs on processors, with `pip install anydim[opencl]`",
     )
 
 
