@@ -1,8 +1,9 @@
 """Sequences of launches that come again, as captured graphs of CUDA: one call for all of them.
 
 What is launched waits until something else is asked for. A sequence of kernels with sizes that was
-there before is captured then, and launched as a graph from then on; where its addresses have moved
-it is captured again and the graph is told. So many graphs are kept, those that were used last.
+there before is captured then, and launched as a graph from then on. Calls take turns with blocks of
+memory: a few graphs are kept for addresses of a sequence, then one that is captured again is told
+of them. So many sequences are kept, those that were used last.
 CUDA Driver API, "Stream Management" and "Graph Management".
 """
 
@@ -17,6 +18,7 @@ from anydim.base.records import dataclass
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE: other threads may do what a capture forbids
 _FEW = 3  # launches that a graph is not worth
 _MOST = 4096  # launches that wait
+_ADDRESSES = 4  # sets of them that a sequence has graphs for
 _INFO_BYTES = 64  # more than a CUgraphExecUpdateResultInfo has
 
 
@@ -37,14 +39,6 @@ class Ready:
     addresses: bytes
 
 
-@dataclass
-class _Graph:
-    """What a sequence was captured to; 0 until it comes a second time."""
-
-    executable: int = 0
-    addresses: bytes = b""
-
-
 class Captured:
     """Launches on a stream, at most so many graphs of them kept. Not for several threads at once.
 
@@ -54,7 +48,8 @@ class Captured:
     def __init__(self, call: Call, stream: int, graphs: int) -> None:
         self._call, self._stream, self._most = call, stream, graphs
         self._waiting: list[Ready] = []
-        self._known: dict[bytes, _Graph] = {}  # the last used one last
+        # graphs by their addresses, by what they do; what was used last is last
+        self._known: dict[bytes, dict[bytes, int]] = {}
 
     def add(self, ready: Ready) -> None:
         """Launch it, when the sequence that it is part of ends."""
@@ -71,7 +66,7 @@ class Captured:
             return
         key = b"".join(each.what for each in sequence)
         known = self._known.pop(key, None)
-        self._known[key] = known or _Graph()
+        self._known[key] = {} if known is None else known
         while len(self._known) > self._most:
             self._forget(next(iter(self._known)))
         if known is None:
@@ -79,18 +74,17 @@ class Captured:
                 each.begin()
             return
         addresses = b"".join(each.addresses for each in sequence)
-        if not known.executable or known.addresses != addresses:
-            self._capture(sequence, known)
-            known.addresses = addresses
-        self._call("cuGraphLaunch", known.executable, self._stream)
+        graph = known.pop(addresses, 0) or self._capture(sequence, known)
+        known[addresses] = graph
+        self._call("cuGraphLaunch", graph, self._stream)
 
     def trim(self) -> None:
         """Give all graphs back."""
         while self._known:
             self._forget(next(iter(self._known)))
 
-    def _capture(self, sequence: list[Ready], known: _Graph) -> None:
-        """The graph of a sequence, new or with what has moved."""
+    def _capture(self, sequence: list[Ready], known: dict[bytes, int]) -> int:
+        """The graph of a sequence: a new one, or one of those known, which is told what moved."""
         self._call("cuStreamBeginCapture_v2", self._stream, _RELAXED)
         try:
             for each in sequence:
@@ -100,12 +94,13 @@ class Captured:
             self._call("cuStreamEndCapture", self._stream, ctypes.byref(held))
         graph = held.value or 0
         try:
-            if known.executable and not self._told(known.executable, graph):
-                self._destroy(known)
-            if not known.executable:
-                known.executable = self._call.asked(
-                    "cuGraphInstantiateWithFlags", ctypes.c_void_p, graph, 0
-                )
+            if len(known) >= _ADDRESSES:
+                oldest = known.pop(next(iter(known)))
+                if self._told(oldest, graph):
+                    return oldest
+                self._destroy(oldest)
+            made: int = self._call.asked("cuGraphInstantiateWithFlags", ctypes.c_void_p, graph, 0)
+            return made
         finally:
             self._call("cuGraphDestroy", graph)
 
@@ -114,18 +109,14 @@ class Captured:
         info = ctypes.create_string_buffer(_INFO_BYTES)
         try:
             self._call("cuGraphExecUpdate_v2", executable, graph, info)
-        except MemoryError:
-            raise
-        except Exception:  # the driver may find them unlike: a new one is made
+        except Exception:  # the driver may find them unlike: a new one is made in its place
             return False
         return True
 
     def _forget(self, key: bytes) -> None:
-        known = self._known.pop(key)
-        if known.executable:
-            self._destroy(known)
+        for graph in self._known.pop(key).values():
+            self._destroy(graph)
 
-    def _destroy(self, known: _Graph) -> None:
+    def _destroy(self, graph: int) -> None:
         self._call("cuStreamSynchronize", self._stream)  # it may be at work
-        executable, known.executable = known.executable, 0
-        self._call("cuGraphExecDestroy", executable)
+        self._call("cuGraphExecDestroy", graph)

@@ -14,6 +14,7 @@ import pytest
 
 from anydim.base import settings
 from anydim.base.errors import DeviceError, DeviceMemoryError
+from anydim.devices import captured
 from anydim.devices.cuda import CudaDevice, Library, found
 from anydim.devices.device import Launch
 from tests.unit.devices.fake_cuda import FakeCuda
@@ -220,10 +221,24 @@ def test_sequences_that_come_again_are_graphs() -> None:
         assert work.first(0) == [2.0**power] * 2
         assert (counts["captures"], counts["replays"]) == expected
         assert len(work.fake.launches) == 5 * calls
-    work.call(1, 64, 5)  # of the same form, elsewhere: the graph is told
-    assert work.first(1) == [32.0, 32.0]
-    assert work.first(0) == [2.0**power] * 2
-    assert (counts["captures"], counts["instances"], counts["updates"]) == (2, 1, 1)
+    assert counts["instances"] == 1
+
+
+def test_calls_that_take_turns_with_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "_ADDRESSES", 2)
+    work, powers = Doubling(graphs=2), [0, 0, 0]
+    # the first is launched; then a graph for each of two blocks; a third one takes the older graph
+    for block, expected in (
+        (0, (0, 0, 0)), (0, (1, 0, 1)), (1, (2, 0, 2)), (0, (2, 0, 3)), (1, (2, 0, 4)),
+        (2, (2, 1, 5)), (1, (2, 1, 6)), (2, (2, 1, 7)), (0, (2, 2, 8)),
+    ):  # fmt: skip
+        work.call(block, 64, 4)
+        powers[block] += 4
+        assert work.first(block) == [2.0 ** powers[block]] * 2
+        counts = work.fake.counts
+        assert (counts["instances"], counts["updates"], counts["replays"]) == expected
+    work.device.trim()
+    assert not work.fake.graphs
 
 
 def test_graphs_are_as_many_as_may_be() -> None:
@@ -289,7 +304,8 @@ def test_graphs_that_fail_are_errors_and_the_next_call_works(call: str) -> None:
     assert len(work.fake.graphs) <= 1  # one that could not be given back
 
 
-def test_a_graph_that_does_not_fit_is_made_anew() -> None:
+def test_a_graph_that_does_not_fit_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(captured, "_ADDRESSES", 1)
     work = Doubling(graphs=2)
     for block in (0, 0, 1):
         work.call(block, 64, 4)
