@@ -51,3 +51,12 @@ def test_prompts_and_further_rows(name):
         if "i" in used:
             feeds["i"] = first[:, None] + np.arange(rows)
         beside(proto, sizes, graph, **feeds)
+
+
+def test_no_scores_behind_the_longest_sequence():
+    """A buffer with room for thousands costs no more than what is in it."""
+    made = node("z, a, e = GroupQueryAttention(q, k, v, p, o, l, t)", **HEADS)
+    inputs = [INPUTS[name] for name in "qkv"] + CACHE
+    graph = import_model(written([made], inputs, ["z", "a", "e"]).SerializeToString())
+    (softmax,) = (each for each in graph.nodes if each.operator == "softmax")
+    assert not any("past" in size.symbols for size in graph.types[softmax.given[0]].shape)

@@ -44,7 +44,15 @@ def group_query_attention(call: OnnxNode) -> Sequence[Result]:
     if call.attribute("do_rotary"):
         query, key = (_turned(call, part, _positions(call, new)) for part in (query, key))
     key, value = (_cached(call, part, 3 + n, new) for n, part in enumerate((key, value)))
-    return [_attended(call, query, key, value, new), key, value]
+    used = (_used(call, part, 3 + n) for n, part in enumerate((key, value)))
+    return [_attended(call, query, *used, new), key, value]
+
+
+def _used(call: OnnxNode, cache: str, position: int) -> str:
+    """What the longest sequence has of a cache: a buffer may have room for many more."""
+    if not call.given(position):
+        return cache
+    return call.emit("slice", cache, starts=(0,), ends=(call.size(6),), axes=(2,))
 
 
 def _attended(call: OnnxNode, query: str, key: str, value: str, new: _Rows) -> str:
@@ -158,6 +166,8 @@ def _bias(call: OnnxNode, given: Operands, group: int) -> str:
     missing = simplify(maximum(given.columns - shape[-1], 0), call.box)
     if missing.constant != 0:
         bias = call.emit("pad", bias, before=(0,) * 4, after=(0, 0, 0, missing))
+    if call.kind(bias).shape[-1] != given.columns:
+        bias = call.emit("slice", bias, starts=(0,), ends=(given.columns,), axes=(3,))
     if shape[1].constant == 1:
         return _of_group(call, bias, group)
     return call.emit("reshape", bias, shape=(shape[0], *given.whole[1:]))
