@@ -44,8 +44,8 @@ def group_query_attention(call: OnnxNode) -> Sequence[Result]:
     if call.attribute("do_rotary"):
         query, key = (_turned(call, part, _positions(call, new)) for part in (query, key))
     key, value = (_cached(call, part, 3 + n, new) for n, part in enumerate((key, value)))
-    used = (_used(call, part, 3 + n) for n, part in enumerate((key, value)))
-    return [_attended(call, query, *used, new), key, value]
+    keys, values = (_used(call, part, 3 + n) for n, part in enumerate((key, value)))
+    return [_attended(call, query, keys, values, new), key, value]
 
 
 def _used(call: OnnxNode, cache: str, position: int) -> str:
