@@ -14,7 +14,7 @@ from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.write.arithmetic import compare, constant, variable
-from anydim.sizes import Size, maximum, minimum, minimum
+from anydim.sizes import Size, maximum, minimum
 
 CHOICE = "choice"
 
