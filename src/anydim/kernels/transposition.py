@@ -242,6 +242,11 @@ class _Body:
         return self.context.sizes
 
     @property
+    def _few(self) -> ir.Value:
+        """The lanes of a narrow square."""
+        return ir.Var(ir.Type(ir.FLAG.dtype, self.vector.lanes), "few")
+
+    @property
     def copies(self) -> bool:
         return self.form.value == self.form.read
 
@@ -316,9 +321,34 @@ class _Body:
                 ir.Let("known", minus(variable("inside"), variable("lane0"))),
                 ir.Let("whole", either(is_whole, squares, variable("row0"))),
                 loop("k", variable("row0"), variable("whole"), lanes, *self._square("k", False)),
-                loop("e", variable("whole"), variable("row1"), lanes, *self._square("e", True)),
+                *self._narrow(squares),
+                loop("e", variable("done"), variable("row1"), lanes, *self._square("e", True)),
             ),
         ]  # fmt: skip
+
+    def _narrow(self, squares: ir.Value) -> list[ir.Step]:
+        """Squares of whole vectors that fewer lanes than a vector has are wanted of.
+
+        Where rows of the target follow each other, each is written over by what is behind the one
+        before: whole vectors do then, but for the last square of a piece.
+        """
+        if self.form.inside is not None:
+            return [ir.Let("done", variable("whole"))]
+        lanes, stride = self.vector.lanes, self.form.target.stride(self.form.row.name)
+        steps: list[ir.Step] = [
+            ir.Let("done", squares),
+            ir.Let("few", first_lanes(least(variable("left"), lanes), lanes)),
+        ]
+        begin: ir.Value = variable("whole")
+        if self.copies:
+            packed = compare("equal", self.sizes.value(stride), variable("left"))
+            last = greatest(minus(squares, constant(lanes)), begin)
+            steps.append(ir.Let("over", either(packed, last, begin)))
+            over = self._square("o", narrow=True)
+            steps.append(loop("o", begin, variable("over"), lanes, *over))
+            begin = variable("over")
+        narrow = self._square("n", narrow=True, mask=self._few)
+        return [*steps, loop("n", begin, variable("done"), lanes, *narrow)]
 
     def _places(self, row: ir.Value, lane: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Where an element comes from, and where it goes."""
@@ -387,8 +417,14 @@ class _Body:
         terms = [times(variable(name), value(c)) for name, c in form.terms if name in own]
         return plus(value(form.constant), *terms)
 
-    def _square(self, row: str, edge: bool) -> list[ir.Step]:
-        """One square from `row` and lane0 on; at an edge, what is outside is left alone."""
+    def _square(
+        self, row: str, edge: bool = False, narrow: bool = False, mask: ir.Value | None = None
+    ) -> list[ir.Step]:
+        """One square from `row` and lane0 on; at an edge, what is outside is left alone.
+
+        A narrow one has all rows: where lanes end, the first one is read again. `mask` has the
+        lanes that are written, where not all are.
+        """
         value, form = self.sizes.value, self.form
         lane_stride = value(form.source.stride(form.lane.name))
         row_stride = value(form.target.stride(form.row.name))
@@ -403,22 +439,25 @@ class _Body:
         rows: list[ir.Value] = []
         for number in range(self.vector.lanes):
             at = plus(variable(f"{row}_from"), times(lane_stride, number))
-            mask = None
-            if edge:
+            wanted = None
+            if narrow:
+                first = variable(f"{row}_from")
+                at = either(compare("greater", variable("known"), number), at, first)
+            elif edge:
                 at = either(compare("greater", variable("known"), number), at, constant(0))
-                mask = self._mask(number, variable("known"), variable(f"{row}_left"))
-            rows.append(ir.Load(self.vector, "x", at, mask))
+                wanted = self._mask(number, variable("known"), variable(f"{row}_left"))
+            rows.append(ir.Load(self.vector, "x", at, wanted))
         made, columns = transposed(self.vector, rows, f"{row}_")
         steps += made
         if not self.copies:
-            return steps + self._computed(row, columns, edge)
+            return steps + self._computed(row, columns, edge or narrow)
         for number, column in enumerate(columns):
             at = plus(variable(f"{row}_to"), times(row_stride, number))
-            mask = None
+            kept = mask
             if edge:
                 at = either(compare("greater", variable(f"{row}_left"), number), at, constant(0))
-                mask = self._mask(number, variable(f"{row}_left"), variable("left"))
-            steps.append(ir.Store("y", at, column, mask))
+                kept = self._mask(number, variable(f"{row}_left"), variable("left"))
+            steps.append(ir.Store("y", at, column, kept))
         return steps
 
     def _computed(self, row: str, columns: list[ir.Value], edge: bool) -> list[ir.Step]:

@@ -19,7 +19,7 @@ from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 
 SIZES = [(0, 3), (3, 0), (1, 1), (7, 9), (8, 8), (15, 17), (16, 16), (17, 15), (33, 64), (100, 65),
-         (63, 129), (1, 50), (50, 1), (200, 3)]  # fmt: skip
+         (63, 129), (1, 50), (50, 1), (200, 3), (5, 600), (9, 333), (15, 1100)]  # fmt: skip
 TEXTS = {
     "flat": ("def f(T(M,N) x) -> (y) { y(n,m) = x(m,n) }", lambda x: x.T),
     "reversed": (
@@ -77,7 +77,18 @@ def test_nothing_outside_is_touched(name):
     schedule = transposition.match(group, box, machine, frozenset())
     assert schedule is not None
     launch = transposition.lower(group, schedule, box, machine, frozenset())
-    for m, n in ((1, 1), (1, 70), (70, 1), (2, 9), (9, 2), (7, 9), (8, 8), (17, 5), (25, 70)):
+    for m, n in (
+        (1, 1),
+        (1, 70),
+        (70, 1),
+        (2, 9),
+        (9, 2),
+        (7, 9),
+        (8, 8),
+        (17, 5),
+        (25, 70),
+        (5, 90),
+    ):
         x = numpy.arange(m * n, dtype=numpy.float32).reshape(m, n)
         right = reference(x)
         y = numpy.full(right.shape, numpy.nan, numpy.float32)
