@@ -155,7 +155,7 @@ def _timed(
             first = launch.arguments + 8 * launch.operands
             sizes = tuple((ctypes.c_int64 * launch.sizes).from_address(first))
             asked = launch._replace(entry=entries[launch.entry])
-        begin, command = perf_counter_ns(), -1
+        begin, command, result = perf_counter_ns(), -1, None
         try:
             result = verb(*asked)
             command = device.noted() if begins else -1
@@ -163,7 +163,8 @@ def _timed(
                 device.synchronise()
             return result
         finally:
-            note(word, given, sizes, begin, perf_counter_ns(), command)
+            if word != home.COPY_FROM or result != home.BY_HOST:  # else others make that copy
+                note(word, given, sizes, begin, perf_counter_ns(), command)
 
     return call
 

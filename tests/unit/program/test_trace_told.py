@@ -10,13 +10,15 @@ from typing import Any
 import numpy
 import pytest
 
+import anydim as ad
 from anydim.devices.cpu import CpuDevice
 from anydim.devices.device import Device
 from anydim.devices.opencl.device import OpenClDevice
 from anydim.devices.opencl.opened import opened
 from anydim.devices.opencl.watching import Watched
 from anydim.program.profile.trace import CALL, COPY, LAUNCH
-from tests.kernel_targets import needs_device
+from tests.kernel_targets import needs_device, needs_two_devices
+from tests.unit.devices.test_placed_programs import arrays, diamond, graph_of
 from tests.unit.program.test_trace import check, looping, placed
 
 OPENERS = [OpenClDevice, opened]
@@ -29,6 +31,25 @@ def test_copies_say_which_value_they_are_of(n: int) -> None:
     assert [value for _, value, _ in found[:2]] == ["x", "matmul_2"]
     assert all(value in made for _, value, made in found)
     assert len({made for _, _, made in found if "@" in made}) >= 2
+
+
+DEVICES = [{"a": "cpu:0", "b": "cpu:1"}, {"a": "null:0", "b": "null:1"},
+           pytest.param({"a": "opencl:0", "b": "opencl:1"}, marks=needs_two_devices)]  # fmt: skip
+
+
+@pytest.mark.parametrize("devices", DEVICES, ids=["cpu", "null", "opencl"])
+@pytest.mark.parametrize("n", [0, 1, 61])
+def test_copies_between_devices(devices: dict[str, str], n: int) -> None:
+    model = ad.compile(graph_of(diamond, "a", "b", "a", "b"), devices=devices)
+    trace = model.trace(inputs=arrays(n))
+    check(trace.document())
+    found = [(s.name, s.about["direction"]) for s in trace.of(COPY) if "value" in s.about]
+    assert all(span.about["bytes"] == n * 16 for span in trace.of(COPY))
+    direct = [way for name, way in found if name == "copy from"]
+    if devices["a"].startswith("null") and n:  # what goes by way of the host is two copies
+        assert not direct and ("copy out", "a to host") in found
+    else:
+        assert direct.count("a to b") == 2  # the top, and a side
 
 
 def test_a_copy_in_a_branch_has_its_own_value() -> None:

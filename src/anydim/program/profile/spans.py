@@ -39,12 +39,13 @@ _VERBS: Mapping[int, _Verb] = {  # what is recorded takes no time
     home.COPY_IN: _Verb("copy in", COPY, 2, "host to {}"),
     home.COPY_OUT: _Verb("copy out", COPY, 2, "{} to host"),
     home.COPY_WITHIN: _Verb("copy within", COPY, 2, "within {}"),
+    home.COPY_FROM: _Verb("copy from", COPY, 3),
     home.FILL: _Verb("fill", COPY, 2, "within {}"),
     home.WAIT: _Verb("wait", WAIT),
 }
 
 
-_COPIES = {home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN}
+_COPIES = {home.COPY_FROM, home.COPY_IN, home.COPY_OUT, home.COPY_WITHIN}
 
 
 def spans(program: Program, planned: Plan, clocked: Sequence[Clocked]) -> Iterator[Span]:
@@ -134,7 +135,10 @@ class _Known:
         if not 0 < which <= len(self._copies):
             return {}
         step = self._copies[which - 1]
-        return {"value": step.source or step.value, "makes": step.made}
+        about = {"value": step.source or step.value, "makes": step.made}
+        if each.verb == home.COPY_FROM:
+            about["direction"] = f"{step.origin} to {step.target}"
+        return about
 
     def _site(self, place: Place) -> Site:
         return self._sites[place[0]][place[1]]
