@@ -71,8 +71,8 @@ def _to_float(node: Node) -> bool:
 
 def _windows(node: Node) -> str:
     given = operator(node.operator).complete(node.attributes)
-    if node.operator == "average_pool" and given["ceil"] and given["count_padding"]:
-        return "it counts the padding of last windows otherwise than the standard says"
+    if given.get("ceil"):
+        return "it takes windows that reach behind the end otherwise than the standard says"
     return ""
 
 
