@@ -16,11 +16,13 @@ from anydim.kernels.write.term import Term, constant, select
 from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.blocks import DROP
+from anydim.native.body import as_word
 from anydim.native.device_emit import ask
 from anydim.native.emit import needed_dims, part_names
 from anydim.native.handed_emit import handed
 from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.native.region_loop import loop
+from anydim.native.threads import WORTH_WAKING
 from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
@@ -195,6 +197,8 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
         code.store(place.base + POOL, code.home(program.device))
     elif program.threads > 1:
         several = code.load(place.base + PARALLEL).differs(0)
+        # iterations come again and again: little work of each is much together
+        code.store(place.base + PARALLEL, as_word(several) * WORTH_WAKING)
         code.store(place.base + POOL, select(several, code.load(context.POOL), 0))
     failed = body.ask(run, code.address(place.base))
     if program.positions or program.device:

@@ -6,10 +6,11 @@ the number of the launch, so a late worker cannot take a part of another launch:
 
     state = launch number << 32 | parts << 16 | next part
 
-A worker that finds nothing spins a while, then blocks. Blocking uses functions of the system
-that come in through the pool (`runtime/threads.py` fills it). Whoever changes what a sleeper
-waits for does so before it looks whether anybody sleeps; a sleeper counts itself before it looks
-whether it may sleep; both with sequential consistency, so no wake-up is lost.
+A worker that finds nothing spins a while, then blocks. Little work wakes nobody: who is up does it.
+Blocking uses functions of the system that come in through the pool (`runtime/threads.py` fills it).
+Whoever changes what a sleeper waits for does so before it looks whether anybody sleeps; a sleeper
+counts itself before it looks whether it may sleep; both with sequential consistency, so no wake-up
+is lost.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from anydim.native.choosing import CHOOSE, choosing_code
 from anydim.runtime import choices
 
 LAUNCH, WORKER, WAKE, STOP = "anydim_launch", "anydim_worker", "anydim_wake", "anydim_stop"
+WORTH_WAKING = 32  # parts of the least size in a call, some 100 us: a worker gets up in 50
 
 # words of a pool: state, parts done and the job are each on cache lines of their own
 _STATE, _DONE, _JOB, _SLEEPERS = 0, 8, 16, 24
@@ -209,7 +211,8 @@ def _launch() -> ir.Function:
     number = (body.atomic("load", _at(_STATE)) >> 32) + 1
     body.publish(_at(_STATE), (number << 32) | (parts() << 16))
     body.emit(ir.Fence())
-    body.call("wake_sleepers", _POOL)
+    with body.when(parallel >= WORTH_WAKING // 2 * grain):
+        body.call("wake_sleepers", _POOL)
     body.call("work", _POOL, 0)
     body.call("join", _POOL, parts())
     return body.function(LAUNCH, _LAUNCHED, public=True, result=False)

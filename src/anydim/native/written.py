@@ -6,12 +6,14 @@ faster than the function. The sizes that others are made of come first; those re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, constant
 from anydim.native.arithmetic import Arithmetic, Ranged
 from anydim.native.body import FALSE, ONE, ZERO, Body, as_word, parameter
+from anydim.native.threads import WORTH_WAKING
 from anydim.program.segment import Segment
 from anydim.runtime.layout import ARENA_BYTES, PARALLEL, Layout
 from anydim.sizes import Atom, Interval, Size
@@ -31,13 +33,13 @@ def written(program: Segment, layout: Layout, arithmetic: Arithmetic) -> Iterato
         for axis, size in enumerate(spec.shape):
             body.store(_BLOCK, layout.output_axis(number, axis), arithmetic.size(size))
     words = {size: layout.first_slot + number for number, size in enumerate(program.slots)}
-    wide = {(step.parallel, step.grain) for step in program.sites}
+    wide = Counter((step.parallel, step.grain) for step in program.sites)
     ranges = sorted(wide, key=_in_order) if program.threads > 1 else []
     if len(words) <= TOGETHER:
         for size, word in words.items():
             body.store(_BLOCK, word, arithmetic.size(size))
         body.store(_BLOCK, ARENA_BYTES, arithmetic.size(program.total_bytes))
-        _several(ranges, arithmetic)
+        _several([(*range, wide[range]) for range in ranges], arithmetic)
         return
     parts = _Parts(program, layout, words, arithmetic.symbols)
     body.store(_BLOCK, PARALLEL, ZERO)
@@ -55,13 +57,20 @@ def _in_order(range: tuple[Size, Size]) -> str:
     return f"({parallel!r}, {grain})"  # as text, so that programs are the same in every process
 
 
-def _several(ranges: Sequence[tuple[Size, Size]], arithmetic: Arithmetic) -> None:
-    """Write whether any of these parallel ranges is worth a second thread; 1 stays 1."""
-    body, several = arithmetic.body, FALSE
-    for parallel, grain in ranges:
-        enough = arithmetic.size(parallel) >= 2 * arithmetic.size(grain)
+def _several(ranges: Sequence[tuple[Size, Size, int]], arithmetic: Arithmetic) -> None:
+    """Write whether any of these parallel ranges, each so often, is worth a second thread: 1, and
+    whether all of them are worth waking it: `WORTH_WAKING`."""
+    body, several, grains = arithmetic.body, FALSE, ZERO
+    for parallel, grain, often in ranges:
+        length, least = arithmetic.size(parallel), arithmetic.size(grain)
+        enough = length >= 2 * least
         several = body.let(enough if several is FALSE else several | enough)
-    body.store(_BLOCK, PARALLEL, ZERO if several is FALSE else as_word(several))
+        grains = body.let(grains + length / least * often)
+    if several is FALSE:
+        body.store(_BLOCK, PARALLEL, ZERO)
+        return
+    much = as_word(grains >= WORTH_WAKING) * (WORTH_WAKING - 1) + 1
+    body.store(_BLOCK, PARALLEL, as_word(several) * much)
 
 
 class _Parts:
@@ -100,7 +109,8 @@ class _Parts:
         for parallel, grain in ranges:
             length, least = (self._written(body, size) for size in (parallel, grain))
             several = body.let((length >= 2 * least) | several)
-        body.store(_BLOCK, PARALLEL, body.load(_BLOCK, PARALLEL) | as_word(several))
+        word = as_word(several) * WORTH_WAKING
+        body.store(_BLOCK, PARALLEL, body.load(_BLOCK, PARALLEL) | word)
         body.give(ONE)
         return body.function(name, ("block",), quick=True)
 
