@@ -154,6 +154,7 @@ def _models() -> Iterator[tuple[str, dict[str, Callable[[Any], Any]], Any]]:
             found[f"anydim {n}"] = lambda feeds, model=model: model(*feeds)
             options = onnxruntime.SessionOptions()
             options.intra_op_num_threads, options.inter_op_num_threads = n, 1
+            options.log_severity_level = 4
             session = onnxruntime.InferenceSession(source, options, ["CPUExecutionProvider"])
             key = session.get_inputs()[0].name
             found[f"onnxruntime {n}"] = lambda feeds, s=session, k=key: s.run(None, {k: feeds[0]})
