@@ -66,6 +66,7 @@ def test_detections_are_those_of_the_host() -> None:
         np.testing.assert_allclose(came["corners"], expected["corners"], rtol=1e-5, strict=True)
         found.add(len(came["kept"]))
     after = device.counters.copies_in, device.counters.copies_out
-    assert (after[0] - before[0], after[1] - before[1]) == (len(sizes), len(sizes))
+    # none where the device works on inputs where they are
+    assert all(now - then <= len(sizes) for now, then in zip(after, before))
     assert len(found) > 10 and 0 in found
     assert placed.executable.leaked == 0

@@ -1,7 +1,8 @@
 """Promise: a row has the same bits alone, in any batch and on any number of threads.
 
 Every operator record, along each dim that its meaning treats row by row. Sizes are around the
-groups of rows for which products have kernels of their own.
+groups of rows for which products have kernels of their own. Columns of a product are no rows: one
+that is alone is summed as a dot product (docs/numerics.md).
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def test_a_row_is_itself_in_every_batch(name: str, number: int) -> None:
         except DimError:
             continue
         assert not differing(models[1](**inputs), whole)
-        for size in PARTS:
+        column = name in PRODUCTS and rows.axes["y0"] == whole["y0"].ndim - 1
+        for size in PARTS[column:]:
             for start in range(0, count - size + 1, size):
                 part = rows.part(inputs, start, start + size)
                 expected = rows.part(whole, start, start + size)
