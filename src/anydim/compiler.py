@@ -6,8 +6,7 @@ pass, write a frozen dataclass with `run(graph) -> graph` in `passes/` and add o
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from itertools import chain
@@ -18,6 +17,16 @@ from anydim.base.collector import collector_paused
 from anydim.base.dtypes import DType, float64
 from anydim.base.log import LOG
 from anydim.base.records import dataclass
+from anydim.compiling import (
+    CompileReport,
+    Lowered,
+    Progress,
+    Work,
+    kernels_text,
+    llvm_text,
+    parts_text,
+    schedule_text,
+)
 from anydim.devices.engines.engine import Engine
 from anydim.devices.engines.table import ENGINES, engine_named
 from anydim.devices.table import unknown_device
@@ -33,9 +42,7 @@ from anydim.graph.verify import verify
 from anydim.kernels.ir import Kernel, Library
 from anydim.kernels.launch import TF32, Machine
 from anydim.kernels.template import Template
-from anydim.kernels.text import print_kernel
-from anydim.lang.surface.printer import print_statement
-from anydim.native.build import Assembled, Built, begin, begin_host, build, module_texts
+from anydim.native.build import Assembled, begin, begin_host, build
 from anydim.native.host import host_text
 from anydim.passes.accumulate import Accumulate
 from anydim.passes.ahead import libraries_ahead
@@ -67,7 +74,6 @@ from anydim.passes.simplify import Simplify
 from anydim.passes.take import Take
 from anydim.passes.unit_dimensions import UnitDimensions
 from anydim.passes.views import Views
-from anydim.passes.watch import Watch
 from anydim.program.differential import Ranges
 from anydim.program.findings import findings
 from anydim.program.limits import MemoryLimit
@@ -75,14 +81,12 @@ from anydim.program.program import Program
 from anydim.runtime.executable import Executable
 from anydim.runtime.lists import Listed
 from anydim.runtime.threads import known_threads
-from anydim.sizes import Dim, Size
+from anydim.sizes import Dim
 from anydim.targets.placed import Placed
 from anydim.targets.processor import NATIVE
 from anydim.targets.target import Target
 from anydim.targets.targets import target
 from anydim.variants.records import tuned_for
-
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -161,33 +165,7 @@ PASSES: tuple[Pass, ...] = (
 #   assemble   lifetimes -> arena offsets as formulas; packed constants; host steps;
 #              parts and regions -> a program of regions, where there are any
 #   native     one host module, one object per kernel and micro-kernel library, linked
-
-
-@dataclass(frozen=True)
-class CompileReport:
-    """How a model was compiled.
-
-    `seconds` is the time of each pass in order; `stages` prints each stage when asked; `notes`
-    are lines on what was fused and which shape arithmetic disappeared; `compiled` and `cached`
-    count the native modules made now and found on disk; `kernels` are those of its sites, by name.
-    """
-
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    stages: Mapping[str, Callable[[], str]] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    compiled: int = 0
-    cached: int = 0
-    chosen: tuple[Chosen, ...] = ()
-    kernels: Mapping[str, Kernel] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Chosen:
-    """The schedule of a kernel, the results that it makes, and why it is what it is."""
-
-    results: tuple[str, ...]
-    schedule: str
-    reason: str
+_STAGES = len(PASSES) + 5
 
 
 @dataclass(frozen=True)
@@ -218,35 +196,6 @@ class Compiled:
             LOG.warning("%s: %s", name, line)
 
 
-@dataclass(frozen=True)
-class Lowered:
-    """A graph of so many nodes as a program for a target, what it launches, what passes found.
-
-    `devices` are what makes the code for the devices that parts are on.
-    """
-
-    made: Assembled
-    nodes: int
-    items: tuple[Scheduled | Alias, ...]
-    found: tuple[str, ...] = ()
-    devices: Mapping[str, Target] = field(default_factory=dict)
-
-    @property
-    def launches(self) -> list[Scheduled]:
-        return [item for item in self.items if isinstance(item, Scheduled)]
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Lines on what was fused and which shape arithmetic disappeared."""
-        launches = self.launches
-        return (
-            f"{self.nodes} nodes became {len(launches)} launches;"
-            f" {len(self.items) - len(launches)} values are other values' bytes",
-            *self.found,
-            *(f"{item.template}: {item.source}" for item in launches),
-        )
-
-
 @collector_paused()
 def compile_source(
     source: Any, dims: Mapping[str, Dim] | None, threads: int | str, progress: Progress,
@@ -263,7 +212,7 @@ def compile_source(
     A program whose memory is above the limit is refused before code is made.
     """
     threads = known_threads(threads)
-    work = _Work(progress, bool(devices or engines or placement is not None))
+    work = Work(progress, _STAGES + bool(devices or engines or placement is not None))
     options = _asked(source) if options is PLAIN else options
     if precision is not None:
         options = replace(options, precision=known_precision(precision))
@@ -297,7 +246,7 @@ def compile_source(
         if (other.machine, other.templates, cores) == same:
             return lowered
         with collector_paused():
-            quiet = _Work(_silent)
+            quiet = Work(_silent, _STAGES)
             elsewhere = _On(other, on.devices, taken)
             return _lowered(graph, elsewhere, options, cores, quiet, lambda kernel: None, Store())
 
@@ -327,7 +276,7 @@ class _Asked:
 
 
 def _placed(
-    graph: Graph, asked: _Asked, work: _Work,
+    graph: Graph, asked: _Asked, work: Work,
     probe: Callable[..., Compiled], tried: Callable[..., Compiled],
 ) -> tuple[Graph, dict[str, Engine]]:  # fmt: skip
     """The graph with a device for each node, and the engines among them; the host for all where
@@ -350,7 +299,7 @@ def _placed(
 
     opened = {name: each.device for name, each in devices.items()}
     told = (_ordered(devices), work.tell, asked.options, (*asked.engines, *ENGINES))
-    work.total = len(PASSES) + 6
+    work.total = _STAGES + 1
     placing = Placement(asked.placement, opened, threads, run, trial, *told)
     placed = work.timed("place", lambda: placing.run(graph))
     engines = asked.engines_of(placed.graph)
@@ -398,7 +347,7 @@ class _On:
 
 
 def _lowered(
-    graph: Graph, on: _On, options: Options, threads: int, work: _Work,
+    graph: Graph, on: _On, options: Options, threads: int, work: Work,
     begun: Callable[[Kernel | Library], None], store: Store,
 ) -> Lowered:  # fmt: skip
     """A graph through all passes, for targets; each kernel of the host is `begun` when it is there.
@@ -423,7 +372,7 @@ def _lowered(
         if entry.name == "fuse" and not options.fuse:
             run = dict.fromkeys(run, _same)
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
-        work.stage(entry.name, partial(_parts_text, fused, print_graph), fused)
+        work.stage(entry.name, partial(parts_text, fused, print_graph), fused)
         found += chain(*(getattr(each, "notes", ()) for each in made_for.values()))
         if entry.name == "accumulate":
             _begin_libraries(parts, fused, code, begun)
@@ -434,11 +383,11 @@ def _lowered(
         "assemble",
         lambda: _assembled(cuts, parts, fused, scheduled, threads, options, store, on),
     )
-    work.stage("schedule", lambda: _parts_text(scheduled, _schedule_text))
-    work.stage("kernels", lambda: _kernels_text(made.kernels.values(), scheduled))
+    work.stage("schedule", lambda: parts_text(scheduled, schedule_text))
+    work.stage("kernels", lambda: kernels_text(made.kernels.values(), scheduled))
     work.stage("program", made.program.text)
     work.stage("host", lambda: host_text(made.program))
-    work.stage("llvm", lambda: _llvm_text(made, code))
+    work.stage("llvm", lambda: llvm_text(made, code))
     nodes = sum(len(cut.graph.nodes) for cut in cuts)
     items = tuple(item for items in scheduled for item in items)
     targets = on.targets
@@ -531,47 +480,6 @@ def _assembled(
     return Assembled(program, store.kernels, store.arrays)
 
 
-class _Work:
-    """Times the stages of one compilation and keeps what they would print."""
-
-    def __init__(self, progress: Progress, places: bool = False) -> None:
-        self.progress = progress
-        self.notes: tuple[str, ...] = ()
-        self.seconds: dict[str, float] = {}
-        self.stages: dict[str, Callable[[], str]] = {}
-        self.watch = Watch()
-        self.total = len(PASSES) + 5 + places
-
-    def stage(self, name: str, text: Callable[[], str], graphs: Sequence[Graph] = ()) -> None:
-        """Keep what a stage would print, and let the settings look at it."""
-        self.stages[name] = text
-        self.watch.stage(name, text, graphs)
-
-    def tell(self, what: str) -> None:
-        """What is done within a stage, which may take seconds."""
-        LOG.info("%s", what)
-        self.progress(what, len(self.seconds), self.total)
-
-    def timed(self, stage: str, work: Callable[[], Any]) -> Any:
-        self.progress(stage, len(self.seconds), self.total)
-        start = time.perf_counter()
-        result = work()
-        self.seconds[stage] = time.perf_counter() - start
-        if len(self.seconds) == self.total:
-            self.progress("done", self.total, self.total)
-        return result
-
-    def report(self, lowered: Lowered, built: Built) -> CompileReport:
-        chosen = tuple(
-            Chosen(item.writes, item.launch.schedule, item.launch.reason)
-            for item in lowered.launches
-        )
-        return CompileReport(
-            self.seconds, self.stages, (*self.notes, *lowered.notes), built.compiled, built.cached,
-            chosen, lowered.made.kernels,
-        )  # fmt: skip
-
-
 def _named_types(graph: Graph) -> dict[str, Any]:
     return {name: graph.types[name] for name in (*graph.inputs, *graph.outputs)}
 
@@ -585,37 +493,3 @@ def _reference(
     """
     plain = graph.replace(lists={})
     return lambda inputs: evaluate(plain, inputs, precision=precision)
-
-
-def _parts_text(items: Sequence[Any], text: Callable[[Any], str]) -> str:
-    """The text of each part, numbered where there are several."""
-    if len(items) == 1:
-        return text(items[0])
-    return "\n".join(f"# part {number}\n{text(item)}" for number, item in enumerate(items))
-
-
-def _kernels_text(
-    kernels: Iterable[Kernel], scheduled: Sequence[tuple[Scheduled | Alias, ...]]
-) -> str:
-    """Each kernel, with what its parameters are in the launches of all parts."""
-    launches: dict[str, list[tuple[Size, ...]]] = {kernel.name: [] for kernel in kernels}
-    for item in chain(*scheduled):
-        if isinstance(item, Scheduled):
-            launches[item.launch.kernel.name].append(item.launch.sizes)
-    return "\n".join(print_kernel(kernel, launches[kernel.name]) for kernel in kernels)
-
-
-def _llvm_text(made: Assembled, code: Target) -> str:
-    texts = module_texts(made, code)
-    return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
-
-
-def _schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:
-    lines = []
-    for item in scheduled:
-        if isinstance(item, Alias):
-            lines.append(f"'{item.target}' is the bytes of '{item.source}'")
-            continue
-        lines.append(f"{item.launch.kernel.name}: {item.launch.schedule}  # {item.source}")
-        lines += [f"    {print_statement(statement)}" for statement in item.group.statements]
-    return "\n".join(lines)

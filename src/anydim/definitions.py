@@ -29,7 +29,7 @@ from anydim.base.frozen import FrozenMapping, freeze_value
 from anydim.base.given import by_names, text_of, whole_within
 from anydim.base.records import dataclass
 from anydim.base.text import listed, suggestion
-from anydim.compiler import Chosen
+from anydim.compiling import Chosen
 from anydim.frontends.builder import Value
 from anydim.frontends.definition import (
     Pattern,

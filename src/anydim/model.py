@@ -18,8 +18,9 @@ from anydim.base.given import (
     whole_within,
 )
 from anydim.base.text import listed, suggestion
-from anydim.compiler import CompileReport, Lowered, compile_source
-from anydim.compiler import Progress as CompileProgress
+from anydim.compiler import compile_source
+from anydim.compiling import CompileReport, Lowered
+from anydim.compiling import Progress as CompileProgress
 from anydim.deploy.export.export import export
 from anydim.deploy.save import Version, save
 from anydim.devices.device import Device

@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from anydim.base.errors import DimError, OptionError
-from anydim.compiler import CompileReport
+from anydim.compiling import CompileReport
 from anydim.model import Model
 from anydim.program.explain import explain
 from anydim.program.memory import memory

@@ -1,0 +1,156 @@
+"""What a compilation tells while it goes on and when it is done: times, texts, a report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from itertools import chain
+from typing import Any
+
+from anydim.base.log import LOG
+from anydim.base.records import dataclass
+from anydim.graph.nodes import Graph
+from anydim.kernels.ir import Kernel
+from anydim.kernels.text import print_kernel
+from anydim.lang.surface.printer import print_statement
+from anydim.native.build import Assembled, Built, module_texts
+from anydim.passes.schedule import Alias, Scheduled
+from anydim.passes.watch import Watch
+from anydim.sizes import Size
+from anydim.targets.target import Target
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """How a model was compiled.
+
+    `seconds` is the time of each pass in order; `stages` prints each stage when asked; `notes`
+    are lines on what was fused and which shape arithmetic disappeared; `compiled` and `cached`
+    count the native modules made now and found on disk; `kernels` are those of its sites, by name.
+    """
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    stages: Mapping[str, Callable[[], str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    compiled: int = 0
+    cached: int = 0
+    chosen: tuple[Chosen, ...] = ()
+    kernels: Mapping[str, Kernel] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The schedule of a kernel, the results that it makes, and why it is what it is."""
+
+    results: tuple[str, ...]
+    schedule: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A graph of so many nodes as a program for a target, what it launches, what passes found.
+
+    `devices` are what makes the code for the devices that parts are on.
+    """
+
+    made: Assembled
+    nodes: int
+    items: tuple[Scheduled | Alias, ...]
+    found: tuple[str, ...] = ()
+    devices: Mapping[str, Target] = field(default_factory=dict)
+
+    @property
+    def launches(self) -> list[Scheduled]:
+        return [item for item in self.items if isinstance(item, Scheduled)]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines on what was fused and which shape arithmetic disappeared."""
+        launches = self.launches
+        return (
+            f"{self.nodes} nodes became {len(launches)} launches;"
+            f" {len(self.items) - len(launches)} values are other values' bytes",
+            *self.found,
+            *(f"{item.template}: {item.source}" for item in launches),
+        )
+
+
+class Work:
+    """Times the `total` stages of one compilation and keeps what they would print."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self.progress = progress
+        self.notes: tuple[str, ...] = ()
+        self.seconds: dict[str, float] = {}
+        self.stages: dict[str, Callable[[], str]] = {}
+        self.watch = Watch()
+        self.total = total
+
+    def stage(self, name: str, text: Callable[[], str], graphs: Sequence[Graph] = ()) -> None:
+        """Keep what a stage would print, and let the settings look at it."""
+        self.stages[name] = text
+        self.watch.stage(name, text, graphs)
+
+    def tell(self, what: str) -> None:
+        """What is done within a stage, which may take seconds."""
+        LOG.info("%s", what)
+        self.progress(what, len(self.seconds), self.total)
+
+    def timed(self, stage: str, work: Callable[[], Any]) -> Any:
+        self.progress(stage, len(self.seconds), self.total)
+        start = time.perf_counter()
+        result = work()
+        self.seconds[stage] = time.perf_counter() - start
+        if len(self.seconds) == self.total:
+            self.progress("done", self.total, self.total)
+        return result
+
+    def report(self, lowered: Lowered, built: Built) -> CompileReport:
+        chosen = tuple(
+            Chosen(item.writes, item.launch.schedule, item.launch.reason)
+            for item in lowered.launches
+        )
+        return CompileReport(
+            self.seconds, self.stages, (*self.notes, *lowered.notes), built.compiled, built.cached,
+            chosen, lowered.made.kernels,
+        )  # fmt: skip
+
+
+def parts_text(items: Sequence[Any], text: Callable[[Any], str]) -> str:
+    """The text of each part, numbered where there are several."""
+    if len(items) == 1:
+        return text(items[0])
+    return "\n".join(f"# part {number}\n{text(item)}" for number, item in enumerate(items))
+
+
+def kernels_text(
+    kernels: Iterable[Kernel], scheduled: Sequence[tuple[Scheduled | Alias, ...]]
+) -> str:
+    """Each kernel, with what its parameters are in the launches of all parts."""
+    launches: dict[str, list[tuple[Size, ...]]] = {kernel.name: [] for kernel in kernels}
+    for item in chain(*scheduled):
+        if isinstance(item, Scheduled):
+            launches[item.launch.kernel.name].append(item.launch.sizes)
+    return "\n".join(print_kernel(kernel, launches[kernel.name]) for kernel in kernels)
+
+
+def llvm_text(made: Assembled, code: Target) -> str:
+    """Every module, by name."""
+    texts = module_texts(made, code)
+    return "\n".join(f"; {name}\n{text}" for name, text in texts.items())
+
+
+def schedule_text(scheduled: tuple[Scheduled | Alias, ...]) -> str:
+    """Each launch with its statements."""
+    lines = []
+    for item in scheduled:
+        if isinstance(item, Alias):
+            lines.append(f"'{item.target}' is the bytes of '{item.source}'")
+            continue
+        lines.append(f"{item.launch.kernel.name}: {item.launch.schedule}  # {item.source}")
+        lines += [f"    {print_statement(statement)}" for statement in item.group.statements]
+    return "\n".join(lines)
