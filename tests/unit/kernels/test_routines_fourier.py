@@ -78,8 +78,18 @@ def test_known_lengths_and_every_vector(n):
         near(found, code.expected([x], {"m": 5})[0], n, 53)
 
 
+@pytest.mark.parametrize("n", [10, 37, 1000])
+def test_what_cancels_is_nothing_beside_great_numbers(n):
+    """float32 is rounded at the end alone: a ramp's numbers are as near as their own rounding."""
+    x = np.broadcast_to(np.arange(n, dtype=np.float32)[None, :, None], (2, n, 1)).copy()
+    (found,) = transform("m n 1", 1)([x], {"n": n, "m": 2}, compiled=True)
+    exact = np.fft.fft(x[..., 0].astype(np.float64))
+    right = np.stack([exact.real, exact.imag], -1)
+    np.testing.assert_allclose(found, right, rtol=2.0**-23, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
-def test_narrow_floats_are_computed_in_single_precision(name):
+def test_narrow_floats_are_computed_in_double_precision(name):
     dtype = DTYPES[name]
     code, x = transform("3 50 2", 1, dtype, length=as_size(50)), signal("3 50 2", dtype)
     (found,) = code([x], {}, compiled=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from anydim.base.dtypes import DType, float32
+from anydim.base.dtypes import DType, float64
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.code import Code
@@ -45,8 +45,8 @@ class Transform:
 
     @property
     def wide(self) -> DType:
-        """The type that is computed in."""
-        return self.dtype if self.dtype.bits >= 32 else float32
+        """The type that is computed in: sums that are 0 have to be 0, beside great numbers, too."""
+        return float64
 
     @property
     def lanes(self) -> int:
