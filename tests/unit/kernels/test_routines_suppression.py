@@ -65,6 +65,18 @@ def test_sizes(dtype, center):
                 check(running, given, env, False)
 
 
+@pytest.mark.parametrize("most", [1, 40, 2000])
+@pytest.mark.parametrize("steps", [0, 1, 100, 10**6])
+def test_scores_are_sorted_some_at_a_time(steps, most):
+    """Few unlike scores, so that many are equal, as well as many; more than one round of them."""
+    running = suppression()
+    random = np.random.default_rng(steps)
+    boxes, scores = detections(random, 1, 2, 1501)
+    scores[:] = random.integers(0, steps + 1, scores.shape) / np.float32(steps + 1) + 0.1
+    given = [boxes, scores, *scalars(most, 0.02 if most == 40 else 0.9, 0.3 if steps else 0.0)]
+    check(running, given, {"b": 1, "c": 2, "n": 1501}, True)
+
+
 def test_without_a_threshold_every_box_counts():
     running = suppression(filtered=False, most="1")
     boxes, scores = detections(np.random.default_rng(1), 1, 2, 30)

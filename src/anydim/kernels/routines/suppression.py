@@ -1,9 +1,10 @@
 """Non-maximum suppression: of boxes that overlap, the one with the best score stays.
 
-For each batch and class, boxes with a score above the threshold are sorted by it, ties to the
-lower index. One after the other is kept unless it overlaps a kept one too much: vectors of kept
-boxes are compared with it. Which box stays is decided in the boxes' own precision, operation by
-operation as the ONNX standard's reference does. A box of no area, or with NaN, overlaps nothing.
+For each batch and class, boxes with a score above the threshold are looked at in the order of it,
+ties to the lower index. They are sorted some at a time: most are never asked for. One after the
+other is kept unless it overlaps a kept one too much: vectors of kept boxes are compared with it.
+Which box stays is decided in the boxes' own precision, operation by operation as the ONNX
+standard's reference does. A box of no area, or with NaN, overlaps nothing.
 """
 
 from __future__ import annotations
@@ -16,11 +17,9 @@ from anydim.base.dtypes import DType, float32, float64, int64, uint32
 from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Buffer, Code
-from anydim.kernels.routines.keys import key_type, order_key
-from anydim.kernels.routines.radix import Pairs
+from anydim.kernels.routines.foremost import Foremost
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, fitting
 from anydim.kernels.routines.sort import order
@@ -153,41 +152,33 @@ class _Suppression:
         """The boxes of each class that stay, side by side in `kept`, and their number."""
         code = Code("suppress", self.machine, self.box)
         batches, classes, length = self.types[1].shape
-        pairs = Pairs.scratch(code, key_type(self.dtype), length)
-        boxes, scores = code.input("x0", self.dtype), code.input("x1", self.dtype)
+        scores, boxes = code.input("x1", self.dtype), code.input("x0", self.dtype)
         kept, counts = code.output("kept", uint32), code.output("counts", int64)
+        ranked = Foremost.scratch(code, self.dtype, length)
         chosen = _Chosen.scratch(code, self.dtype, length + LANES)
         count = code.size(length)
         most = smaller(larger(code.input("x2", int64)[0], constant(0)), count)
-        overlap = code.input("x3", self.dtype)[0]
+        threshold = code.input("x4", self.dtype)[0] if len(self.types) == 5 else None
         with code.range(code.start, code.stop) as item:
             block = code.let(item * count)
-            some = self._candidates(code, scores.part(block), count, pairs)
-            sorted_pairs = pairs.part(radix.sort(code, pairs, some))
+            ranked.fill(scores.part(block), count, threshold, most)
             own = boxes.part(code.let(item // code.size(classes) * (4 * count)))
-            at, number = code.variable(0), code.variable(0)
-            with code.loop(lambda: (at() < some) & (number() < most)):
-                index = sorted_pairs.indices[at()]
-                corners = self._corners(code, own.part(index.as_(int64) * 4))
-                with code.when(~chosen.overlap(code, corners, number(), overlap)):
-                    chosen.put(number(), corners)
-                    kept[block + number()] = index
-                    number += 1
-                at += 1
+            number = code.variable(0)
+            with code.loop(lambda: (ranked.left() > 0) & (number() < most)):
+                pairs, some = ranked.following(count)
+                at = code.variable(0)
+                with code.loop(lambda: (at() < some) & (number() < most)):
+                    index = pairs.indices[at()]
+                    corners = self._corners(code, own.part(index.as_(int64) * 4))
+                    overlap = code.input("x3", self.dtype)[0]
+                    with code.when(~chosen.overlap(code, corners, number(), overlap)):
+                        chosen.put(number(), corners)
+                        kept[block + number()] = index
+                        number += 1
+                    at += 1
             counts[item] = number()
         work = batches * classes * length
         return code.launch(batches * classes, work, reason="the boxes of each class that stay")
-
-    def _candidates(self, code: Code, scores: Buffer, count: Term, pairs: Pairs) -> Term:
-        """Pairs of what has a score above the threshold; says how many there are."""
-        filtered = len(self.types) == 5
-        threshold = code.input("x4", self.dtype)[0] if filtered else None
-        some = code.variable(0)
-        with code.range(0, count) as i:
-            score = scores[i]
-            pairs.put(some(), order_key(score, descending=True), i.as_(uint32))
-            some += 1 if threshold is None else (score > threshold).as_(int64)
-        return some()
 
     def _corners(self, code: Code, box: Buffer) -> list[Term]:
         """x1, y1, x2, y2 and the area of a box."""
@@ -244,19 +235,23 @@ class _Chosen:
         with code.when(box[4] > 0.0), code.loop(lambda: (at() < count) & ~found()):
             there = iota(LANES) < count - at()
             others = [column.load(at(), LANES, there) for column in self.columns]
-            found.set((_shares(code, spread, others, limit) & there).any)
+            shared, union, some = _shared(code, spread, others)
+            # What is not above the limit times the union is not above the limit, rounded or not.
+            some = code.let(some & there)
+            with code.when((some & (shared >= union * limit)).any):
+                found.set((some & (shared / union > limit)).any)
             at += LANES
         return found()
 
 
-def _shares(code: Code, one: list[Term], others: list[Term], limit: Term) -> Term:
-    """`_overlap` of vectors of boxes with an area."""
+def _shared(code: Code, one: list[Term], others: list[Term]) -> tuple[Term, Term, Term]:
+    """What a box with an area shares with others, the unions, and where `_overlap` divides them."""
     low = [code.let(_greater(one[i], others[i])) for i in (0, 1)]
     high = [code.let(_lesser(one[i], others[i])) for i in (2, 3)]
     shared = code.let((high[0] - low[0]) * (high[1] - low[1]))
     union = code.let(one[4] + others[4] - shared)
     some = (high[0] > low[0]) & (high[1] > low[1]) & (shared > 0.0) & (others[4] > 0.0)
-    return some & (union > 0.0) & (shared / union > limit)
+    return shared, union, code.let(some & (union > 0.0))
 
 
 def _lesser(left: Term, right: Term) -> Term:
