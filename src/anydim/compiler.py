@@ -54,6 +54,7 @@ from anydim.passes.hand_over import HandOver
 from anydim.passes.inline import Inline
 from anydim.passes.integers import Integers
 from anydim.passes.joins import Joins
+from anydim.passes.layouts import Layouts
 from anydim.passes.link import Link, Linked
 from anydim.passes.lower import Lower
 from anydim.passes.narrow import Narrow
@@ -146,6 +147,11 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "inline", "after views: a reduction reads its operands where they really lie",
         "no reduction reads a pointwise value that nobody else needs", lambda m, t, o: Inline(),
+    ),
+    Pass(
+        "layouts", "after views, whose positions it follows; before fuse, which sees loops",
+        "values of images lie channels last where that is chosen",
+        lambda m, t, o: Layouts(settings.layout),
     ),
     Pass(
         "fuse", "after all that changes statements: it needs the statements as they will run",

@@ -25,7 +25,7 @@ from anydim.runtime.cpu import this_level
 from anydim.variants.records import tuned_state
 
 _SHARE = 4  # of the limit that one model may take
-_SETTINGS = ("winograd", "target", "c_compiler", "vector_bits", "most_nodes")
+_SETTINGS = ("winograd", "layout", "target", "c_compiler", "vector_bits", "most_nodes")
 
 
 def kept(parts: Iterable[str | memoryview], make: Callable[[], Model]) -> Held:

@@ -49,6 +49,15 @@ def _count(value: object) -> int:
     return int(value)
 
 
+def _layout(value: object) -> str:
+    if value not in _LAYOUTS:
+        raise ValueError(" or ".join(_LAYOUTS))
+    return str(value)
+
+
+_LAYOUTS = ("channels_first", "channels_last")
+
+
 def _text(value: object) -> str:
     return str(value)
 
@@ -134,6 +143,10 @@ KNOBS = (
         "Most sequences of launches that each CUDA device keeps as captured graphs; 0: none.",
     ),
     Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
+    Knob(
+        "layout", _layout, lambda: "channels_first",
+        "How images lie between the layers of a network: `channels_first` or `channels_last`.",
+    ),
     Knob("target", str, lambda: "llvm", "What makes code of kernels: `llvm` or `c`."),
     Knob(
         "c_compiler", str, lambda: "", "The compiler of target `c`, as a command line.",

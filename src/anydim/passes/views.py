@@ -132,7 +132,7 @@ def compose(read: Read, view: Statement, axes: dict[str, Size], graph: Graph) ->
             return None
         if is_reshape(view, graph.types):
             return Read(source.tensor, (to_expr(form),), flat=True)
-        split = _delinearise(form, view.shape, axes, graph.box)
+        split = delinearise(form, view.shape, axes, graph.box)
         if split is None:
             return None
         indices: tuple[Expr, ...] = split
@@ -149,7 +149,7 @@ def compose(read: Read, view: Statement, axes: dict[str, Size], graph: Graph) ->
     return Read(source.tensor, moved, source.flat)
 
 
-def _delinearise(
+def delinearise(
     form: Affine, shape: tuple[Size, ...], axes: dict[str, Size], box: Box
 ) -> tuple[Expr, ...] | None:
     """Split a row-major offset into affine indices; each remainder is proven below its stride."""

@@ -1,0 +1,143 @@
+"""Which dimension of each value holds channels: what convolutions sum over and make.
+
+Dimensions are tied by statements that have one where they have the other: `y(i, j) = x(j, i + 1)`
+ties the first of x to the last of y. Windows slide, so their dimensions are tied to
+nothing. All that is tied to a dimension of channels is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from anydim.graph.nodes import Graph
+from anydim.kernels.inference import free_axes
+from anydim.lang.tree import Apply, Cast, Expr, Read, Statement
+from anydim.lang.tree.affine import Affine, affine, reads
+from anydim.passes.flow import Line
+from anydim.passes.views import delinearise
+from anydim.sizes import Box, Size, product
+
+Places = dict[str, int]  # of values: the dimension of channels
+_Dimension = tuple[str, int]  # of a value
+
+
+def channels_of(lines: Sequence[Line], graph: Graph) -> Places:
+    """The dimension of channels of each value made by a statement, where there is exactly one.
+
+    Results of the graph and constants have none.
+    """
+    ties = _Ties()
+    seeds = [seed for line in lines for seed in _channels(line.statement, graph)]
+    if not seeds:
+        return {}
+    for line in lines:
+        for left, right in _tied(line.statement, graph):
+            ties.join(left, right)
+    marked = {ties.root(seed) for seed in seeds}
+    found: dict[str, list[int]] = {}
+    for line in lines:
+        if line.target not in graph.outputs:
+            places = range(len(line.statement.axes))
+            found[line.target] = [n for n in places if ties.root((line.target, n)) in marked]
+    return {name: places[0] for name, places in found.items() if len(places) == 1}
+
+
+class _Ties:
+    """Sets of dimensions, joined."""
+
+    def __init__(self) -> None:
+        self._parent: dict[_Dimension, _Dimension] = {}
+
+    def root(self, dimension: _Dimension) -> _Dimension:
+        """What stands for the set of a dimension."""
+        parent = self._parent.get(dimension, dimension)
+        while parent != dimension:
+            self._parent[dimension] = self._parent.get(parent, parent)
+            dimension, parent = parent, self._parent.get(parent, parent)
+        return dimension
+
+    def join(self, left: _Dimension, right: _Dimension) -> None:
+        self._parent[self.root(left)] = self.root(right)
+
+
+def _channels(statement: Statement, graph: Graph) -> Iterator[_Dimension]:
+    """The dimensions of channels of a product with constant weights: of what it reads and makes."""
+    read, weights = _factors(statement, graph)
+    if read is None or weights is None or read.flat:
+        return
+    written = {axis.name: place for place, axis in enumerate(statement.axes)}
+    reduced = {axis.name for axis in statement.reduced}
+    in_read, in_weights = free_axes(read), free_axes(weights)
+    slides = any(_slides(index, written, reduced) for index in read.indices)
+    for place, index in enumerate(read.indices):
+        names = free_axes(index)
+        if names and names <= in_weights and not _slides(index, written, reduced):
+            if slides or names <= reduced:
+                yield read.tensor, place
+    for name, place in written.items():
+        if name in in_weights and (slides or name not in in_read):
+            yield statement.target, place
+
+
+def _factors(statement: Statement, graph: Graph) -> tuple[Read | None, Read | None]:
+    """What a sum of products reads, and its constant weights."""
+    body = statement.body
+    if statement.combine != "add" or not (isinstance(body, Apply) and body.function == "mul"):
+        return None, None
+    parts = [part.argument if isinstance(part, Cast) else part for part in body.arguments]
+    values = [p for p in parts if isinstance(p, Read) and p.tensor not in graph.constants]
+    weights = [p for p in parts if isinstance(p, Read) and p.tensor in graph.constants]
+    if len(values) != 1 or len(weights) != 1:
+        return None, None
+    return values[0], weights[0]
+
+
+def _slides(index: Expr, written: Mapping[str, int], reduced: set[str]) -> bool:
+    """Whether an index is a place of a window: of the result, and of what is summed over."""
+    form = affine(index)
+    names = () if form is None else form.indices
+    return not reduced.isdisjoint(names) and not written.keys().isdisjoint(names)
+
+
+def _tied(statement: Statement, graph: Graph) -> Iterator[tuple[_Dimension, _Dimension]]:
+    """Dimensions of what a statement reads and makes that are the same."""
+    places = {axis.name: place for place, axis in enumerate(statement.axes)}
+    for read in reads(statement.body):
+        if read.tensor in graph.constants:
+            continue
+        for place, form in _forms(read, statement, graph):
+            if len(form.terms) == 1 and form.terms[0][1] == 1 and form.terms[0][0] in places:
+                yield (read.tensor, place), (statement.target, places[form.terms[0][0]])
+
+
+def _forms(read: Read, statement: Statement, graph: Graph) -> Iterator[tuple[int, Affine]]:
+    """The dimensions of a tensor that a read has an affine index for, with that."""
+    if not read.flat:
+        for place, index in enumerate(read.indices):
+            form = affine(index)
+            if form is not None:
+                yield place, form
+        return
+    shape = graph.types[read.tensor].shape
+    for place in range(len(shape) - 1):
+        found = parted(read, shape, place, statement, graph.box)
+        if found is not None:
+            yield place, found[1]
+
+
+def parted(
+    read: Read, shape: tuple[Size, ...], place: int, statement: Statement, box: Box
+) -> tuple[Affine, Affine, Affine] | None:
+    """The offset of a flat read as indices of what is before dimension `place`, of that, and of
+    what is behind; None where it does not fall apart so."""
+    form = affine(read.indices[0])
+    if form is None:
+        return None
+    whole = (product(shape[:place]), shape[place], product(shape[place + 1 :]))
+    extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
+    split = delinearise(form, whole, extents, box)
+    if split is None:
+        return None
+    before, own, behind = (affine(index) for index in split)
+    assert before is not None and own is not None and behind is not None
+    return before, own, behind

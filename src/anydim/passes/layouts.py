@@ -1,0 +1,143 @@
+"""Images lie channels last where that is asked for: channels are then in vectors at any size.
+
+    y(n, m, h, w) +=! x(n, c, h + r, w + q) * k(m, c, r, q)    becomes
+    y(n, h, w, m) +=! x(n, h + r, w + q, c) * k(m, c, r, q)
+
+A layout is a property of a tensor, not of an operator: to move a dimension of a value is to move
+the index of it in all that write and read the value, whatever these compute. Inputs, constants and
+results keep theirs; what reads one layout and writes another is the transposition.
+
+After: every value between statements that has one dimension of channels has it last, but for those
+that something reads at offsets which do not fall apart into channels and the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import field, replace
+from typing import Any
+
+import numpy
+
+from anydim.base.records import dataclass
+from anydim.graph.nodes import Constant, Graph
+from anydim.kernels.inference import free_axes
+from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
+from anydim.lang.tree.affine import reads, rewrite, to_expr
+from anydim.passes.flow import Line, pack, unpack
+from anydim.passes.image_channels import Places, channels_of, parted
+from anydim.sizes import Box, product
+
+CHANNELS_FIRST, CHANNELS_LAST = "channels_first", "channels_last"
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """Move the channels of intermediate values behind their other dimensions, where `choice` says.
+
+    `notes` tell of how many.
+    """
+
+    choice: str
+    notes: list[str] = field(default_factory=list)
+
+    def run(self, graph: Graph) -> Graph:
+        if self.choice != CHANNELS_LAST:
+            return graph
+        lines = unpack(graph)
+        moved = _movable(channels_of(lines, graph), lines, graph)
+        if not moved:
+            return graph
+        self.notes.append(f"channels last: {len(moved)} of {len(lines)} values")
+        types, constants = dict(graph.types), dict(graph.constants)
+        for name, place in (moved | _windows(lines, moved, graph)).items():
+            kind = types[name]
+            types[name] = TensorType(kind.dtype, _last(kind.shape, place))
+            if name in constants:
+                constants[name] = Constant(numpy.moveaxis(constants[name].array, place, -1))
+                moved[name] = place
+        changed = [_written(line, moved, graph) for line in lines]
+        return pack(graph.replace(types=types, constants=constants), changed, types)
+
+
+def _movable(channels: Places, lines: Sequence[Line], graph: Graph) -> Places:
+    """The values of `channels` that are not in their place yet and that all readers can follow."""
+    moved = {
+        line.target: channels[line.target]
+        for line in lines
+        if line.target in channels and channels[line.target] + 1 < len(line.statement.axes)
+    }
+    for line in lines:
+        for read in reads(line.statement.body):
+            if read.flat and read.tensor in moved:
+                kind = graph.types[read.tensor]
+                if moved_offset(read, kind, moved[read.tensor], line.statement, graph.box) is None:
+                    del moved[read.tensor]
+    return moved
+
+
+def _windows(lines: Sequence[Line], moved: Places, graph: Graph) -> Places:
+    """The constant weights of windows that each channel has its own of, and where they have it:
+    they are read in vectors of channels too."""
+    found: dict[str, int] = {}
+    stay = {name for line in lines for name in _elsewhere(line.statement, moved, graph)}
+    for line in lines:
+        found.update(_own_windows(line.statement, moved, graph))
+    return {name: place for name, place in found.items() if name not in stay}
+
+
+def _own_windows(statement: Statement, moved: Places, graph: Graph) -> Iterator[tuple[str, int]]:
+    if not statement.combine or statement.target not in moved:
+        return
+    channel = statement.axes[moved[statement.target]].name
+    found = reads(statement.body)
+    if not all(channel in free_axes(read) for read in found):
+        return
+    for read in found:
+        if read.tensor in graph.constants and Index(channel) in read.indices[:-1]:
+            yield read.tensor, read.indices.index(Index(channel))
+
+
+def _elsewhere(statement: Statement, moved: Places, graph: Graph) -> Iterator[str]:
+    """The constants that a statement reads not as the weights of such windows."""
+    windows = dict(_own_windows(statement, moved, graph))
+    for read in reads(statement.body):
+        if read.tensor in graph.constants and (read.flat or read.tensor not in windows):
+            yield read.tensor
+
+
+def _written(line: Line, moved: Places, graph: Graph) -> Line:
+    """A statement over values as they lie afterwards."""
+    statement = line.statement
+
+    def change(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Read) or expr.tensor not in moved:
+            return None
+        place = moved[expr.tensor]
+        if not expr.flat:
+            return replace(expr, indices=_last(expr.indices, place))
+        return moved_offset(expr, graph.types[expr.tensor], place, statement, graph.box)
+
+    changed = statement.with_body(rewrite(statement.body, change))
+    if line.target in moved:
+        changed = replace(changed, axes=_last(statement.axes, moved[line.target]))
+    return replace(line, statement=changed)
+
+
+def moved_offset(
+    read: Read, kind: TensorType, place: int, statement: Statement, box: Box
+) -> Read | None:
+    """A flat read of a tensor whose dimension `place` is moved to the end; None when it does not
+    fall apart into that dimension, those before and those behind."""
+    found = None if read.default is not None else parted(read, kind.shape, place, statement, box)
+    if found is None:
+        return None
+    outer, own, inner = found
+    channels, behind = kind.shape[place], product(kind.shape[place + 1 :])
+    offset = outer.scaled(channels * behind) + inner.scaled(channels) + own
+    return replace(read, indices=(to_expr(offset),))
+
+
+def _last(items: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+    """The items with the one at `place` behind the others."""
+    return (*items[:place], *items[place + 1 :], items[place])

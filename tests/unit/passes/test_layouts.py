@@ -1,0 +1,205 @@
+"""Promise: moving channels behind the other dimensions of a value changes no result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.base import settings
+from anydim.base.errors import OptionError
+from anydim.compiler import PASSES
+from anydim.frontends.builder import Value
+from anydim.graph.evaluate import evaluate
+from anydim.graph.nodes import Graph
+from anydim.graph.verify import verify
+from anydim.kernels.launch import Machine
+from anydim.kernels.templates import TEMPLATES
+from anydim.lang.tree import Statement
+from anydim.passes.flow import unpack
+from anydim.passes.layouts import Layouts
+from anydim.passes.options import PLAIN
+from tests.unit.passes.graphs import draw, weights
+
+LAST = "channels_last"
+SIZES = ({"n": 0, "h": 4, "w": 3}, {"n": 1, "h": 1, "w": 1}, {"n": 2, "h": 7, "w": 5})
+TOLERANCE = 2e-5  # float32 sums of at most 144 terms near 1, in another order
+
+
+def image(g: ad.Builder, channels: int = 3) -> Value:
+    n, h, w = g.dim("n", 0, 3), g.dim("h", 0, 17), g.dim("w", 0, 17)
+    return g.input("x", ad.float32, (n, channels, h, w))
+
+
+def conv(
+    g: ad.Builder, x: Value, made: int, side: int = 3, groups: int = 1, stride: int = 1
+) -> Value:
+    read = x.shape[1].constant // groups
+    w = g.constant(weights(made, read, side, side, seed=side))
+    around = (side // 2,) * 4
+    return g.conv(
+        x, w, g.constant(weights(made)), strides=(stride,) * 2, pads=around, groups=groups
+    )
+
+
+def residual(g: ad.Builder) -> Value:
+    x = g.relu(conv(g, image(g), 5))
+    y = conv(g, g.relu(conv(g, x, 8, 1)), 8, groups=8)
+    return conv(g, x + conv(g, y, 5, 1), 4)
+
+
+def classifier(g: ad.Builder) -> Value:
+    x = g.relu(conv(g, image(g), 8, stride=2))
+    x = g.reduce_mean(conv(g, x, 6), axes=(2, 3), keepdims=True)
+    return g.matmul(g.reshape(x, shape=(x.shape[0], 6)), g.constant(weights(6, 4)))
+
+
+def squeezed(g: ad.Builder) -> Value:
+    """Each channel is weighed by what all of its places say."""
+    x = conv(g, image(g), 8)
+    mean = conv(g, g.reduce_mean(x, axes=(2, 3), keepdims=True), 8, 1)
+    return conv(g, x * g.sigmoid(mean), 3)
+
+
+def joined(g: ad.Builder) -> Value:
+    x = conv(g, image(g), 4)
+    left, right = conv(g, x, 6, 1), conv(g, x, 2)
+    y = g.concat(left, g.max_pool(right, kernel=(3, 3), pads=(1, 1, 1, 1)), axis=1)
+    return conv(g, g.concat(x, y, axis=1)[:, 3:], 6, groups=3)
+
+
+def tokens(g: ad.Builder) -> Value:
+    """Images as rows of channels and back, as vision transformers have them."""
+    x = conv(g, image(g), 6)
+    n, c, h, w = x.shape
+    rows = g.transpose(g.reshape(x, shape=(n, c, h * w)), perm=(0, 2, 1))
+    rows = g.layer_norm(rows, g.constant(weights(6)), g.constant(weights(6)), axis=-1, epsilon=1e-3)
+    rows = g.matmul(rows, g.constant(weights(6, 8)))
+    y = g.reshape(g.transpose(rows, perm=(0, 2, 1)), shape=(n, 8, h, w))
+    return conv(g, y, 8, groups=8) + y
+
+
+def shuffled(g: ad.Builder) -> Value:
+    """Channels of groups change places; what is read at such offsets stays."""
+    x = conv(g, image(g), 6, 1)
+    n, _, h, w = x.shape
+    y = g.transpose(g.reshape(x, shape=(n, 2, 3, h, w)), perm=(0, 2, 1, 3, 4))
+    return conv(g, g.reshape(y, shape=(n, 6, h, w)), 6, groups=3)
+
+
+def enlarged(g: ad.Builder) -> Value:
+    x = conv(g, image(g), 4)
+    n, _, h, w = x.shape
+    big = g.resize(x, sizes=(n, 4, 2 * h, 2 * w), scales=(1.0, 1.0, 2.0, 2.0), mode="nearest")
+    half = g.conv_transpose(
+        x, g.constant(weights(4, 4, 2, 2)), strides=(2, 2), before=(0, 0), sizes=(2 * h, 2 * w)
+    )
+    return conv(g, big + half, 3)
+
+
+def normalised(g: ad.Builder) -> Value:
+    """Over all places of the batch, as in training."""
+    x = conv(g, image(g), 4)
+    centred = x - g.reduce_mean(x, axes=(0, 2, 3), keepdims=True)
+    spread = g.reduce_mean(centred * centred, axes=(0, 2, 3), keepdims=True)
+    return conv(g, centred / g.sqrt(spread + 1e-2), 3)
+
+
+def signals(g: ad.Builder) -> Value:
+    x = g.input("x", ad.float32, (g.dim("n", 0, 3), 3, g.dim("h", 0, 17)))
+    w = g.constant(weights(4, 3, 3))
+    y = g.relu(g.conv(x, w, pads=(1, 1)))
+    return g.conv(y, g.constant(weights(4, 4, 3)), pads=(1, 1))
+
+
+GRAPHS: dict[str, Callable[[ad.Builder], Value]] = {
+    each.__name__: each
+    for each in (
+        residual, classifier, squeezed, joined, tokens, shuffled, enlarged, normalised, signals,
+    )
+}  # fmt: skip
+
+
+def built(name: str) -> Graph:
+    g = ad.Builder(name)
+    g.output("y", GRAPHS[name](g))
+    return g.graph()
+
+
+def before_layouts(name: str) -> Graph:
+    graph = built(name)
+    for entry in PASSES:
+        if entry.name == "layouts":
+            return graph
+        graph = entry.make(Machine(), TEMPLATES, PLAIN).run(graph)
+    raise AssertionError("there is no pass 'layouts'")
+
+
+def moved(name: str) -> Iterator[Statement]:
+    """The statements whose values lie otherwise than before."""
+    before = before_layouts(name)
+    old = {line.target: line.statement.shape for line in unpack(before)}
+    for line in unpack(Layouts(LAST).run(before)):
+        if old[line.target] != line.statement.shape:
+            yield line.statement
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_meaning_stays(name: str) -> None:
+    before = before_layouts(name)
+    after = verify(Layouts(LAST).run(before))
+    for sizes in SIZES:
+        inputs = draw(before, {k: v for k, v in sizes.items() if k in before.box.names})
+        wanted, came = evaluate(before, inputs)["y"], evaluate(after, inputs)["y"]
+        numpy.testing.assert_allclose(came, wanted, TOLERANCE, TOLERANCE)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_compiled_it_agrees_along_a_sequence_of_sizes(name: str) -> None:
+    graph = built(name)
+    with settings.override(layout=LAST):
+        model = ad.compile(graph)
+    for sizes in (*SIZES, *reversed(SIZES)):
+        inputs = draw(graph, {k: v for k, v in sizes.items() if k in graph.box.names})
+        wanted, came = evaluate(graph, inputs)["y"], model(**inputs)["y"]
+        assert came.shape == wanted.shape
+        numpy.testing.assert_allclose(came, wanted, TOLERANCE, TOLERANCE)
+
+
+MOVED = {
+    "residual": 5, "classifier": 2, "squeezed": 1, "joined": 6, "tokens": 2, "shuffled": 1,
+    "enlarged": 3, "normalised": 2, "signals": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_channels_are_last(name: str) -> None:
+    found = list(moved(name))
+    assert all(statement.shape[-1].constant is not None for statement in found)
+    assert len(found) >= MOVED[name]
+
+
+def test_results_keep_their_layout() -> None:
+    assert all(statement.target != "y" for name in GRAPHS for statement in moved(name))
+
+
+def test_rows_of_channels_and_images_are_the_same_bytes() -> None:
+    """What lay in rows of channels is read where it lies: no transposition is left."""
+    for layout, count in (("channels_first", 1), (LAST, 0)):
+        with settings.override(layout=layout):
+            chosen = ad.compile(built("tokens")).report.chosen
+        assert sum(each.schedule.startswith("transposition") for each in chosen) == count
+
+
+def test_explain_says_how_many_values_moved() -> None:
+    with settings.override(layout=LAST):
+        assert "channels last: " in ad.compile(built("residual")).explain()
+    with settings.override(layout="channels_first"):
+        assert "channels last: " not in ad.compile(built("residual")).explain()
+
+
+def test_an_unknown_layout_is_an_error() -> None:
+    with pytest.raises(OptionError, match="channels_first"), settings.override(layout="nhwc"):
+        pass
