@@ -27,6 +27,7 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.evaluator_functions import NARROW, OWN, PLAIN, REDUCTIONS, convert, wrap
 from anydim.kernels.evaluator_groups import STEPS, item
+from anydim.kernels.evaluator_tiles import TILE_STEPS
 from anydim.kernels.groups import Group, Member, Touched
 from anydim.kernels.space import Copy, Memory, Pointer, Space, undefined
 from anydim.lang.functions import FUNCTIONS
@@ -125,6 +126,7 @@ class _Frame:
     names: dict[str, Any] = field(default_factory=dict)
     registers: dict[str, Any] = field(default_factory=dict)
     buffers: dict[str, Pointer] = field(default_factory=dict)
+    tiles: dict[int, numpy.ndarray] = field(default_factory=dict)
     lots: list[list[Copy]] = field(default_factory=lambda: [[]])  # copies aside in progress
 
     def __post_init__(self) -> None:
@@ -394,7 +396,7 @@ class _Frame:
             if len(step.arguments) != len(function.parameters):
                 self.fail(f"'{function.name}' takes {len(function.parameters)} arguments")
             frame = (self.functions, function, arguments, self.space, self.others, self.item)
-            return _Frame(*frame).result()
+            return _Frame(*frame, tiles=self.tiles).result()
         if not isinstance(step.function, str):
             other = self.space.called(self.integer(step.function))
         elif step.function in self.others:
@@ -465,4 +467,5 @@ _STEPS: dict[type, Callable[[_Frame, Any], None]] = {
     ir.Fence: _Frame._nothing,
     ir.Pause: _Frame._nothing,
     **STEPS,
+    **TILE_STEPS,
 }

@@ -23,6 +23,7 @@ threads (`Atomic`, `Fence`, `Pause`).
 Accelerators run kernels of groups: `group` items run the same function together, tell each other
 apart by `Item`, meet at `Barrier`s and share the `Local` arrays of the kernel. Warps of them
 multiply `Fragments` of matrices together, and copies to local arrays may go on beside other work.
+Processors with tiles (`Tiles`) multiply matrices of bytes that they hold as a whole.
 """
 
 from __future__ import annotations
@@ -411,6 +412,48 @@ class CopiesWait:
 
 
 @dataclass(frozen=True)
+class Tiles:
+    """From here on there are TILES registers of 16 x 16 int32, here and in what is called, which
+    hold nothing yet; or, where they are not `wanted`, no longer."""
+
+    wanted: bool
+
+
+@dataclass(frozen=True)
+class TileZero:
+    """A tile of zeros."""
+
+    tile: int
+
+
+@dataclass(frozen=True)
+class TileMemory:
+    """A tile from memory, or with `store` to it: int32s, `row` of them from one row to the next."""
+
+    tile: int
+    buffer: str
+    offset: Value
+    row: Value
+    store: bool = False
+
+
+@dataclass(frozen=True)
+class TileDots:
+    """sums[i, j] += 'dot_bytes' of left[i, k] and right[k, j], over k; of other tiles.
+
+    The bytes of `left` are unsigned and those of `right` signed, or the other way round.
+    """
+
+    sums: int
+    left: int
+    right: int
+    unsigned: bool
+
+
+TILES, TILE = 8, 16  # tiles, and their rows and columns
+
+
+@dataclass(frozen=True)
 class Stack:
     """A local array of `count` elements, 64-byte aligned, contents undefined."""
 
@@ -422,7 +465,7 @@ class Stack:
 Step: TypeAlias = (
     Let | Declare | Assign | Store | Prefetch | For | While | If | Switch | Call | Stack
     | Return | StoreAt | Atomic | Fence | Pause | Barrier | Fragments | CopyAside | CopiesEnd
-    | CopiesWait
+    | CopiesWait | Tiles | TileZero | TileMemory | TileDots
 )  # fmt: skip
 
 

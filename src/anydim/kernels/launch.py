@@ -29,6 +29,7 @@ class Machine:
     Cache sizes are bytes of one core's share. `fused` says that a * b + c is rounded once. A vector
     has `most_lanes` at most, 0: any number. `warps` of items multiply fragments of matrices of 16
     bits, and copy beside other work; with `tf32` those of float32 too, whose factors are rounded.
+    With `tiles` registers hold matrices of bytes, as `ir.Tiles` says.
     """
 
     vector_bytes: int = 32
@@ -39,6 +40,7 @@ class Machine:
     most_lanes: int = 0
     warps: bool = False
     tf32: bool = False
+    tiles: bool = False
 
     def lanes(self, dtype: DType) -> int:
         return self.lanes_of(dtype.bytes)
@@ -102,7 +104,8 @@ class BytesPanels:
 
     `batch`, `own` (rows or columns), `taps` and `k` give (size, stride) pairs as in `Panels`.
     `width` columns make a panel; rows are panels of one. `flipped` bytes change by 128, after
-    which they are `unsigned` or not; their sums are multiplied by `factor`.
+    which they are `unsigned` or not; their sums are multiplied by `factor`. Panels go on in units
+    of `depth` words, zero padded; `spare` more such panels may be read, whatever they hold.
     """
 
     width: int
@@ -114,6 +117,8 @@ class BytesPanels:
     flipped: bool
     unsigned: bool
     factor: int
+    depth: int = 1
+    spare: int = 0
 
 
 @dataclass(frozen=True)

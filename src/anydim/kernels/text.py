@@ -211,6 +211,11 @@ def _copy_aside(step: ir.CopyAside) -> Iterator[str]:
     yield f"{to} = aside {step.dtype} {source}"
 
 
+def _tile_memory(step: ir.TileMemory) -> Iterator[str]:
+    place = f"{step.buffer}[{print_value(step.offset)} by {print_value(step.row)}]"
+    yield f"{place} = tile {step.tile}" if step.store else f"tile {step.tile} = {place}"
+
+
 _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.Let: lambda step: iter([f"{step.name} = {print_value(step.value)}"]),
     ir.Declare: lambda step: iter([f"{step.name} := {print_value(step.value)}"]),
@@ -235,4 +240,10 @@ _STEPS: dict[type, Callable[[Any], Iterator[str]]] = {
     ir.CopyAside: _copy_aside,
     ir.CopiesEnd: lambda step: iter(["end of copies"]),
     ir.CopiesWait: lambda step: iter([f"wait for copies but {step.left}"]),
+    ir.Tiles: lambda step: iter(["tiles" if step.wanted else "no tiles"]),
+    ir.TileZero: lambda step: iter([f"tile {step.tile} = 0"]),
+    ir.TileMemory: _tile_memory,
+    ir.TileDots: lambda step: iter(
+        [f"tile {step.sums} += {step.left} . {step.right} {'us' if step.unsigned else 'su'}"]
+    ),
 }

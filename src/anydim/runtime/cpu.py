@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from functools import cache
 
 from anydim.base.records import dataclass
 
 _SAME = {"AMD64": "x86_64", "amd64": "x86_64", "arm64": "aarch64"}
+_TILES_PLEASE = (158, 0x1023, 18)  # arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
 _ENOUGH = 1 << 14  # bytes of /proc/cpuinfo that hold the first processor; all of it takes long
 
 
@@ -31,14 +33,29 @@ class Level:
 
 @cache
 def this_level() -> Level:
-    """This machine; its flags are empty where the system does not tell them."""
-    architecture = os.uname().machine if hasattr(os, "uname") else ""
-    return Level("native", _SAME.get(architecture, architecture), _flags())
+    """This machine; its flags are empty where the system does not tell them.
+
+    Features that the system does not let this process use are not among them.
+    """
+    flags = frozenset(_said("flags", "Features").split())
+    if not tiles_allowed():
+        flags = frozenset(flag for flag in flags if not flag.startswith("amx_"))
+    return Level("native", _architecture(), flags)
 
 
-def _flags() -> frozenset[str]:
-    """The features of the first processor."""
-    return frozenset(_said("flags", "Features").split())
+@cache
+def tiles_allowed() -> bool:
+    """Whether this process may use the processor's tiles (AMX): Linux wants to be asked once, for
+    all threads and what is forked. Source: Documentation/arch/x86/xstate.rst."""
+    if _architecture() != "x86_64" or "amx_tile" not in _said("flags").split():
+        return False
+    system = ctypes.CDLL(None)
+    return hasattr(system, "syscall") and system.syscall(*map(ctypes.c_long, _TILES_PLEASE)) == 0
+
+
+def _architecture() -> str:
+    name = os.uname().machine if hasattr(os, "uname") else ""
+    return _SAME.get(name, name)
 
 
 def processor_name() -> str:

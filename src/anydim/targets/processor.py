@@ -21,6 +21,7 @@ from anydim.base.text import listed, suggestion
 from anydim.kernels.launch import TF32, Machine
 
 NATIVE = "native"
+_TILES = ("amx-int8", "amx-tile")
 WARPS = "warps"  # a feature: that of `Machine`
 
 
@@ -61,7 +62,14 @@ class Processor:
         return Machine(
             self.vector_bytes, self.registers, self.l1_bytes, self.l2_bytes, fused,
             self.most_lanes, WARPS in self.has, TF32 in self.has,
+            self.vector_bytes == 64 and self.has.issuperset(_TILES),
         )  # fmt: skip
+
+    @property
+    def without_tiles(self) -> Processor:
+        """The same for targets that have no way to say what to do with tiles."""
+        kept = (f for f in self.features.split(",") if f[1:] not in _TILES)
+        return replace(self, features=",".join(kept))
 
     @cached_property
     def flags(self) -> frozenset[str]:
@@ -102,7 +110,7 @@ _ROWS = (
     ),
     _Described(
         Processor("x86-64-v4", _X86, "x86-64-v4", _text(_V4), 64, 32, 32 * 1024, 1024 * 1024),
-        {"vnni": ("avx512vnni",)},
+        {"vnni": ("avx512vnni",), "amx": ("avx512vnni", *_TILES)},
     ),
     _Described(
         Processor("aarch64", _ARM, "generic", _text(("fp-armv8", "neon")), 16, 32),

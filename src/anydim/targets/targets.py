@@ -51,7 +51,7 @@ def _llvm(processor: Processor) -> Target:
 def _c(processor: Processor) -> Target:
     return Target(
         name="c",
-        processor=processor,
+        processor=processor.without_tiles,
         templates=TEMPLATES,
         launch="range",
         sources=c_sources,

@@ -289,6 +289,11 @@ class _Legaliser:
             return step
         return replace(step, offset=made[0], source_offset=made[1], valid=made[2])
 
+    def _tile_memory(self, step: ir.TileMemory) -> ir.Step:
+        given = (step.offset, step.row)
+        made = self.values(given)
+        return step if made is given else replace(step, offset=made[0], row=made[1])
+
     def _for(self, step: ir.For) -> ir.Step:
         bounds = (step.start, step.stop, step.step)
         start, stop, width = made = self.values(bounds)
@@ -371,8 +376,12 @@ _STEPS: dict[type, Callable[[_Legaliser, Any], ir.Step]] = {
     ir.Atomic: _Legaliser._atomic,
     ir.Fragments: _Legaliser._fragments,
     ir.CopyAside: _Legaliser._copy_aside,
+    ir.TileMemory: _Legaliser._tile_memory,
     **dict.fromkeys(
-        (ir.Stack, ir.Fence, ir.Pause, ir.Barrier, ir.CopiesEnd, ir.CopiesWait),
+        (
+            ir.Stack, ir.Fence, ir.Pause, ir.Barrier, ir.CopiesEnd, ir.CopiesWait, ir.Tiles,
+            ir.TileZero, ir.TileDots,
+        ),
         lambda _, step: step,
     ),
 }

@@ -50,12 +50,19 @@ def packed(
 def _pack_bytes(
     given: Callable[[], numpy.ndarray], panels: BytesPanels, pages: Pages
 ) -> tuple[numpy.ndarray, Work]:
-    """[groups, panels, words + 1, width, 4]: words of four bytes along k, then their sums."""
+    """[groups, panels, words, width, 4]: words of four bytes along k, their sums, both aligned.
+
+    The sums of rows stand right behind their words, those of a panel behind its zeros.
+    """
     parts = (panels.batch, panels.own, panels.taps, panels.k)
     groups, own, taps, k = (prod(size for size, _ in part) for part in parts)
     count, words = -(-own // panels.width), -(-k // 4)
-    shape = (groups, count, taps * words + 1, panels.width, 4)
-    result = _aligned(shape, numpy.dtype(numpy.uint8), pages)
+    depth, every = panels.depth, taps * words
+    sums_at = every if panels.width == 1 else -(-every // depth) * depth
+    length = sums_at + 1 if panels.width > 1 else -(-(every + 1) // depth) * depth
+    one = length * panels.width * 4
+    whole = _aligned(((groups * count + panels.spare) * one,), numpy.dtype(numpy.uint8), pages)
+    result = whole[: groups * count * one].reshape(groups, count, length, panels.width, 4)
 
     def fill() -> None:
         source = _strided(given(), panels.offset, parts).reshape(groups, own, taps, k)
@@ -63,14 +70,16 @@ def _pack_bytes(
             source = source ^ numpy.uint8(128)
         padded = numpy.zeros((groups, count * panels.width, taps, words * 4), numpy.uint8)
         padded[:, :own, :, :k] = source
-        words_of = padded.reshape(groups, count, panels.width, taps * words, 4)
-        result[:, :, :-1] = words_of.transpose(0, 1, 3, 2, 4)
+        words_of = padded.reshape(groups, count, panels.width, every, 4)
+        result[:, :, :every] = words_of.transpose(0, 1, 3, 2, 4)
+        result[:, :, every:] = 0
+        whole[result.size :] = 0
         signed = padded if panels.unsigned else padded.view(numpy.int8)
         sums = signed.sum((2, 3), dtype=numpy.int32).reshape(groups, count, panels.width, 1)
         sums = (sums.astype(numpy.int64) * panels.factor).astype(numpy.int32)
-        result[:, :, -1] = numpy.ascontiguousarray(sums).view(numpy.uint8)
+        result[:, :, sums_at] = numpy.ascontiguousarray(sums).view(numpy.uint8)
 
-    return result.reshape(groups, count, prod(shape[2:])), fill
+    return whole, fill
 
 
 def _pack_narrow(

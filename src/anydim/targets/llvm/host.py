@@ -7,6 +7,7 @@ from pathlib import Path
 
 from anydim.base import settings
 from anydim.kernels.launch import Machine
+from anydim.runtime.cpu import tiles_allowed
 from anydim.targets.llvm.library import asked
 from anydim.targets.processor import NATIVE, Processor
 
@@ -17,6 +18,8 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 def _reported() -> tuple[str, str, str]:
     """This machine's triple, processor and features, as LLVM names them."""
     features = asked("GetHostCPUFeatures").split(",")
+    if not tiles_allowed():
+        features = [f"-{f[1:]}" if f.startswith("+amx") else f for f in features]
     ordered = ",".join(sorted(features, key=lambda feature: feature[1:]))
     return asked("GetDefaultTargetTriple"), asked("GetHostCPUName"), ordered
 

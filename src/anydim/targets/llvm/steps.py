@@ -16,6 +16,7 @@ from anydim.kernels.registers import assigned
 from anydim.targets.llvm.emitter import Emitter, Module
 from anydim.targets.llvm.spelling import memory_text, suffix, symbol, type_text
 from anydim.targets.llvm.threads import atomic, fence, pause
+from anydim.targets.llvm.tiles import tile_dots, tile_memory, tile_zero, tiles
 from anydim.targets.llvm.values import Buffer, Values
 
 Registers: TypeAlias = dict[str, tuple[str, ir.Type]]
@@ -327,4 +328,8 @@ _RULES: dict[type, Callable[[Steps, Any], None]] = {
     ir.Atomic: lambda steps, step: atomic(steps.values, step),
     ir.Fence: lambda steps, step: fence(steps.values),
     ir.Pause: lambda steps, step: pause(steps.values),
+    ir.Tiles: lambda steps, step: tiles(steps.emitter, step),
+    ir.TileZero: lambda steps, step: tile_zero(steps.emitter, step),
+    ir.TileMemory: lambda steps, step: tile_memory(steps.values, step),
+    ir.TileDots: lambda steps, step: tile_dots(steps.emitter, step),
 }

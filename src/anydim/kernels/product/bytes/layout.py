@@ -6,7 +6,9 @@ words and their sum; a panel of b has for each word one of every column, and the
     a   [row][tap][word]           + one int32 a row
     b   [panel][tap][word][column] + one int32 a column
 
-The sums are multiplied by the other side's zero point already, where that is a number.
+The sums are multiplied by the other side's zero point already, where that is a number. Where a
+machine takes `depth` words at once, a panel has zeros up to a multiple of that, and a row goes on to
+one; what is there is multiplied by those zeros.
 
 One side is unsigned, the other signed, as the instruction wants it: bytes are flipped by 128 where
 they are not, which moves their zero point too. With a' = a + shift the sums are
@@ -22,7 +24,7 @@ from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import rewrite
-from anydim.sizes import Size, ceil_div
+from anydim.sizes import Size, align_up, ceil_div
 
 WORD = 4  # bytes that are multiplied and added at once
 ROW_SUMS, COLUMN_SUMS = "sums of rows", "sums of columns"
@@ -48,7 +50,10 @@ class Side:
 
 @dataclass(frozen=True)
 class Layout:
-    """`words` of a row (its sum not counted), columns of a panel, and both sides."""
+    """`words` of a row (its sum not counted), columns of a panel, and both sides.
+
+    `depth` words are taken at once.
+    """
 
     a: Side
     b: Side
@@ -57,19 +62,25 @@ class Layout:
     width: int
     a_packed: bool
     b_packed: bool
+    depth: int
 
     @property
     def row(self) -> Size:
         """int32 from one row of a to the next."""
-        return self.words + 1
+        return align_up(self.words + 1, self.depth)
+
+    @property
+    def whole(self) -> Size:
+        """Words of a panel, with the zeros behind them."""
+        return align_up(self.words, self.depth)
 
     @property
     def panel(self) -> Size:
         """int32 from one panel of b to the next."""
-        return (self.words + 1) * self.width
+        return (self.whole + 1) * self.width
 
 
-def layout_of(form: BytesForm, width: int, constants: frozenset[str]) -> Layout:
+def layout_of(form: BytesForm, width: int, depth: int, constants: frozenset[str]) -> Layout:
     """Rows of a constant keep their sign, as their partner is made while running; else columns do.
 
     A constant is packed when it is loaded if it has strides.
@@ -84,6 +95,7 @@ def layout_of(form: BytesForm, width: int, constants: frozenset[str]) -> Layout:
         width=width,
         a_packed=a_packed,
         b_packed=b_packed,
+        depth=depth,
     )
 
 

@@ -4,6 +4,9 @@
 
 `rows` x `vectors` accumulators live in registers; each word loads one row of a panel and a word of
 every row of a, for all columns. Where the tile is small, several sums per element hide latency.
+
+On machines with registers for tiles (`ir.Tiles`) they are up to 2 x 2 of those, sums of 16 x 16,
+and rows are computed 16 at a time, whether all of them are there or not.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ from functools import lru_cache, partial
 
 from anydim.base.dtypes import int32
 from anydim.kernels import ir
+from anydim.kernels.launch import Machine
 from anydim.kernels.product.micro import Tile
-from anydim.kernels.write.arithmetic import loop, plus, quotient_up, round_down, times, variable
+from anydim.kernels.write.arithmetic import compare, loop, plus, quotient_up, round_down, times, variable
 from anydim.kernels.write.values import number, operate
 
 TILE_SCALARS = ("words", "a_row", "rows", "columns")
+FEW_ROWS = 2  # with tiles: so few are faster with vectors
 _MICRO_SCALARS = ("words", "a_row")
 
 
@@ -25,22 +30,34 @@ def dot(unsigned: ir.Value, signed: ir.Value, total: ir.Value) -> ir.Value:
     return ir.Op(total.type, "dot_bytes", (unsigned, signed, total))
 
 
-def bytes_prefix(tile: Tile, a_unsigned: bool) -> str:
+def bytes_prefix(tile: Tile, a_unsigned: bool, depth: int) -> str:
     """What the names of a library's functions begin with: unlike for unlike tiles."""
     sign = "u" if a_unsigned else "s"
-    return f"bytes_{sign}_{tile.rows}x{tile.vectors}x{tile.lanes}_{tile.unroll}"
+    by = f"x{depth}" if depth > 1 else ""
+    return f"bytes_{sign}_{tile.rows}x{tile.vectors}x{tile.lanes}{by}_{tile.unroll}"
+
+
+def tiles_of_words(machine: Machine) -> Tile | None:
+    """The tile of a machine that has registers for tiles: four of them hold sums."""
+    return Tile(2 * ir.TILE, 2, 2, ir.TILE) if machine.tiles else None
 
 
 @lru_cache(maxsize=16)
-def bytes_library(tile: Tile, a_unsigned: bool) -> ir.Library:
-    """The library for a register tile and the sign of a."""
-    prefix = bytes_prefix(tile, a_unsigned)
-    return ir.Library(prefix, partial(_functions, tile, a_unsigned, prefix), identity=prefix)
+def bytes_library(tile: Tile, a_unsigned: bool, depth: int) -> ir.Library:
+    """The library for a register tile, the sign of a, and the words that it takes at once."""
+    prefix = bytes_prefix(tile, a_unsigned, depth)
+    return ir.Library(prefix, partial(_functions, tile, a_unsigned, depth, prefix), identity=prefix)
 
 
-def _functions(tile: Tile, a_unsigned: bool, prefix: str) -> tuple[ir.Function, ...]:
-    shapes = [(r, v) for r in range(1, tile.rows + 1) for v in range(1, tile.vectors + 1)]
+def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[ir.Function, ...]:
+    few = FEW_ROWS if depth > 1 else tile.rows
+    columns = range(1, tile.vectors + 1)
+    shapes = [(rows, vectors) for rows in range(1, few + 1) for vectors in columns]
     kernels = [_micro(tile, rows, vectors, a_unsigned, prefix) for rows, vectors in shapes]
+    whole = [(rows, vectors) for rows in range(depth, tile.rows + 1, depth) for vectors in columns]
+    if depth > 1:
+        shapes += whole
+        kernels += [_tiles(tile, rows, vectors, a_unsigned, prefix) for rows, vectors in whole]
     arguments: tuple[ir.Value | ir.Address, ...] = (
         *(ir.Address(name, plus(0)) for name in "abc"),
         *(variable(name) for name in _MICRO_SCALARS),
@@ -50,7 +67,11 @@ def _functions(tile: Tile, a_unsigned: bool, prefix: str) -> tuple[ir.Function, 
         for rows, vectors in shapes
     )
     vectors = quotient_up(variable("columns"), tile.lanes)
-    key = plus(times(variable("rows"), tile.vectors + 1), vectors)
+    rows = variable("rows")
+    if depth > 1:
+        is_few = compare("less_equal", rows, few)
+        rows = operate("select", is_few, rows, times(quotient_up(rows, depth), depth))
+    key = plus(times(rows, tile.vectors + 1), vectors)
     dispatch = ir.Function(
         f"{prefix}_tile",
         (*_pointers(), *(ir.Scalar(name) for name in TILE_SCALARS)),
@@ -68,6 +89,32 @@ def _sets(rows: int, vectors: int) -> int:
     """Independent sums per element of C: a small tile alone cannot hide the latency of a dot."""
     accumulators = rows * vectors
     return 4 if accumulators <= 3 else 2 if accumulators <= 6 else 1
+
+
+def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:
+    """Sums in tiles 0 to 3, two of a behind them, two of b last."""
+    a_tiles, b_tiles = range(rows // ir.TILE), range(vectors)
+    a_row, width = variable("a_row"), plus(tile.width)
+
+    def memory(number: int, buffer: str, *at: ir.Value, row: ir.Value) -> ir.TileMemory:
+        return ir.TileMemory(number, buffer, plus(*at), row, buffer == "c")
+
+    word = variable("word")
+    steps: list[ir.Step] = [
+        memory(6 + j, "b", times(word, width), plus(j * ir.TILE), row=width) for j in b_tiles
+    ]
+    for i in a_tiles:
+        steps.append(memory(4 + i, "a", times(a_row, i * ir.TILE), word, row=a_row))
+        steps += [ir.TileDots(2 * i + j, 4 + i, 6 + j, a_unsigned) for j in b_tiles]
+    places = [(i, j) for i in a_tiles for j in b_tiles]
+    ends = {(i, j): plus(i * ir.TILE * tile.width + j * ir.TILE) for i, j in places}
+    body = (
+        *(ir.TileZero(2 * i + j) for i, j in places),
+        loop("word", 0, variable("words"), ir.TILE, *steps),
+        *(memory(2 * i + j, "c", ends[i, j], row=width) for i, j in places),
+    )
+    scalars = (ir.Scalar(name) for name in _MICRO_SCALARS)
+    return ir.Function(f"{prefix}_{rows}x{vectors}", (*_pointers(), *scalars), body)
 
 
 def _micro(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -> ir.Function:

@@ -44,6 +44,7 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.affine import Affine, reads
+from anydim.kernels.write.values import number
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 MOST_ROWS = 256  # of a block
@@ -103,7 +104,7 @@ class BytesWriter:
         self.machine = machine
         self.cut = cut_of(form, layout, tile, machine)
         self.sizes = SizeParameters()
-        self.prefix = bytes_prefix(tile, layout.a_unsigned)
+        self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
         self.outputs = corrected(form, layout)
         self.buffers: dict[str, str] = {}
         self.roles = self._roles()
@@ -185,10 +186,24 @@ class BytesWriter:
 
     def _body(self) -> tuple[ir.Step, ...]:
         value = self.sizes.value
-        return (
-            ir.Stack("sums", int32, self.tile.rows * self.tile.width),
-            *self.cut.sharing.rectangles(lambda _, size: value(size), self._rectangle()),
+        rectangles = self.cut.sharing.rectangles(lambda _, size: value(size), self._rectangle())
+        stack = ir.Stack("sums", int32, self.tile.rows * self.tile.width)
+        if self.layout.depth == 1:
+            return (stack, *rectangles)
+        return (stack, *self._zeros(), ir.Tiles(True), *rectangles, ir.Tiles(False))
+
+    def _zeros(self) -> list[ir.Step]:
+        """Those behind the words of the panel in scratch, which nothing else is written to."""
+        if self.layout.b_packed:
+            return []
+        lanes, bytes_ = self.tile.lanes, WORD * self.tile.width
+        start, stop = (
+            times(self.sizes.value(words), bytes_)
+            for words in (self.layout.words, self.layout.whole)
         )
+        at = plus(self.sizes.value(self.cut.b_offset), variable("zero_at"))
+        zero = ir.Store("scratch", at, number(int32, 0, lanes))
+        return [loop("zero_at", start, stop, WORD * lanes, zero)]
 
     def _rectangle(self) -> list[ir.Step]:
         """Blocks of rows, and of each all panels."""
@@ -252,7 +267,7 @@ class BytesWriter:
         return minus(plus(variable("a_at"), self.sizes.value(self.layout.words)), skipped)
 
     def _column_sums_at(self) -> ir.Value:
-        words = times(self.sizes.value(self.layout.words), self.layout.width)
+        words = times(self.sizes.value(self.layout.whole), self.layout.width)
         return minus(plus(variable("b_at"), words), variable("column0"))
 
     # ---- work ----------------------------------------------------------------------------------

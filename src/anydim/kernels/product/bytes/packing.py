@@ -234,7 +234,7 @@ class BytesPack:
             return [main, ir.Switch(left, cases)] if cases else [main]
 
         body = self._taps(level, tap)
-        end = plus(times(self.sizes.value(self.layout.words), width), at)
+        end = plus(times(self.sizes.value(self.layout.whole), width), at)
         by = number(int32, self.layout.a.factor, self.lanes)
         total = operate("mul", ir.Get(vector, "sum"), by)
         sums = [ir.Store("dst", end, total, mask)]

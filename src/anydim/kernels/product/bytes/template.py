@@ -13,6 +13,7 @@ from functools import lru_cache
 from anydim.base.dtypes import int32
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
+from anydim.kernels import ir
 from anydim.kernels.launch import (
     Argument,
     BytesPanels,
@@ -25,7 +26,7 @@ from anydim.kernels.launch import (
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.bytes.form import Bytes, BytesForm, bytes_form
 from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
-from anydim.kernels.product.bytes.library import bytes_library
+from anydim.kernels.product.bytes.library import bytes_library, tiles_of_words
 from anydim.kernels.product.bytes.loops import BytesWriter
 from anydim.kernels.product.micro import TileSchedule, tile_of
 from anydim.kernels.product.sharing import GRAIN
@@ -37,7 +38,9 @@ from anydim.sizes import Box, product
 
 @dataclass(frozen=True)
 class BytesProduct(TileSchedule):
-    """The register tile of a product of bytes."""
+    """The register tile of a product of bytes, which takes `depth` words at once."""
+
+    depth: int = 1
 
 
 register("bytes", BytesProduct)
@@ -50,12 +53,12 @@ def match_bytes(
     form = _form(group, constants)
     if form is None:
         return None
-    tile = tile_of(machine, int32)
+    tile = tiles_of_words(machine) or tile_of(machine, int32)
     vectors = tile.vectors
     if form.n.extent.constant is not None:  # panels of even width
         needed = -(-max(form.n.extent.constant, 1) // tile.lanes)
         vectors = -(-needed // -(-needed // tile.vectors))
-    return BytesProduct(tile.rows, vectors, tile.lanes, 2)
+    return BytesProduct(tile.rows, vectors, tile.lanes, 2, ir.TILE if machine.tiles else 1)
 
 
 def lower_bytes(
@@ -66,10 +69,10 @@ def lower_bytes(
     if form is None:
         raise InternalError("a group that is no product of bytes reached its lowering")
     tile = schedule.tile
-    layout = layout_of(form, tile.width, constants)
+    layout = layout_of(form, tile.width, schedule.depth, constants)
     writer = BytesWriter(group, form, layout, tile, machine)
     functions = writer.functions()
-    library = bytes_library(tile, layout.a_unsigned)
+    library = bytes_library(tile, layout.a_unsigned, schedule.depth)
     kernel = named_kernel("bytes", writer.operands, writer.sizes.names, functions, (library,))
     packings = {
         "a": _panels(form.a, layout.a, layout, 1),
@@ -109,7 +112,9 @@ def _panels(factor: Bytes, side: Side, layout: Layout, width: int) -> BytesPanel
     batch, own, taps, k = (known_parts(part) for part in factor.parts)
     unsigned = layout.a_unsigned == (width == 1)
     start, by = known_number(factor.start), (layout.b if width == 1 else layout.a).factor
-    return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by)
+    depth = layout.depth
+    spare = depth - 1 if width == 1 else 0  # rows: tiles have all theirs
+    return BytesPanels(width, batch, own, taps, k, start, side.flipped, unsigned, by, depth, spare)
 
 
 def _reason(form: BytesForm, layout: Layout) -> str:
