@@ -20,11 +20,21 @@ from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
+from anydim.targets.llvm.host import this_machine
 from tests.unit.kernels.launching import Prepared
 
 BOX = Box.of(Dim("m", 0), Dim("k", 0), Dim("n", 0))
 HOST, AVX2, SSE = Machine(64, 32), Machine(32, 16), Machine(16, 16, 32 * 1024, 64 * 1024)
-MACHINES = pytest.mark.parametrize("machine", [HOST, AVX2, SSE], ids=["host", "avx2", "sse"])
+TILES = Machine(64, 32, tiles=True)
+HAS_TILES = this_machine().machine.tiles
+MACHINES = pytest.mark.parametrize(
+    "machine",
+    [
+        HOST, AVX2, SSE,
+        pytest.param(TILES, marks=pytest.mark.skipif(not HAS_TILES, reason="no tiles here")),
+    ],
+    ids=["host", "avx2", "sse", "tiles"],
+)  # fmt: skip
 SIZES = ((0, 5, 3), (1, 0, 4), (1, 1, 1), (2, 3, 17), (7, 4, 48), (9, 66, 49), (70, 130, 101))
 
 MATMUL = """
@@ -123,9 +133,10 @@ def test_compiled(text: str, a: DType, b: DType, machine: Machine) -> None:
 @pytest.mark.parametrize(("a", "b"), [(uint8, int8), (int8, uint8)])
 def test_no_access_leaves_its_memory(text: str, a: DType, b: DType) -> None:
     group = group_of(TEXTS[text], a, b)
-    prepared = Prepared(group, [TEMPLATE], BOX, AVX2)
-    for m, k, n in ((0, 3, 3), (1, 1, 1), (3, 5, 9), (5, 34, 18)):
-        check(prepared, group, {"m": m, "k": k, "n": n}, compiled=False, parts=2)
+    for machine in (AVX2, TILES):
+        prepared = Prepared(group, [TEMPLATE], BOX, machine)
+        for m, k, n in ((0, 3, 3), (1, 1, 1), (3, 5, 9), (5, 34, 18)):
+            check(prepared, group, {"m": m, "k": k, "n": n}, compiled=False, parts=2)
 
 
 @pytest.mark.parametrize("constants", [{"a"}, {"b"}, {"a", "b"}], ids=["a", "b", "both"])
@@ -134,8 +145,9 @@ def test_no_access_leaves_its_memory(text: str, a: DType, b: DType) -> None:
 def test_constants(text: str, a: DType, b: DType, constants: set[str]) -> None:
     for known in ({"m": 3, "k": 5, "n": 50}, {"m": 20, "k": 64, "n": 7}):
         group = group_of(TEXTS[text], a, b, known)
-        prepared = Prepared(group, [TEMPLATE], BOX, HOST, frozenset(constants))
-        check(prepared, group, {})
+        for machine in (HOST, TILES):
+            prepared = Prepared(group, [TEMPLATE], BOX, machine, frozenset(constants))
+            check(prepared, group, {}, compiled=machine is HOST or HAS_TILES)
 
 
 def test_sums_over_nothing() -> None:

@@ -63,7 +63,7 @@ def modules(case: str, processor: str) -> dict[str, Kernel | Library]:
     """The kernels of a program and their libraries, made for vectors of the processor."""
     kind, make = described(processor), TARGETS["llvm"]
     sizes = {"vector_bytes": kind.vector_bytes, "registers": kind.registers}
-    seen = replace(this_machine(), **sizes)
+    seen = replace(this_machine().without_tiles, **sizes)
     with patch.dict(TARGETS, {"llvm": lambda _: make(seen)}):
         model = ad.compile(CASES[case].source(), dims=CASES[case].dims, threads=1)
     kernels = model.report.kernels.values()

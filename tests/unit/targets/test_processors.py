@@ -10,9 +10,10 @@ from anydim.base import settings
 from anydim.base.dtypes import float32, int32
 from anydim.base.errors import OptionError
 from anydim.kernels import ir
+from anydim.kernels.product.bytes.library import bytes_library, tiles_of_words
 from anydim.targets.llvm.compiler import assembly
 from anydim.targets.llvm.host import this_machine
-from anydim.targets.llvm.render import render_kernel
+from anydim.targets.llvm.render import render, render_kernel
 from anydim.targets.processor import described, every_name
 from anydim.targets.targets import target
 from tests.unit.targets.programs import START, STOP, index, kernel, loop
@@ -77,6 +78,16 @@ def test_dot_products_of_bytes(name: str, has: str) -> None:
     processor = described(name)
     lanes = processor.machine.lanes(int32)
     assert has in assembly(render_kernel(dots(lanes), processor), processor)
+
+
+def test_tiles() -> None:
+    processor = described("x86-64-v4+amx")
+    assert processor.machine.tiles and not described("x86-64-v4+vnni").machine.tiles
+    assert {"amx_tile", "amx_int8", "avx512_vnni"} <= processor.flags
+    assert not processor.without_tiles.machine.tiles
+    library = bytes_library(tiles_of_words(processor.machine), True, ir.TILE)
+    text = assembly(render(library, processor), processor)
+    assert all(word in text for word in ("tileloadd", "tdpbusd", "tilestored"))
 
 
 @pytest.mark.parametrize(

@@ -379,8 +379,15 @@ _STEPS: dict[type, Callable[[_Legaliser, Any], ir.Step]] = {
     ir.TileMemory: _Legaliser._tile_memory,
     **dict.fromkeys(
         (
-            ir.Stack, ir.Fence, ir.Pause, ir.Barrier, ir.CopiesEnd, ir.CopiesWait, ir.Tiles,
-            ir.TileZero, ir.TileDots,
+            ir.Stack,
+            ir.Fence,
+            ir.Pause,
+            ir.Barrier,
+            ir.CopiesEnd,
+            ir.CopiesWait,
+            ir.Tiles,
+            ir.TileZero,
+            ir.TileDots,
         ),
         lambda _, step: step,
     ),

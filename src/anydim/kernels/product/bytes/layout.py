@@ -7,8 +7,8 @@ words and their sum; a panel of b has for each word one of every column, and the
     b   [panel][tap][word][column] + one int32 a column
 
 The sums are multiplied by the other side's zero point already, where that is a number. Where a
-machine takes `depth` words at once, a panel has zeros up to a multiple of that, and a row goes on to
-one; what is there is multiplied by those zeros.
+machine takes `depth` words at once, a panel has zeros up to a multiple of that, and a row goes on
+to one; what is there is multiplied by those zeros.
 
 One side is unsigned, the other signed, as the instruction wants it: bytes are flipped by 128 where
 they are not, which moves their zero point too. With a' = a + shift the sums are

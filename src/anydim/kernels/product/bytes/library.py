@@ -17,7 +17,15 @@ from anydim.base.dtypes import int32
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.micro import Tile
-from anydim.kernels.write.arithmetic import compare, loop, plus, quotient_up, round_down, times, variable
+from anydim.kernels.write.arithmetic import (
+    compare,
+    loop,
+    plus,
+    quotient_up,
+    round_down,
+    times,
+    variable,
+)
 from anydim.kernels.write.values import number, operate
 
 TILE_SCALARS = ("words", "a_row", "rows", "columns")
@@ -67,7 +75,7 @@ def _functions(tile: Tile, a_unsigned: bool, depth: int, prefix: str) -> tuple[i
         for rows, vectors in shapes
     )
     vectors = quotient_up(variable("columns"), tile.lanes)
-    rows = variable("rows")
+    rows: ir.Value = variable("rows")
     if depth > 1:
         is_few = compare("less_equal", rows, few)
         rows = operate("select", is_few, rows, times(quotient_up(rows, depth), depth))
@@ -108,7 +116,7 @@ def _tiles(tile: Tile, rows: int, vectors: int, a_unsigned: bool, prefix: str) -
         steps += [ir.TileDots(2 * i + j, 4 + i, 6 + j, a_unsigned) for j in b_tiles]
     places = [(i, j) for i in a_tiles for j in b_tiles]
     ends = {(i, j): plus(i * ir.TILE * tile.width + j * ir.TILE) for i, j in places}
-    body = (
+    body: tuple[ir.Step, ...] = (
         *(ir.TileZero(2 * i + j) for i, j in places),
         loop("word", 0, variable("words"), ir.TILE, *steps),
         *(memory(2 * i + j, "c", ends[i, j], row=width) for i, j in places),

@@ -42,9 +42,9 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.elements import Context, SizeParameters
+from anydim.kernels.write.values import number
 from anydim.lang.tree import Group, TensorType
 from anydim.lang.tree.affine import Affine, reads
-from anydim.kernels.write.values import number
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 MOST_ROWS = 256  # of a block
@@ -196,14 +196,12 @@ class BytesWriter:
         """Those behind the words of the panel in scratch, which nothing else is written to."""
         if self.layout.b_packed:
             return []
-        lanes, bytes_ = self.tile.lanes, WORD * self.tile.width
-        start, stop = (
-            times(self.sizes.value(words), bytes_)
-            for words in (self.layout.words, self.layout.whole)
-        )
-        at = plus(self.sizes.value(self.cut.b_offset), variable("zero_at"))
-        zero = ir.Store("scratch", at, number(int32, 0, lanes))
-        return [loop("zero_at", start, stop, WORD * lanes, zero)]
+        value, lanes, layout = self.sizes.value, self.tile.lanes, self.layout
+        start, stop = (times(value(words), layout.width) for words in (layout.words, layout.whole))
+        at = plus(self._b_at(), variable("zero_at"))
+        return [
+            loop("zero_at", start, stop, lanes, ir.Store("scratch", at, number(int32, 0, lanes)))
+        ]
 
     def _rectangle(self) -> list[ir.Step]:
         """Blocks of rows, and of each all panels."""

@@ -26,7 +26,7 @@ from anydim.kernels.launch import (
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.bytes.form import Bytes, BytesForm, bytes_form
 from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
-from anydim.kernels.product.bytes.library import bytes_library, tiles_of_words
+from anydim.kernels.product.bytes.library import FEW_ROWS, bytes_library, tiles_of_words
 from anydim.kernels.product.bytes.loops import BytesWriter
 from anydim.kernels.product.micro import TileSchedule, tile_of
 from anydim.kernels.product.sharing import GRAIN
@@ -53,12 +53,14 @@ def match_bytes(
     form = _form(group, constants)
     if form is None:
         return None
-    tile = tiles_of_words(machine) or tile_of(machine, int32)
+    rows = form.m.extent.constant
+    wide = None if rows is not None and rows <= FEW_ROWS else tiles_of_words(machine)
+    tile = wide or tile_of(machine, int32)
     vectors = tile.vectors
     if form.n.extent.constant is not None:  # panels of even width
         needed = -(-max(form.n.extent.constant, 1) // tile.lanes)
         vectors = -(-needed // -(-needed // tile.vectors))
-    return BytesProduct(tile.rows, vectors, tile.lanes, 2, ir.TILE if machine.tiles else 1)
+    return BytesProduct(tile.rows, vectors, tile.lanes, 2, ir.TILE if wide else 1)
 
 
 def lower_bytes(
