@@ -32,7 +32,7 @@ from anydim.report.text import amount, duration
     show_default=True,
     metavar="PROCESSOR",
     help="A kind of processor to make code for: native is this one; x86-64-v2, x86-64-v3, "
-    "x86-64-v4, x86-64-v4+vnni, aarch64, aarch64+dotprod, ... are described. Repeat it for more.",
+    "x86-64-v4, x86-64-v4+amx, aarch64, aarch64+dotprod, ... are described. Repeat it for more.",
 )
 @click.option(
     "--profile",

@@ -29,7 +29,7 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.values import number, operate
 
 TILE_SCALARS = ("words", "a_row", "rows", "columns")
-FEW_ROWS = 2  # with tiles: so few are faster with vectors
+FEW_ROWS = 4  # with tiles: so few are faster with vectors
 _MICRO_SCALARS = ("words", "a_row")
 
 
