@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from anydim.base.dtypes import DType, bfloat16, boolean, float16, float32, uint8
 from anydim.base.records import dataclass
 from anydim.kernels import ir
@@ -56,8 +58,12 @@ class RowForm:
 class Setting:
     """What all code of a form shares: its statements by kind, and how wide it is written."""
 
-    def __init__(self, form: RowForm, context: Context, lanes: int, unroll: int) -> None:
+    def __init__(
+        self, form: RowForm, context: Context, lanes: int, unroll: int,
+        panels: Mapping[Read | str, str] | None = None,
+    ) -> None:  # fmt: skip
         self.form = form
+        self.panels = panels or {}  # buffers of columns: see `short.py`
         self.plan = form.plan
         self.context = context
         self.lanes = lanes
@@ -281,7 +287,10 @@ class Cell:
             self.scope.steps.append(ir.Prefetch(buffer, offset))
 
     def read(self, read: Read) -> ir.Value | None:
-        """An element of this row; None for tensors of other kinds."""
+        """An element of this row, or of an operand that is in a panel; None for others."""
+        if read in self.setting.panels:
+            vector = ir.Type(self.setting.context.types[read.tensor].dtype, self.scope.lanes)
+            return ir.Load(vector, self.setting.panels[read], self._column())
         return self.element(read.tensor) if read.tensor in self.setting.elements else None
 
     def element(self, name: str) -> ir.Value:
@@ -301,12 +310,18 @@ class Cell:
     def _place(self, name: str) -> tuple[str, ir.Value]:
         """Where an element is stored: the buffer and the offset of lane 0."""
         kept = self.setting.plan.kept.get(name)
-        if name in self.setting.outputs or (kept is not None and kept.place is not None):
-            statement = self.setting.statements[name]
-            place = name if kept is None or kept.place is None else kept.place
-            return self.setting.context.buffers[place], self.scope.offset(own_address(statement))
+        place = name if kept is None or kept.place is None else kept.place
+        if place in self.setting.panels:
+            return self.setting.panels[place], self._column()
+        if place in self.setting.outputs:
+            own = own_address(self.setting.statements[name])
+            return self.setting.context.buffers[place], self.scope.offset(own)
         assert kept is not None
         return "scratch", self.scope.offset(self._slot(kept.slot, self.setting.dtype(name)))
+
+    def _column(self) -> ir.Value:
+        lanes = as_size(self.setting.lanes)
+        return self.scope.offset(Affine.of(as_size(0), {self.setting.form.row[0].name: lanes}))
 
     def _slot(self, slot: int, dtype: DType) -> Affine:
         row = self.setting.form.row

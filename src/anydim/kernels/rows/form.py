@@ -17,6 +17,7 @@ from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_ow
 from anydim.kernels.rows.in_place import in_place
 from anydim.kernels.rows.passplan import cost, plan_sweeps, work
 from anydim.kernels.rows.ranges import part_of
+from anydim.kernels.rows.short import Panels, short_form
 from anydim.kernels.rows.sweeps import RowProgram
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals
@@ -221,12 +222,13 @@ def row_launch(
         peaks=peaks(group),
         extents={axis.name: axis.extent for s in group.statements for axis in all_axes(s)},
     )
-    program = RowProgram(Setting(form, context, lanes, unroll))
+    short = _short(form, context, box)
+    program = RowProgram(Setting(form, context, lanes, unroll), short)
     rows = product(axis.extent for axis in form.row)
     never_empty = prove(rows, ">=", 1, box) is Truth.PROVED
     body = versions(
         form, open_strides(form, box), sizes.value,
-        lambda way: RowProgram(Setting(way, context, lanes, unroll)).body(never_empty),
+        lambda way: RowProgram(Setting(way, context, lanes, unroll), short).body(never_empty),
     )  # fmt: skip
     outputs = {tensor.name for tensor in group.outputs}
     operands = tuple(Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors)
@@ -249,6 +251,14 @@ def row_launch(
         reason=reason,
         in_place=pairs,
     )
+
+
+def _short(form: RowForm, context: Context, box: Box) -> Setting | None:
+    """How rows are written that do not fill a vector; None where none is so short."""
+    widest = max(t.dtype.bytes for t in context.types.values())
+    lanes = context.machine.lanes_of(max(4, widest))
+    found = short_form(form, box, lanes)
+    return None if found is None else Setting(found, context, lanes, 1, Panels(found).names())
 
 
 def assemble(

@@ -18,6 +18,7 @@ from dataclasses import replace
 from anydim.kernels import ir
 from anydim.kernels.rows.cells import PIECE, Cell, Row, Setting
 from anydim.kernels.rows.ranges import limits, part_of
+from anydim.kernels.rows.short import Short, most_columns
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.loops import (
     START,
@@ -40,8 +41,9 @@ PART = "part of a row"  # the axis over pieces of rows, or blocks of rows that l
 class RowProgram:
     """Emits the body of a kernel for a form."""
 
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, short: Setting | None = None) -> None:
         self.setting = setting
+        self.short = short  # for rows that fill no vector
         self.form = setting.form
         self.plan = setting.plan
         self.sweeps: tuple[Segment, ...] = ()
@@ -51,6 +53,14 @@ class RowProgram:
     def body(self, never_empty: bool) -> tuple[ir.Step, ...]:
         """All steps of the main function. `never_empty` says that rows have elements."""
         steps = self._rows(replace(self.setting.context, running=True), empty=False)
+        if self.short is not None:
+            few = RowProgram(self.short).short_rows()
+            extent = self.setting.value(self.form.lane.extent)
+            known = self.form.lane.extent.constant is not None
+            is_short = operate(
+                "less_equal", extent, index(most_columns(self.form, self.short.lanes))
+            )
+            steps = few if known else (ir.If(is_short, few, steps),)
         if not never_empty and not self.form.whole:
             count = self.setting.value(product(axis.extent for axis in self.form.row))
             stored = self.setting.scalars & self.setting.outputs
@@ -73,6 +83,18 @@ class RowProgram:
     def scratch(self) -> Size:
         """Bytes of the rows kept in scratch."""
         return self.setting.slot_start(len(self.plan.slots))
+
+    def short_rows(self) -> tuple[ir.Step, ...]:
+        """Blocks of rows side by side, through panels."""
+        context = replace(self.setting.context, running=True, aligned=False)
+        kernel, short = Elements(context), Short(self.setting)
+        kernel.steps += short.declared()
+        first = ir.Var(ir.INDEX, context.fresh("r"))
+        scope = kernel.inner({PART: first})
+        short.block(scope, first, lambda left: self._block(scope, first, left, False, 1))
+        width = index(self.setting.lanes)
+        kernel.steps.append(ir.For(first.name, START, STOP, width, tuple(scope.steps)))
+        return tuple(kernel.steps)
 
     def _shared(self) -> tuple[Axis, ...]:
         return tuple(axis for axis in self.form.outer if axis != self.form.lane)

@@ -17,7 +17,7 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
 
-SHORT_ROW = 32  # elements; summing up the lanes of a shorter row costs as much as the row
+SHORT_ROW = 32  # elements; joining the lanes of a shorter row costs as much as the row
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,12 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
 
 
 def _merit(form: RowForm) -> tuple[bool, int, bool]:
-    """Contiguous reads decide, after rows too short to fill vectors; ties go along."""
+    """Contiguous reads decide, after rows too short to fill vectors; ties go along.
+
+    Short rows that follow each other are no reason: see `short.py`.
+    """
     count = product(axis.extent for axis in form.row).constant
-    short = count is not None and count < SHORT_ROW and not form.across
+    short = count is not None and count < SHORT_ROW and not form.across and len(form.outer) > 1
     return not short, lane_score(form), not form.across
 
 

@@ -1,4 +1,4 @@
-"""Squares of vectors transposed in registers: as many vectors as lanes, rows become columns."""
+"""Squares in vectors transposed in registers: rows become columns."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ def transposed(
 ) -> tuple[list[ir.Step], list[ir.Value]]:
     """Steps, and the columns of a square of vectors; names of its values start with `prefix`.
 
-    At each stage, off-diagonal halves of pairs swap places (log2 of the lanes stages).
+    At each stage, off-diagonal halves of pairs swap places (log2 of the rows stages). Vectors that
+    have more lanes than there are rows hold a square after the other: each is transposed.
     """
-    lanes = vector.lanes
-    assert len(rows) == lanes
+    lanes, side = vector.lanes, len(rows)
+    assert lanes % side == 0
     steps: list[ir.Step] = [
-        ir.Let(f"{prefix}{lanes}_{number}", row) for number, row in enumerate(rows)
+        ir.Let(f"{prefix}{side}_{number}", row) for number, row in enumerate(rows)
     ]
-    previous, half = lanes, lanes // 2
+    previous, half = side, side // 2
     while half:
-        for i in range(lanes):
+        for i in range(side):
             first, second = (i, i + half) if not i & half else (i - half, i)
             low = bool(i & half)
             pick = tuple(
@@ -32,4 +33,4 @@ def transposed(
             right = ir.Var(vector, f"{prefix}{previous}_{second}")
             steps.append(ir.Let(f"{prefix}{half}_{i}", ir.Shuffle(vector, left, right, pick)))
         previous, half = half, half // 2
-    return steps, [ir.Var(vector, f"{prefix}{previous}_{number}") for number in range(lanes)]
+    return steps, [ir.Var(vector, f"{prefix}{previous}_{number}") for number in range(side)]

@@ -1,0 +1,222 @@
+"""Rows that do not fill a vector: as many of them as lanes, side by side.
+
+    top(r) max=! x(r,c) where c in 0:3
+
+One row after the other would load 3 of 16 lanes and then join them. Instead 16 rows are brought
+into a panel [c][16] by squares of vectors that are transposed in registers; there the lanes are
+rows (`across`), and results of elements go back the same way. Which way a row goes depends on its
+length alone, so it has the same bits in every batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+from anydim.base.dtypes import boolean
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.rows.cells import RowForm, Setting
+from anydim.kernels.rows.flatten import own_address
+from anydim.kernels.rows.passplan import cost
+from anydim.kernels.rows.ranges import part_of
+from anydim.kernels.write.elements import Elements
+from anydim.kernels.write.loops import STOP, first_lanes, index
+from anydim.kernels.write.squares import transposed
+from anydim.kernels.write.values import add, operate
+from anydim.lang.tree import Read
+from anydim.lang.tree.affine import Affine, affine, reads
+from anydim.sizes import Box, bounds
+
+_STRIP = 4  # columns that are brought in at a time
+_DEAR = 12.0  # operations for each element that are worth bringing in twice as many
+_EXTREMES = ("max", "min")  # a vector's lanes take longer to join than those of a sum
+
+
+def most_columns(form: RowForm, lanes: int) -> int:
+    """The length of the longest short row."""
+    statements = form.group.statements
+    dear = sum(cost(statement.body) for statement in statements) > _DEAR
+    return lanes * (2 if dear or any(s.combine in _EXTREMES for s in statements) else 1)
+
+
+def short_form(form: RowForm, box: Box, lanes: int) -> RowForm | None:
+    """The form with rows along the lanes, where rows may be short; None where that is no way."""
+    if form.across or len(form.outer) != 1 or len(form.row) != 1 or not form.plan.made:
+        return None
+    if (
+        lanes == 1
+        or part_of(form) is not None
+        or bounds(form.lane.extent, box).low > most_columns(form, lanes)
+    ):
+        return None
+    found = replace(form, lane=form.outer[0])
+    moved = Panels(found)
+    boxed = [found.group.type_of(name).dtype for name in (*moved.inputs.values(), *moved.written)]
+    scalars = (s for s in form.group.statements if form.plan.kinds[s.target] != "element")
+    alone = all(own_address(s).stride(found.lane.name).constant == 1 for s in scalars)
+    return found if alone and boolean not in boxed else None
+
+
+@dataclass(frozen=True)
+class Panels:
+    """What a short form has in panels: operands read along rows, results, what is kept."""
+
+    form: RowForm
+
+    @cached_property
+    def inputs(self) -> dict[Read, str]:
+        """Reads whose lanes lie apart and whose columns are neighbours, with their tensors."""
+        row, lane = self.form.row[0].name, self.form.lane.name
+        found: dict[Read, str] = {}
+        for statement in self.form.group.statements:
+            for read in reads(statement.body):
+                address = affine(read.indices[0]) if read.flat and read.default is None else None
+                if address is None or read.tensor in self.form.plan.kinds:
+                    continue
+                if address.stride(row) == 1 and address.stride(lane).constant not in (0, 1):
+                    found[read] = read.tensor
+        return found
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """The results of elements."""
+        return tuple(self.form.plan.stored)
+
+    def names(self) -> dict[Read | str, str]:
+        """The buffer of each panel."""
+        everything: tuple[Read | str, ...]
+        everything = (*self.inputs, *self.written, *self.form.plan.slots)
+        return {each: f"panel{number}" for number, each in enumerate(everything)}
+
+
+class Short:
+    """The steps around those of the rows: blocks of rows, into panels and out of them.
+
+    Columns go in strips of four: what four neighbours of 16 rows are is four vectors, in each a
+    square of every fourth row beside the next.
+    """
+
+    def __init__(self, setting: Setting) -> None:
+        self.setting = setting
+        self.form = setting.form
+        self.lanes = setting.lanes
+        self.side = min(_STRIP, setting.lanes)
+        self.columns = setting.value(self.form.row[0].extent)
+
+    def block(
+        self, scope: Elements, first: ir.Value, rows: Callable[[ir.Value], tuple[ir.Step, ...]]
+    ) -> None:
+        """A block of rows from `first` on; `rows` gives its steps between panels."""
+        left, panels = scope.name(operate("sub", STOP, first)), Panels(self.form)
+        for read in panels.inputs:
+            self._bring_in(scope, read, first, left)
+        scope.steps += rows(left)
+        for name in panels.written:
+            self._bring_out(scope, name, first, left)
+
+    def declared(self) -> list[ir.Step]:
+        """Room for the panels."""
+        count = most_columns(self.form, self.lanes) * self.lanes
+        names = [each.tensor if isinstance(each, Read) else each for each in self.setting.panels]
+        return [
+            ir.Stack(panel, self.form.group.type_of(name).dtype, count)
+            for name, panel in zip(names, self.setting.panels.values())
+        ]
+
+    def _bring_in(self, scope: Elements, read: Read, first: ir.Value, left: ir.Value) -> None:
+        """Fill the panel of a read."""
+        form, few = affine(read.indices[0]), self._vector(read.tensor, self.side)
+        assert form is not None
+        buffer, panel = self.setting.context.buffers[read.tensor], self.setting.panels[read]
+        places = self._places(scope, form, first, left)
+
+        def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
+            pieces = [
+                inner.name(ir.Load(few, buffer, inner.name(add(place, at)), mask))
+                for place in places
+            ]
+            rows = [self._joined(inner, pieces[row :: self.side]) for row in range(self.side)]
+            for number, column in enumerate(self._squares(inner, rows)):
+                inner.steps.append(ir.Store(panel, self._column(inner, at, number), column))
+
+        self._strips(scope, strip)
+
+    def _bring_out(self, scope: Elements, name: str, first: ir.Value, left: ir.Value) -> None:
+        """Write a result that is in a panel."""
+        vector = self._vector(name, self.lanes)
+        buffer, panel = self.setting.context.buffers[name], self.setting.panels[name]
+        places = self._places(scope, own_address(self.setting.statements[name]), first, left)
+        whole = scope.name(operate("less_equal", index(self.lanes), left))
+
+        def strip(inner: Elements, at: ir.Value, mask: ir.Value) -> None:
+            columns: list[ir.Value] = [
+                ir.Load(vector, panel, self._column(inner, at, number))
+                for number in range(self.side)
+            ]
+            squares = self._squares(inner, columns)
+            stores = []
+            for row, place in enumerate(places):
+                few = self._part(squares[row % self.side], row // self.side)
+                stores.append(ir.Store(buffer, inner.name(add(place, at)), few, mask))
+            some = [ir.If(operate("less", index(n), left), (s,)) for n, s in enumerate(stores)]
+            inner.steps.append(ir.If(whole, tuple(stores), tuple(some)))
+
+        self._strips(scope, strip)
+
+    def _vector(self, name: str, lanes: int) -> ir.Type:
+        return ir.Type(self.form.group.type_of(name).dtype, lanes)
+
+    def _strips(
+        self, scope: Elements, body: Callable[[Elements, ir.Value, ir.Value], None]
+    ) -> None:
+        """Strips of columns: where they begin, and which of their columns there are."""
+        at = ir.Var(ir.INDEX, self.setting.context.fresh("c"))
+        inner = scope.inner({})
+        left = inner.name(operate("sub", self.columns, at))
+        body(inner, at, first_lanes(inner, left, self.side))
+        step = index(self.side)
+        scope.steps.append(ir.For(at.name, index(0), self.columns, step, tuple(inner.steps)))
+
+    def _places(
+        self, scope: Elements, form: Affine, first: ir.Value, left: ir.Value
+    ) -> list[ir.Value]:
+        """Where the rows of a block begin; of those that do not exist, the last one."""
+        inner = scope.inner({self.form.lane.name: first})
+        terms = {name: by for name, by in form.terms if name != self.form.row[0].name}
+        at = inner.offset(Affine.of(form.constant, terms))
+        scope.steps += inner.steps
+        apart = self.setting.value(form.stride(self.form.lane.name))
+        found = [at]
+        for row in range(1, self.lanes):
+            there = scope.name(operate("less", index(row), left))
+            at = scope.name(add(at, scope.name(operate("select", there, apart, index(0)))))
+            found.append(at)
+        return found
+
+    def _column(self, scope: Elements, at: ir.Value, number: int) -> ir.Value:
+        """Where a column of a strip is in a panel."""
+        column = scope.name(add(at, index(number)))
+        return scope.name(operate("mul", column, index(self.lanes)))
+
+    def _squares(self, scope: Elements, rows: list[ir.Value]) -> list[ir.Value]:
+        vector = ir.Type(rows[0].type.dtype, self.lanes)
+        steps, columns = transposed(vector, rows, self.setting.context.fresh("square") + "_")
+        scope.steps += steps
+        return columns
+
+    def _joined(self, scope: Elements, parts: Sequence[ir.Value]) -> ir.Value:
+        """Vectors one behind the other."""
+        if len(parts) == 1:
+            return parts[0]
+        half = len(parts) // 2
+        left, right = (self._joined(scope, each) for each in (parts[:half], parts[half:]))
+        both = ir.Type(left.type.dtype, 2 * left.type.lanes)
+        return scope.name(ir.Shuffle(both, left, right, tuple(range(both.lanes))))
+
+    def _part(self, whole: ir.Value, number: int) -> ir.Value:
+        """The square of that number out of those of a vector."""
+        few = ir.Type(whole.type.dtype, self.side)
+        lanes = tuple(range(number * self.side, (number + 1) * self.side))
+        return ir.Shuffle(few, whole, whole, lanes)

@@ -1,0 +1,71 @@
+"""Promise: rows that do not fill a vector are right, and the same alone as among others."""
+
+from __future__ import annotations
+
+import numpy
+import pytest
+
+import anydim as ad
+from anydim.base.dtypes import DType
+
+ROWS = (1, 3, 15, 16, 17, 67)
+COLUMNS = (1, 2, 3, 4, 5, 8, 11, 15, 16, 17, 31, 32, 33)
+TOLERANCE = {ad.float32: 1e-6, ad.float16: 2e-3, ad.float64: 1e-14}  # a few units in the last place
+
+
+def softmax(dtype: DType) -> ad.Model:
+    g = ad.Builder("g")
+    x = g.input("x", dtype, [g.dim("n", 0, None), g.dim("m", 0, None)])
+    g.output("y", g.softmax(x, axis=1))
+    g.output("top", g.reduce_max(x, axes=(1,)))
+    return ad.compile(g.graph(), threads=2)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_softmax(dtype: DType) -> None:
+    model, random = softmax(dtype), numpy.random.default_rng(0)
+    for rows in ROWS:
+        for columns in COLUMNS:
+            x = random.uniform(-9, 9, (rows, columns)).astype(dtype.numpy)
+            found = model(x=x)
+            e = numpy.exp(x.astype(numpy.float64) - x.max(1, keepdims=True))
+            expected = e / e.sum(1, keepdims=True)
+            numpy.testing.assert_allclose(found["y"], expected, TOLERANCE[dtype], TOLERANCE[dtype])
+            numpy.testing.assert_array_equal(found["top"], x.max(1))
+            alone = model(x=x[rows // 2 : rows // 2 + 1])
+            assert alone["y"].tobytes() == found["y"][rows // 2].tobytes()
+
+
+@pytest.mark.parametrize("dtype", [ad.int8, ad.int32, ad.int64], ids=str)
+def test_places_and_sums_of_integers(dtype: DType) -> None:
+    g = ad.Builder("g")
+    x = g.input("x", dtype, [g.dim("n", 0, None), g.dim("m", 1, None)])
+    g.output("place", g.arg_max(x, axis=1))
+    g.output("total", g.reduce_sum(x, axes=(1,)))
+    model, random = ad.compile(g.graph()), numpy.random.default_rng(0)
+    for rows in ROWS:
+        for columns in COLUMNS:
+            x = random.integers(-3, 3, (rows, columns)).astype(dtype.numpy)
+            found = model(x=x)
+            numpy.testing.assert_array_equal(found["place"][:, 0], x.argmax(1))
+            numpy.testing.assert_array_equal(found["total"], x.sum(1, dtype=dtype.numpy))
+
+
+def test_what_differs_by_row_or_by_column_alone() -> None:
+    """Operands of one axis need no panel; NaN and infinities stay in their rows."""
+    g = ad.Builder("g")
+    n, m = g.dim("n", 0, None), g.dim("m", 0, None)
+    x, by_row = g.input("x", ad.float32, [n, m]), g.input("s", ad.float32, [n, 1])
+    by_column = g.input("b", ad.float32, [m])
+    g.output("y", g.softmax(x * by_row + by_column, axis=1))
+    model, random = ad.compile(g.graph()), numpy.random.default_rng(0)
+    for rows, columns in ((1, 3), (17, 5), (33, 16), (40, 29)):
+        x = random.uniform(-3, 3, (rows, columns)).astype(numpy.float32)
+        s, b = (
+            random.uniform(-2, 2, shape).astype(numpy.float32) for shape in ((rows, 1), columns)
+        )
+        x[rows // 2, 0] = numpy.nan
+        with numpy.errstate(invalid="ignore"):
+            e = numpy.exp((z := x.astype(float) * s + b) - z.max(1, keepdims=True))
+        expected = e / e.sum(1, keepdims=True)
+        numpy.testing.assert_allclose(model(x=x, s=s, b=b)["y"], expected, 3e-6, 3e-6)
