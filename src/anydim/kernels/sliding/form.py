@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from anydim.base.dtypes import DType, float32, float64, int32, int64
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
-from anydim.kernels.product.convolution.places import inside_always
 from anydim.kernels.product.epilogue import Output, epilogue_of
+from anydim.kernels.product.places import inside_always
 from anydim.lang.tree import Axis, Expr, Group, Index, Read, SizeTerm, Statement, TensorType
 from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite
 from anydim.lang.tree.bounds_checks import checked

@@ -18,8 +18,8 @@ from anydim.base.dtypes import DType, int32
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.contraction.form import merged
-from anydim.kernels.product.convolution.places import split_groups
 from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, outside_reads
+from anydim.kernels.product.places import split_groups
 from anydim.lang.tree import (
     Apply,
     Axis,

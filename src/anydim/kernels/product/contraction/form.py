@@ -15,6 +15,7 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine
+from anydim.kernels.product.contraction.windows import WindowSide, moves, window_side
 from anydim.kernels.product.epilogue import (
     PRODUCT,
     Output,
@@ -23,9 +24,10 @@ from anydim.kernels.product.epilogue import (
     split_start,
 )
 from anydim.kernels.product.micro import tile_of
+from anydim.kernels.product.places import without
 from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
 from anydim.lang.tree.affine import Affine, address, reads, row_major_strides, to_expr
-from anydim.sizes import Size, as_size, product
+from anydim.sizes import Box, Size, as_size, product
 
 ROW, COLUMN = "m", "n"
 
@@ -59,6 +61,7 @@ class ContractionForm:
     `in_panels`: B lies as a tile reads it, in panels of the tile's width, the last one padded.
     `pieces` are those of k that lie apart in an operand; strides of k are those within one.
     `start` is the flat read that the sums start from; without it they start from 0.
+    `windows`: rows of A are those of a tensor, and are brought together as they are used.
     Expressions are over the indices m, n and the names of the loops.
     """
 
@@ -76,6 +79,12 @@ class ContractionForm:
     start: Read | None
     in_panels: bool = False
     pieces: Pieces | None = None
+    windows: WindowSide | None = None
+
+    @property
+    def copies_a(self) -> bool:
+        """Whether rows of A are copied before they are used."""
+        return self.k.a != 1 or self.cuts_a or self.windows is not None
 
     @property
     def cuts_a(self) -> bool:
@@ -90,8 +99,13 @@ class ContractionForm:
         return pieces is not None and pieces.b != pieces.length * self.k.b
 
 
-def form_of(group: Group, constants: frozenset[str], machine: Machine) -> ContractionForm | None:
-    """The group as a matrix product with an epilogue; None when it is not one."""
+def form_of(
+    group: Group, constants: frozenset[str], machine: Machine, box: Box | None = None
+) -> ContractionForm | None:
+    """The group as a matrix product with an epilogue; None when it is not one.
+
+    With a box, rows of A may be windows of a tensor.
+    """
     sums = [s for s in group.statements if s.combine]
     if len(sums) != 1 or sums[0].combine != "add":
         return None
@@ -102,7 +116,8 @@ def form_of(group: Group, constants: frozenset[str], machine: Machine) -> Contra
         return None
     for a, b in (factors, factors[::-1]):
         width = tile_of(machine, group.type_of(statement.target).dtype).width
-        found = Reading(group, statement, a, b, b.tensor in constants, width).form(outputs)
+        packed = b.tensor in constants
+        found = Reading(group, statement, a, b, packed, width, box=box).form(outputs)
         if found is not None:
             return found
     return None
@@ -110,8 +125,11 @@ def form_of(group: Group, constants: frozenset[str], machine: Machine) -> Contra
 
 @dataclass(frozen=True)
 class Factor:
+    """A factor: its address, and its read where that may be outside of the tensor, or step."""
+
     tensor: str
     form: Affine
+    read: Read | None = None
 
 
 def _factors(statement: Statement, group: Group) -> tuple[Factor, Factor] | None:
@@ -123,12 +141,12 @@ def _factors(statement: Statement, group: Group) -> tuple[Factor, Factor] | None
     dtype = group.type_of(statement.target).dtype
     found = []
     for read in body.arguments:
-        if not isinstance(read, Read) or read.default is not None or read.tensor not in inputs:
+        if not isinstance(read, Read) or read.tensor not in inputs:
             return None
         form = address(read, inputs[read.tensor].shape)
         if form is None or inputs[read.tensor].dtype != dtype:
             return None
-        found.append(Factor(read.tensor, form))
+        found.append(Factor(read.tensor, form, read))
     return (found[0], found[1])
 
 
@@ -146,6 +164,7 @@ class Reading:
     packed: bool
     width: int
     starts: bool = True
+    box: Box | None = None
 
     def form(self, outputs: tuple[Output, ...]) -> ContractionForm | None:
         axes = [axis for axis in self.statement.axes if axis.extent.constant != 1]
@@ -163,11 +182,15 @@ class Reading:
             own = self._target()
             start, outputs = split_start(outputs, self.group, columns[-1].name, own, factors)
         streams, pinned = self._streams(outputs, start)
+        together = len(merged(rows, streams, pinned)) == 1
+        windows, sums = self._windows(rows, sums) if together else (None, sums)
+        if not windows and any(f.read and f.read.default for f in (self.a, self.b)):
+            return None
         in_panels = not self.packed and not batch and self._in_panels(columns, sums)
         in_b = () if self.packed or in_panels else (self.b.form,)
-        m_groups = merged(rows, [*streams, self.a.form], pinned)
+        m_groups = merged(rows, streams if windows else [*streams, self.a.form], pinned)
         n_groups = merged(columns, [*streams, *in_b], pinned)
-        k_groups = merged(sums, [self.a.form, *in_b], pinned)
+        k_groups = [tuple(sums)] if windows else merged(sums, [self.a.form, *in_b], pinned)
         loop_groups = merged(batch, [*streams, self.a.form, *in_b], pinned)
         pieces = None
         if len(k_groups) == 2 and not in_panels:
@@ -202,8 +225,20 @@ class Reading:
                 start=None if start is None else renamed.read(start),
                 in_panels=in_panels and len(n_groups) == 1,
                 pieces=pieces,
+                windows=windows,
             )
         )
+
+    def _windows(self, rows: list[Axis], sums: list[Axis]) -> tuple[WindowSide | None, list[Axis]]:
+        """Rows of A as windows where they are any, and the sums in their order."""
+        read = self.a.read
+        if not self.packed or self.box is None or read is None or not moves(read, rows, sums):
+            return None, sums
+        units = {a.name for a in (*self.statement.axes, *self.statement.reduced)}
+        units -= {axis.name for axis in (*rows, *sums)}
+        shape = self.group.type_of(read.tensor).shape
+        found = window_side(without(read, units), self.a.form, shape, rows, sums, self.box)
+        return (None, sums) if found is None else (found[0], list(found[1]))
 
     def _in_panels(self, columns: list[Axis], sums: list[Axis]) -> bool:
         """Whether B(panel, k, lane) lies as a constant one is packed."""

@@ -29,6 +29,7 @@ from anydim.kernels.product.contraction.places import (
 )
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.ways import vector_ways
+from anydim.kernels.product.contraction.windows import window_function
 from anydim.kernels.product.kernel import (
     call,
     finish_of,
@@ -95,6 +96,11 @@ class MainWriter:
     def functions(self) -> tuple[ir.Function, ...]:
         """The epilogue's function where there is one, and main."""
         finish = () if self.finished else (self._finish_function(),)
+        side, lanes = self.form.windows, self.tile.lanes
+        if side is not None:
+            window_function(side, self.form.dtype, lanes, self.sizes)  # for all sizes it needs
+            self.windows = window_function(side, self.form.dtype, lanes, self.sizes)
+            finish = (self.windows, *finish)
         body = self._body()
         sizes = (*self.sizes.names, BACKWARDS)
         return (*finish, main_function("product", self._pointers(), sizes, body))
@@ -239,6 +245,15 @@ class MainWriter:
         source = plus(variable("a_at"), times(variable("first_row"), value(form.m.a)))
         first = ir.Let("first_row", self.first_row(variable("tile0")))
         row = value(self.scratch.k_padded)
+        if form.windows is not None:
+            ends = {
+                "x": ir.Address(self.operands.a, constant(0)),
+                "dst": ir.Address("scratch", constant(0)),
+            }
+            return [
+                first,
+                call(self.windows, **ends, x_at=variable("a_at"), rows=rows, dst_row=row),
+            ]
         pieces = form.pieces if form.cuts_a else None
         if pieces is None:
             to = ir.Address("scratch", constant(0))

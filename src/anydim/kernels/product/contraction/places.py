@@ -111,8 +111,8 @@ def scratch_of(
     """A is copied where its elements along k are not all neighbours, B unless it came packed."""
     size = form.dtype.bytes
     k_padded = align_up(form.k.extent, tile.lanes)
-    holds_a = form.k.a != 1 or form.cuts_a
-    if form.cuts_a:
+    holds_a = form.copies_a
+    if form.cuts_a or form.windows:
         k_padded = k_padded + tile.lanes  # a piece is copied in whole vectors
     a_bytes = b_bytes = sum_bytes = as_size(0)
     if holds_a:

@@ -44,7 +44,7 @@ def match_contraction(
     group: Group, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Contraction | None:
     """The schedule for a group, or None when it is no contraction with pointwise epilogue."""
-    form = _form(group, constants, machine)
+    form = _form(group, constants, machine, box)
     if form is None or form.dtype not in _DTYPES:
         return None
     tile = tile_of(machine, form.dtype)
@@ -74,7 +74,7 @@ def lower_contraction(
     group: Group, schedule: Contraction, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Launch:
     """The launch of a group by a schedule."""
-    form = _form(group, constants, machine)
+    form = _form(group, constants, machine, box)
     if form is None:
         raise InternalError("a group that is no contraction reached its lowering")
     tile = schedule.tile
@@ -110,8 +110,10 @@ TEMPLATE = Template("contraction", Contraction, match_contraction, lower_contrac
 
 
 @lru_cache(maxsize=512)
-def _form(group: Group, constants: frozenset[str], machine: Machine) -> ContractionForm | None:
-    return form_of(group, constants, machine)
+def _form(
+    group: Group, constants: frozenset[str], machine: Machine, box: Box
+) -> ContractionForm | None:
+    return form_of(group, constants, machine, box)
 
 
 def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
@@ -138,7 +140,7 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
 def _sharing(form: ContractionForm, tiles: Size, tile: Tile) -> Sharing:
     """Rows alone where they are more than columns, or A is copied: copied once, read once."""
     fewest = as_size(_FEW_ROWS)
-    if form.k.a == 1 and not form.cuts_a:
+    if not form.copies_a:
         fewest = maximum(_MANY_ROWS, ceil_div(form.n.extent, tile.rows))
     loops = tuple((walk.name, walk.extent) for walk in form.loops)
     around = product(walk.extent for walk in form.loops)
@@ -161,4 +163,5 @@ def _reason(form: ContractionForm, schedule: Contraction) -> str:
     around = f" in {loops} loop{'s' if loops > 1 else ''}" if form.loops else ""
     where = "a constant B is packed when loaded" if schedule.packed else "B is packed as it is used"
     where = "B comes in panels" if form.in_panels else where
-    return f"a matrix product{around}{start}, {epilogue}; {where}"
+    what = "a matrix product" if form.windows is None else "a convolution as a matrix product"
+    return f"{what}{around}{start}, {epilogue}; {where}"

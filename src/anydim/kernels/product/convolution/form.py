@@ -17,15 +17,16 @@ from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.product.contraction.form import COLUMN, ROW
-from anydim.kernels.product.convolution.places import (
+from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, outside_reads
+from anydim.kernels.product.places import (
     Bound,
     WindowAxis,
     bounds_of,
     merged_places,
     split_groups,
+    without,
 )
-from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, outside_reads
-from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, SizeTerm, Statement
+from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
 from anydim.lang.tree.affine import Affine, address, rewrite, row_major_strides, to_expr
 from anydim.sizes import Box, Size, as_size, product
 
@@ -145,7 +146,7 @@ class _Reading:
             return None
         axes, strides, change = split
         units = {a.name for a in (*axes, *statement.reduced) if a.extent.constant == 1}
-        x, w = _without(change(x), units), _without(change(w), units)
+        x, w = without(change(x), units), without(change(w), units)
         outputs = tuple(Output(o.tensor, change(o.value)) for o in outputs)
         at_x, at_w = (address(read, inputs[read.tensor].shape) for read in (x, w))
         if at_x is None or at_w is None:
@@ -262,17 +263,6 @@ class _Reading:
             Output(o.tensor, _over(rewrite(o.value, change), names)) for o in self.outputs
         )
         return found if fitting else None
-
-
-def _without(read: Expr, units: set[str]) -> Read:
-    """The read with 0 for axes that run once."""
-
-    def change(expr: Expr) -> Expr | None:
-        return SizeTerm(as_size(0)) if isinstance(expr, Index) and expr.name in units else None
-
-    changed = rewrite(read, change)
-    assert isinstance(changed, Read)
-    return changed
 
 
 def _over(expr: Expr, names: dict[str, str]) -> Expr:

@@ -23,7 +23,6 @@ from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, called
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
-from anydim.kernels.product.convolution.places import LayerSizes
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.product.kernel import (
@@ -35,6 +34,7 @@ from anydim.kernels.product.kernel import (
     shared_names,
 )
 from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import (
     compare,

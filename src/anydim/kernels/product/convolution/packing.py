@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.product.convolution.form import Windows
-from anydim.kernels.product.convolution.places import Bound
+from anydim.kernels.product.places import Bound
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,

@@ -13,7 +13,6 @@ from anydim.kernels import ir
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.library import TILE_SCALARS, called
-from anydim.kernels.product.convolution.places import LayerSizes
 from anydim.kernels.product.kernel import (
     call,
     main_function,
@@ -22,6 +21,7 @@ from anydim.kernels.product.kernel import (
     shared_names,
 )
 from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.product.sharing import Sharing, work_of
 from anydim.kernels.product.winograd.schedule import Winograd
 from anydim.kernels.product.winograd.transforms import (

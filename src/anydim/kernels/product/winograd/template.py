@@ -28,10 +28,10 @@ from anydim.kernels.launch import (
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.convolution.ending import Ending, ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
-from anydim.kernels.product.convolution.places import Bound
 from anydim.kernels.product.convolution.template import lower_convolution, match_convolution
 from anydim.kernels.product.either import either_launch
 from anydim.kernels.product.micro import Tile, tile_of
+from anydim.kernels.product.places import Bound
 from anydim.kernels.product.sharing import GRAIN, from_on
 from anydim.kernels.product.winograd.loops import WinogradWriter
 from anydim.kernels.product.winograd.schedule import Winograd

@@ -84,6 +84,17 @@ def inside_always(form: Affine, extent: Size, extents: Mapping[str, Size], box: 
     )
 
 
+def without(read: Expr, units: set[str]) -> Read:
+    """The read with 0 for axes that run once."""
+
+    def change(expr: Expr) -> Expr | None:
+        return SizeTerm(as_size(0)) if isinstance(expr, Index) and expr.name in units else None
+
+    changed = rewrite(read, change)
+    assert isinstance(changed, Read)
+    return changed
+
+
 def merged_places(places: Sequence[WindowAxis], bounds: Sequence[Bound]) -> tuple[WindowAxis, ...]:
     """Neighbouring places as one where x is stepped over as over one, and no bound has them."""
     bounded = {bound.place for bound in bounds}

@@ -1,0 +1,161 @@
+"""Convolutions whose tensors lie channels-last agree with float64 numpy at every size.
+
+Results are n h w c; x is so too, or has its channels first as a network's first image has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy
+import pytest
+
+from anydim.base.dtypes import float32
+from anydim.kernels.launch import Machine
+from anydim.kernels.product.contraction import template as contraction
+from anydim.kernels.template import Template
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
+from anydim.lang.tree import Group, TensorType
+from anydim.sizes import Box, Dim, parse
+from anydim.targets.llvm.host import machine as host_machine
+from tests.unit.kernels.convolution_cases import convolved
+from tests.unit.kernels.launching import Prepared
+
+BOX = Box.of(Dim("n", 0, 64), Dim("h", 0, 512), Dim("v", 0, 512))
+SMALL = Machine(16, 16, 4 * 1024, 64 * 1024)
+SIDES = (0, 1, 2, 3, 5, 7, 8, 9, 13, 17, 28, 31)
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A convolution: channels, window, strides, dilations, pads before and after, in each axis."""
+
+    inner: int
+    outer: int
+    window: tuple[int, int] = (3, 3)
+    strides: tuple[int, int] = (1, 1)
+    dilations: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (1, 1, 1, 1)
+    first: bool = False  # channels of x come first
+    after: str = "t(n,a,b,m) + z(m)"
+
+    @property
+    def text(self) -> str:
+        places = [self._place(axis) for axis in (0, 1)]
+        x = ["n", "c", *places] if self.first else ["n", *places, "c"]
+        padded = f"(x({','.join(x)}) else 0)" if any(self.pads) else f"x({','.join(x)})"
+        ranges = ", ".join(f"{name} in 0:{self._count(axis)}" for axis, name in enumerate("ab"))
+        return f"""def layer(float({"N,C,H,V" if self.first else "N,H,V,C"}) x, float(M,C,R,Q) w,
+            float(M) z) -> (y) {{
+          t(n,a,b,m) +=! {padded} * w(m,c,r,q) where n in 0:N, m in 0:M, c in 0:C, r in 0:R,
+            q in 0:Q, {ranges}
+          y(n,a,b,m) = {self.after}
+        }}"""
+
+    def _place(self, axis: int) -> str:
+        index = f"{'ab'[axis]} * {self.strides[axis]} + {'rq'[axis]} * {self.dilations[axis]}"
+        return f"{index} - {self.pads[axis]}"
+
+    def _count(self, axis: int) -> str:
+        reach = (self.window[axis] - 1) * self.dilations[axis] + 1
+        room = f"{'HV'[axis]} + {self.pads[axis] + self.pads[2 + axis] - reach}"
+        return f"max(({room}) // {self.strides[axis]} + 1, 0)"
+
+    @property
+    def group(self) -> Group:
+        x = ("n", str(self.inner), "h", "v") if self.first else ("n", "h", "v", str(self.inner))
+        w = (str(self.outer), str(self.inner), *map(str, self.window))
+        shapes = (x, w, w[:1])
+        types = [TensorType(float32, tuple(map(parse, shape))) for shape in shapes]
+        return instantiate(parse_definition(self.text), types, box=BOX)
+
+    def arrays(self, sizes: Mapping[str, int]) -> list[numpy.ndarray]:
+        """x with its channels last, w and z."""
+        random = numpy.random.default_rng(sorted(sizes.values()))
+        x = (sizes["n"], sizes["h"], sizes["v"], self.inner)
+        shapes = (x, (self.outer, self.inner, *self.window), (self.outer,))
+        return [random.standard_normal(shape).astype(numpy.float32) for shape in shapes]
+
+    def expected(self, x: numpy.ndarray, w: numpy.ndarray, z: numpy.ndarray) -> numpy.ndarray:
+        found = convolved(
+            x.transpose(0, 3, 1, 2), w, z,
+            strides=self.strides, dilations=self.dilations, pads=self.pads,
+        )  # fmt: skip
+        return found.transpose(0, 2, 3, 1)
+
+
+LAYERS = {
+    "3x3": Layer(5, 19),
+    "whole vectors": Layer(16, 48),
+    "many channels": Layer(67, 50),
+    "stride 2": Layer(9, 17, strides=(2, 2)),
+    "1x1 stride 2": Layer(20, 33, (1, 1), (2, 2), pads=(0, 0, 0, 0)),
+    "not padded": Layer(6, 8, pads=(0, 0, 0, 0)),
+    "one-sided": Layer(6, 8, pads=(2, 0, 0, 1)),
+    "wide padding": Layer(3, 8, pads=(3, 5, 4, 7)),
+    "dilated": Layer(7, 18, dilations=(2, 3), pads=(2, 3, 2, 3)),
+    "along one axis": Layer(7, 18, (1, 7), pads=(0, 3, 0, 3)),
+    "down one axis": Layer(7, 18, (7, 1), (2, 3), pads=(3, 0, 3, 0)),
+    "first": Layer(3, 24, (7, 7), (2, 2), pads=(3, 3, 3, 3), first=True),
+    "first, dilated": Layer(3, 9, (3, 3), (1, 1), (2, 2), (2, 2, 2, 2), first=True),
+    "one channel": Layer(1, 20),
+    "long sums": Layer(120, 3, (5, 5), pads=(2, 2, 2, 2)),
+}
+
+
+def prepared(layer: Layer, template: Template, machine: Machine) -> Prepared:
+    return Prepared(layer.group, [template], BOX, machine, frozenset({"w", "z"}))
+
+
+@cache
+def made(name: str, machine: Machine) -> Prepared:
+    return prepared(LAYERS[name], contraction.TEMPLATE, machine)
+
+
+def given(layer: Layer, arrays: Sequence[numpy.ndarray]) -> list[numpy.ndarray]:
+    x, *others = arrays
+    return [numpy.ascontiguousarray(x.transpose(0, 3, 1, 2)) if layer.first else x, *others]
+
+
+def check(
+    layer: Layer, one: Prepared, sizes: Mapping[str, int], parts: int, compiled: bool = True
+) -> None:
+    """Sums of up to 3000 products of numbers around 1: some rounding of each."""
+    arrays = layer.arrays(sizes)
+    (found,) = one.outputs(given(layer, arrays), sizes, parts, compiled)
+    exact = layer.expected(*arrays)
+    assert found.shape == exact.shape
+    numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_window(name: str) -> None:
+    one = made(name, host_machine())
+    for number, side in enumerate(SIDES):
+        sizes = {"n": number % 3, "h": side if number % 2 else 6, "v": side}
+        check(LAYERS[name], one, sizes, 1 + number % 3)
+
+
+@pytest.mark.parametrize("name", ["3x3", "stride 2", "wide padding", "dilated", "first"])
+def test_nothing_outside_is_touched(name: str) -> None:
+    one = made(name, SMALL)
+    check(LAYERS[name], one, {"n": 2, "h": 13, "v": 17}, 3)
+    for height, width in ((3, 5), (1, 7), (4, 1)):
+        check(LAYERS[name], one, {"n": 1, "h": height, "v": width}, 1, compiled=False)
+
+
+@pytest.mark.parametrize("name", ["3x3", "long sums", "first"])
+def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
+    layer, one = LAYERS[name], made(name, host_machine())
+    sizes = {"n": 5, "h": 11, "v": 7}
+    arrays = layer.arrays(sizes)
+    (whole,) = one.outputs(given(layer, arrays), sizes, 1, compiled=True)
+    (parts,) = one.outputs(given(layer, arrays), sizes, 7, compiled=True)
+    assert parts.tobytes() == whole.tobytes()
+    for image in range(5):
+        alone = given(layer, [arrays[0][image : image + 1], *arrays[1:]])
+        (found,) = one.outputs(alone, {**sizes, "n": 1}, 1, compiled=True)
+        assert found.tobytes() == whole[image : image + 1].tobytes()
