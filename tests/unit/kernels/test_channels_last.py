@@ -15,6 +15,7 @@ import pytest
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.contraction import template as contraction
+from anydim.kernels.sliding import template as sliding
 from anydim.kernels.template import Template
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
@@ -40,7 +41,6 @@ class Layer:
     dilations: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (1, 1, 1, 1)
     first: bool = False  # channels of x come first
-    after: str = "t(n,a,b,m) + z(m)"
 
     @property
     def text(self) -> str:
@@ -52,7 +52,7 @@ class Layer:
             float(M) z) -> (y) {{
           t(n,a,b,m) +=! {padded} * w(m,c,r,q) where n in 0:N, m in 0:M, c in 0:C, r in 0:R,
             q in 0:Q, {ranges}
-          y(n,a,b,m) = {self.after}
+          y(n,a,b,m) = t(n,a,b,m) + z(m)
         }}"""
 
     def _place(self, axis: int) -> str:
@@ -65,10 +65,13 @@ class Layer:
         return f"max(({room}) // {self.strides[axis]} + 1, 0)"
 
     @property
+    def weights(self) -> tuple[int, ...]:
+        return (self.outer, self.inner, *self.window)
+
+    @property
     def group(self) -> Group:
         x = ("n", str(self.inner), "h", "v") if self.first else ("n", "h", "v", str(self.inner))
-        w = (str(self.outer), str(self.inner), *map(str, self.window))
-        shapes = (x, w, w[:1])
+        shapes = (x, tuple(map(str, self.weights)), (str(self.outer),))
         types = [TensorType(float32, tuple(map(parse, shape))) for shape in shapes]
         return instantiate(parse_definition(self.text), types, box=BOX)
 
@@ -76,7 +79,7 @@ class Layer:
         """x with its channels last, w and z."""
         random = numpy.random.default_rng(sorted(sizes.values()))
         x = (sizes["n"], sizes["h"], sizes["v"], self.inner)
-        shapes = (x, (self.outer, self.inner, *self.window), (self.outer,))
+        shapes = (x, self.weights, (self.outer,))
         return [random.standard_normal(shape).astype(numpy.float32) for shape in shapes]
 
     def expected(self, x: numpy.ndarray, w: numpy.ndarray, z: numpy.ndarray) -> numpy.ndarray:
@@ -85,6 +88,47 @@ class Layer:
             strides=self.strides, dilations=self.dilations, pads=self.pads,
         )  # fmt: skip
         return found.transpose(0, 2, 3, 1)
+
+
+@dataclass(frozen=True)
+class Own(Layer):
+    """Each channel by itself: sums weighted by w(r,q,m), or the largest in a window."""
+
+    largest: bool = False
+
+    @property
+    def text(self) -> str:
+        x = f"x(n,{self._place(0)},{self._place(1)},m)"
+        ranges = ", ".join(f"{name} in 0:{self._count(axis)}" for axis, name in enumerate("ab"))
+        value = f"max=! ({x} else -inf)" if self.largest else f"+=! ({x} else 0) * w(r,q,m)"
+        return f"""def layer(float(N,H,V,M) x, float(R,Q,M) w, float(M) z) -> (y) {{
+          t(n,a,b,m) {value} where n in 0:N, m in 0:M, r in 0:R, q in 0:Q, {ranges}
+          y(n,a,b,m) = t(n,a,b,m) + z(m)
+        }}"""
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        return (*self.window, self.outer)
+
+    def expected(self, x: numpy.ndarray, w: numpy.ndarray, z: numpy.ndarray) -> numpy.ndarray:
+        if not self.largest:
+            w = w.transpose(2, 0, 1)[:, None]
+            found = convolved(
+                x.transpose(0, 3, 1, 2), w, z, groups=self.outer,
+                strides=self.strides, dilations=self.dilations, pads=self.pads,
+            )  # fmt: skip
+            return found.transpose(0, 2, 3, 1)
+        before, after = self.pads[:2], self.pads[2:]
+        padded = numpy.pad(x, [(0, 0), *zip(before, after), (0, 0)], constant_values=-numpy.inf)
+        reach = [(k - 1) * d + 1 for k, d in zip(self.window, self.dilations)]
+        if padded.shape[1] < reach[0] or padded.shape[2] < reach[1]:
+            counts = [
+                max(0, (n - k) // s + 1) for n, k, s in zip(padded.shape[1:3], reach, self.strides)
+            ]
+            return numpy.zeros((x.shape[0], *counts, self.outer))
+        found = numpy.lib.stride_tricks.sliding_window_view(padded, reach, axis=(1, 2))
+        (down, along), (r, q) = self.strides, self.dilations
+        return found[:, ::down, ::along, :, ::r, ::q].max((-2, -1)).astype(numpy.float64) + z
 
 
 LAYERS = {
@@ -103,6 +147,19 @@ LAYERS = {
     "first, dilated": Layer(3, 9, (3, 3), (1, 1), (2, 2), (2, 2, 2, 2), first=True),
     "one channel": Layer(1, 20),
     "long sums": Layer(120, 3, (5, 5), pads=(2, 2, 2, 2)),
+    "depthwise": Own(40, 40),
+    "depthwise, whole vectors": Own(32, 32),
+    "depthwise, few channels": Own(9, 9),
+    "depthwise stride 2": Own(24, 24, strides=(2, 2)),
+    "depthwise 5x5": Own(19, 19, (5, 5), (2, 1), pads=(2, 2, 2, 2)),
+    "depthwise 7x7": Own(16, 16, (7, 7), pads=(3, 3, 3, 3)),
+    "depthwise 1x19": Own(16, 16, (1, 19), pads=(0, 9, 0, 9)),
+    "depthwise, dilated": Own(17, 17, dilations=(2, 3), pads=(2, 3, 1, 0)),
+    "depthwise, wide padding": Own(17, 17, pads=(3, 5, 4, 7)),
+    "largest": Own(40, 40, largest=True),
+    "largest stride 2": Own(17, 17, (3, 3), (2, 2), pads=(1, 1, 0, 1), largest=True),
+    "largest 2x2": Own(16, 16, (2, 2), (2, 2), pads=(0, 0, 0, 0), largest=True),
+    "largest 5x5": Own(16, 16, (5, 5), pads=(2, 2, 2, 2), largest=True),
 }
 
 
@@ -112,7 +169,9 @@ def prepared(layer: Layer, template: Template, machine: Machine) -> Prepared:
 
 @cache
 def made(name: str, machine: Machine) -> Prepared:
-    return prepared(LAYERS[name], contraction.TEMPLATE, machine)
+    layer = LAYERS[name]
+    own = isinstance(layer, Own)
+    return prepared(layer, sliding.TEMPLATE if own else contraction.TEMPLATE, machine)
 
 
 def given(layer: Layer, arrays: Sequence[numpy.ndarray]) -> list[numpy.ndarray]:
@@ -139,7 +198,12 @@ def test_every_window(name: str) -> None:
         check(LAYERS[name], one, sizes, 1 + number % 3)
 
 
-@pytest.mark.parametrize("name", ["3x3", "stride 2", "wide padding", "dilated", "first"])
+@pytest.mark.parametrize(
+    "name", [
+        "3x3", "stride 2", "wide padding", "dilated", "first",
+        *(name for name, layer in LAYERS.items() if isinstance(layer, Own)),
+    ],
+)  # fmt: skip
 def test_nothing_outside_is_touched(name: str) -> None:
     one = made(name, SMALL)
     check(LAYERS[name], one, {"n": 2, "h": 13, "v": 17}, 3)
@@ -147,7 +211,7 @@ def test_nothing_outside_is_touched(name: str) -> None:
         check(LAYERS[name], one, {"n": 1, "h": height, "v": width}, 1, compiled=False)
 
 
-@pytest.mark.parametrize("name", ["3x3", "long sums", "first"])
+@pytest.mark.parametrize("name", ["3x3", "long sums", "first", "depthwise", "largest stride 2"])
 def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
     layer, one = LAYERS[name], made(name, host_machine())
     sizes = {"n": 5, "h": 11, "v": 7}

@@ -170,13 +170,7 @@ class _Cell:
         for window in windows:
             scope.know(window.read, self._load(scope, window))
         old = ir.Get(self.writer.vector, self.register)
-        if form.combine == "add" and form.dtype.is_float and is_product(expr):
-            assert isinstance(expr, Apply)
-            left, right = (scope.value(part, form.dtype) for part in expr.arguments)
-            step = operate("fma", left, right, old)
-        else:
-            step = operate(form.combine, old, scope.value(expr, form.dtype))
-        scope.steps.append(ir.Assign(self.register, step))
+        scope.steps.append(ir.Assign(self.register, combined(form, scope, expr, old)))
 
     def finish(self) -> None:
         """Everything that follows the reduction, and the stores."""
@@ -204,7 +198,7 @@ class _Cell:
 
     def _place(self, scope: Elements) -> ir.Value:
         """Where the first lane is stored."""
-        return scope.offset(_own_strides(self.writer.form))
+        return scope.offset(self.writer.form.own)
 
     # ---- windows -------------------------------------------------------------------------------
 
@@ -347,7 +341,7 @@ class _MergedCell(_Cell):
         return output.value if output.is_product else rewrite(output.value, change)
 
     def _place(self, scope: Elements) -> ir.Value:
-        rows = without(_own_strides(self.writer.form), self.image.names)
+        rows = without(self.writer.form.own, self.image.names)
         return plus(scope.scalar(to_expr(rows)), self.at)
 
     def _load(self, scope: Elements, window: Window) -> ir.Value:
@@ -388,14 +382,13 @@ class _MergedCell(_Cell):
         return [mask]
 
 
-def _own_strides(form: Sliding) -> Affine:
-    """Where an element of the result lies."""
-    terms = {}
-    stride = as_size(1)
-    for axis in reversed((*form.outer, form.lane)):
-        terms[axis.name] = stride
-        stride = stride * axis.extent
-    return Affine.of(as_size(0), terms)
+def combined(form: Sliding, scope: Elements, expr: Expr, old: ir.Value) -> ir.Value:
+    """What is reduced so far with one tap's value."""
+    if form.combine == "add" and form.dtype.is_float and is_product(expr):
+        assert isinstance(expr, Apply)
+        left, right = (scope.value(part, form.dtype) for part in expr.arguments)
+        return operate("fma", left, right, old)
+    return operate(form.combine, old, scope.value(expr, form.dtype))
 
 
 def _picked(part: int, stride: int, lanes: int) -> tuple[int, ...]:

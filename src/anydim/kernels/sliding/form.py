@@ -16,7 +16,7 @@ from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.epilogue import Output, epilogue_of
 from anydim.kernels.product.places import inside_always
 from anydim.lang.tree import Axis, Expr, Group, Index, Read, SizeTerm, Statement, TensorType
-from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite
+from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, as_size
 
@@ -58,6 +58,13 @@ class Sliding:
     loops: tuple[Axis, ...]
     bodies: tuple[tuple[Expr, tuple[Window, ...]], ...]
     outputs: tuple[Output, ...]
+
+    @property
+    def own(self) -> Affine:
+        """Where an element of the result lies."""
+        axes = (*self.outer, self.lane)
+        strides = row_major_strides(tuple(axis.extent for axis in axes))
+        return Affine.of(as_size(0), {a.name: by for a, by in zip(axes, strides)})
 
 
 def sliding_of(group: Group, box: Box) -> Sliding | None:

@@ -18,6 +18,7 @@ from anydim.kernels.product.convolution.form import windows_of
 from anydim.kernels.rows.form import assemble, grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.sliding.across import AcrossWriter, positions_of, walks
 from anydim.kernels.sliding.code import SlidingWriter
 from anydim.kernels.sliding.form import Sliding, sliding_of
 from anydim.kernels.template import Template
@@ -30,7 +31,7 @@ _MOST_VECTORS = 4
 
 @dataclass(frozen=True)
 class Slide:
-    """`lanes` wide vectors, `vectors` of them side by side."""
+    """`lanes` wide vectors, `vectors` of them side by side: along rows, or of places of a row."""
 
     lanes: int
     vectors: int
@@ -45,6 +46,8 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     if form is None or _hides_convolution(group, box, constants):
         return None
     lanes = machine.lanes(form.dtype)
+    if walks(form, lanes):
+        return Slide(lanes, _MOST_VECTORS if machine.registers >= 32 else _MOST_VECTORS // 2)
     extent = form.lane.extent.constant
     while extent is not None and lanes > 4 and lanes // 2 >= extent:
         lanes //= 2
@@ -61,7 +64,13 @@ def lower(
     used = {read.tensor for statement in group.statements for read in reads(statement.body)}
     tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
     writer = SlidingWriter(group, form, schedule.lanes, schedule.vectors, machine, tensors, box)
-    body = writer.body()
+    if walks(form, schedule.lanes):
+        walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
+        body, positions = walk.body(), positions_of(form, schedule.lanes)
+        elements, way = form.outer[-1].extent * schedule.lanes, "channels"
+    else:
+        body, positions = writer.body(), product(axis.extent for axis in form.outer)
+        elements, way = form.lane.extent, "the rows of the result"
     outputs = {tensor.name for tensor in group.outputs}
     operands = tuple(
         Operand(writer.buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors
@@ -71,13 +80,13 @@ def lower(
         kernel=assemble("sliding", operands, writer.sizes.names, body),
         arguments=tuple(Argument(tensor.name) for tensor in tensors),
         sizes=writer.sizes.sizes,
-        parallel=product(axis.extent for axis in form.outer),
-        grain=_grain(group, form),
+        parallel=positions,
+        grain=_grain(group, form, elements),
         scratch=writer.scratch,
         flops=flops,
         moved=moved,
         schedule=print_schedule(schedule),
-        reason="a reduction over windows, vectors along the rows of the result",
+        reason=f"a reduction over windows, vectors along {way}",
     )
 
 
@@ -102,7 +111,7 @@ def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> boo
     return windows_of(alone, box, constants) is not None
 
 
-def _grain(group: Group, form: Sliding) -> Size:
-    """Rows that make one part worth a thread."""
+def _grain(group: Group, form: Sliding, elements: Size) -> Size:
+    """Positions of so many elements that make one part worth a thread."""
     each = sum(cost(s.body) + 1 for s in group.statements) * len(form.bodies)
-    return grain_of(each, product(axis.extent for axis in (*form.loops, form.lane)))
+    return grain_of(each, elements * product(axis.extent for axis in form.loops))
