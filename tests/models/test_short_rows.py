@@ -69,3 +69,30 @@ def test_what_differs_by_row_or_by_column_alone() -> None:
             e = numpy.exp((z := x.astype(float) * s + b) - z.max(1, keepdims=True))
         expected = e / e.sum(1, keepdims=True)
         numpy.testing.assert_allclose(model(x=x, s=s, b=b)["y"], expected, 3e-6, 3e-6)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+def test_columns(dtype: DType) -> None:
+    """Few and many: a column has the bits that it has beside others."""
+    g = ad.Builder("g")
+    x = g.input("x", dtype, [g.dim("k", 0, None), g.dim("n", 0, None), g.dim("m", 0, None)])
+    g.output("y", g.softmax(x, axis=1))
+    for name in ("reduce_max", "reduce_l2", "reduce_prod", "reduce_mean"):
+        g.output(name, getattr(g, name)(x, axes=(1,)))
+    model, random = ad.compile(g.graph(), threads=2), numpy.random.default_rng(0)
+    for rows in (1, 4, 5, 33):
+        x = random.uniform(0.7, 1.3, (2, rows, 40)).astype(dtype.numpy)
+        whole = model(x=x)
+        e = numpy.exp(x.astype(numpy.float64) - x.max(1, keepdims=True))
+        tolerance = 4 * TOLERANCE[dtype]
+        numpy.testing.assert_allclose(whole["y"], e / e.sum(1, keepdims=True), tolerance, tolerance)
+        wide = x.astype(numpy.float64)
+        numpy.testing.assert_allclose(whole["reduce_prod"], wide.prod(1), tolerance)
+        numpy.testing.assert_allclose(whole["reduce_mean"], wide.mean(1), tolerance)
+        norm = numpy.sqrt((wide**2).sum(1))
+        numpy.testing.assert_allclose(whole["reduce_l2"], norm, tolerance)
+        for columns in (*range(1, 10), 15, 16, 17, 31, 33):
+            some = model(x=numpy.ascontiguousarray(x[..., 3 : 3 + columns]))
+            for name, result in some.items():
+                expected = numpy.ascontiguousarray(whole[name][..., 3 : 3 + columns])
+                assert result.tobytes() == expected.tobytes(), (name, rows, columns)

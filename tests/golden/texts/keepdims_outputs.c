@@ -1,4 +1,4 @@
-/* kernel rows_34defb401183 */
+/* kernel rows_e65392fcd9da */
 
 #ifndef __has_builtin
 #define __has_builtin(name) 0
@@ -18,6 +18,7 @@ typedef __INT64_TYPE__ i64x8 __attribute__((vector_size(64)));
 typedef __UINT32_TYPE__ u32x8 __attribute__((vector_size(32)));
 typedef __UINT32_TYPE__ u32 __attribute__((may_alias));
 typedef __INT32_TYPE__ i32x8 __attribute__((vector_size(32)));
+typedef __UINT64_TYPE__ u64 __attribute__((may_alias));
 typedef __INT32_TYPE__ i32x2 __attribute__((vector_size(8)));
 typedef __INT32_TYPE__ i32 __attribute__((may_alias));
 typedef __UINT8_TYPE__ u8 __attribute__((may_alias));
@@ -52,6 +53,9 @@ static inline __attribute__((always_inline)) f32x8 load_f32x8(const f32 *p) {
 }
 static inline __attribute__((always_inline)) u32x8 splat_u32x8(u32 a) {
   return (u32x8){a, a, a, a, a, a, a, a};
+}
+static inline __attribute__((always_inline)) i64 add_i64(i64 a, i64 b) {
+  return (i64)((u64)a + (u64)b);
 }
 static inline __attribute__((always_inline)) i32 reduce_or_i32x8(i32x8 a) {
   const i32x4 a4 = __builtin_shufflevector(a, a, 0, 1, 2, 3) | __builtin_shufflevector(a, a, 4, 5, 6, 7);
@@ -186,85 +190,88 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
       const u32x8 v83 = (u32x8)v81;
       const u32x8 v84 = v83 - splat_u32x8(796917760u);
       const i32x8 v85 = v84 > splat_u32x8(536870912u);
-      for (i64 i1 = 0; i1 < 7; i1++) {
-        const i64 v86 = i1 * 8;
-        const f32x8 v87 = load_f32x8(panel0 + v86);
-        const u32x8 v88 = (u32x8)v87;
-        const u32x8 v89 = v88 - splat_u32x8(536870912u);
-        const u32x8 v90 = v89 & splat_u32x8(1073741824u);
-        const i32x8 v91 = v90 != splat_u32x8(0u);
-        const i32x8 v92 = (v91) & (__builtin_convertvector(v77, i32x8));
-        const i32x8 v93 = (v92) | (v85);
-        const _Bool v94 = reduce_or_i32x8(v93) != 0;
-        f32x8 quotient1 = v87;
-        if (v94) {
-          const u32x8 quotient1_b0 = (u32x8)v87;
-          const u32x8 quotient1_b1 = quotient1_b0 & splat_u32x8(2147483647u);
-          const i32x8 quotient1_b2 = quotient1_b1 >= splat_u32x8(1820327936u);
-          const u32x8 quotient1_b3 = quotient1_b1 - splat_u32x8(1u);
-          const i32x8 quotient1_b4 = quotient1_b3 < splat_u32x8(310378495u);
-          const i32x8 quotient1_b5 = (quotient1_b4) | (quotient1_b2);
-          const i32x8 quotient1_b6 = (quotient1_b5) & (__builtin_convertvector(v77, i32x8));
-          const i32x8 quotient1_b7 = (quotient1_b6) | (v85);
-          const _Bool quotient1_b8 = reduce_or_i32x8(quotient1_b7) != 0;
-          if (quotient1_b8) {
-            quotient1 = v87 / v81;
+      const i64 v96 = add_i64(1, 1);
+      for (i64 i2 = 0; i2 < v96; i2++) {
+        for (i64 i1 = i2; i1 < 7; i1 += v96) {
+          const i64 v86 = i1 * 8;
+          const f32x8 v87 = load_f32x8(panel0 + v86);
+          const u32x8 v88 = (u32x8)v87;
+          const u32x8 v89 = v88 - splat_u32x8(536870912u);
+          const u32x8 v90 = v89 & splat_u32x8(1073741824u);
+          const i32x8 v91 = v90 != splat_u32x8(0u);
+          const i32x8 v92 = (v91) & (__builtin_convertvector(v77, i32x8));
+          const i32x8 v93 = (v92) | (v85);
+          const _Bool v94 = reduce_or_i32x8(v93) != 0;
+          f32x8 quotient1 = v87;
+          if (v94) {
+            const u32x8 quotient1_b0 = (u32x8)v87;
+            const u32x8 quotient1_b1 = quotient1_b0 & splat_u32x8(2147483647u);
+            const i32x8 quotient1_b2 = quotient1_b1 >= splat_u32x8(1820327936u);
+            const u32x8 quotient1_b3 = quotient1_b1 - splat_u32x8(1u);
+            const i32x8 quotient1_b4 = quotient1_b3 < splat_u32x8(310378495u);
+            const i32x8 quotient1_b5 = (quotient1_b4) | (quotient1_b2);
+            const i32x8 quotient1_b6 = (quotient1_b5) & (__builtin_convertvector(v77, i32x8));
+            const i32x8 quotient1_b7 = (quotient1_b6) | (v85);
+            const _Bool quotient1_b8 = reduce_or_i32x8(quotient1_b7) != 0;
+            if (quotient1_b8) {
+              quotient1 = v87 / v81;
+            } else {
+              const f32x8 quotient1_c0 = v87 * v82;
+              const f32x8 quotient1_c1 = -v87;
+              const f32x8 quotient1_c2 = fma_f32x8(quotient1_c0, v81, quotient1_c1);
+              const f32x8 quotient1_c3 = -quotient1_c2;
+              quotient1 = fma_f32x8(quotient1_c3, v82, quotient1_c0);
+            }
           } else {
-            const f32x8 quotient1_c0 = v87 * v82;
-            const f32x8 quotient1_c1 = -v87;
-            const f32x8 quotient1_c2 = fma_f32x8(quotient1_c0, v81, quotient1_c1);
-            const f32x8 quotient1_c3 = -quotient1_c2;
-            quotient1 = fma_f32x8(quotient1_c3, v82, quotient1_c0);
+            const f32x8 quotient1_a0 = v87 * v82;
+            const f32x8 quotient1_a1 = -v87;
+            const f32x8 quotient1_a2 = fma_f32x8(quotient1_a0, v81, quotient1_a1);
+            const f32x8 quotient1_a3 = -quotient1_a2;
+            quotient1 = fma_f32x8(quotient1_a3, v82, quotient1_a0);
           }
-        } else {
-          const f32x8 quotient1_a0 = v87 * v82;
-          const f32x8 quotient1_a1 = -v87;
-          const f32x8 quotient1_a2 = fma_f32x8(quotient1_a0, v81, quotient1_a1);
-          const f32x8 quotient1_a3 = -quotient1_a2;
-          quotient1 = fma_f32x8(quotient1_a3, v82, quotient1_a0);
+          const f32x8 v95 = quotient1;
+          store_if_f32x8(panel1 + v86, __builtin_convertvector(v77, i32x8), v95);
         }
-        const f32x8 v95 = quotient1;
-        store_if_f32x8(panel1 + v86, __builtin_convertvector(v77, i32x8), v95);
       }
       store_if_f32x8(t1 + r1, __builtin_convertvector(v77, i32x8), v80);
-      const i64 v96 = r1 * 7;
-      const _Bool v97 = 1 < v23;
-      const i64 v98 = v97 ? 7 : 0;
-      const i64 v99 = v96 + v98;
-      const _Bool v100 = 2 < v23;
-      const i64 v101 = v100 ? 7 : 0;
-      const i64 v102 = v99 + v101;
-      const _Bool v103 = 3 < v23;
-      const i64 v104 = v103 ? 7 : 0;
-      const i64 v105 = v102 + v104;
-      const _Bool v106 = 4 < v23;
-      const i64 v107 = v106 ? 7 : 0;
-      const i64 v108 = v105 + v107;
-      const _Bool v109 = 5 < v23;
-      const i64 v110 = v109 ? 7 : 0;
-      const i64 v111 = v108 + v110;
-      const _Bool v112 = 6 < v23;
-      const i64 v113 = v112 ? 7 : 0;
-      const i64 v114 = v111 + v113;
-      const _Bool v115 = 7 < v23;
-      const i64 v116 = v115 ? 7 : 0;
-      const i64 v117 = v114 + v116;
-      const _Bool v118 = 8 <= v23;
+      const i64 v97 = r1 * 7;
+      const _Bool v98 = 1 < v23;
+      const i64 v99 = v98 ? 7 : 0;
+      const i64 v100 = v97 + v99;
+      const _Bool v101 = 2 < v23;
+      const i64 v102 = v101 ? 7 : 0;
+      const i64 v103 = v100 + v102;
+      const _Bool v104 = 3 < v23;
+      const i64 v105 = v104 ? 7 : 0;
+      const i64 v106 = v103 + v105;
+      const _Bool v107 = 4 < v23;
+      const i64 v108 = v107 ? 7 : 0;
+      const i64 v109 = v106 + v108;
+      const _Bool v110 = 5 < v23;
+      const i64 v111 = v110 ? 7 : 0;
+      const i64 v112 = v109 + v111;
+      const _Bool v113 = 6 < v23;
+      const i64 v114 = v113 ? 7 : 0;
+      const i64 v115 = v112 + v114;
+      const _Bool v116 = 7 < v23;
+      const i64 v117 = v116 ? 7 : 0;
+      const i64 v118 = v115 + v117;
+      const _Bool v119 = 8 <= v23;
       for (i64 c1 = 0; c1 < 7; c1 += 4) {
-        const i64 v119 = 7 - c1;
-        const i64x4 v120 = splat_i64x4(v119);
-        const i64x4 v121 = iota_i64x4() < v120;
-        const i64 v122 = c1 * 8;
-        const i64 v123 = c1 + 1;
-        const i64 v124 = v123 * 8;
-        const i64 v125 = c1 + 2;
-        const i64 v126 = v125 * 8;
-        const i64 v127 = c1 + 3;
-        const i64 v128 = v127 * 8;
-        const f32x8 square1_4_0 = load_f32x8(panel1 + v122);
-        const f32x8 square1_4_1 = load_f32x8(panel1 + v124);
-        const f32x8 square1_4_2 = load_f32x8(panel1 + v126);
-        const f32x8 square1_4_3 = load_f32x8(panel1 + v128);
+        const i64 v120 = 7 - c1;
+        const i64x4 v121 = splat_i64x4(v120);
+        const i64x4 v122 = iota_i64x4() < v121;
+        const i64 v123 = c1 * 8;
+        const i64 v124 = c1 + 1;
+        const i64 v125 = v124 * 8;
+        const i64 v126 = c1 + 2;
+        const i64 v127 = v126 * 8;
+        const i64 v128 = c1 + 3;
+        const i64 v129 = v128 * 8;
+        const f32x8 square1_4_0 = load_f32x8(panel1 + v123);
+        const f32x8 square1_4_1 = load_f32x8(panel1 + v125);
+        const f32x8 square1_4_2 = load_f32x8(panel1 + v127);
+        const f32x8 square1_4_3 = load_f32x8(panel1 + v129);
         const f32x8 square1_2_0 = __builtin_shufflevector(square1_4_0, square1_4_2, 0, 1, 8, 9, 4, 5, 12, 13);
         const f32x8 square1_2_1 = __builtin_shufflevector(square1_4_1, square1_4_3, 0, 1, 8, 9, 4, 5, 12, 13);
         const f32x8 square1_2_2 = __builtin_shufflevector(square1_4_0, square1_4_2, 2, 3, 10, 11, 6, 7, 14, 15);
@@ -273,47 +280,47 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
         const f32x8 square1_1_1 = __builtin_shufflevector(square1_2_0, square1_2_1, 1, 9, 3, 11, 5, 13, 7, 15);
         const f32x8 square1_1_2 = __builtin_shufflevector(square1_2_2, square1_2_3, 0, 8, 2, 10, 4, 12, 6, 14);
         const f32x8 square1_1_3 = __builtin_shufflevector(square1_2_2, square1_2_3, 1, 9, 3, 11, 5, 13, 7, 15);
-        const i64 v129 = v96 + c1;
-        const i64 v130 = v99 + c1;
-        const i64 v131 = v102 + c1;
-        const i64 v132 = v105 + c1;
-        const i64 v133 = v108 + c1;
-        const i64 v134 = v111 + c1;
-        const i64 v135 = v114 + c1;
-        const i64 v136 = v117 + c1;
-        if (v118) {
-          store_if_f32x4(t2 + v129, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v130, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v131, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v132, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
-          store_if_f32x4(t2 + v133, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v134, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v135, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
-          store_if_f32x4(t2 + v136, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
+        const i64 v130 = v97 + c1;
+        const i64 v131 = v100 + c1;
+        const i64 v132 = v103 + c1;
+        const i64 v133 = v106 + c1;
+        const i64 v134 = v109 + c1;
+        const i64 v135 = v112 + c1;
+        const i64 v136 = v115 + c1;
+        const i64 v137 = v118 + c1;
+        if (v119) {
+          store_if_f32x4(t2 + v130, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v131, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v132, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v133, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
+          store_if_f32x4(t2 + v134, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v135, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v136, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
+          store_if_f32x4(t2 + v137, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
         } else {
           if (0 < v23) {
-            store_if_f32x4(t2 + v129, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
+            store_if_f32x4(t2 + v130, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_0, square1_1_0, 0, 1, 2, 3));
           }
           if (1 < v23) {
-            store_if_f32x4(t2 + v130, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
+            store_if_f32x4(t2 + v131, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_1, square1_1_1, 0, 1, 2, 3));
           }
           if (2 < v23) {
-            store_if_f32x4(t2 + v131, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
+            store_if_f32x4(t2 + v132, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_2, square1_1_2, 0, 1, 2, 3));
           }
           if (3 < v23) {
-            store_if_f32x4(t2 + v132, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
+            store_if_f32x4(t2 + v133, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_3, square1_1_3, 0, 1, 2, 3));
           }
           if (4 < v23) {
-            store_if_f32x4(t2 + v133, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
+            store_if_f32x4(t2 + v134, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_0, square1_1_0, 4, 5, 6, 7));
           }
           if (5 < v23) {
-            store_if_f32x4(t2 + v134, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
+            store_if_f32x4(t2 + v135, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_1, square1_1_1, 4, 5, 6, 7));
           }
           if (6 < v23) {
-            store_if_f32x4(t2 + v135, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
+            store_if_f32x4(t2 + v136, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_2, square1_1_2, 4, 5, 6, 7));
           }
           if (7 < v23) {
-            store_if_f32x4(t2 + v136, __builtin_convertvector(v121, i32x4), __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
+            store_if_f32x4(t2 + v137, __builtin_convertvector(v122, i32x4), __builtin_shufflevector(square1_1_3, square1_1_3, 4, 5, 6, 7));
           }
         }
       }
@@ -323,7 +330,7 @@ static void main_(f32 *t0, f32 *restrict t1, f32 *t2, i64 p0, i64 start, i64 sto
 
 typedef union { void *pointer; i64 number; } slot;
 
-__attribute__((aligned(16))) void rows_34defb401183(const slot *arguments, i64 start, i64 stop, void *scratch);
-void rows_34defb401183(const slot *arguments, i64 start, i64 stop, void *scratch) {
+__attribute__((aligned(16))) void rows_e65392fcd9da(const slot *arguments, i64 start, i64 stop, void *scratch);
+void rows_e65392fcd9da(const slot *arguments, i64 start, i64 stop, void *scratch) {
   main_(arguments[0].pointer, arguments[1].pointer, arguments[2].pointer, arguments[3].number, start, stop, scratch);
 }

@@ -241,7 +241,9 @@ class Cell:
         self.target = scope
         self.values: dict[str, ir.Value] = {}
         if row.across:
-            self.scope = row.scope.inner(indices, local=self.read, answers=self.setting.elements)
+            self.scope = row.scope.inner(
+                indices, mask=mask, local=self.read, answers=self.setting.elements
+            )
             self.scope.uniform = scope
         else:
             self.scope = scope.inner(

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from anydim.kernels import ir
 from anydim.kernels.rows.cells import PIECE, Cell, Row, Setting
+from anydim.kernels.rows.few import FewColumns, every_other, takes_few
 from anydim.kernels.rows.ranges import limits, part_of
 from anydim.kernels.rows.short import Short, most_columns
 from anydim.kernels.write.elements import Context, Elements
@@ -214,14 +215,29 @@ class RowProgram:
                 scope.steps += self._block(scope, first, left, empty, copies)
                 return
             full = self._block(scope, first, None, empty, vectors)
-            part = self._block(scope, first, left, empty, vectors)
-            if vectors > 1:  # columns for one vector are not worth the work of all of them
+            part = self._pairs(scope, first, left, min(vectors, 2))
+            if vectors > 1:  # columns for one vector are not worth the work of two
                 few = self._block(scope, first, left, empty, 1)
                 part = (ir.If(operate("less_equal", left, index(lanes)), few, part),)
             fits = operate("less_equal", index(self.setting.width), left)
-            scope.steps.append(ir.If(fits, full, part))
+            steps: tuple[ir.Step, ...] = (ir.If(fits, full, part),)
+            if takes_few(self.form, lanes):
+                few = FewColumns(self.setting).steps(scope)
+                steps = (ir.If(operate("less_equal", extent, index(lanes // 2)), few, steps),)
+            scope.steps += steps
 
         parallel_loop(kernel, [*axes, (PART, blocks)], one)
+
+    def _pairs(
+        self, outer: Elements, first: ir.Value, left: ir.Value, vectors: int
+    ) -> tuple[ir.Step, ...]:
+        """The `left` rows from `first` on, that fill no whole block, in smaller ones."""
+        done = ir.Var(ir.INDEX, self.setting.context.fresh("done"))
+        scope = outer.inner({})
+        at, rest = scope.name(add(first, done)), scope.name(operate("sub", left, done))
+        scope.steps += self._block(scope, at, rest, False, vectors)
+        width = index(vectors * self.setting.lanes)
+        return (ir.For(done.name, index(0), left, width, tuple(scope.steps)),)
 
     def _block(
         self, outer: Elements, first: ir.Value, left: ir.Value | None, empty: bool, vectors: int
@@ -255,6 +271,7 @@ class RowProgram:
     def _sweep_across(self, shared: Elements, rows: list[Row], sweep: int) -> None:
         for row in rows:
             row.begin(sweep, 1)
+        masked = rows[-1].scope.mask is not None and sweep not in self.plan.made.values()
 
         def nest(uniform: Elements, indices: dict[str, ir.Value], axes: tuple[Axis, ...]) -> None:
             if axes:
@@ -262,8 +279,12 @@ class RowProgram:
                 inner = uniform.inner({axes[0].name: variable})
                 nest(inner, {**indices, axes[0].name: variable}, axes[1:])
                 extent = self.setting.value(axes[0].extent)
-                step = ir.For(variable.name, index(0), extent, index(1), tuple(inner.steps))
-                uniform.steps.append(step)
+                body = tuple(inner.steps)
+                if masked and len(axes) == 1:
+                    uniform.steps.append(every_other(variable, extent, index(1), body, uniform))
+                else:
+                    zero, one = index(0), index(1)
+                    uniform.steps.append(ir.For(variable.name, zero, extent, one, body))
                 return
             for row in rows:
                 Cell(row, uniform, indices, sweep, 0, row.scope.mask).emit()
