@@ -36,14 +36,18 @@ from anydim.kernels.write.values import add, operate
 from anydim.lang.tree import Axis
 from anydim.sizes import Size, ceil_div, product
 
+FEW = 16  # elements of a row that is one vector, if no vector holds fewer
 PART = "part of a row"  # the axis over pieces of rows, or blocks of rows that lanes share
 
 
 class RowProgram:
     """Emits the body of a kernel for a form."""
 
-    def __init__(self, setting: Setting, short: Setting | None = None) -> None:
+    def __init__(
+        self, setting: Setting, short: Setting | None = None, single: bool = False
+    ) -> None:
         self.setting = setting
+        self.single = single  # rows are a vector each, of the lanes that are the same in all
         self.short = short  # for rows that fill no vector
         self.form = setting.form
         self.plan = setting.plan
@@ -54,6 +58,12 @@ class RowProgram:
     def body(self, never_empty: bool) -> tuple[ir.Step, ...]:
         """All steps of the main function. `never_empty` says that rows have elements."""
         steps = self._rows(replace(self.setting.context, running=True), empty=False)
+        if self._may_be_single():
+            length = self.setting.value(self.form.lane.extent)
+            single = self._single()
+            is_short = operate("less_equal", length, index(single.setting.lanes))
+            context = replace(self.setting.context, running=True)
+            steps = (ir.If(is_short, single._rows(context, empty=False), steps),)
         if self.short is not None:
             few = RowProgram(self.short).short_rows()
             extent = self.setting.value(self.form.lane.extent)
@@ -68,6 +78,15 @@ class RowProgram:
             nothing = self._rows(self.setting.context, empty=True) if stored else ()
             steps = (ir.If(operate("less", index(0), count), steps, nothing),)
         return (ir.If(operate("less", START, STOP), steps),)
+
+    def _may_be_single(self) -> bool:
+        """Whether a call may have rows of a few elements that depend on no others."""
+        some = bool(self.form.outer) and self.form.lane.extent.constant is None
+        return some and self.form.independent and self.setting.lanes > 1
+
+    def _single(self) -> RowProgram:
+        form, lanes = replace(self.form, pieces=False), min(FEW, self.setting.lanes)
+        return RowProgram(Setting(form, self.setting.context, lanes, 1), single=True)
 
     @property
     def parallel(self) -> Size:
@@ -123,7 +142,10 @@ class RowProgram:
         extent = self.setting.value(self.form.lane.extent)
         low, high = (START, STOP) if self.form.whole else (index(0), extent)
         part = None if empty else part_of(self.form)
-        if not empty and not self.form.pieces and part is None:
+        if self.single:
+            mask = first_lanes(kernel, extent, self.setting.lanes)
+            self.sweeps = (Segment(1, index(0), None, mask),)
+        elif not empty and not self.form.pieces and part is None:
             self.sweeps = segments(kernel, low, high, self.setting.lanes, self.setting.unroll)
             self._distances(kernel)
 

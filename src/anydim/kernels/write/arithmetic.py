@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from anydim.base.dtypes import int32
+from anydim.base.dtypes import int8, int32
 from anydim.kernels import ir
 
 
@@ -98,10 +98,18 @@ def either(condition: ir.Value, then: ir.Value, otherwise: ir.Value) -> ir.Value
     return ir.Op(then.type, "select", (condition, then, otherwise))
 
 
+_WIDE = 16  # lanes from which on a vector of int32 takes more than one register
+
+
 def first_lanes(count: ir.Value, lanes: int) -> ir.Value:
-    """The mask whose lanes 0 .. count-1 are on."""
-    vector = ir.Type(int32, lanes)
-    wide = ir.Splat(vector, ir.Convert(ir.Type(int32), count))
+    """The mask whose lanes 0 .. count-1 are on, for a count below 2^31.
+
+    Compared as numbers of which one register holds all lanes.
+    """
+    vector = ir.Type(int8 if lanes > _WIDE else int32, lanes)
+    if lanes > _WIDE:
+        count = least(greatest(count, 0), lanes)
+    wide = ir.Splat(vector, ir.Convert(ir.Type(vector.dtype), count))
     return ir.Op(ir.Type(ir.FLAG.dtype, lanes), "less", (ir.Iota(vector), wide))
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from anydim.base.dtypes import int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.write import arithmetic
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import add, operate, splat
+from anydim.kernels.write.values import add, operate
 
 START = ir.Var(ir.INDEX, "start")
 STOP = ir.Var(ir.INDEX, "stop")
@@ -147,8 +147,7 @@ def _constant_segments(
 
 def first_lanes(scope: Elements, count: ir.Value, lanes: int) -> ir.Value:
     """A mask of the lanes below `count`."""
-    vector = ir.Type(int64, lanes)
-    return scope.name(operate("less", ir.Iota(vector), scope.name(splat(count, lanes))))
+    return scope.name(arithmetic.first_lanes(arithmetic.least(count, lanes), lanes))
 
 
 def run_segment(
