@@ -89,6 +89,21 @@ def test_integer_functions(dtype: DType, lanes: int) -> None:
         assert_same(name, got, reference(name, values), values)
 
 
+@pytest.mark.parametrize("dtype", (int8, uint8, int16, uint16, int32, uint32), ids=str)
+def test_quotients_by_floats_are_exact(dtype: DType) -> None:
+    """Of bytes all, of others those that are next to a whole quotient."""
+    limits, random = numpy.iinfo(dtype.numpy), numpy.random.default_rng(3)
+    if dtype.bytes == 1:
+        left, right = pairs(numpy.arange(limits.min, limits.max + 1).astype(dtype.numpy))
+    else:
+        right = random.integers(1, 2 ** random.integers(1, dtype.bits - 1, 20000))
+        whole = random.integers(limits.min // right + 1, limits.max // right) * right
+        left = (whole + random.integers(-1, 2, 20000)).astype(dtype.numpy)
+        right = right.astype(dtype.numpy)
+    for name, got in zip(("div", "mod"), apply(("div", "mod"), dtype, left, right, lanes=16)):
+        assert_same(name, got, reference(name, left, right), left, right)
+
+
 @pytest.mark.parametrize("lanes", [1, 4, 16])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_float_functions(dtype: DType, lanes: int) -> None:

@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable
 from functools import cache
 
-from anydim.base.dtypes import DType, boolean
+from anydim.base.dtypes import DType, boolean, float32, float64
 from anydim.base.errors import InternalError
+from anydim.targets.llvm.convert import convert
 from anydim.targets.llvm.dots import dot_bytes
 from anydim.targets.llvm.emitter import Emitter
 from anydim.targets.llvm.lanes import Lanes
@@ -135,22 +136,38 @@ def _suffix(v: Lanes) -> str:
 
 def _quotient_and_rest(v: Lanes, a: str, b: str) -> tuple[str, str]:
     """C quotient and remainder; (0, 0) for a zero divisor."""
-    divide = "sdiv" if _signed(v) else "udiv"
     if _is_plain_divisor(v, b):
-        quotient = v.binary(divide, a, b)
+        quotient = v.binary(_divide(v), a, b)
         return quotient, v.binary("sub", a, v.binary("mul", quotient, b))
     zero = v.compare("icmp eq", b, v.constant(0))
     safe = v.select(zero, v.constant(1), b)
     if _signed(v):
         minus = v.compare("icmp eq", b, v.constant(-1))
         safe = v.select(minus, v.constant(1), safe)
-        quotient = v.binary("sdiv", a, safe)
+        quotient = _divided(v, a, safe)
         quotient = v.select(minus, v.binary("sub", v.constant(0), quotient), quotient)
     else:
-        quotient = v.binary("udiv", a, safe)
+        quotient = _divided(v, a, safe)
     quotient = v.select(zero, v.constant(0), quotient)
     rest = v.binary("sub", a, v.binary("mul", quotient, b))
     return quotient, v.select(zero, v.constant(0), rest)
+
+
+def _divide(v: Lanes) -> str:
+    return "sdiv" if _signed(v) else "udiv"
+
+
+def _divided(v: Lanes, a: str, b: str) -> str:
+    """The quotient, of vectors as one of floats: processors divide no vectors of integers.
+
+    Rounded down it is exact where a * b has fewer bits than a float: a quotient that is no whole
+    number is further from the next one than it is rounded by.
+    """
+    if v.lanes == 1 or v.dtype.bits > 32:
+        return v.binary(_divide(v), a, b)
+    floats = v.like(float32 if v.dtype.bits <= 16 else float64)
+    ratio = floats.binary("fdiv", convert(v, a, floats.dtype), convert(v, b, floats.dtype))
+    return convert(floats, ratio, v.dtype)
 
 
 def _is_plain_divisor(v: Lanes, b: str) -> bool:
