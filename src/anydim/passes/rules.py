@@ -151,8 +151,14 @@ def apply_rules(expr: Expr, fast: bool = False) -> Expr | None:
 
 
 def fold_cast(expr: Cast) -> Expr | None:
-    """A number cast is that number in the other type."""
+    """A number cast is that number in the other type; a choice among numbers is one among those."""
     inner = expr.argument
+    if isinstance(inner, Apply) and inner.function == "select":
+        condition, *choices = inner.arguments
+        cast = [fold_cast(Cast(expr.dtype, c)) for c in choices if isinstance(c, Literal)]
+        kinds = {(c.dtype, type(c.value)) for c in choices if isinstance(c, Literal)}
+        if len(cast) == 2 and len(kinds) == 1:
+            return Apply("select", (condition, *(c for c in cast if c is not None)))
     if isinstance(inner, Literal):
         with numpy.errstate(all="ignore"):
             value = converted(numpy.asarray(inner.value, _numpy(inner)), expr.dtype.numpy)

@@ -102,15 +102,16 @@ _WIDE = 16  # lanes from which on a vector of int32 takes more than one register
 
 
 def first_lanes(count: ir.Value, lanes: int) -> ir.Value:
-    """The mask whose lanes 0 .. count-1 are on, for a count below 2^31.
-
-    Compared as numbers of which one register holds all lanes.
-    """
-    vector = ir.Type(int8 if lanes > _WIDE else int32, lanes)
+    """The mask whose lanes 0 .. count-1 are on, for a count below 2^31."""
     if lanes > _WIDE:
         count = least(greatest(count, 0), lanes)
-    wide = ir.Splat(vector, ir.Convert(ir.Type(vector.dtype), count))
-    return ir.Op(ir.Type(ir.FLAG.dtype, lanes), "less", (ir.Iota(vector), wide))
+    return ir.Op(ir.Type(ir.FLAG.dtype, lanes), "less", numbered(count, lanes))
+
+
+def numbered(count: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
+    """The number of each lane, and one of about as many, in a type of which a register holds all."""
+    vector = ir.Type(int8 if lanes > _WIDE else int32, lanes)
+    return ir.Iota(vector), ir.Splat(vector, ir.Convert(ir.Type(vector.dtype), count))
 
 
 def loop(

@@ -342,7 +342,7 @@ class Elements:
         if self.lane in self.indices and self.lanes > 1:
             first, aligned = self.indices[self.lane], self.context.aligned
             shared = along.shared_quotient(expr, self.lane, self.lanes, first, aligned)
-            shared = shared or self._lane_quotient(expr)
+            shared = shared or self._lane_quotient(expr) or self._lane_order(expr)
             if shared is not None:
                 return shared
         fused = self._fused(expr, common)
@@ -370,6 +370,20 @@ class Elements:
         divisor, magic = (self._at(each, int64) for each in along.uniform_divisor(by))
         first = self.name(self.offset(form))
         return along.quotient_by(expr.function, first, divisor, magic, self.lanes, self.name)
+
+    def _lane_order(self, expr: Apply) -> ir.Value | None:
+        """Whether neighbouring positions are below or above one that lanes share."""
+        row = along.OPPOSITE.get(expr.function)
+        forms = [affine(argument) for argument in expr.arguments] if row else []
+        if len(forms) != 2 or self.lane is None:
+            return None
+        for function, left, right in ((expr.function, *forms), (row, *reversed(forms))):
+            if left is None or right is None or function is None:  # data may be any number
+                return None
+            apart = left + right.scaled(as_size(-1))
+            if apart.stride(self.lane).constant == 1:
+                return along.lanes_beside(function, self.offset(apart), self.lanes)
+        return None
 
     def _alike(self, values: list[ir.Value]) -> list[ir.Value]:
         """All scalars, or all with as many lanes as the widest."""

@@ -16,6 +16,7 @@ from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import Linear, free_axes
+from anydim.kernels.write.arithmetic import numbered
 from anydim.kernels.write.values import add, near, number, operate, splat
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.sizes import Size
@@ -224,6 +225,23 @@ def quotient_by(
         return operate("sub", small, name(operate("mul", quotient, wide)))
     whole = name(splat(name(operate("floordiv", first, by)), lanes))
     return operate("add", whole, quotient)
+
+
+OPPOSITE = {
+    "less": "greater", "less_equal": "greater_equal", "greater": "less",
+    "greater_equal": "less_equal", "equal": "equal", "not_equal": "not_equal",
+}  # fmt: skip
+"""Orders, and what they are where both sides change places."""
+
+
+def lanes_beside(function: str, first: ir.Value, lanes: int) -> ir.Value:
+    """Where first, first + 1, ... is less than 0, or greater, as `function` says.
+
+    Positions are compared by lanes, as numbers of which one register holds all.
+    """
+    zero = operate("neg", first)
+    near = operate("min", operate("max", zero, number(int64, -1)), number(int64, lanes))
+    return operate(function, *numbered(near, lanes))
 
 
 def _of_first_vector(expr: Expr, lanes: int) -> ir.Value:
