@@ -10,14 +10,17 @@ from functools import cache
 
 import numpy as np
 
-from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64
+from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64, uint8
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
 from anydim.sizes import Box, Dim, as_size
 
 BOX = Box.of(*(Dim(name, 0, 5000) for name in ("B", "S", "R", "C", "V")))
-LETTERS = {float32: "float", float64: "double", int64: "int64", int32: "int32", boolean: "bool"}
+LETTERS = {
+    float32: "float", float64: "double", int64: "int64", int32: "int32", uint8: "uint8",
+    boolean: "bool",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from anydim.base.dtypes import boolean, float32, float64, int8, int32, int64, uint8
+from anydim.base.dtypes import DType, boolean, float32, float64, int8, int32, int64, uint8
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.inference import common_dtype, dtype_of, free_axes, linear
@@ -48,6 +48,19 @@ def lets(elements: Elements, kind: type) -> list[ir.Value]:
 
 def op(function: str, *arguments: Expr) -> Apply:
     return Apply(function, arguments)
+
+
+@pytest.mark.parametrize(("lanes", "dtype"), [(16, int32), (64, int8)])
+def test_positions_are_compared_in_one_register(lanes: int, dtype: DType) -> None:
+    _, _, lane = levels(lanes)
+    beyond = op("less_equal", op("sub", C, R), SizeTerm(N))
+    lane.value(op("and", beyond, op("greater", C, Literal(2))))
+    masks = [v for v in lets(lane, ir.Op) if v.type.dtype == boolean and v.type.lanes == lanes]
+    assert {side.type.dtype for mask in masks[:2] for side in mask.arguments} == {dtype}
+    data = levels(lanes)[2]
+    data.value(op("less", C, Read("at", (R,))))  # any number may stand there
+    (mask,) = [v for v in lets(data, ir.Op) if v.type.dtype == boolean]
+    assert mask.arguments[0].type.dtype == int64
 
 
 def test_contiguous_reads_are_vector_loads_with_the_mask() -> None:

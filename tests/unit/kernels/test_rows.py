@@ -7,10 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 
-from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64
+from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64, uint8
 from anydim.kernels.launch import Machine
 from anydim.kernels.rows import pointwise
 from anydim.kernels.rows import template as rows
+from anydim.kernels.text import print_kernel
 from tests.unit.kernels.launching import Prepared
 from tests.unit.kernels.row_cases import BOX, BY_NAME, CASES, Case
 
@@ -78,6 +79,17 @@ def test_other_types(name: str, dtype: DType) -> None:
     for size in (0, 1, 3, 4, 5, 33):
         env = {"R": 3, "S": 2, "C": size, "B": 2, "V": 5}
         check(BY_NAME[name], made, env, dtype, parts=2, compiled=True)
+
+
+@pytest.mark.parametrize("name", ("broadcast", "padded", "lower triangle"))
+def test_rows_of_a_few_bytes_are_a_vector_each(name: str) -> None:
+    made = prepared(name, 64, uint8)
+    assert "if p0 <= 16" in print_kernel(made.launch.kernel)
+    for size in (1, 2, 15, 16, 17, 63, 64, 65):
+        for parts in (1, 3):
+            env = {"R": 3, "S": 2, "C": size, "B": 2, "V": 5}
+            check(BY_NAME[name], made, env, uint8, parts, compiled=True)
+            check(BY_NAME[name], made, env, uint8, parts, compiled=False)
 
 
 @pytest.mark.parametrize("dtype", (int64, int32, boolean), ids=str)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy
 import pytest
 
-from anydim.base.dtypes import DType, boolean, float16, float32, float64
+from anydim.base.dtypes import DType, boolean, float16, float32, float64, int8
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.tree import (
     Apply,
     Axis,
+    Cast,
     Expr,
     Group,
     Index,
@@ -124,3 +125,12 @@ def test_rules_apply_at_every_depth() -> None:
 def test_numbers_are_folded() -> None:
     two = Literal(2.0, float32)
     assert simplified(Apply("add", (two, Apply("mul", (two, two))))) == Literal(6.0, float32)
+
+
+def test_a_cast_of_a_choice_among_numbers_is_a_choice() -> None:
+    chosen = Apply("select", (Apply("less", (Index("i"), Index("j"))), Literal(1), Literal(0)))
+    condition, *_ = chosen.arguments
+    cast = Apply("select", (condition, Literal(1.0, float32), Literal(0.0, float32)))
+    assert simplified(Cast(float32, chosen)) == cast
+    mixed = Apply("select", (condition, Literal(300), Literal(0.5)))  # 300.0 is no 300 to bytes
+    assert simplified(Cast(int8, mixed)) == Cast(int8, mixed)

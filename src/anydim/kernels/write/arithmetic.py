@@ -109,7 +109,7 @@ def first_lanes(count: ir.Value, lanes: int) -> ir.Value:
 
 
 def numbered(count: ir.Value, lanes: int) -> tuple[ir.Value, ir.Value]:
-    """The number of each lane, and one of about as many, in a type of which a register holds all."""
+    """The number of each lane, and one of about as many, in a type that fits a register."""
     vector = ir.Type(int8 if lanes > _WIDE else int32, lanes)
     return ir.Iota(vector), ir.Splat(vector, ir.Convert(ir.Type(vector.dtype), count))
 

@@ -373,14 +373,16 @@ class Elements:
 
     def _lane_order(self, expr: Apply) -> ir.Value | None:
         """Whether neighbouring positions are below or above one that lanes share."""
-        row = along.OPPOSITE.get(expr.function)
-        forms = [affine(argument) for argument in expr.arguments] if row else []
-        if len(forms) != 2 or self.lane is None:
+        other = along.OPPOSITE.get(expr.function)
+        if other is None or self.lane is None:
             return None
-        for function, left, right in ((expr.function, *forms), (row, *reversed(forms))):
-            if left is None or right is None or function is None:  # data may be any number
-                return None
-            apart = left + right.scaled(as_size(-1))
+        left, right = (affine(argument) for argument in expr.arguments)
+        if left is None or right is None:  # what is data may be any number
+            return None
+        for function, apart in (
+            (expr.function, left + right.scaled(as_size(-1))),
+            (other, right + left.scaled(as_size(-1))),
+        ):
             if apart.stride(self.lane).constant == 1:
                 return along.lanes_beside(function, self.offset(apart), self.lanes)
         return None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy
 
-from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.dtypes import DType, boolean, int8, int32, int64
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
@@ -249,11 +249,23 @@ class Values:
         return f"<{', '.join(f'{element} {constant(dtype, i)}' for i in range(lanes))}>"
 
     def _shuffle(self, node: ir.Shuffle) -> str:
+        """Flags as numbers: of bits LLVM moves one after the other."""
         left, right = self.value(node.left), self.value(node.right)
-        vector = type_text(node.left.type.dtype, node.left.type.lanes)
-        picks = ", ".join(f"i32 {lane}" for lane in node.lanes)
+        kind, lanes = node.left.type.dtype, node.left.type.lanes
+        if kind != boolean:
+            return self._shuffled(kind, lanes, left, right, node.lanes)
+        wide, flags = int32 if lanes <= 16 else int8, Lanes(self.emitter, boolean, lanes)
+        left, right = (flags.cast("sext", side, wide) for side in (left, right))
+        shuffled = self._shuffled(wide, lanes, left, right, node.lanes)
+        made = Lanes(self.emitter, wide, len(node.lanes))
+        return made.compare("icmp slt", shuffled, made.constant(0))
+
+    def _shuffled(
+        self, kind: DType, lanes: int, left: str, right: str, picks: tuple[int, ...]
+    ) -> str:
+        vector, places = type_text(kind, lanes), ", ".join(f"i32 {lane}" for lane in picks)
         return self.emitter.pure(
-            f"shufflevector {vector} {left}, {vector} {right}, <{len(node.lanes)} x i32> <{picks}>",
+            f"shufflevector {vector} {left}, {vector} {right}, <{len(picks)} x i32> <{places}>",
             (left, right),
         )
 
