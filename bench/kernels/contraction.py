@@ -4,6 +4,9 @@ Each call goes through several matrices of weights in turn, as the layers of a m
 weights come from where they come from in a model and not from the first cache. onnxruntime runs
 MatMul and Add nodes in one bound session; numpy runs `x @ w + b` with OpenBLAS on one thread.
 All are called in turn, and what counts is the median of the ratios of neighbours.
+
+`--grid` takes 133 sizes, products alone, of one matrix each, beside onnxruntime. It prints how they
+do and, from 16 rows on, the share of the multiply-adds that this processor does in registers.
 """
 
 from __future__ import annotations
@@ -38,11 +41,16 @@ from anydim.targets.llvm.host import machine, this_machine
 from anydim.targets.llvm.loader import load
 from anydim.targets.run import build
 from anydim.targets.target import Source
+from bench.cliffs.machine import fused_peak
 
 SHAPES = ((384, 384), (384, 1536), (1536, 384))  # k, n of MiniLM's layers
 ROWS = (1, 2, 4, 8, 12, 16, 22, 32, 48, 64, 128, 256, 512, 1024, 2048)
 LAYERS = 6
+GRID_SHAPES = (*SHAPES, (768, 768), (768, 3072), (3072, 768), (1024, 1024))
+GRID_ROWS = (1, 2, 3, 4, 5, 7, 8, 12, 13, 16, 22, 32, 48, 64, 128, 256, 512, 1024, 2048)
+FILLED = 16  # rows from which on a product should be limited by multiply-adds alone
 EPILOGUES = {
+    "none": "t(m,n)",
     "bias": "t(m,n) + b(n)",
     "gelu": "0.5 * (t(m,n) + b(n)) * (1.0 + erf((t(m,n) + b(n)) * 0.7071067811865476))",
 }
@@ -82,16 +90,16 @@ class Layers:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: GFLOP/s, and how many times as fast as the peers."""
+    """One line of the table: GFLOP/s of the best round, how many times as fast as the peers."""
 
     k: int
     n: int
     m: int
     anydim: float
     onnxruntime: float
-    numpy: float
     over_onnxruntime: float
-    over_numpy: float
+    numpy: float = 0.0
+    over_numpy: float = 0.0
 
 
 def aligned(shape: tuple[int, ...]) -> np.ndarray:
@@ -102,11 +110,11 @@ def aligned(shape: tuple[int, ...]) -> np.ndarray:
     return raw[start : start + 4 * count].view(np.float32).reshape(shape)
 
 
-def make_weights(k: int, n: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def make_weights(k: int, n: int, layers: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Random weights and biases of the layers."""
     random = np.random.default_rng(k + n)
-    weights = [random.standard_normal((k, n), dtype=np.float32) for _ in range(LAYERS)]
-    return weights, [random.standard_normal(n, dtype=np.float32) for _ in range(LAYERS)]
+    weights = [random.standard_normal((k, n), dtype=np.float32) for _ in range(layers)]
+    return weights, [random.standard_normal(n, dtype=np.float32) for _ in range(layers)]
 
 
 # ---- anydim ------------------------------------------------------------------------------------
@@ -174,12 +182,13 @@ def onnxruntime_session(weights, biases, epilogue: str, threads: int):  # type: 
     nodes, constants, results = [], [], []
     for layer, (weight, bias) in enumerate(zip(weights, biases)):
         constants.append(numpy_helper.from_array(weight, f"w{layer}"))
-        constants.append(numpy_helper.from_array(bias, f"b{layer}"))
-        nodes.append(helper.make_node("MatMul", ["x", f"w{layer}"], [f"t{layer}"]))
-        last = f"y{layer}" if epilogue == "bias" else f"u{layer}"
-        nodes.append(helper.make_node("Add", [f"t{layer}", f"b{layer}"], [last]))
-        if epilogue == "gelu":
-            nodes.append(helper.make_node("Gelu", [last], [f"y{layer}"]))
+        if epilogue != "none":
+            constants.append(numpy_helper.from_array(bias, f"b{layer}"))
+        made = [("MatMul", ["x", f"w{layer}"]), ("Add", [f"t{layer}", f"b{layer}"])]
+        made.append(("Gelu", [f"u{layer}"]))
+        count = list(EPILOGUES).index(epilogue) + 1
+        for (operator, operands), name in zip(made[:count], [*"tu"[: count - 1], "y"]):
+            nodes.append(helper.make_node(operator, operands, [f"{name}{layer}"]))
         shape = ["rows", weight.shape[1]]
         results.append(helper.make_tensor_value_info(f"y{layer}", TensorProto.FLOAT, shape))
     given = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", len(weights[0])])
@@ -233,7 +242,7 @@ def in_turn(calls: list[Callable[[], None]], seconds: float, each: int) -> list[
 
 def measure(k: int, n: int, options: argparse.Namespace) -> list[Row]:
     """One shape at every number of rows."""
-    weights, biases = make_weights(k, n)
+    weights, biases = make_weights(k, n, options.layers)
     launch = make_launch(k, n, options.epilogue)
     packing = next(a.packing for a in launch.arguments if a.packing is not None)
     packed = [pack(weight, packing) for weight in weights]
@@ -250,11 +259,12 @@ def measure(k: int, n: int, options: argparse.Namespace) -> list[Row]:
             calls = [
                 anydim_call(launch, *addresses, layers, packed, options.threads),
                 onnxruntime_call(session, x, theirs),
-                numpy_call(layers, last),
             ]
+            if not options.grid:
+                calls.append(numpy_call(layers, last))
             calls[0](), calls[1]()
             assert all(np.allclose(a, b, atol=2e-3) for a, b in zip(mine, theirs)), (k, n, m)
-            flops = launch.flops.evaluate({"M": m}) * LAYERS
+            flops = launch.flops.evaluate({"M": m}) * options.layers
             times = in_turn(calls, options.seconds, max(1, int(1e8 / flops)))
             rows.append(_row(k, n, m, flops, times))
             sys.stdout.write(_line(rows[-1]))
@@ -263,9 +273,12 @@ def measure(k: int, n: int, options: argparse.Namespace) -> list[Row]:
 
 
 def _row(k: int, n: int, m: int, flops: int, times: list[list[float]]) -> Row:
-    speeds = [flops / statistics.median(t[i] for t in times) / 1e9 for i in range(3)]
-    ratios = [statistics.median(t[i] / t[0] for t in times) for i in (1, 2)]
-    return Row(k, n, m, *speeds, *ratios)
+    engines = range(len(times[0]))
+    speeds = [flops / min(t[i] for t in times) / 1e9 for i in engines]
+    ratios = [statistics.median(t[i] / t[0] for t in times) for i in engines[1:]]
+    mine, *others = speeds
+    peers = [number for pair in zip(others, ratios) for number in pair]
+    return Row(k, n, m, mine, *peers)
 
 
 def _line(row: Row) -> str:
@@ -275,11 +288,42 @@ def _line(row: Row) -> str:
     )
 
 
+def _summary(rows: list[Row], peak: float) -> str:
+    """Means and worst cases by numbers of rows, and shares of the peak."""
+    lines = []
+    for least, most in ((1, 8), (9, 64), (65, 1 << 30), (1, 1 << 30)):
+        some = [row for row in rows if least <= row.m <= most]
+        if not some:
+            continue
+        low = min(some, key=lambda row: row.over_onnxruntime)
+        mean = statistics.geometric_mean(row.over_onnxruntime for row in some)
+        span = f"{min(row.m for row in some)} to {max(row.m for row in some)} rows"
+        lines.append(
+            f"{span}: geometric mean {mean:.3f}, "
+            f"worst {low.over_onnxruntime:.2f} ({low.m} rows, {low.k} x {low.n})"
+        )
+    shares = [(row.anydim / peak, row) for row in rows if row.m >= FILLED]
+    if shares:
+        least_share, row = min(shares, key=lambda each: each[0])
+        middle = statistics.median(share for share, _ in shares)
+        lines.append(
+            f"share of {peak:.0f} GFLOP/s from {FILLED} rows on: median {middle:.3f}, "
+            f"least {least_share:.3f} ({row.m} rows, {row.k} x {row.n})"
+        )
+    if rows[0].numpy:
+        mean = statistics.geometric_mean(row.over_numpy for row in rows)
+        lines.append(f"numpy: geometric mean {mean:.3f}")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     """Measure every shape and write a table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, nargs="*", default=ROWS)
-    parser.add_argument("--epilogue", choices=sorted(EPILOGUES), default="bias")
+    parser.add_argument("--grid", action="store_true", help="133 sizes, products alone")
+    parser.add_argument("--shapes", nargs="*", help="k and n, like 384x1536")
+    parser.add_argument("--rows", type=int, nargs="*")
+    parser.add_argument("--layers", type=int, help="matrices of weights in turn")
+    parser.add_argument("--epilogue", choices=list(EPILOGUES))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0.8, help="per line")
     parser.add_argument("--cpu", type=int, default=1, help="the core to stay on with one thread")
@@ -287,14 +331,20 @@ def main() -> None:
     options = parser.parse_args()
     if options.threads == 1 and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {options.cpu % (os.cpu_count() or 1)})
+    grid = options.grid
+    options.rows = options.rows or (GRID_ROWS if grid else ROWS)
+    options.layers = options.layers or (1 if grid else LAYERS)
+    options.epilogue = options.epilogue or ("none" if grid else "bias")
+    shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes or ()]
     sys.stdout.write(
         "    k x n      rows   anydim  onnxruntime    numpy   times: onnxruntime   numpy\n"
     )
-    rows = [row for k, n in SHAPES for row in measure(k, n, options)]
-    ratios = [row.over_onnxruntime for row in rows]
-    mean, worst = statistics.geometric_mean(ratios), min(ratios)
-    numpys = statistics.geometric_mean(row.over_numpy for row in rows)
-    sys.stdout.write(f"geometric mean {mean:.3f} (worst {worst:.2f}), numpy {numpys:.3f}\n")
+    peaks = [fused_peak()]
+    rows = []
+    for k, n in shapes or (GRID_SHAPES if grid else SHAPES):
+        rows += measure(k, n, options)
+        peaks.append(fused_peak())
+    sys.stdout.write(_summary(rows, statistics.median(peaks) / 1e9 * options.threads))
     if options.json:
         options.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
 

@@ -61,8 +61,7 @@ def test_what_is_shown_can_be_given(text: str) -> None:
     [
         "contraction(rows=4, vectors=2)", "contraction(rows=1, vectors=1, unroll=1)",
         "contraction(block_k=8)", "contraction(lanes=4)", "contraction(rows=13)",
-        "contraction(block_rows_bytes=1, block_columns_bytes=1)", "contraction(long_k=16)",
-        "contraction(unroll=8)",
+        "contraction(block_rows_bytes=1, block_columns_bytes=1)", "contraction(unroll=8)",
     ],
 )  # fmt: skip
 def test_a_tile_holds_at_all_sizes(wish: str) -> None:

@@ -58,7 +58,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "lanes": _power(64), "unroll": _power(16), "parallel": _WORD, "block": _between(0, 1 << 30),
     },
     "contraction": {
-        **_TILE, "block_k": _multiple(8, 8, 1 << 20), "long_k": _multiple(8, 0, 1 << 20),
+        **_TILE, "block_k": _multiple(8, 8, 1 << 20),
         "block_rows_bytes": _MEGABYTES, "block_columns_bytes": _MEGABYTES,
     },
     "convolution": {

@@ -15,11 +15,10 @@ Every unrolled step of a tile of many rows also prefetches a line of B: the firs
 behind b, each further one `step` elements later; processors bring the lines beside it. Smaller
 tiles read B as fast as it comes, and processors see one stream coming by themselves.
 
-A micro-kernel serves a group of row numbers (`GROUPS`). What a machine waits for is its multiply
-units, so from four rows on a branch before every row that may be missing costs nothing, and LLVM
-compiles one function instead of four. All rows of a tile have one of their own: the branches take
-turns with multiply-adds there, 5 % of the time on a Sapphire Rapids. Scalars come in a block of
-int64, `GIVEN`.
+There is a micro-kernel for every number of rows, and nothing but loads and multiply-adds between
+two steps of k: whatever else a processor does there costs it multiply-adds (a Sapphire Rapids
+lowers its clock for it, by 5 % for two branches in two steps). Scalars come in a block of int64,
+`GIVEN`.
 
 Every element is one sum over k in order, so a row has the same bits whatever rows it is with. One
 to three rows of a panel are too few sums to hide the latency of an FMA: as many panels as that
@@ -28,7 +27,7 @@ takes are summed side by side, as long as there are so many.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from anydim.base.dtypes import DType, int64
 from anydim.base.records import dataclass
@@ -42,17 +41,17 @@ from anydim.kernels.write.arithmetic import (
     minus,
     plus,
     register,
+    round_down,
     times,
     variable,
 )
 from anydim.kernels.write.elements import number, operate
 
 LINE = 64  # bytes of a line of the caches
-GROUPS = (1, 2, 4)  # numbers of rows at which another micro-kernel begins
 CHAINS = 8  # sums that depend on nothing but themselves: 4 cycles of latency, 2 FMAs a cycle
 _MASKED_BYTES = 64  # vectors this long have masks that cost nothing
-MICRO_SCALARS = ("k", "a_row", "init_row", "c_row", "rows", "width", "ahead", "step")
-GIVEN = (*MICRO_SCALARS, "b_panel", "init_panel", "columns", "k_block")
+MICRO_SCALARS = ("k", "a_row", "init_row", "c_row", "width", "ahead", "step")
+GIVEN = (*MICRO_SCALARS, "rows", "b_panel", "init_panel", "columns", "k_block")
 
 
 @dataclass(frozen=True)
@@ -96,28 +95,21 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
     return Tile(6, 2, 4, lanes)
 
 
-def side_by_side(tile: Tile, rows: range) -> int:
+def side_by_side(tile: Tile, rows: int) -> int:
     """How many panels a micro-kernel sums at once: enough sums to hide the latency of an FMA."""
-    return max(1, CHAINS // (rows[0] * tile.vectors))
+    return max(1, CHAINS // (rows * tile.vectors))
 
 
-def row_groups(tile: Tile) -> tuple[range, ...]:
-    """Numbers of rows that share a micro-kernel."""
-    firsts = [*(first for first in GROUPS if first < tile.rows), tile.rows]
-    ends = [*firsts[1:], tile.rows + 1]
-    return tuple(range(first, end) for first, end in zip(firsts, ends))
-
-
-def micro_name(rows: range, vectors: int, prefix: str, panels: int = 1) -> str:
+def micro_name(rows: int, vectors: int, prefix: str, panels: int = 1) -> str:
     """The name of a micro-kernel in its library."""
-    name = f"{prefix}_{rows[0]}to{rows[-1]}x{vectors}"
+    name = f"{prefix}_{rows}x{vectors}"
     return name if panels == 1 else f"{name}x{panels}"
 
 
 def micro_kernel(
-    tile: Tile, rows: range, vectors: int, dtype: DType, prefix: str, panels: int = 1
+    tile: Tile, rows: int, vectors: int, dtype: DType, prefix: str, panels: int = 1
 ) -> ir.Function:
-    """The micro-kernel for a group of row numbers and some vectors; see the module's docstring.
+    """The micro-kernel for some rows and vectors; see the module's docstring.
 
     Of several panels all are full.
     """
@@ -152,10 +144,10 @@ def give(name: str, value: ir.Value) -> ir.Store:
 
 @dataclass(frozen=True)
 class _Micro:
-    """Writes the body of the micro-kernel for `heights` rows."""
+    """Writes the body of a micro-kernel."""
 
     tile: Tile
-    heights: range
+    rows: int
     vectors: int
     dtype: DType
     panels: int
@@ -165,14 +157,9 @@ class _Micro:
         return ir.Type(self.dtype, self.tile.lanes)
 
     @property
-    def rows(self) -> int:
-        """The most rows there may be."""
-        return self.heights[-1]
-
-    @property
     def prefetches(self) -> bool:
-        """Whether there is time to ask for what other tiles will read."""
-        return 2 * self.heights[0] >= self.tile.rows and self.vectors == self.tile.vectors
+        """Whether there is time to ask for what is read next: a single row waits for memory alone."""
+        return self.rows > 1 and self.vectors == self.tile.vectors
 
     @property
     def columns(self) -> list[tuple[int, int]]:
@@ -180,23 +167,18 @@ class _Micro:
         return [(p, j) for p in range(self.panels) for j in range(self.vectors)]
 
     def body(self) -> tuple[ir.Step, ...]:
+        unroll = self.tile.unroll
         names = MICRO_SCALARS if self.panels == 1 else (*MICRO_SCALARS, "b_panel", "init_panel")
         return (
             *map(taken, names),
             ir.Declare("b_at", plus(0)),
             *([ir.Declare("ahead_at", variable("ahead"))] if self.prefetches else []),
             *self._start(),
-            loop("k0", 0, variable("k"), self.tile.unroll, *self._steps()),
+            ir.Let("whole", round_down(variable("k"), unroll)),
+            loop("k0", 0, variable("whole"), unroll, *self._steps("k0", unroll)),
+            loop("k1", variable("whole"), variable("k"), 1, *self._steps("k1", 1)),
             *self._finish(),
         )
-
-    def _each_row(self, part: Callable[[int], Sequence[ir.Step]]) -> list[ir.Step]:
-        """What to do with every row that there is."""
-        steps: list[ir.Step] = []
-        for i in reversed(range(self.heights[0], self.rows)):
-            there = compare("greater", variable("rows"), i)
-            steps = [ir.If(there, (*part(i), *steps))]
-        return [*(step for i in range(self.heights[0]) for step in part(i)), *steps]
 
     def _sum(self, i: int, panel: int, j: int) -> str:
         return f"c{i}_{panel}_{j}"
@@ -227,46 +209,33 @@ class _Micro:
         of_panel = times(variable("init_panel"), panel) if panel else constant(0)
         return plus(of_row, of_panel, j * self.tile.lanes)
 
-    def _steps(self) -> list[ir.Step]:
-        """Steps of k from the value of `k0` on, as far as there are any."""
-        width, unroll = self.tile.width, self.tile.unroll
-        steps: list[ir.Step] = []
-        for u in reversed(range(unroll)):
-            steps = [*self._step(u), *steps]
-            if u:
-                there = compare("less", plus(variable("k0"), u), variable("k"))
-                steps = [ir.If(there, tuple(steps))]
-        steps.append(ir.Assign("b_at", plus(register("b_at"), unroll * width)))
-        if not self.prefetches:
+    def _steps(self, k: str, count: int) -> list[ir.Step]:
+        """Some steps of k, without a question between them: it would cost 5 % of the time."""
+        steps = [step for u in range(count) for step in self._step(k, u)]
+        steps.append(ir.Assign("b_at", plus(register("b_at"), count * self.tile.width)))
+        if not self.prefetches or count < self.tile.unroll:
             return steps
         further = plus(register("ahead_at"), variable("step"))
-        return [
-            ir.Prefetch("b", register("ahead_at")),
-            *steps,
-            ir.Assign("ahead_at", further),
-        ]
+        return [ir.Prefetch("b", register("ahead_at")), *steps, ir.Assign("ahead_at", further)]
 
-    def _step(self, u: int) -> list[ir.Step]:
+    def _step(self, k: str, u: int) -> list[ir.Step]:
         """One step of k."""
-        loads: list[ir.Step] = []
+        steps: list[ir.Step] = []
         for panel, j in self.columns:
             at = plus(register("b_at"), u * self.tile.width + j * self.tile.lanes)
             if panel:
                 at = plus(at, times(variable("b_panel"), panel))
-            loads.append(ir.Let(f"b{u}_{panel}_{j}", ir.Load(self.vector, "b", at)))
-
-        def row(i: int) -> list[ir.Step]:
-            at = plus(times(variable("a_row"), i), variable("k0"), u)
+            steps.append(ir.Let(f"b{u}_{panel}_{j}", ir.Load(self.vector, "b", at)))
+        for i in range(self.rows):
+            at = plus(times(variable("a_row"), i), variable(k), u)
             scalar = ir.Load(ir.Type(self.dtype), "a", at)
             a = ir.Var(self.vector, f"a{u}_{i}")
-            steps: list[ir.Step] = [ir.Let(a.name, ir.Splat(self.vector, scalar))]
+            steps.append(ir.Let(a.name, ir.Splat(self.vector, scalar)))
             for panel, j in self.columns:
                 name = self._sum(i, panel, j)
                 b = ir.Var(self.vector, f"b{u}_{panel}_{j}")
                 steps.append(ir.Assign(name, multiply_add(a, b, ir.Get(self.vector, name))))
-            return steps
-
-        return [*loads, *self._each_row(row)]
+        return steps
 
     def _finish(self) -> list[ir.Step]:
         *whole, last = self.columns
@@ -278,9 +247,11 @@ class _Micro:
             return ir.Store("c", plus(times(variable("c_row"), i), column), total, mask)
 
         def stored(mask: ir.Value | None) -> list[ir.Step]:
-            return self._each_row(
-                lambda i: [*(store(i, *column) for column in whole), store(i, *last, mask)]
-            )
+            return [
+                step
+                for i in range(self.rows)
+                for step in (*(store(i, *column) for column in whole), store(i, *last, mask))
+            ]
 
         return self._last_vector(stored)
 

@@ -18,7 +18,6 @@ from anydim.kernels.product.micro import (
     give,
     micro_kernel,
     micro_name,
-    row_groups,
     side_by_side,
     strip_pointers,
     taken,
@@ -65,7 +64,7 @@ def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]
     return (
         *(
             micro_kernel(tile, rows, tile.vectors, dtype, prefix, panels)
-            for rows in row_groups(tile)
+            for rows in range(1, tile.rows + 1)
             for panels in sorted({1, side_by_side(tile, rows)})
         ),
         _row(tile, dtype, prefix),
@@ -76,7 +75,7 @@ def _functions(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]
 def _narrow(tile: Tile, dtype: DType, prefix: str) -> tuple[ir.Function, ...]:
     return tuple(
         replace(micro_kernel(tile, rows, vectors, dtype, prefix), public=True)
-        for rows in row_groups(tile)
+        for rows in range(1, tile.rows + 1)
         for vectors in range(1, tile.vectors)
     )
 
@@ -86,42 +85,37 @@ def _row(tile: Tile, dtype: DType, prefix: str) -> ir.Function:
 
     Panel by panel; few rows take several panels at a time as long as there are so many.
     """
-    groups = row_groups(tile)
-    group: ir.Value = constant(0)
-    together: ir.Value = constant(side_by_side(tile, groups[0]))
-    for number, rows in enumerate(groups[1:], 1):
-        fewer = compare("less", variable("rows"), rows[0])
-        group = either(fewer, group, constant(number))
-        together = either(fewer, together, constant(side_by_side(tile, rows)))
+    heights = range(1, tile.rows + 1)
+    several = {rows: panels for rows in heights if (panels := side_by_side(tile, rows)) > 1}
+    together: ir.Value = constant(1)
+    for rows, panels in several.items():
+        together = either(compare("equal", variable("rows"), rows), constant(panels), together)
     narrow = {
-        number * (tile.vectors + 1) + vectors: micro_name(rows, vectors, prefix)
-        for number, rows in enumerate(groups)
+        rows * (tile.vectors + 1) + vectors: micro_name(rows, vectors, prefix)
+        for rows in heights
         for vectors in range(1, tile.vectors + 1)
     }
     wide = {
-        number: micro_name(rows, tile.vectors, prefix, panels)
-        for number, rows in enumerate(groups)
-        if (panels := side_by_side(tile, rows)) > 1
+        rows: micro_name(rows, tile.vectors, prefix, panels) for rows, panels in several.items()
     }
     vectors = quotient_up(variable("width"), tile.lanes)
-    key = plus(times(variable("group"), tile.vectors + 1), vectors)
+    key = plus(times(variable("rows"), tile.vectors + 1), vectors)
     step = times(variable("together"), tile.width)
     whole = times(quotient(variable("columns"), variable("step")), variable("step"))
-    several = compare("greater", variable("together"), 1)
+    is_several = compare("greater", variable("together"), 1)
     return ir.Function(
         f"{prefix}_row",
         strip_pointers(dtype),
         (
             *(taken(name) for name in ("rows", "columns", "b_panel", "init_panel")),
-            ir.Let("group", group),
             ir.Let("together", together),
             ir.Let("step", step),
-            ir.Let("whole", either(several, whole, constant(0))),
+            ir.Let("whole", either(is_several, whole, constant(0))),
             ir.Declare("b_at", constant(0)),
             ir.Declare("init_at", constant(0)),
             *_columns(
                 "wide", constant(0), variable("whole"), variable("step"),
-                variable("together"), _switch(variable("group"), wide, "wide"),
+                variable("together"), _switch(variable("rows"), wide, "wide"),
             ),
             *_columns(
                 "column", variable("whole"), variable("columns"), constant(tile.width),

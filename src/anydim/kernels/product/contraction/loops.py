@@ -3,12 +3,13 @@
     for each rectangle of a thread's part (`product/sharing.py`)
         for each block of row tiles, each block of columns
             pack what has to be packed of A and B for it
-            for each chunk of k (one or many row tiles: all of k)
+            for each chunk of k
                 for each row tile: strip (all columns of the block); after the last, the epilogue
 
 A block of rows of A stays in the second cache while B streams through it once: the strips
 prefetch the next chunk or block of columns while they use the present one, the row tiles sharing
-that work. Row tiles are of even height: 13 rows with tiles of up to 8 are 7 + 6.
+that work. One that is alone asks a little ahead. Row tiles are of even height: 13 rows with tiles
+of up to 8 are 7 + 6.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address
 from anydim.sizes import Size, align_up, as_size
 
+_SOON = 1024  # elements of B: how far a single row tile, which reads B once, asks ahead
 BACKWARDS = "backwards"  # the size that is 1 where blocks of columns come in the opposite order
 
 
@@ -180,9 +182,11 @@ class MainWriter:
     def chunk(self) -> ir.Value:
         """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
         k = self.sizes.value(self.form.k.extent)
-        if self.operands.target is None or not self.schedule.long_k:
+        if self.operands.target is None:
             return k
-        return least(k, self.schedule.long_k)
+        blocks = quotient_up(k, self.schedule.block_k)
+        even = round_down(plus(quotient_up(k, greatest(blocks, 1)), 7), 8)
+        return either(compare("less_equal", blocks, 1), k, even)
 
     def tiles(self, vectors: str = "") -> list[ir.Step]:
         """All row tiles, a piece of k after the other; by the function `vectors` in place."""
@@ -229,7 +233,7 @@ class MainWriter:
             ir.Let("part", part),
             ir.Let("next", either(chunked, variable("part"), block)),
             ir.Let("step", quotient(window, variable("tiles"))),
-            ir.Let("ahead0", either(single, constant(0), variable("next"))),
+            ir.Let("ahead0", either(single, constant(_SOON), variable("next"))),
             ir.Let("share", quotient(variable("part"), variable("tiles"))),
         ]
 

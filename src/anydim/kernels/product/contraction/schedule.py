@@ -12,15 +12,12 @@ class Contraction(TileSchedule):
     """How a contraction runs; see `loops.py` for the loops.
 
     A block of rows has `block_rows_bytes` of A, a block of columns at least a panel, else
-    `block_columns_bytes` of B; `block_k` steps of k run over a row tile before it moves on. Where
-    sums are so long that a panel of B does not fit the second cache, all row tiles take turns every
-    `long_k` steps, on several panels at once. Neither depends on the number of rows: a row has the
-    same bits in every batch.
+    `block_columns_bytes` of B; all row tiles take turns every `block_k` steps of k, whatever number
+    of rows there is: a row has the same bits in every batch.
     A B that is not `packed` when it is loaded, or comes in panels, is packed as it is used.
     """
 
     block_k: int
-    long_k: int
     block_rows_bytes: int
     block_columns_bytes: int
     packed: bool

@@ -34,9 +34,7 @@ from anydim.lang.tree import Group
 from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 _DTYPES = (float32, float64, int32, int64)
-_LONG_PANELS = 4  # columns of B that share what is read of A, where A cannot stay in a cache
-_LONG_TILES = 64
-_FEW_TILES = 3  # row tiles for which one panel of long columns at a time is enough
+_FEW_TILES = 12  # row tiles that one panel of B at a time is enough for, and the least of a block
 _FEW_ROWS, _MANY_ROWS = 6, 16  # row tiles that threads share alone, if A is copied, and if not
 
 
@@ -54,20 +52,10 @@ def match_contraction(
         lanes=tile.lanes,
         unroll=tile.unroll,
         block_k=machine.l1_bytes // (4 * tile.rows * form.dtype.bytes) // 8 * 8,
-        long_k=_long_k(form, machine, tile),
         block_rows_bytes=machine.l2_bytes * 3 // 8,
         block_columns_bytes=machine.l2_bytes // 8,
         packed=form.b in constants or form.in_panels,
     )
-
-
-def _long_k(form: ContractionForm, machine: Machine, tile: Tile) -> int:
-    """Steps of k whose part of a wide block of B fills the second cache; 0 for sums not long."""
-    row_bytes = tile.width * form.dtype.bytes
-    k = form.k.extent.constant
-    if k is None or k * row_bytes <= machine.l2_bytes * 5 // 16:
-        return 0
-    return max(8, machine.l2_bytes * 3 // (8 * _LONG_PANELS * row_bytes) // 8 * 8)
 
 
 def lower_contraction(
@@ -117,24 +105,22 @@ def _form(
 
 
 def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
-    """Rows and columns of a piece of work: as many rows as stay in the second cache."""
-    k_bytes = maximum(form.k.extent, 1) * form.dtype.bytes
+    """Rows and columns of a piece of work: as many rows as stay in the second cache.
+
+    Few row tiles ask for the next panel of B while they use one; more of them have several panels,
+    so that A comes from the second cache less often.
+    """
+    size, k = form.dtype.bytes, maximum(form.k.extent, 1)
+    at_once = minimum(k, schedule.block_k) if schedule.packed else k
     tiles = ceil_div(form.m.extent, tile.rows)
-    if schedule.long_k:
-        kept = as_size(_LONG_TILES)
-        many = minimum(maximum(tiles - _FEW_TILES, 0), 1)
-        panels = 1 + (_LONG_PANELS - 1) * many
-        most = form.k.extent * panels * (tile.width * form.dtype.bytes)
-    else:
-        kept = maximum(as_size(schedule.block_rows_bytes) // (k_bytes * tile.rows), 1)
-        panels = maximum(as_size(schedule.block_columns_bytes) // (k_bytes * tile.width), 1)
-        most = maximum(schedule.block_columns_bytes, k_bytes * tile.width)
-    row_blocks = ceil_div(tiles, kept)
-    block_tiles = ceil_div(tiles, maximum(row_blocks, 1))
-    columns = panels * tile.width
-    whole = form.k.extent * align_up(form.n.extent, tile.width) * form.dtype.bytes
-    b_bytes = minimum(most, whole)
-    return Blocks(tiles, block_tiles, panels, columns, b_bytes, _sharing(form, tiles, tile))
+    kept = maximum(as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), _FEW_TILES)
+    block_tiles = ceil_div(tiles, maximum(ceil_div(tiles, kept), 1))
+    most = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
+    panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1)
+    whole = form.k.extent * align_up(form.n.extent, tile.width) * size
+    b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
+    sharing = _sharing(form, tiles, tile)
+    return Blocks(tiles, block_tiles, panels, panels * tile.width, b_bytes, sharing)
 
 
 def _sharing(form: ContractionForm, tiles: Size, tile: Tile) -> Sharing:
