@@ -173,13 +173,13 @@ class MainWriter:
             ir.Let("width", least(minus(stop, variable("column0")), value(blocks.columns))),
             ir.Let("c_at", plus(self.start_of(as_size(0), lambda w: w.c), variable("column0"))),
             ir.Let("b_at", self._start_of_b()),
-            ir.Let("chunk", self.chunk()),
+            ir.Let("chunk", self._chunk()),
             *self._ahead(),
             *self._pack_b(),
             *self.tiles(),
         ]
 
-    def chunk(self) -> ir.Value:
+    def _chunk(self) -> ir.Value:
         """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
         k = self.sizes.value(self.form.k.extent)
         if self.operands.target is None:
