@@ -158,7 +158,7 @@ class _Micro:
 
     @property
     def prefetches(self) -> bool:
-        """Whether there is time to ask for what is read next: a single row waits for memory alone."""
+        """Whether there is time to ask for what is read next: one row waits for memory alone."""
         return self.rows > 1 and self.vectors == self.tile.vectors
 
     @property
