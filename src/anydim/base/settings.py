@@ -55,7 +55,7 @@ def _layout(value: object) -> str:
     return str(value)
 
 
-_LAYOUTS = ("channels_first", "channels_last")
+_LAYOUTS = ("auto", "channels_first", "channels_last")
 
 
 def _text(value: object) -> str:

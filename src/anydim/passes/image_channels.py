@@ -7,7 +7,7 @@ nothing. All that is tied to a dimension of channels is one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from anydim.graph.nodes import Graph
 from anydim.kernels.inference import free_axes
@@ -22,11 +22,8 @@ _Dimension = tuple[str, int]  # of a value
 
 
 def channels_of(lines: Sequence[Line], graph: Graph) -> Places:
-    """The dimension of channels of each value made by a statement, where there is exactly one.
-
-    Results of the graph and constants have none.
-    """
-    ties = _Ties()
+    """The dimension of channels of each value made by a statement, where there is exactly one."""
+    ties = Ties()
     seeds = [seed for line in lines for seed in _channels(line.statement, graph)]
     if not seeds:
         return {}
@@ -36,14 +33,13 @@ def channels_of(lines: Sequence[Line], graph: Graph) -> Places:
     marked = {ties.root(seed) for seed in seeds}
     found: dict[str, list[int]] = {}
     for line in lines:
-        if line.target not in graph.outputs:
-            places = range(len(line.statement.axes))
-            found[line.target] = [n for n in places if ties.root((line.target, n)) in marked]
+        places = range(len(line.statement.axes))
+        found[line.target] = [n for n in places if ties.root((line.target, n)) in marked]
     return {name: places[0] for name, places in found.items() if len(places) == 1}
 
 
-class _Ties:
-    """Sets of dimensions, joined."""
+class Ties:
+    """Sets of dimensions of values, joined."""
 
     def __init__(self) -> None:
         self._parent: dict[_Dimension, _Dimension] = {}
@@ -62,24 +58,24 @@ class _Ties:
 
 def _channels(statement: Statement, graph: Graph) -> Iterator[_Dimension]:
     """The dimensions of channels of a product with constant weights: of what it reads and makes."""
-    read, weights = _factors(statement, graph)
+    read, weights = factors(statement, graph)
     if read is None or weights is None or read.flat:
         return
     written = {axis.name: place for place, axis in enumerate(statement.axes)}
     reduced = {axis.name for axis in statement.reduced}
     in_read, in_weights = free_axes(read), free_axes(weights)
-    slides = any(_slides(index, written, reduced) for index in read.indices)
+    slid = any(slides(index, statement) for index in read.indices)
     for place, index in enumerate(read.indices):
         names = free_axes(index)
-        if names and names <= in_weights and not _slides(index, written, reduced):
-            if slides or names <= reduced:
+        if names and names <= in_weights and not slides(index, statement):
+            if slid or names <= reduced:
                 yield read.tensor, place
     for name, place in written.items():
-        if name in in_weights and (slides or name not in in_read):
+        if name in in_weights and (slid or name not in in_read):
             yield statement.target, place
 
 
-def _factors(statement: Statement, graph: Graph) -> tuple[Read | None, Read | None]:
+def factors(statement: Statement, graph: Graph) -> tuple[Read | None, Read | None]:
     """What a sum of products reads, and its constant weights."""
     body = statement.body
     if statement.combine != "add" or not (isinstance(body, Apply) and body.function == "mul"):
@@ -92,11 +88,13 @@ def _factors(statement: Statement, graph: Graph) -> tuple[Read | None, Read | No
     return values[0], weights[0]
 
 
-def _slides(index: Expr, written: Mapping[str, int], reduced: set[str]) -> bool:
+def slides(index: Expr, statement: Statement) -> bool:
     """Whether an index is a place of a window: of the result, and of what is summed over."""
     form = affine(index)
     names = () if form is None else form.indices
-    return not reduced.isdisjoint(names) and not written.keys().isdisjoint(names)
+    return all(
+        any(axis.name in names for axis in axes) for axes in (statement.axes, statement.reduced)
+    )
 
 
 def _tied(statement: Statement, graph: Graph) -> Iterator[tuple[_Dimension, _Dimension]]:

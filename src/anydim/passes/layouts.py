@@ -26,9 +26,10 @@ from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite, to_expr
 from anydim.passes.flow import Line, pack, unpack
 from anydim.passes.image_channels import Places, channels_of, parted
+from anydim.passes.layout_choice import chosen
 from anydim.sizes import Box, product
 
-CHANNELS_FIRST, CHANNELS_LAST = "channels_first", "channels_last"
+AUTO, CHANNELS_FIRST, CHANNELS_LAST = "auto", "channels_first", "channels_last"
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,13 @@ class Layouts:
     notes: list[str] = field(default_factory=list)
 
     def run(self, graph: Graph) -> Graph:
-        if self.choice != CHANNELS_LAST:
+        if self.choice == CHANNELS_FIRST:
             return graph
         lines = unpack(graph)
-        moved = _movable(channels_of(lines, graph), lines, graph)
+        channels = channels_of(lines, graph)
+        moved = _movable(channels, lines, graph)
+        if self.choice != CHANNELS_LAST:
+            moved = chosen(moved, channels, lines, graph)
         if not moved:
             return graph
         self.notes.append(f"channels last: {len(moved)} of {len(lines)} values")
@@ -65,7 +69,8 @@ def _movable(channels: Places, lines: Sequence[Line], graph: Graph) -> Places:
     moved = {
         line.target: channels[line.target]
         for line in lines
-        if line.target in channels and channels[line.target] + 1 < len(line.statement.axes)
+        if line.target not in graph.outputs
+        and channels.get(line.target, len(line.statement.axes)) + 1 < len(line.statement.axes)
     }
     for line in lines:
         for read in reads(line.statement.body):

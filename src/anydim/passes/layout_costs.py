@@ -1,0 +1,142 @@
+"""What products and windows take with channels first or last, in multiply-adds, at some sizes.
+
+Vectors run along places with channels first, along channels with channels last: what does not fill
+the last one is lost. The numbers are of a Xeon with AVX-512, one thread (docs/performance.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy
+
+from anydim.base.dtypes import float32
+from anydim.base.records import dataclass
+from anydim.graph.nodes import Graph
+from anydim.kernels.inference import free_axes
+from anydim.lang.tree import Axis, Index, Read, Statement
+from anydim.lang.tree.affine import affine, reads
+from anydim.passes.image_channels import factors, slides
+from anydim.sizes import Size, product
+
+MOVED = 80  # a number that is written in one layout and read in the other
+_LANES, _PANEL, _ROWS = 16, 48, 8
+_PACK = 20  # a number of a window that goes into a panel
+_OWN_FIRST, _OWN_LAST = 3, 2  # a tap of a window that each channel has its own of
+_LEAST = 16  # channels of what goes Winograd's way
+_UNFIT = numpy.array(numpy.inf)
+
+At = Callable[[Size], numpy.ndarray]  # the values of a size at the points
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of a statement in either layout [points]; `last` is infinite where no kernel is made for it.
+
+    `source` is the value that it reads; with `follows` it lies either way for a result that lies
+    channels last.
+    """
+
+    first: numpy.ndarray
+    last: numpy.ndarray
+    source: str
+    follows: bool
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How often what happens: batches, places of the result, channels made and read, taps.
+
+    Windows are `near` that step by one from place to place.
+    """
+
+    batch: numpy.ndarray
+    places: list[numpy.ndarray]
+    made: numpy.ndarray
+    read: numpy.ndarray
+    taps: numpy.ndarray
+    near: bool
+
+
+def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | None:
+    """The times of a reduction whose result has channels at dimension `place`; None of others."""
+    found = [read for read in reads(statement.body) if read.tensor not in graph.constants]
+    if not statement.combine or not found or place + 1 >= len(statement.axes):
+        return None
+    read, weights = factors(statement, graph)
+    slid = any(slides(index, statement) for r in found if not r.flat for index in r.indices)
+    if read is None or weights is None or read.flat:
+        if not slid:
+            return None
+        read, fits = found[0], len(found) == 1
+    else:
+        fits = graph.types[read.tensor].dtype == graph.types[weights.tensor].dtype == float32
+    if any(affine(index) is None for index in read.indices):
+        fits = False  # groups of channels
+    own = statement.axes[place].name in free_axes(read)
+    form = _form(statement, place, read, at)
+    first, last = (_own_first, _own_last) if own else (_first, _last)
+    return Times(first(form), last(form) if fits else _UNFIT, read.tensor, follows=not own)
+
+
+def _form(statement: Statement, place: int, read: Read, at: At) -> _Form:
+    whole = {index.name for index in read.indices if isinstance(index, Index)}
+    channels = [axis for axis in statement.reduced if axis.name in whole]
+    taps = [axis for axis in statement.reduced if axis not in channels]
+
+    def count(axes: list[Axis] | tuple[Axis, ...]) -> numpy.ndarray:
+        return at(product(axis.extent for axis in axes))
+
+    forms = [affine(index) for index in read.indices]
+    behind = statement.axes[place + 1 :]
+    return _Form(
+        count(statement.axes[:place]), [at(axis.extent) for axis in behind],
+        at(statement.axes[place].extent), count(channels), count(taps),
+        near=all(f is not None and f.stride(a.name) in (0, 1) for f in forms for a in behind),
+    )  # fmt: skip
+
+
+def _first(form: _Form) -> numpy.ndarray:
+    """Of a convolution over all channels, by whichever way takes less time."""
+    columns = _filled(numpy.prod(form.places, axis=0), _LANES)
+    taps = form.taps * columns
+    plain = taps * form.read * form.made
+    if (form.taps == 1).all():
+        return form.batch * plain
+    plain = plain * 1.4 + _PACK * taps * form.read
+    least = min(form.read.min(initial=_LEAST), form.made.min(initial=_LEAST))
+    if not form.near or len(form.places) != 2 or (form.taps != 9).any() or least < _LEAST:
+        return form.batch * plain
+    return form.batch * numpy.minimum(plain, _transformed(form))
+
+
+def _transformed(form: _Form) -> numpy.ndarray:
+    """By Winograd's algorithm, as its template counts."""
+    down, along = (numpy.ceil(side / 4) for side in form.places)
+    windows = down * along
+    products = 36 * (_filled(windows, _LANES) + 24 * numpy.ceil(windows / _PANEL))
+    transforms = 12_000 * down * numpy.ceil(along / _LANES) * (form.read + form.made)
+    return products * form.read * form.made + transforms
+
+
+def _last(form: _Form) -> numpy.ndarray:
+    """Of a convolution over all channels: places are rows, whatever images they are of."""
+    rows = _filled(form.batch * numpy.prod(form.places, axis=0), _ROWS) * form.taps * form.read
+    slower = numpy.where(form.taps == 1, 1.0, 1.2)
+    return rows * (_filled(form.made, _LANES) * slower + _ROWS)
+
+
+def _own_first(form: _Form) -> numpy.ndarray:
+    """Of windows that each channel has its own of."""
+    *rest, along = form.places
+    rows = form.batch * form.made * numpy.prod([numpy.ones_like(along), *rest], axis=0)
+    return _OWN_FIRST * rows * form.taps * _filled(along, _LANES)
+
+
+def _own_last(form: _Form) -> numpy.ndarray:
+    places = form.batch * numpy.prod(form.places, axis=0)
+    return _OWN_LAST * places * form.taps * _filled(form.made, _LANES)
+
+
+def _filled(count: numpy.ndarray, whole: int) -> numpy.ndarray:
+    return numpy.ceil(count / whole) * whole
