@@ -7,7 +7,9 @@ there is one, is tried out with what `layout_costs.py` says of each statement.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as Among
+from itertools import pairwise
 
 import numpy
 
@@ -48,7 +50,7 @@ def _sets(moved: Places, lines: Sequence[Line], graph: Graph) -> dict[str, _Set]
     ties = Ties()
     for line in lines:
         near = [name for name in (line.target, *inputs_of(line.statement)) if name in moved]
-        for left, right in zip(near, near[1:]):
+        for left, right in pairwise(near):
             ties.join((left, 0), (right, 0))
     return {
         name: (ties.root((name, 0))[0], product(graph.types[name].shape[place + 1 :]))
@@ -87,16 +89,16 @@ def _four(
     last: numpy.ndarray,
     out: numpy.ndarray | float,
     into: numpy.ndarray | float,
-) -> numpy.ndarray:
+) -> numpy.ndarray:  # fmt: skip
     """What is made first or last, of what is first or last: [2, 2, points]."""
     rows = numpy.broadcast_arrays(first, first + out, last + into, last)
     return numpy.stack(rows).reshape(2, 2, -1)
 
 
-def _best(areas: Sequence[_Set], costs: _Costs) -> Collection[_Set]:
+def _best(areas: Sequence[_Set], costs: _Costs) -> Among[_Set]:
     """The smallest areas, as many of them as take the least time when they lie channels last."""
 
-    def total(last: Collection[_Set]) -> numpy.ndarray:
+    def total(last: Among[_Set]) -> numpy.ndarray:
         found = (f[int(a in last), int(b in last)] for (a, b), f in costs.items())
         return sum(found, numpy.zeros(1))
 
@@ -105,7 +107,7 @@ def _best(areas: Sequence[_Set], costs: _Costs) -> Collection[_Set]:
     best, least = 0, _GAIN
     for count in range(1, len(areas) + 1 if works.any() else 0):
         now = total({_LAST, *areas[:count]})
-        ratio = float(numpy.exp(numpy.log(now[works] / before[works]).mean()))
+        ratio = float(numpy.exp(numpy.log((now[works] + 1) / before[works]).mean()))
         if ratio < least:
             best, least = count, ratio
     return {*areas[:best]}
