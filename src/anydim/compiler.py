@@ -151,7 +151,7 @@ PASSES: tuple[Pass, ...] = (
     Pass(
         "layouts", "after views, whose positions it follows; before fuse, which sees loops",
         "values of images lie channels last where that is chosen",
-        lambda m, t, o: Layouts(settings.layout),
+        lambda m, t, o: Layouts(settings.layout, known=not m.most_lanes),
     ),
     Pass(
         "fuse", "after all that changes statements: it needs the statements as they will run",

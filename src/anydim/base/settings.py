@@ -145,7 +145,8 @@ KNOBS = (
     Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
     Knob(
         "layout", _layout, lambda: "channels_first",
-        "How images lie between the layers of a network: `channels_first` or `channels_last`.",
+        "How images lie between the layers of a network: `channels_first`, `channels_last`, or "
+        "`auto`, what takes less time over the sizes of a model.",
     ),
     Knob("target", str, lambda: "llvm", "What makes code of kernels: `llvm` or `c`."),
     Knob(

@@ -13,15 +13,18 @@ from itertools import pairwise
 
 import numpy
 
+from anydim.base.dtypes import boolean, float32
 from anydim.graph.nodes import Graph
 from anydim.passes.flow import Line, inputs_of
 from anydim.passes.image_channels import Places, Ties
-from anydim.passes.layout_costs import MOVED, times_of
+from anydim.passes.layout_costs import MOVED, UNFIT, times_of
 from anydim.sizes import Size, as_size, product
 from anydim.sizes.samples import Sampled, samples
 
 _POINTS = 12  # of the box
 _GAIN = 0.98  # of the time before: what is not surely faster stays as it is
+
+_MEASURED = (float32, boolean)  # of elements
 
 _Set = tuple[str, Size]  # values of a part that have one area
 _FIRST, _LAST = ("", as_size(0)), ("", as_size(1))  # values that keep their layout
@@ -74,6 +77,8 @@ def _terms(
         return
     place = channels[line.target]
     times = times_of(line.statement, place, graph, at)
+    if own not in (_FIRST, _LAST) and graph.types[line.target].dtype not in _MEASURED:
+        yield (own, own), _four(numpy.zeros(1), UNFIT, 0.0, 0.0)
     for name in inputs_of(line.statement):
         other = known(name)
         moving = 0.0 if other is None else MOVED * at(product(graph.types[name].shape))

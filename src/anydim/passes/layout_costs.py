@@ -24,7 +24,7 @@ _LANES, _PANEL, _ROWS = 16, 48, 8
 _PACK = 20  # a number of a window that goes into a panel
 _OWN_FIRST, _OWN_LAST = 3, 2  # a tap of a window that each channel has its own of
 _LEAST = 16  # channels of what goes Winograd's way
-_UNFIT = numpy.array(numpy.inf)
+UNFIT = numpy.array(numpy.inf)
 
 At = Callable[[Size], numpy.ndarray]  # the values of a size at the points
 
@@ -76,7 +76,7 @@ def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | 
     own = statement.axes[place].name in free_axes(read)
     form = _form(statement, place, read, at)
     first, last = (_own_first, _own_last) if own else (_first, _last)
-    return Times(first(form), last(form) if fits else _UNFIT, read.tensor, follows=not own)
+    return Times(first(form), last(form) if fits else UNFIT, read.tensor, follows=not own)
 
 
 def _form(statement: Statement, place: int, read: Read, at: At) -> _Form:

@@ -29,26 +29,28 @@ from anydim.passes.image_channels import Places, channels_of, parted
 from anydim.passes.layout_choice import chosen
 from anydim.sizes import Box, product
 
-AUTO, CHANNELS_FIRST, CHANNELS_LAST = "auto", "channels_first", "channels_last"
+AUTO, CHANNELS_FIRST = "auto", "channels_first"
 
 
 @dataclass(frozen=True)
 class Layouts:
-    """Move the channels of intermediate values behind their other dimensions, where `choice` says.
+    """Move the channels of intermediate values behind their other dimensions.
 
-    `notes` tell of how many.
+    `choice` says of which: all, none, or with "auto" those for which that takes less time, as far
+    as that is `known` of the machine. `notes` tell of how many.
     """
 
     choice: str
+    known: bool = True
     notes: list[str] = field(default_factory=list)
 
     def run(self, graph: Graph) -> Graph:
-        if self.choice == CHANNELS_FIRST:
+        if self.choice == CHANNELS_FIRST or (self.choice == AUTO and not self.known):
             return graph
         lines = unpack(graph)
         channels = channels_of(lines, graph)
         moved = _movable(channels, lines, graph)
-        if self.choice != CHANNELS_LAST:
+        if self.choice == AUTO:
             moved = chosen(moved, channels, lines, graph)
         if not moved:
             return graph

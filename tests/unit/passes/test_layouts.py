@@ -193,6 +193,41 @@ def test_rows_of_channels_and_images_are_the_same_bytes() -> None:
         assert sum(each.schedule.startswith("transposition") for each in chosen) == count
 
 
+def values_last(graph: Graph, known: bool = True) -> int:
+    """How many values of a graph lie channels last where that pays."""
+    before = graph
+    for entry in PASSES:
+        if entry.name == "layouts":
+            break
+        before = entry.make(Machine(), TEMPLATES, PLAIN).run(before)
+    old = {line.target: line.statement.shape for line in unpack(before)}
+    after = unpack(Layouts("auto", known).run(before))
+    return sum(old[line.target] != line.statement.shape for line in after)
+
+
+def network(groups: int = 1, dtype: ad.DType = ad.float32, channels: int = 64) -> Graph:
+    """Windows of each channel between products of all."""
+    g = ad.Builder("network")
+    n, h, w = g.dim("n", 1, 8), g.dim("h", 1, 224), g.dim("w", 1, 224)
+    y = g.input("x", dtype, (n, channels, h, w))
+    for number in range(3):
+        for side, sets in ((1, groups), (3, channels)):
+            k = weights(channels, channels // sets, side, side, seed=number).astype(dtype.numpy)
+            y = g.relu(g.conv(y, g.constant(k), pads=(side // 2,) * 4, groups=sets))
+    g.output("y", g.reduce_mean(y, axes=(2, 3)))
+    return g.graph()
+
+
+def test_channels_go_last_where_that_pays() -> None:
+    assert values_last(network()) > 0
+    assert values_last(network(), known=False) == 0  # of machines that nobody has measured
+
+
+def test_what_no_kernel_is_made_for_stays() -> None:
+    assert values_last(network(groups=4)) == 0
+    assert values_last(network(dtype=ad.float16)) == 0
+
+
 def test_explain_says_how_many_values_moved() -> None:
     with settings.override(layout=LAST):
         assert "channels last: " in ad.compile(built("residual")).explain()
