@@ -13,6 +13,7 @@ from anydim.kernels.product.bytes import template as bytes_product
 from anydim.kernels.product.contraction import template as contraction
 from anydim.kernels.product.convolution import template as convolution
 from anydim.kernels.product.narrow import template as narrow
+from anydim.kernels.product.winograd import across_template as winograd_across
 from anydim.kernels.product.winograd import template as winograd
 from anydim.kernels.ranges import template as ranges
 from anydim.kernels.rows import pointwise
@@ -24,6 +25,7 @@ TEMPLATES: tuple[Template, ...] = (
     nest.TEMPLATE,
     attention.TEMPLATE,
     winograd.TEMPLATE,
+    winograd_across.TEMPLATE,
     convolution.TEMPLATE,
     bytes_product.TEMPLATE,
     narrow.TEMPLATE,

@@ -5,7 +5,7 @@ Results are n h w c; x is so too, or has its channels first as a network's first
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -15,12 +15,13 @@ import pytest
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.contraction import template as contraction
+from anydim.kernels.product.winograd import across_template as winograd
 from anydim.kernels.sliding import template as sliding
 from anydim.kernels.template import Template
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
-from anydim.sizes import Box, Dim, parse
+from anydim.sizes import Box, Dim, as_size, parse
 from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import convolved
 from tests.unit.kernels.launching import Prepared
@@ -180,14 +181,15 @@ def given(layer: Layer, arrays: Sequence[numpy.ndarray]) -> list[numpy.ndarray]:
 
 
 def check(
-    layer: Layer, one: Prepared, sizes: Mapping[str, int], parts: int, compiled: bool = True
-) -> None:
+    layer: Layer, one: Prepared, sizes: Mapping[str, int], parts: int, compiled: bool = True,
+    error: float = 1e-4,
+) -> None:  # fmt: skip
     """Sums of up to 3000 products of numbers around 1: some rounding of each."""
     arrays = layer.arrays(sizes)
     (found,) = one.outputs(given(layer, arrays), sizes, parts, compiled)
     exact = layer.expected(*arrays)
     assert found.shape == exact.shape
-    numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-4)
+    numpy.testing.assert_allclose(found, exact, rtol=1e-5, atol=error)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -223,3 +225,58 @@ def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
         alone = given(layer, [arrays[0][image : image + 1], *arrays[1:]])
         (found,) = one.outputs(alone, {**sizes, "n": 1}, 1, compiled=True)
         assert found.tobytes() == whole[image : image + 1].tobytes()
+
+
+# ---- Winograd's way ----------------------------------------------------------------------------
+
+WINOGRAD = {
+    "padded": Layer(17, 19),
+    "many columns": Layer(16, 150),
+    "not padded": Layer(16, 24, pads=(0, 0, 0, 0)),
+    "one-sided": Layer(16, 48, pads=(2, 0, 0, 1)),
+    "wide padding": Layer(16, 17, pads=(3, 5, 4, 7)),
+}
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Sizes choose Winograd's way everywhere."""
+    winograd._images.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(winograd, "_pays", lambda images: as_size(1))
+        yield
+    winograd._images.cache_clear()
+
+
+@pytest.mark.parametrize("name", WINOGRAD)
+def test_winograd(name: str, always: None) -> None:
+    """The transforms lose about a digit; blocks of windows end inside of images."""
+    layer = WINOGRAD[name]
+    one = prepared(layer, winograd.TEMPLATE, host_machine())
+    for number, side in enumerate(SIDES):
+        sizes = {"n": number % 4, "h": side if number % 2 else 6, "v": side}
+        check(layer, one, sizes, 1 + number % 3, error=2e-3)
+    small = prepared(layer, winograd.TEMPLATE, SMALL)
+    check(layer, small, {"n": 2, "h": 3, "v": 5}, 2, compiled=False, error=2e-3)
+
+
+def test_an_image_has_its_bits_by_winograds_way(always: None) -> None:
+    layer = WINOGRAD["many columns"]
+    one = prepared(layer, winograd.TEMPLATE, host_machine())
+    arrays = layer.arrays({"n": 5, "h": 11, "v": 18})
+    sizes = {"n": 5, "h": 11, "v": 18}
+    (whole,) = one.outputs(arrays, sizes, 1, compiled=True)
+    (parts,) = one.outputs(arrays, sizes, 5, compiled=True)
+    assert parts.tobytes() == whole.tobytes()
+    for image in range(5):
+        alone = [arrays[0][image : image + 1], *arrays[1:]]
+        (found,) = one.outputs(alone, {**sizes, "n": 1}, 1, compiled=True)
+        assert found.tobytes() == whole[image : image + 1].tobytes()
+
+
+def test_sizes_choose_between_winograds_way_and_the_plain_one() -> None:
+    layer = Layer(64, 64)
+    one = prepared(layer, winograd.TEMPLATE, host_machine())
+    assert "small images" in one.launch.reason
+    for side in (1, 3, 30):
+        check(layer, one, {"n": 2, "h": side, "v": side}, 2, error=5e-3)

@@ -100,11 +100,12 @@ class ContractionForm:
 
 
 def form_of(
-    group: Group, constants: frozenset[str], machine: Machine, box: Box | None = None
-) -> ContractionForm | None:
+    group: Group, constants: frozenset[str], machine: Machine, box: Box | None = None,
+    starts: bool = True,
+) -> ContractionForm | None:  # fmt: skip
     """The group as a matrix product with an epilogue; None when it is not one.
 
-    With a box, rows of A may be windows of a tensor.
+    With a box, rows of A may be windows of a tensor. `starts`: sums may start from what is added.
     """
     sums = [s for s in group.statements if s.combine]
     if len(sums) != 1 or sums[0].combine != "add":
@@ -117,7 +118,7 @@ def form_of(
     for a, b in (factors, factors[::-1]):
         width = tile_of(machine, group.type_of(statement.target).dtype).width
         packed = b.tensor in constants
-        found = Reading(group, statement, a, b, packed, width, box=box).form(outputs)
+        found = Reading(group, statement, a, b, packed, width, starts, box).form(outputs)
         if found is not None:
             return found
     return None

@@ -5,13 +5,16 @@ Other epilogues are computed by a loop over the finished sums (`product/finish.p
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.product.contraction.form import COLUMN, ROW
 from anydim.kernels.product.convolution.form import Windows
-from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.lang.tree import Apply, Expr, Group, Literal, Read
 from anydim.lang.tree.affine import Affine, affine
-from anydim.sizes import as_size
+from anydim.sizes import Size, as_size
 
 
 @dataclass(frozen=True)
@@ -23,20 +26,32 @@ class Ending:
     low: float | None = None
     high: float | None = None
 
-    def in_place(self, form: Windows) -> tuple[tuple[str, str], ...]:
+    def in_place(self, factors: Iterable[str], result: str) -> tuple[tuple[str, str], ...]:
         """The result with what is added to it: that is read nowhere else. See `Launch.in_place`."""
         if self.more is None:
             return ()
-        others = {form.x, form.w, "" if self.bias is None else self.bias.tensor}
-        pair = (form.outputs[0].tensor, self.more.tensor)
-        return () if self.more.tensor in others else (pair,)
+        others = {*factors, "" if self.bias is None else self.bias.tensor}
+        return () if self.more.tensor in others else ((result, self.more.tensor),)
 
 
 def ending_of(form: Windows, group: Group) -> Ending | None:
     """The epilogue of a single result as an ending; None when it is something else."""
-    if len(form.outputs) != 1 or group.type_of(form.outputs[0].tensor).dtype != form.dtype:
+    strides = {loop.name: loop.y for loop in form.loops}
+    own = Affine.of(as_size(0), {**strides, ROW: form.row_y, COLUMN: as_size(1)})
+    return ending(form.outputs, form.dtype, group, own, {COLUMN: as_size(0)})
+
+
+def ending(
+    outputs: tuple[Output, ...],
+    dtype: DType,
+    group: Group,
+    own: Affine,
+    bias_steps: dict[str, Size],
+) -> Ending | None:
+    """Outputs as an ending; `own` is where an element lies, a bias steps by `bias_steps`."""
+    if len(outputs) != 1 or group.type_of(outputs[0].tensor).dtype != dtype:
         return None
-    expr = form.outputs[0].value
+    expr = outputs[0].value
     expr, high = _limit(expr, "min")
     expr, low = _limit(expr, "max")
     bias: Read | None = None
@@ -49,11 +64,11 @@ def ending_of(form: Windows, group: Group) -> Ending | None:
             sums += 1
             continue
         place = affine(term.indices[0]) if term.flat else None
-        if place is None or group.type_of(term.tensor).dtype != form.dtype:
+        if place is None or group.type_of(term.tensor).dtype != dtype:
             return None
-        if place.stride(COLUMN) == 0 and bias is None:
+        if all(place.stride(n) == by for n, by in bias_steps.items()) and bias is None:
             bias = term
-        elif place == _own(form) and more is None:
+        elif place == own and more is None:
             more = term
         else:
             return None
@@ -73,9 +88,3 @@ def _terms(expr: Expr) -> tuple[Expr, ...]:
     if isinstance(expr, Apply) and expr.function == "add":
         return tuple(term for argument in expr.arguments for term in _terms(argument))
     return (expr,)
-
-
-def _own(form: Windows) -> Affine:
-    """Where an element of the result lies."""
-    strides = {loop.name: loop.y for loop in form.loops}
-    return Affine.of(as_size(0), {**strides, ROW: form.row_y, COLUMN: as_size(1)})

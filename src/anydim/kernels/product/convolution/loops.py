@@ -106,7 +106,9 @@ class ConvolutionWriter:
         self.target = next(
             (o for o in form.outputs if o.is_product and self._fits(o.tensor)), None
         ) or next(o for o in form.outputs if self._fits(o.tensor))
-        self.in_place = () if ending is None else ending.in_place(form)
+        self.in_place = (
+            () if ending is None else ending.in_place((form.x, form.w), form.outputs[0].tensor)
+        )
         self.finished = ending is not None or [o.is_product for o in form.outputs] == [True]
         self.roles = self._roles()
         self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}

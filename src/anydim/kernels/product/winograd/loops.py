@@ -64,7 +64,7 @@ class WinogradWriter:
         )  # fmt: skip
         self.roles = self._roles()
         self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
-        self.in_place = ending.in_place(form)
+        self.in_place = ending.in_place((form.x, form.w), form.outputs[0].tensor)
 
     def _roles(self) -> list[tuple[str, str]]:
         roles = [(self.form.w, "w"), (self.form.x, "x")]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anydim.base.dtypes import DType
 from anydim.kernels import ir
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
@@ -51,12 +52,12 @@ def windows_across(form: Windows) -> tuple[Size, Size]:
     return rows, columns
 
 
-class _Lines:
-    """A loop over the windows from `column` on, row by row, a vector at a time."""
+class Transforms:
+    """Vectors of 6 values transformed, step by step."""
 
-    def __init__(self, form: Windows, sizes: SizeParameters, lanes: int) -> None:
-        self.form, self.sizes, self.lanes = form, sizes, lanes
-        self.vector = ir.Type(form.dtype, lanes)
+    def __init__(self, dtype: DType, lanes: int) -> None:
+        self.lanes = lanes
+        self.vector = ir.Type(dtype, lanes)
         self.made = 0
 
     def name(self, steps: list[ir.Step], value: ir.Value) -> ir.Var:
@@ -64,6 +65,61 @@ class _Lines:
         self.made += 1
         steps.append(ir.Let(f"v{self.made}", value))
         return ir.Var(value.type, f"v{self.made}")
+
+    def combined(self, steps: list[ir.Step], terms: Sequence[tuple[float, ir.Value]]) -> ir.Value:
+        """The sum of factor * value, with multiply-adds where a factor is not 1 or -1."""
+        total: ir.Value | None = None
+        for factor, value in sorted(terms, key=lambda term: term[0] != 1):
+            if total is None and factor == 1:
+                total = value
+            elif total is None:
+                total = self.name(steps, operate("mul", value, self._number(factor)))
+            elif factor in (1, -1):
+                function = "add" if factor == 1 else "sub"
+                total = self.name(steps, operate(function, total, value))
+            else:
+                total = self.name(steps, operate("fma", value, self._number(factor), total))
+        assert total is not None
+        return total
+
+    def _number(self, value: float) -> ir.Const:
+        return number(self.vector.dtype, value, self.lanes)
+
+    def spread(self, steps: list[ir.Step], d: Sequence[ir.Value]) -> list[ir.Value]:
+        """B' d for six values."""
+        a = self.combined(steps, [(1, d[4]), (-4, d[2])])
+        b = self.combined(steps, [(1, d[3]), (-4, d[1])])
+        c = self.combined(steps, [(1, d[4]), (-1, d[2])])
+        e = self.combined(steps, [(1, d[3]), (-1, d[1])])
+        return [
+            self.combined(steps, [(1, d[4]), (4, d[0]), (-5, d[2])]),
+            self.combined(steps, [(1, a), (1, b)]),
+            self.combined(steps, [(1, a), (-1, b)]),
+            self.combined(steps, [(1, c), (2, e)]),
+            self.combined(steps, [(1, c), (-2, e)]),
+            self.combined(steps, [(1, d[5]), (4, d[1]), (-5, d[3])]),
+        ]
+
+    def collected(self, steps: list[ir.Step], m: Sequence[ir.Value]) -> list[ir.Value]:
+        """A' m for six values."""
+        a = self.combined(steps, [(1, m[1]), (1, m[2])])
+        b = self.combined(steps, [(1, m[1]), (-1, m[2])])
+        c = self.combined(steps, [(1, m[3]), (1, m[4])])
+        e = self.combined(steps, [(1, m[3]), (-1, m[4])])
+        return [
+            self.combined(steps, [(1, m[0]), (1, a), (1, c)]),
+            self.combined(steps, [(1, b), (2, e)]),
+            self.combined(steps, [(1, a), (4, c)]),
+            self.combined(steps, [(1, b), (1, m[5]), (8, e)]),
+        ]
+
+
+class _Lines(Transforms):
+    """A loop over the windows from `column` on, row by row, a vector at a time."""
+
+    def __init__(self, form: Windows, sizes: SizeParameters, lanes: int) -> None:
+        super().__init__(form.dtype, lanes)
+        self.form, self.sizes = form, sizes
 
     def over(self, *body: ir.Step) -> ir.For:
         """`line` is the row of windows, `place` the first window's place in it, `count` many."""
@@ -86,25 +142,6 @@ class _Lines:
             ir.Let("stop", stop),
             vectors,
         )  # fmt: skip
-
-    def combined(self, steps: list[ir.Step], terms: Sequence[tuple[float, ir.Value]]) -> ir.Value:
-        """The sum of factor * value, with multiply-adds where a factor is not 1 or -1."""
-        total: ir.Value | None = None
-        for factor, value in sorted(terms, key=lambda term: term[0] != 1):
-            if total is None and factor == 1:
-                total = value
-            elif total is None:
-                total = self.name(steps, operate("mul", value, self._number(factor)))
-            elif factor in (1, -1):
-                function = "add" if factor == 1 else "sub"
-                total = self.name(steps, operate(function, total, value))
-            else:
-                total = self.name(steps, operate("fma", value, self._number(factor), total))
-        assert total is not None
-        return total
-
-    def _number(self, value: float) -> ir.Const:
-        return number(self.form.dtype, value, self.lanes)
 
 
 class Spread(_Lines):
@@ -183,12 +220,12 @@ class Spread(_Lines):
                 both = operate("and", mask, splat(rows[i], self.lanes))
                 load = ir.Load(self.vector, "x", plus(at_row, part * self.lanes), both)
                 loads.append(self.name(steps, load))
-            half.append(self._transformed(steps, self._apart(steps, loads)))
+            half.append(self.spread(steps, self._apart(steps, loads)))
         target = plus(variable("to"), times(variable("channel"), self.row))
         to = self.name(steps, target)
         step = value(form.channels.extent * self.row)
         for j in range(REACH):
-            column = self._transformed(steps, [half[i][j] for i in range(REACH)])
+            column = self.spread(steps, [half[i][j] for i in range(REACH)])
             for i in range(REACH):
                 place = plus(to, times(step, i * REACH + j))
                 steps.append(ir.Store("dst", place, column[i], room))
@@ -215,21 +252,6 @@ class Spread(_Lines):
             parts.append(pick(parts[j], loads[STEP], shifted))
         return parts
 
-    def _transformed(self, steps: list[ir.Step], d: Sequence[ir.Value]) -> list[ir.Value]:
-        """B' d for six values."""
-        a = self.combined(steps, [(1, d[4]), (-4, d[2])])
-        b = self.combined(steps, [(1, d[3]), (-4, d[1])])
-        c = self.combined(steps, [(1, d[4]), (-1, d[2])])
-        e = self.combined(steps, [(1, d[3]), (-1, d[1])])
-        return [
-            self.combined(steps, [(1, d[4]), (4, d[0]), (-5, d[2])]),
-            self.combined(steps, [(1, a), (1, b)]),
-            self.combined(steps, [(1, a), (-1, b)]),
-            self.combined(steps, [(1, c), (2, e)]),
-            self.combined(steps, [(1, c), (-2, e)]),
-            self.combined(steps, [(1, d[5]), (4, d[1]), (-5, d[3])]),
-        ]
-
 
 class Collect(_Lines):
     """The function `collect`: results of one row of sums, [36] apart by `sums_step`, into y."""
@@ -247,7 +269,7 @@ class Collect(_Lines):
             for i in range(REACH):
                 at = plus(variable("to"), times(variable("sums_step"), i * REACH + j))
                 column.append(self.name(steps, ir.Load(self.vector, "sums", at)))
-            half.append(self._transformed(steps, column))
+            half.append(self.collected(steps, column))
         first = times(variable("place"), STEP)
         left = minus(value(form.places[1].extent), variable("first"))
         steps += [
@@ -278,7 +300,7 @@ class Collect(_Lines):
         row = plus(times(variable("line"), STEP), i)
         along = value(form.places[1].extent)
         steps: list[ir.Step] = [ir.Let(f"place_{i}", plus(times(row, along), variable("first")))]
-        for part, found in enumerate(self._together(steps, self._transformed(steps, values))):
+        for part, found in enumerate(self._together(steps, self.collected(steps, values))):
             at = plus(variable(f"place_{i}"), part * self.lanes)
             done = self._ended(steps, found, at, masks[part])
             steps.append(ir.Store("y", plus(variable("y_at"), at), done, masks[part]))
@@ -310,16 +332,3 @@ class Collect(_Lines):
             pairs = [zipped(y[n], y[n + 2], outer) for n in (0, 1)]
             found += [zipped(pairs[0], pairs[1], inner) for inner in (0, half)]
         return found
-
-    def _transformed(self, steps: list[ir.Step], m: Sequence[ir.Value]) -> list[ir.Value]:
-        """A' m for six values."""
-        a = self.combined(steps, [(1, m[1]), (1, m[2])])
-        b = self.combined(steps, [(1, m[1]), (-1, m[2])])
-        c = self.combined(steps, [(1, m[3]), (1, m[4])])
-        e = self.combined(steps, [(1, m[3]), (-1, m[4])])
-        return [
-            self.combined(steps, [(1, m[0]), (1, a), (1, c)]),
-            self.combined(steps, [(1, b), (2, e)]),
-            self.combined(steps, [(1, a), (4, c)]),
-            self.combined(steps, [(1, b), (1, m[5]), (8, e)]),
-        ]
