@@ -62,6 +62,7 @@ from anydim.passes.numbers import Numbers
 from anydim.passes.opaque import Opaque, guarded
 from anydim.passes.options import PLAIN, Options, given_options, known_precision
 from anydim.passes.pad import Pad, known_pads
+from anydim.passes.pieces import Pieces
 from anydim.passes.place import Placed as PlacedGraph
 from anydim.passes.placement import Placement, placed_notes, placed_text
 from anydim.passes.placing.measure import Run
@@ -152,6 +153,11 @@ PASSES: tuple[Pass, ...] = (
         "layouts", "after views, whose positions it follows; before fuse, which sees loops",
         "values of images lie channels last where that is chosen",
         lambda m, t, o: Layouts(settings.layout, known=not m.most_lanes),
+    ),
+    Pass(
+        "pieces", "after inline and layouts: it cuts loops as they will run; before fuse",
+        "no reduction of everything to one number is one long loop",
+        lambda m, t, o: Pieces(any(template.name == "rows" for template in t)),
     ),
     Pass(
         "fuse", "after all that changes statements: it needs the statements as they will run",

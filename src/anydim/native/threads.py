@@ -121,12 +121,15 @@ def _part(body: Body, part: Term) -> Term:
 
 
 def _tell() -> ir.Function:
-    """Wake everybody who waits on a condition."""
+    """Wake everybody who waits on a condition, or is about to.
+
+    Not while the mutex is held: who gets up at once, in this thread's place, would wait for it.
+    """
     body = Body()
     mutex = body.load(_POOL, _MUTEX)
     body.call(body.load(_POOL, _LOCK), mutex)
-    body.call(body.load(_POOL, _BROADCAST), parameter("condition"))
     body.call(body.load(_POOL, _UNLOCK), mutex)
+    body.call(body.load(_POOL, _BROADCAST), parameter("condition"))
     return body.function("tell", ("pool", "condition"), result=False)
 
 
@@ -221,7 +224,7 @@ def _launch() -> ir.Function:
 def _join() -> ir.Function:
     """Wait until all parts are done: spin, then block."""
     body, parts = Body(), parameter("parts")
-    patience = body.let(body.load(_POOL, _SPINS) * 4)
+    patience = body.let(body.load(_POOL, _SPINS) * 2)
     spin = body.variable(0)
     count = body.variable(body.atomic("load", _at(_DONE)))
     with body.loop(lambda: count().differs(parts)):

@@ -11,14 +11,17 @@ import os
 import threading
 import time
 import weakref
+from functools import lru_cache
 from typing import Any
 
 from anydim.base.given import whole_within
 from anydim.base.records import dataclass
 from anydim.runtime.cores import usual_cores
 
-SPINS = 1000  # pause instructions before a worker blocks: 15 to 60 us on processors of today
+SPINNING = 50e-6  # seconds that a worker looks for work before it blocks: most calls follow sooner
+_TRIED = 1000  # looks at a time, whose seconds are measured: some 10 to 60 us
 _CLOSING_SECONDS = 1.0
+_WAIT = 2  # the place of the function that blocks
 _LOCK_BYTES = 256  # more than a mutex or a condition takes on any system
 AUTO = "auto"
 MOST = 1024  # threads that serve a call: more than any machine has use for
@@ -74,6 +77,7 @@ class Pool:
         memory = _Memory(threads)
         self._memory = memory  # at exit a call may still be running when the pool is closed
         self.address = memory.address
+        memory.pool.spins = _spins(code.worker)
         self._finalizer = weakref.finalize(self, _close, memory, code, self.process)
         worker = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(code.worker)
         for number in range(1, threads):
@@ -102,7 +106,6 @@ class _Memory:
         self._bytes = (ctypes.c_char * (size + 64 + 3 * _LOCK_BYTES))()
         self.address = -(-ctypes.addressof(self._bytes) // 64) * 64
         self.pool = _Pool.from_address(self.address)
-        self.pool.spins = SPINS
         self.pool.threads = threads
         first = self.address + size
         self.pool.locks[:] = [first, first + _LOCK_BYTES, first + 2 * _LOCK_BYTES]
@@ -120,6 +123,30 @@ def _system_functions(locks: ctypes.Array[ctypes.c_void_p]) -> list[int | None]:
     names = ("mutex_lock", "mutex_unlock", "cond_wait", "cond_broadcast")
     found = (getattr(system, f"pthread_{name}") for name in names)
     return [ctypes.cast(function, ctypes.c_void_p).value for function in found]
+
+
+@lru_cache(maxsize=64)
+def _spins(worker: int) -> int:
+    """How many looks for work take `SPINNING`.
+
+    A pause is ten times as long on one processor as on another, so a worker is asked: one of a pool
+    without work, whose way to block is to leave.
+    """
+    memory = _Memory(1)
+
+    def leave(condition: int, mutex: int) -> None:
+        memory.pool.stop = 1
+
+    block = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(leave)
+    memory.pool.functions[_WAIT] = ctypes.cast(block, ctypes.c_void_p).value
+    memory.pool.spins = _TRIED
+    work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(worker)
+    taken = []
+    for _ in range(3):
+        memory.pool.stop, start = 0, time.perf_counter()
+        work(memory.address, 0)
+        taken.append(time.perf_counter() - start)
+    return max(_TRIED // 10, round(_TRIED * SPINNING / min(taken)))
 
 
 def _serve(worker: ctypes._FuncPointer, memory: _Memory, number: int, code: PoolCode) -> None:

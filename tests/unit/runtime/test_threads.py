@@ -53,7 +53,7 @@ def test_workers_start_when_a_launch_can_use_them_and_end_with_the_model() -> No
 def test_sleeping_and_spinning_workers_take_part(
     spins: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pools, "SPINS", spins)
+    monkeypatch.setattr(pools, "_spins", lambda worker: spins)
     run = executable(adder(BOX, "n", threads=3))
     for pause in (0.0, 0.002, 0.0, 0.02):
         assert calls(run, 50)

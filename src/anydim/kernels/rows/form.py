@@ -26,7 +26,7 @@ from anydim.lang.tree.affine import reads, to_expr
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
 
-PART_WORK = 1 << 18  # cheap operations on elements that are worth a thread: about 2 us
+PART_WORK = 1 << 18  # cheap operations on elements, or bytes read, that are worth a thread
 TYPICAL_ROW = 128  # elements, where only data knows
 RAW = " raw"
 
@@ -282,7 +282,8 @@ def assemble(
 def _grain(program: RowProgram) -> Size:
     """Positions of the parallel range that make one part worth a thread."""
     form = program.form
-    each = sum(cost(s.body) + 1 for s in form.group.statements)
+    operations = sum(cost(s.body) + 1 for s in form.group.statements)
+    each = max(operations, _moved(form))
     if form.whole:
         return grain_of(each, as_size(1))
     if part_of(form) is not None:
@@ -291,6 +292,18 @@ def _grain(program: RowProgram) -> Size:
     if form.pieces:
         elements = minimum(elements, PIECE)
     return grain_of(each, elements * (program.setting.width if form.across else 1))
+
+
+def _moved(form: RowForm) -> int:
+    """Bytes that are read for an element of a row, where nothing is written for each.
+
+    Results are new memory, which the system hands out one page after the other.
+    """
+    if form.plan.stored:
+        return 0
+    found = {r.tensor for s in form.group.statements for r in reads(s.body)
+             if form.row[-1].name in free_axes(r)}  # fmt: skip
+    return sum(form.group.type_of(name).dtype.bytes for name in found - form.plan.kinds.keys())
 
 
 def grain_of(each: float, elements: Size) -> Size:
