@@ -17,6 +17,7 @@ from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
+from anydim.kernels.product.bytes.image import Image, ImagePack, image_of
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
 from anydim.kernels.product.bytes.library import TILE_SCALARS, bytes_prefix
 from anydim.kernels.product.bytes.packing import BytesPack
@@ -60,11 +61,14 @@ class ByteBlocks:
     columns: Size
     panels: Size
     b_offset: Size
+    image_offset: Size
     scratch: Size
     sharing: Sharing
 
 
-def cut_of(form: BytesForm, layout: Layout, tile: Tile, machine: Machine) -> ByteBlocks:
+def cut_of(
+    form: BytesForm, layout: Layout, tile: Tile, machine: Machine, image: Image | None
+) -> ByteBlocks:
     """Panels of even width, blocks of even height: rows packed here fill part of a cache."""
     row_bytes = layout.row * WORD
     panels = ceil_div(form.n.extent, layout.width)
@@ -91,7 +95,8 @@ def cut_of(form: BytesForm, layout: Layout, tile: Tile, machine: Machine) -> Byt
         ceil_div(work, _FASTER),
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows
-    return ByteBlocks(rows, columns, panels, a_bytes, a_bytes + b_bytes, sharing)
+    scratch = a_bytes + b_bytes + (as_size(0) if image is None else image.bytes)
+    return ByteBlocks(rows, columns, panels, a_bytes, a_bytes + b_bytes, scratch, sharing)
 
 
 class BytesWriter:
@@ -102,7 +107,8 @@ class BytesWriter:
     ) -> None:
         self.group, self.form, self.layout, self.tile = group, form, layout, tile
         self.machine = machine
-        self.cut = cut_of(form, layout, tile, machine)
+        self.image = image_of(form, layout.b_packed)
+        self.cut = cut_of(form, layout, tile, machine, self.image)
         self.sizes = SizeParameters()
         self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
         self.outputs = corrected(form, layout)
@@ -173,7 +179,10 @@ class BytesWriter:
         self.packing: dict[str, ir.Function] = {}
         if not self.layout.a_packed:
             self.packing["rows"] = pack.rows()
-        if not self.layout.b_packed:
+        if self.image is not None:
+            images = ImagePack(pack, self.image)
+            self.packing |= {"image": images.fill(), "panel": images.panel()}
+        elif not self.layout.b_packed:
             self.packing["panel"] = pack.panel()
         loops = (*(walk.name for walk in self.form.loops), "row_sums_at", "column_sums_at")
         self.finish = finish_function(
@@ -213,6 +222,7 @@ class BytesWriter:
             "panel", variable("first_panel"), variable("stop_panel"), 1, *self._panel()
         )  # fmt: skip
         return [
+            *self._image(),
             ir.Let("row_stop", least(stop, value(form.m.extent))),
             loop(
                 "block_row", start, variable("row_stop"), rows,
@@ -282,7 +292,19 @@ class BytesWriter:
             return []
         dst = ir.Address("scratch", self.sizes.value(self.cut.b_offset))
         first, count = variable("column0"), variable("columns")
-        return [call(self.packing["panel"], dst=dst, first=first, count=count)]
+        image = {} if self.image is None else {"image": self._image_at()}
+        return [call(self.packing["panel"], dst=dst, first=first, count=count, **image)]
+
+    def _image_at(self) -> ir.Address:
+        return ir.Address("scratch", self.sizes.value(self.cut.image_offset))
+
+    def _image(self) -> list[ir.Step]:
+        """What the windows of b overlap in, once for a rectangle."""
+        if self.image is None:
+            return []
+        return [
+            call(self.packing["image"], dst=self._image_at(), first=constant(0), count=constant(0))
+        ]
 
     def _tiles(self) -> list[ir.Step]:
         row = self.sizes.value(self.layout.row)

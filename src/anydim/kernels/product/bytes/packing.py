@@ -29,7 +29,7 @@ from anydim.kernels.write.arithmetic import (
 )
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.values import number, operate, splat
-from anydim.lang.tree import Apply, Cast, Expr, Literal
+from anydim.lang.tree import Apply, Cast, Expr, Literal, Read
 from anydim.sizes import Size, ceil_div
 
 PACK_SCALARS = ("first", "count")
@@ -48,15 +48,15 @@ class BytesPack:
         self.pointers, self.lanes = pointers, lanes
         self.sizes = context.sizes
 
-    def _function(self, name: str, body: tuple[ir.Step, ...]) -> ir.Function:
+    def function(self, name: str, body: tuple[ir.Step, ...]) -> ir.Function:
         scalars = (*PACK_SCALARS, *(walk.name for walk in self.form.loops), *self.sizes.names)
         pointers = (ir.Pointer("dst", uint8), *self.pointers)
         return ir.Function(name, (*pointers, *(ir.Scalar(scalar) for scalar in scalars)), body)
 
-    def _root(self) -> Elements:
+    def root(self) -> Elements:
         return Elements(self.context, {walk.name: variable(walk.name) for walk in self.form.loops})
 
-    def _taps(
+    def taps(
         self, outer: Elements, make: Callable[[Elements, ir.Value], list[ir.Step]]
     ) -> list[ir.Step]:
         """Loops over the taps around what `make` writes for one, given its number."""
@@ -83,7 +83,7 @@ class BytesPack:
         parts = self.form.a.parts
         beside = parts is not None and all(stride.constant == 1 for _, stride in parts[3][-1:])
         lanes = self.lanes * WORD if beside else self.lanes
-        root = self._root()
+        root = self.root()
         row = root.inner({"m": plus(variable("first"), variable("i"))})
         at = variable("row_at")  # in bytes
         k, words = self.sizes.value(self.form.k), self.sizes.value(self._words())
@@ -106,14 +106,14 @@ class BytesPack:
                      ir.Store("dst", plus(start, variable("k1")), rest)),
             ]  # fmt: skip
 
-        body = self._taps(row, tap)
+        body = self.taps(row, tap)
         row_bytes = self.sizes.value(self.layout.row * WORD)
         sums = self._row_sums() if self.layout.b.has_zero else []
         each = loop(
             "i", 0, variable("count"), 1, ir.Let("row_at", times(variable("i"), row_bytes)),
             *row.steps, *body, *sums,
         )  # fmt: skip
-        return self._function("rows", (*root.steps, each))
+        return self.function("rows", (*root.steps, each))
 
     def _row_sums(self) -> list[ir.Step]:
         """The sum of a row's bytes, behind its words."""
@@ -144,7 +144,7 @@ class BytesPack:
 
     def panel(self) -> ir.Function:
         """The panel of columns `first` to `first + count`, from dst on."""
-        root = self._root()
+        root = self.root()
         if self.form.columns:
             return self._panel_by_runs(root)
         mask = self._mask()
@@ -161,7 +161,7 @@ class BytesPack:
                 ir.Let("inside", inside), ir.Assign("sum", zero), *cut,
             ),
         )  # fmt: skip
-        return self._function("panel", body)
+        return self.function("panel", body)
 
     def _along(self, root: Elements, name: str, mask: ir.Value | None) -> list[ir.Step]:
         """The columns of one vector, from `first` + a variable on."""
@@ -200,7 +200,7 @@ class BytesPack:
             loop("run1", variable("main"), variable("stop"), self.lanes,
                  ir.Let("inside", inside), ir.Assign("sum", zero), *cut),
         )  # fmt: skip
-        return self._function("panel", (ir.Declare("sum", zero), *root.steps, runs))
+        return self.function("panel", (ir.Declare("sum", zero), *root.steps, runs))
 
     def _mask(self) -> ir.Var:
         return ir.Var(ir.Type(boolean, self.lanes), "inside")
@@ -216,37 +216,44 @@ class BytesPack:
         self, level: Elements, at: ir.Value, name: str, mask: ir.Value | None
     ) -> list[ir.Step]:
         """All words of the columns of one vector, and their sums, `at` columns into the panel."""
-        width = self.layout.width
-        vector = ir.Type(int32, self.lanes)
         k = self.sizes.value(self.form.k)
 
         def tap(level: Elements, number_: ir.Value) -> list[ir.Step]:
             first = times(number_, self.sizes.value(self._words()))
             whole = quotient(k, WORD)
-            steps = self._word(level, first, variable(f"g{name}"), WORD, at, mask)
-            main = loop(f"g{name}", 0, whole, 1, *steps)
-            left = minus(k, times(whole, WORD))
-            known = self.form.k.constant
-            rests = range(1, WORD) if known is None else [known % WORD] if known % WORD else []
-            cases = tuple(
-                (rest, tuple(self._word(level, first, whole, rest, at, mask))) for rest in rests
-            )
-            return [main, ir.Switch(left, cases)] if cases else [main]
 
-        body = self._taps(level, tap)
-        end = plus(times(self.sizes.value(self.layout.whole), width), at)
+            def group(group: ir.Value, bytes_: int) -> list[ir.Step]:
+                steps, word = self.word(level, self.form.b.read, group, bytes_)
+                return [*steps, *self.stored(word, plus(first, group), at, mask)]
+
+            main = loop(f"g{name}", 0, whole, 1, *group(variable(f"g{name}"), WORD))
+            return [main, *self.rest(k, lambda left: group(whole, left))]
+
+        body = self.taps(level, tap)
+        return [*level.steps, *body, *self.column_sums(at, mask)]
+
+    def rest(self, k: ir.Value, make: Callable[[int], list[ir.Step]]) -> list[ir.Step]:
+        """What `make` writes for so many bytes in the last word, of those that there may be."""
+        known = self.form.k.constant
+        rests = range(1, WORD) if known is None else [known % WORD] if known % WORD else []
+        cases = tuple((left, tuple(make(left))) for left in rests)
+        left = minus(k, times(quotient(k, WORD), WORD))
+        return [ir.Switch(left, cases)] if cases else []
+
+    def column_sums(self, at: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
+        """The sums of the columns of a vector, behind their words."""
+        if not self.layout.a.has_zero:
+            return []
+        end = plus(times(self.sizes.value(self.layout.whole), self.layout.width), at)
         by = number(int32, self.layout.a.factor, self.lanes)
-        total = operate("mul", ir.Get(vector, "sum"), by)
-        sums = [ir.Store("dst", end, total, mask)]
-        sums = sums if self.layout.a.has_zero else []
-        return [*level.steps, *body, *sums]
+        total = operate("mul", ir.Get(by.type, "sum"), by)
+        return [ir.Store("dst", end, total, mask)]
 
-    def _word(
-        self, level: Elements, first: ir.Value, group: ir.Value, bytes_: int, column: ir.Value,
-        mask: ir.Value | None,
-    ) -> list[ir.Step]:  # fmt: skip
-        """Store one word of each column, of `bytes_` steps of k; the others are 0."""
-        expr = Cast(int32, Cast(uint8, self.form.b.read))
+    def word(
+        self, level: Elements, read: Read, group: ir.Value, bytes_: int
+    ) -> tuple[list[ir.Step], ir.Value]:
+        """A word of each lane, of `bytes_` steps of k; the others are 0."""
+        expr = Cast(int32, Cast(uint8, read))
         steps: list[ir.Step] = []
         word: ir.Value | None = None
         for place in range(bytes_):
@@ -261,16 +268,40 @@ class BytesPack:
         if self.layout.b.flipped:
             flip = _FLIP & ((1 << 8 * bytes_) - 1)
             word = operate("bit_xor", word, number(int32, flip, self.lanes))
-        named = ir.Var(ir.Type(int32, self.lanes), self.context.fresh("word"))
-        steps.append(ir.Let(named.name, word))
-        row = times(plus(first, group), self.layout.width)
-        steps.append(ir.Store("dst", plus(row, column), named, mask))
+        return steps, word
+
+    def stored(
+        self, word: ir.Value, row: ir.Value, column: ir.Value, mask: ir.Value | None
+    ) -> list[ir.Step]:
+        """A word of each column goes into the panel, and into their sums."""
+        named = ir.Var(word.type, self.context.fresh("word"))
+        at = plus(times(row, self.layout.width), column)
+        steps: list[ir.Step] = [ir.Let(named.name, word), ir.Store("dst", at, named, mask)]
         if self.layout.a.has_zero:
             ones: ir.Value = number(int32, _ONES, self.lanes)
-            total = ir.Get(named.type, "sum")
             left, right = (ones, named) if self.layout.a_unsigned else (named, ones)
-            steps.append(ir.Assign("sum", dot(left, right, total)))
+            steps.append(ir.Assign("sum", dot(left, right, ir.Get(named.type, "sum"))))
         return steps
+
+    def along(
+        self, level: Elements, name: str, extent: ir.Value,
+        make: Callable[[Elements, ir.Value, ir.Value | None], list[ir.Step]],
+    ) -> list[ir.Step]:  # fmt: skip
+        """Loops over an axis by vectors around what `make` writes, the last one masked."""
+        mask = ir.Var(ir.Type(boolean, self.lanes), "inside")
+        main = round_down(extent, self.lanes)
+        places = variable(f"{name}_0"), variable(f"{name}_1")
+        whole = level.inner({name: places[0]}, lane=name, lanes=self.lanes)
+        cut = level.inner({name: places[1]}, lane=name, lanes=self.lanes, mask=mask)
+        bodies = make(whole, places[0], None), make(cut, places[1], mask)
+        inside = first_lanes(minus(extent, places[1]), self.lanes)
+        return [
+            loop(f"{name}_0", 0, main, self.lanes, *whole.steps, *bodies[0]),
+            loop(
+                f"{name}_1", main, extent, self.lanes,
+                ir.Let("inside", inside), *cut.steps, *bodies[1],
+            ),
+        ]  # fmt: skip
 
 
 def _byte(factor: Bytes, side: Side) -> Expr:
