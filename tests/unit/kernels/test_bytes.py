@@ -14,6 +14,7 @@ import pytest
 
 from anydim.base.dtypes import DTYPES, DType, int4, int8, uint8
 from anydim.kernels.launch import Machine
+from anydim.kernels.product.bytes.form import bytes_form
 from anydim.kernels.product.bytes.template import TEMPLATE
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.instantiate import instantiate
@@ -62,11 +63,27 @@ def product(A(3,K,5) a, B(K,N) b, B zero) -> (c) {
     where n in 0:N, i in 0:3, k in 0:K, t in 0:5
 }"""
 RUNS = "def product(A(2) a, B(K,N) b) -> (c) { c(i,n) +=! int(a(t)) * int(b(i,n + t)) }"
+IMAGES = """
+def product(A(3,K,3,2) a, B(K,M,N) b, A a_zero, B zero) -> (c) {
+  c(i,h,w) +=! (int(a(i,k,r,s)) - int(a_zero)) * (
+    int((b(k, h * 2 + r - 1, w + 2 * s - 1) else zero)) - int(zero))
+    where i in 0:3, h in 0:M, w in 0:N, k in 0:K, r in 0:3, s in 0:2
+}"""
+TURNED = """
+def product(A(3,K,3,3) a, B(2,K,M,N) b) -> (c) {
+  c(p,i,h,w) +=! int(a(i,k,r,s)) * int((b(p, k, h - r + 1, w - s) else 7))
+    where p in 0:2, i in 0:3, h in 0:M, w in 0:N, k in 0:K, r in 0:3, s in 0:3
+}"""
+IN_PLACE = """
+def product(A(3,K) a, B(2,K,M,N) b) -> (c) {
+  c(p,i,h,w) +=! int(a(i,k)) * int((b(p, k, h + 0, w + 0) else 7))
+    where p in 0:2, i in 0:3, h in 0:M, w in 0:N, k in 0:K
+}"""
 SIGNS = list(itertools.product((uint8, int8), repeat=2))
 TEXTS = {
     "plain": PLAIN, "zeros": MATMUL, "zeros of rows": ROWS, "transposed": TRANSPOSED,
     "batch": BATCH, "scaled": SCALED, "windows": WINDOWS,
-    "runs": RUNS,
+    "runs": RUNS, "images": IMAGES, "turned": TURNED, "in place": IN_PLACE,
 }  # fmt: skip
 
 
@@ -133,9 +150,9 @@ def test_compiled(text: str, a: DType, b: DType, machine: Machine) -> None:
 @pytest.mark.parametrize(("a", "b"), [(uint8, int8), (int8, uint8)])
 def test_no_access_leaves_its_memory(text: str, a: DType, b: DType) -> None:
     group = group_of(TEXTS[text], a, b)
-    for machine in (AVX2, TILES):
+    for machine, count in ((AVX2, 4), (TILES, 3)):
         prepared = Prepared(group, [TEMPLATE], BOX, machine)
-        for m, k, n in ((0, 3, 3), (1, 1, 1), (3, 5, 9), (5, 34, 18)):
+        for m, k, n in ((0, 3, 3), (1, 1, 1), (5, 3, 9), (5, 34, 18))[:count]:
             check(prepared, group, {"m": m, "k": k, "n": n}, compiled=False, parts=2)
 
 
@@ -159,6 +176,23 @@ def test_sums_over_nothing() -> None:
 def test_a_constant_without_columns() -> None:
     group = group_of(PLAIN, uint8, int8, {"k": 3, "n": 0})
     check(Prepared(group, [TEMPLATE], BOX, HOST, frozenset("b")), group, {"m": 3})
+
+
+@pytest.mark.parametrize("text", [IMAGES, TURNED], ids=["images", "turned"])
+def test_an_image_of_words(text: str) -> None:
+    group = group_of(text, int8, uint8, {"k": 6})
+    for machine in (AVX2, TILES):
+        prepared = Prepared(group, [TEMPLATE], BOX, machine, frozenset("a"))
+        assert "image" in {each.name for each in prepared.launch.kernel.functions}
+        for m, n in ((0, 3), (1, 1), (5, 3), (2, 17), (3, 33)):
+            check(prepared, group, {"m": m, "n": n}, compiled=False, parts=2)
+            if machine is AVX2 or HAS_TILES:
+                check(prepared, group, {"m": m * 3, "n": n}, parts=3)
+
+
+def test_windows_of_one_place_are_no_windows() -> None:
+    prepared = Prepared(group_of(IN_PLACE, int8, uint8), [TEMPLATE], BOX, AVX2)
+    assert bytes_form(prepared.group, frozenset()).columns == ()
 
 
 @pytest.mark.parametrize(("a", "b"), SIGNS)

@@ -31,7 +31,7 @@ from anydim.lang.tree import (
     SizeTerm,
     Statement,
 )
-from anydim.lang.tree.affine import Affine, address, reads, row_major_strides, to_expr
+from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides, to_expr
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size, product
 
@@ -92,8 +92,7 @@ def bytes_form(group: Group, constants: frozenset[str]) -> BytesForm | None:
         return None
     if group.type_of(statement.target).dtype != int32:
         return None
-    reduced = frozenset(axis.name for axis in statement.reduced)
-    factors = [_factor(part, group, reduced) for part in body.arguments]
+    factors = [_factor(part, group, statement) for part in body.arguments]
     outputs = epilogue_of(group, statement)
     first, second = factors
     if first is None or second is None or outputs is None:
@@ -128,12 +127,13 @@ def _with_groups(
     return statement, first, second, outputs
 
 
-def _factor(expr: Expr, group: Group, reduced: frozenset[str]) -> Bytes | None:
+def _factor(expr: Expr, group: Group, statement: Statement) -> Bytes | None:
     """int32(read) or int32(read) - zero, the read of at most eight bits."""
     types = {t.name: t.type for t in (*group.inputs, *group.temporaries, *group.outputs)}
     zero: Expr | None = None
     if isinstance(expr, Apply) and expr.function == "sub":
         expr, zero = expr.arguments
+        reduced = {axis.name for axis in statement.reduced}
         if dtype_of(zero, types) != int32 or free_axes(zero) & reduced or not _plain(zero, group):
             return None
     if not (isinstance(expr, Cast) and expr.dtype == int32 and isinstance(expr.argument, Read)):
@@ -147,7 +147,25 @@ def _factor(expr: Expr, group: Group, reduced: frozenset[str]) -> Bytes | None:
         return None
     if read.default is not None and free_axes(read.default):
         return None
-    return Bytes(read, dtype, zero)
+    extents = {axis.name: axis.extent for axis in (*statement.axes, *statement.reduced)}
+    return Bytes(_without_default(read, types[read.tensor].shape, extents), dtype, zero)
+
+
+def _without_default(
+    read: Read, shape: Sequence[Size], extents: Mapping[str, Size]
+) -> Read:  # of a convolution with windows of one place, whose text has one
+    if read.default is None or read.flat:
+        return read
+    plain: list[Expr] = []
+    for index, size in zip(read.indices, shape):
+        line = affine(index)
+        names = [name for name in (line.indices if line else ()) if extents[name].constant != 1]
+        if line is None or line.constant.constant != 0 or len(names) > 1:
+            return read
+        if any(line.stride(name).constant != 1 or extents[name] != size for name in names):
+            return read
+        plain.append(Index(names[0]) if names else SizeTerm(line.constant))
+    return replace(read, indices=tuple(plain), default=None)
 
 
 def _plain(expr: Expr, group: Group) -> bool:
