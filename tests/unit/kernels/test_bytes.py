@@ -184,7 +184,7 @@ def test_an_image_of_words(text: str) -> None:
     for machine in (AVX2, TILES):
         prepared = Prepared(group, [TEMPLATE], BOX, machine, frozenset("a"))
         assert "image" in {each.name for each in prepared.launch.kernel.functions}
-        for m, n in ((0, 3), (1, 1), (5, 3), (2, 17), (3, 33)):
+        for m, n in ((0, 3), (1, 1), (5, 4), (2, 17), (3, 33)):
             check(prepared, group, {"m": m, "n": n}, compiled=False, parts=2)
             if machine is AVX2 or HAS_TILES:
                 check(prepared, group, {"m": m * 3, "n": n}, parts=3)

@@ -154,24 +154,26 @@ class ImagePack:
         """The panel of columns `first` to `first + count`, from dst on."""
         pack = self.pack
         root, lanes = pack.root(), pack.lanes
-        here, there = (plus(variable("j"), lane) for lane in (0, lanes - 1))
-        one = ir.Type(int64)
-        first, last = (ir.Load(one, "places", at) for at in (here, there))
-        near = compare("equal", minus(variable("last_place"), variable("at")), lanes - 1)
         zero = number(int32, 0, lanes)
+        places = ir.Load(ir.Type(int64, lanes), "places", variable("j"))
+        copies = self._copy(root, self._gathered)
+        if self.image.steps.stride(columns_of(pack.form)[-1][0]).constant == 1:
+            first, last = (
+                ir.Load(ir.INDEX, "runs", plus(variable("j"), i)) for i in (0, lanes - 1)
+            )
+            beside = compare("equal", minus(last, first), lanes - 1)
+            copies = [ir.If(beside, tuple(self._copy(root, self._beside)), tuple(copies))]
         body = (
             ir.Stack("places", int64, pack.layout.width),
+            ir.Stack("runs", int64, pack.layout.width),
             ir.Declare("sum", zero),
             *root.steps,
             *self._places(),
             loop(
                 "j", 0, variable("count"), lanes,
-                ir.Let("at", first), ir.Let("last_place", last),
-                ir.Let("places_of", ir.Load(ir.Type(int64, lanes), "places", here)),
-                ir.Assign("sum", zero),
-                ir.If(near, tuple(self._copy(root, self._beside)),
-                      tuple(self._copy(root, self._gathered))),
-                *pack.column_sums(here, None),
+                ir.Let("at", ir.Load(ir.INDEX, "places", variable("j"))),
+                ir.Let("places_of", places), ir.Assign("sum", zero),
+                *copies, *pack.column_sums(variable("j"), None),
             ),
         )  # fmt: skip
         made = pack.function("panel", body)
@@ -179,7 +181,8 @@ class ImagePack:
         return ir.Function(made.name, pointers, made.body)
 
     def _places(self) -> list[ir.Step]:
-        """Where the window of each column begins; that of the last one for those behind it."""
+        """Where the window of each column begins, and its place in its run: places of a run follow
+        one another. Those behind the last column are like it."""
         value, columns = self.pack.sizes.value, columns_of(self.pack.form)
         at: list[ir.Value] = [value(self.image.steps.constant)]
         starts: list[ir.Step] = []
@@ -212,6 +215,7 @@ class ImagePack:
             loop(
                 "column", 0, whole, 1,
                 ir.Store("places", variable("column"), register("place")),
+                ir.Store("runs", variable("column"), register(f"at_{columns[-1][0]}")),
                 ir.If(more, tuple(advance)),
             ),
         ]  # fmt: skip
