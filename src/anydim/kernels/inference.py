@@ -169,8 +169,10 @@ def always_inside(read: Read, types: Mapping[str, TensorType]) -> bool:
 def _inside_alone(index: Expr, extent: Size) -> bool:
     if isinstance(index, Index):
         return True
-    known = extent.constant
-    return known is not None and isinstance(index, Literal) and 0 <= index.value < known
+    known, place = extent.constant, index.value if isinstance(index, Literal) else None
+    if isinstance(index, SizeTerm):
+        place = index.size.constant
+    return known is not None and place is not None and 0 <= place < known
 
 
 def linear_expr(form: Linear) -> Expr:

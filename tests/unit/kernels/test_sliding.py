@@ -113,7 +113,7 @@ def test_every_window(name: str, machine: Machine | None) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_outside_is_touched(name: str) -> None:
     made = prepared(name, SMALL)
-    for height, width in ((3, 5), (1, 9), (5, 1)):
+    for height, width in ((3, 5), (1, 9), (5, 1), (12, 7)):
         sizes = {"n": 1, "c": 2, "d": 2, "h": height, "v": width}
         check(name, made, sizes, 1, compiled=False)
 
@@ -128,6 +128,19 @@ def test_rows_of_few_columns_are_merged(name: str) -> None:
         whole = made.outputs(given, sizes, 1, compiled=True)[0]
         numpy.testing.assert_allclose(whole, expected(name, given), rtol=1e-5, atol=2e-3)
         cut = made.outputs(given, sizes, 7, compiled=True)[0]
+        numpy.testing.assert_array_equal(whole, cut)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_blocks_of_rows_begin_anywhere(name: str) -> None:
+    """Rows are done some at a time, in strips of 32; where parts begin changes no bit."""
+    made = prepared(name, host_machine())
+    for height, width in product((4, 7, 11, 37, 70), (10, 33)):
+        sizes = {"n": 2, "c": 3, "d": 4, "h": height, "v": width}
+        given = arrays(name, sizes)
+        whole = made.outputs(given, sizes, 1, compiled=True)[0]
+        numpy.testing.assert_allclose(whole, expected(name, given), rtol=1e-5, atol=2e-3)
+        cut = made.outputs(given, sizes, 11, compiled=True)[0]
         numpy.testing.assert_array_equal(whole, cut)
 
 

@@ -15,13 +15,15 @@ from anydim.variants.workers import Order, Reply, asked, reply_of
 
 
 def depthwise(
-    strategy: str, channels: int = 8, strategies: dict[str, str] | None = None
+    strategy: str, channels: int = 8, strategies: dict[str, str] | None = None, rows: bool = False
 ) -> ad.Model:
-    """A depthwise convolution and a pool over free batch, height and width."""
+    """A depthwise convolution and a pool over free batch, height and width, or a softmax of rows."""
     weights = numpy.random.default_rng(0).standard_normal((channels, 1, 3, 3))
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["z"], pads=[1] * 4, group=channels),
-        helper.make_node("MaxPool", ["z"], ["y"], kernel_shape=[3, 3], strides=[2, 2]),
+        helper.make_node("Softmax", ["z"], ["y"])
+        if rows
+        else helper.make_node("MaxPool", ["z"], ["y"], kernel_shape=[3, 3], strides=[2, 2]),
     ]
     graph = helper.make_graph(
         nodes, "g",

@@ -150,15 +150,15 @@ def test_parts_have_strategies_of_their_own(here: Here, wanted: dict[int, numpy.
     assert len(model.variants()) == 2 and list(model.strategies) == ["sliding*"]
 
 
-def test_conditions_choose_a_strategy_at_each_size(
-    here: Here, wanted: dict[int, numpy.ndarray]
-) -> None:
-    model = depthwise("where('h <= 4', exact(), else_=adaptive(after=4))")
+def test_conditions_choose_a_strategy_at_each_size(here: Here) -> None:
+    generic = depthwise("generic", rows=True)
+    wanted = {height: generic(x=image(height))["y"] for height in HEIGHTS}
+    model = depthwise("where('h <= 4', exact(), else_=adaptive(after=4))", rows=True)
     here.ratio = 0.5
     same(model, wanted, [3, 4, 9, 10, 3, 4, 9, 10])
     assert {order.most for order in here.orders} == {None}
     first, second = ([o for o in here.orders if o.recipe == r] for r in model.program.recipes)
-    assert len(first) == 2 and len(second) == 0  # the pool knows (h + 1)//2, no h
+    assert len(first) == 2 and len(second) == 0  # the softmax knows b*h, no h
     assert "do not tell whether h <= 4" in model.explain()
     same(model, wanted, [9] * 40)
     settle()

@@ -19,7 +19,7 @@ from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.rows.cells import identity, is_product
-from anydim.kernels.sliding.code import combined
+from anydim.kernels.sliding.block import combined
 from anydim.kernels.sliding.form import Limit, Sliding, Window
 from anydim.kernels.write.arithmetic import (
     compare,

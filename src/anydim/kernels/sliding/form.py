@@ -9,6 +9,8 @@ windows; all others are the same for all lanes or left to `Elements`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
+from math import prod
 
 from anydim.base.dtypes import DType, float32, float64, int32, int64
 from anydim.base.records import dataclass
@@ -35,12 +37,30 @@ class Limit:
 
 @dataclass(frozen=True)
 class Window:
-    """A read along the lanes: its address, the elements between lanes, and what it may leave."""
+    """A read along the lanes: its address, the elements between lanes, and what it may leave.
+
+    It leaves `beyond` only from a row on that the result does not have.
+    """
 
     read: Read
     address: Affine
     stride: int
     limits: tuple[Limit, ...]
+    beyond: tuple[Limit, ...] = ()
+
+    def moved(self, axis: str, by: int) -> Window:
+        """The window of a place further along an axis."""
+        if not by:
+            return self
+        limits, beyond = (
+            tuple(Limit(_moved(limit.index, axis, by), limit.extent) for limit in found)
+            for found in (self.limits, self.beyond)
+        )
+        return Window(self.read, _moved(self.address, axis, by), self.stride, limits, beyond)
+
+
+def _moved(form: Affine, axis: str, by: int) -> Affine:
+    return Affine(form.constant + form.stride(axis) * by, form.terms)
 
 
 @dataclass(frozen=True)
@@ -48,7 +68,8 @@ class Sliding:
     """A group of this form.
 
     `bodies` are what is reduced for each of the unrolled taps, with the windows in it; `loops` the
-    reduced axes that are loops. Outputs are expressions over `outer` and `lane`.
+    reduced axes that are loops. Outputs are expressions over `outer` and `lane`. Where windows move
+    along the rows too, those of neighbouring rows `share` what they load.
     """
 
     dtype: DType
@@ -58,6 +79,7 @@ class Sliding:
     loops: tuple[Axis, ...]
     bodies: tuple[tuple[Expr, tuple[Window, ...]], ...]
     outputs: tuple[Output, ...]
+    share: bool = False
 
     @property
     def own(self) -> Affine:
@@ -88,21 +110,46 @@ def sliding_of(group: Group, box: Box) -> Sliding | None:
     outputs = epilogue_of(group, statement)
     if outputs is None:
         return None
-    loops, taps = _unrolled(reduced)
+    rows = axes[-2].name if len(axes) > 1 else ""
+    together = _along(statement, rows) & {axis.name for axis in reduced}
+    loops, taps = _unrolled(reduced, together)
     extents = {axis.name: axis.extent for axis in (*axes, *loops)}
     bodies = []
     for places in taps:
         part = _placed(body, places)
-        windows = [_window(read, inputs, axes[-1], extents, box) for read in reads(part)]
+        windows = [_window(read, inputs, axes[-1], rows, extents, box) for read in reads(part)]
         if any(window is None for window in windows):
             return None
         found = tuple(dict.fromkeys(w for w in windows if w is not None and w.stride))
         if not found:
             return None
         bodies.append((part, found))
-    return Sliding(
-        dtype, statement.combine, tuple(axes[:-1]), axes[-1], loops, tuple(bodies), outputs
+    share = bool(rows) and all(
+        _steady(window, rows) and _by_windows(body, windows, rows)
+        for body, windows in bodies
+        for window in windows
     )
+    return Sliding(
+        dtype, statement.combine, tuple(axes[:-1]), axes[-1], loops, tuple(bodies), outputs, share
+    )
+
+
+def _by_windows(body: Expr, windows: tuple[Window, ...], rows: str) -> bool:
+    """Whether what is reduced depends on rows by windows alone."""
+    known = {window.read for window in windows}
+    return not any(rows in free_axes(read) for read in reads(body) if read not in known)
+
+
+def _along(statement: Statement, axis: str) -> set[str]:
+    """The axes that stand in one index with an axis."""
+    found = [free_axes(i) for read in reads(statement.body) if not read.flat for i in read.indices]
+    return {name for names in found if axis in names for name in names}
+
+
+def _steady(window: Window, rows: str) -> bool:
+    """Whether what a window may leave is known for all rows: they are counted upwards."""
+    strides = [limit.index.stride(rows).constant for limit in (*window.limits, *window.beyond)]
+    return not window.read.flat and all(by is not None and by >= 0 for by in strides)
 
 
 def _slides(statement: Statement) -> bool:
@@ -118,18 +165,23 @@ def _slides(statement: Statement) -> bool:
 
 
 def _unrolled(
-    reduced: list[Axis],
+    reduced: list[Axis], together: set[str]
 ) -> tuple[tuple[Axis, ...], tuple[Mapping[str, int], ...]]:
-    """The reduced axes that stay loops, and the places of the others, one after another."""
-    taps: list[dict[str, int]] = [{}]
-    kept = list(reduced)
-    while kept:
-        extent = kept[-1].extent.constant
-        if extent is None or extent * len(taps) > UNROLLED_TAPS:
+    """The reduced axes that stay loops, and the places of the others in the text's order.
+
+    Those along which windows of neighbouring rows lie over each other come first.
+    """
+    extents: dict[str, int] = {}
+    last_first = {axis.name: -place for place, axis in enumerate(reduced)}
+    for axis in sorted(reduced, key=lambda a: (a.name not in together, last_first[a.name])):
+        extent = axis.extent.constant
+        if extent is None or extent * prod(extents.values()) > UNROLLED_TAPS:
             break
-        name = kept.pop().name
-        taps = [{**places, name: place} for place in range(extent) for places in taps]
-    return tuple(kept), tuple(taps)
+        extents[axis.name] = extent
+    names = [axis.name for axis in reduced if axis.name in extents]
+    places = product(*(range(extents[name]) for name in names))
+    kept = tuple(axis for axis in reduced if axis.name not in extents)
+    return kept, tuple(dict(zip(names, each)) for each in places)
 
 
 def _placed(expr: Expr, places: Mapping[str, int]) -> Expr:
@@ -146,8 +198,9 @@ def _placed(expr: Expr, places: Mapping[str, int]) -> Expr:
 
 
 def _window(
-    read: Read, inputs: Mapping[str, TensorType], lane: Axis, extents: Mapping[str, Size], box: Box
-) -> Window | None:
+    read: Read, inputs: Mapping[str, TensorType], lane: Axis, rows: str,
+    extents: Mapping[str, Size], box: Box,
+) -> Window | None:  # fmt: skip
     """A read as a window, of stride 0 when it is the same for all lanes; None when neither."""
     shape = inputs[read.tensor].shape
     if lane.name not in free_axes(read):
@@ -156,19 +209,22 @@ def _window(
     stride = None if form is None else form.stride(lane.name).constant
     if form is None or stride is None or not 1 <= stride <= LARGEST_STRIDE:
         return None
-    if read.default is None:
-        return Window(read, form, stride, ())
-    if read.flat or lane.name in free_axes(read.default) or reads(read.default):
+    if read.flat:
+        return Window(read, form, stride, ()) if read.default is None else None
+    default = read.default
+    if default is not None and (lane.name in free_axes(default) or reads(default)):
         return None
-    limits = []
+    limits, beyond = [], []
     for index, extent in zip(read.indices, shape):
         place = affine(index)
         if place is None:
             return None
-        if inside_always(place, extent, extents, box):
+        if read.default is None or inside_always(place, extent, extents, box):
+            if place.stride(rows).constant != 0:
+                beyond.append(Limit(place, extent))
             continue
         by = place.stride(lane.name).constant
         if by is None or by < 0:
             return None
         limits.append(Limit(place, extent))
-    return Window(read, form, stride, tuple(limits))
+    return Window(read, form, stride, tuple(limits), tuple(beyond))

@@ -1,30 +1,39 @@
-"""Windows over images of a few columns: vectors run on from one row to the next.
+"""Windows over images of a few columns: vectors of as many whole rows as fit.
 
 Where a window moves by one place and the result is as wide as the image, element q of an image of
-the result reads the elements that lie as far from q as the window's places do. Lanes then only ask
-which of them are inside, in their own row and column. A row of 3 columns fills 3 lanes of a vector
-of 16; so all do work.
+the result reads the elements that lie as far from q as the window's places do. Vectors begin with
+a row, so that their lanes are the same columns in all of them: which are inside is asked once for
+all images, rows only where some are outside. Three columns fill 15 lanes of a vector of 16.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 
-from anydim.base.dtypes import float32, int32, uint32
+from anydim.base.dtypes import int32, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
-from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.epilogue import PRODUCT, Output
+from anydim.kernels.sliding.columns import Columns, Level, Setting, without
 from anydim.kernels.sliding.form import Limit, Sliding, Window
-from anydim.kernels.write.arithmetic import compare, minus, quotient, quotient_up, times
+from anydim.kernels.write.arithmetic import (
+    compare,
+    constant,
+    first_lanes,
+    greatest,
+    least,
+    quotient,
+    times,
+)
 from anydim.kernels.write.elements import Elements, SizeParameters
 from anydim.kernels.write.values import convert, number, operate, splat
-from anydim.lang.tree import Axis, Expr, Literal, Read
-from anydim.lang.tree.affine import Affine, reads, rewrite, to_expr
+from anydim.lang.tree import Axis, Expr, Index, Literal, Read
+from anydim.lang.tree.affine import reads, rewrite, to_expr
 from anydim.sizes import Box, Size, simplify
 
 ROW, COLUMN = "row of the lane", "column of the lane"  # tensors that stand for them
-_MOST = 1 << 30  # elements of an image: places are counted in int32
+_MOST = 1 << 24  # rows of an image: they are counted in int32
 
 
 @dataclass(frozen=True)
@@ -44,13 +53,12 @@ class Image:
     def names(self) -> tuple[str, str]:
         return self.rows.name, self.columns.name
 
-    def worth_it(self, sizes: SizeParameters, lanes: int, wide: int) -> ir.Value:
-        """Whether vectors of `lanes` along rows are filled by less than four fifths in a call."""
+    def worth_it(self, sizes: SizeParameters, lanes: int) -> ir.Value:
+        """Whether a vector has room for two rows in a call, of gathered lanes for four."""
         width, height = sizes.value(self.columns.extent), sizes.value(self.rows.extent)
-        room, (more, less) = quotient_up(width, lanes), (1, 4) if self.gathered else (4, 5)
         found = [
-            compare("greater_equal", times(room, more * wide), times(width, less)),
-            compare("less", times(height, width), _MOST),
+            compare("less_equal", width, lanes // (4 if self.gathered else 2)),
+            compare("less", height, _MOST),
             *(compare("equal", sizes.value(size), width) for size in self.equal),
         ]
         whole = found[0]
@@ -59,14 +67,14 @@ class Image:
         return whole
 
 
-def image_of(form: Sliding, lanes: int, wide: int, box: Box) -> Image | None:
+def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
     """The axes of a form that may be merged; None where they never can, or never need."""
     if not form.outer or wide < 4:
         return None
     rows, columns = form.outer[-1], form.lane
     both = {rows.name, columns.name}
     width = columns.extent.constant
-    if width is not None and -(-width // lanes) * 4 * wide < 5 * width:
+    if width is not None and width * 2 > wide:
         return None
     others = (r for o in form.outputs for r in reads(o.value) if r.tensor != PRODUCT)
     if any(len(free_axes(read) & both) > 1 for read in others):
@@ -103,44 +111,96 @@ def _uses(expr: Expr, known: Collection[Read], axes: set[str]) -> bool:
     return bool(free_axes(rewrite(expr, left_out)) & axes)
 
 
-@dataclass(frozen=True)
-class Lanes:
-    """Row and column of each lane, as int32, from one element of an image on."""
+class MergedColumns(Columns):
+    """The lanes of vectors that begin with a row: `height` rows of them, the same everywhere."""
 
-    row: ir.Value
-    column: ir.Value
+    def __init__(self, setting: Setting, scope: Elements, image: Image) -> None:
+        value, lanes = setting.context.sizes.value, setting.lanes
+        self.setting, self.scope, self.image = setting, scope, image
+        self.width = value(image.columns.extent)
+        self.height = scope.name(quotient(constant(lanes), greatest(self.width, 1)))
+        self.at: ir.Value = constant(0)
+        self.inside = scope.name(first_lanes(times(self.height, self.width), lanes))
+        whole = splat(convert(greatest(self.width, 1), int32), lanes)
+        iota: ir.Value = ir.Iota(ir.Type(int32, lanes))
+        self.row = scope.name(operate("div", iota, whole))
+        self.column = scope.name(operate("sub", iota, operate("mul", self.row, whole)))
+        self.offsets: dict[tuple[Size, ...], ir.Value] = {}
+        self.found: dict[object, list[ir.Value]] = {}
 
-    @staticmethod
-    def at(block: Elements, first: ir.Value, width: ir.Value, lanes: int) -> Lanes:
-        """Fewer than 2^20 columns and lanes in all: products of floats with 1 / width are exact
-        enough, as no place is less than half a column away from a whole row."""
-        vector, float_vector = ir.Type(int32, lanes), ir.Type(float32, lanes)
-        above = block.name(quotient(first, width))
-        left = block.name(minus(first, times(above, width)))
-        begin = block.name(operate("add", ir.Iota(vector), splat(convert(left, int32), lanes)))
-        whole = splat(convert(width, float32), lanes)
-        place = operate("add", ir.Convert(float_vector, begin), number(float32, 0.5, lanes))
-        carried = block.name(ir.Convert(vector, operate("div", place, whole), fits=True))
-        columns = operate("mul", carried, splat(convert(width, int32), lanes))
-        row = operate("add", carried, splat(convert(above, int32), lanes))
-        return Lanes(block.name(row), block.name(operate("sub", begin, columns)))
+    def part(self, scope: Elements, rows: ir.Value) -> ir.Value:
+        """The lanes of the rows that are left."""
+        count = times(greatest(least(rows, self.height), 0), self.width)
+        return scope.name(first_lanes(count, self.setting.lanes))
 
+    def uniform(self, limit: Limit) -> bool:
+        return not set(limit.index.indices) & set(self.image.names)
 
-def inside(scope: Elements, limit: Limit, image: Image, place: Lanes, extent: ir.Value) -> ir.Value:
-    """The lanes whose index is inside."""
-    rest = without(limit.index, image.names)
-    lanes = place.row.type.lanes
-    index: ir.Value = splat(convert(scope.scalar(to_expr(rest)), int32), lanes)
-    for name, value in zip(image.names, (place.row, place.column)):
-        by = limit.index.stride(name).constant
-        if by:
-            scaled = value if by == 1 else operate("mul", value, number(int32, by, lanes))
-            index = operate("add", index, scaled)
-    unsigned = ir.Type(uint32, lanes)
-    bits = ir.Bitcast(unsigned, scope.name(index))
-    return scope.name(operate("less", bits, splat(convert(extent, uint32), lanes)))
+    def spread(self, window: Window) -> int:
+        return 1
 
+    def masks(
+        self, level: Level, scope: Elements, at: ir.Value, mask: ir.Value | None,
+        limits: tuple[Limit, ...], spread: int,
+    ) -> list[ir.Value | None]:  # fmt: skip
+        """The lanes that are inside of all limits."""
+        assert mask is not None
+        for limit in limits:
+            where, found = level((limit,))
+            if limit not in found:
+                found[limit] = [self._inside(where, limit)]
+            mask = scope.name(operate("and", mask, found[limit][0]))
+        return [mask]
 
-def without(form: Affine, names: tuple[str, ...]) -> Affine:
-    """A form where some axes are 0."""
-    return Affine.of(form.constant, {n: c for n, c in form.terms if n not in names})
+    def _inside(self, scope: Elements, limit: Limit) -> ir.Value:
+        """The lanes whose index is inside."""
+        lanes = self.setting.lanes
+        rest = without(limit.index, self.image.columns.name)
+        index: ir.Value = splat(convert(scope.scalar(to_expr(rest)), int32), lanes)
+        for name, value in zip(self.image.names, (self.row, self.column)):
+            by = limit.index.stride(name).constant
+            if by:
+                scaled = value if by == 1 else operate("mul", value, number(int32, by, lanes))
+                index = operate("add", index, scaled)
+        unsigned = ir.Type(uint32, lanes)
+        bits = ir.Bitcast(unsigned, scope.name(index))
+        extent = self.setting.context.sizes.value(limit.extent)
+        return scope.name(operate("less", bits, splat(convert(extent, uint32), lanes)))
+
+    def load(
+        self, vector: ir.Type, window: Window, start: ir.Value, mask: ir.Value | None
+    ) -> ir.Value:
+        buffer = self.setting.buffer(window)
+        if not self.image.gathered:
+            return ir.Load(vector, buffer, start, mask)
+        offsets = operate("add", self._apart(window), splat(start, vector.lanes))
+        return ir.Gather(vector, buffer, offsets, mask)
+
+    def _apart(self, window: Window) -> ir.Value:
+        """How far apart the elements are that the lanes read, as int64."""
+        strides = tuple(window.address.stride(name) for name in self.image.names)
+        if strides not in self.offsets:
+            lanes, size = self.setting.lanes, self.setting.context.sizes.value
+            row, column = (
+                operate("mul", convert(place, int64), splat(size(stride), lanes))
+                for place, stride in zip((self.row, self.column), strides)
+            )
+            self.offsets[strides] = self.scope.name(operate("add", row, column))
+        return self.offsets[strides]
+
+    def known(self, scope: Elements) -> dict[str, ir.Value]:
+        first = splat(scope.indices[self.image.rows.name], self.setting.lanes)
+        row, column = (convert(place, int64) for place in (self.row, self.column))
+        return {ROW: scope.name(operate("add", first, row)), COLUMN: scope.name(column)}
+
+    def result(self, output: Output) -> Expr:
+        """Rows and columns are those of each lane."""
+        names = dict(zip(self.image.names, (ROW, COLUMN)))
+        own = tuple(map(Index, self.image.names))
+
+        def change(part: Expr) -> Expr | None:
+            if isinstance(part, Index) and part.name in names:
+                return Read(names[part.name], own)
+            return None
+
+        return output.value if output.is_product else rewrite(output.value, change)

@@ -24,7 +24,7 @@ from anydim.kernels.sliding.form import Sliding, sliding_of
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.lang.tree.affine import reads
-from anydim.sizes import Box, Size, product
+from anydim.sizes import Box, Size, as_size, product
 
 _MOST_VECTORS = 4
 
@@ -51,7 +51,7 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     extent = form.lane.extent.constant
     while extent is not None and lanes > 4 and lanes // 2 >= extent:
         lanes //= 2
-    wanted = 1 if extent is None else -(-extent // lanes)
+    wanted = -(-extent // lanes) if extent is not None and not form.share else _MOST_VECTORS
     return Slide(lanes, max(1, min(_MOST_VECTORS, wanted)))
 
 
@@ -82,7 +82,7 @@ def lower(
         sizes=writer.sizes.sizes,
         parallel=positions,
         grain=_grain(group, form, elements),
-        scratch=writer.scratch,
+        scratch=as_size(0),
         flops=flops,
         moved=moved,
         schedule=print_schedule(schedule),
