@@ -17,7 +17,7 @@ from anydim.variants.workers import Order, Reply, asked, reply_of
 def depthwise(
     strategy: str, channels: int = 8, strategies: dict[str, str] | None = None, rows: bool = False
 ) -> ad.Model:
-    """A depthwise convolution and a pool over free batch, height and width, or a softmax of rows."""
+    """A depthwise convolution, then a pool or a softmax of rows; free batch, height and width."""
     weights = numpy.random.default_rng(0).standard_normal((channels, 1, 3, 3))
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["z"], pads=[1] * 4, group=channels),
