@@ -8,7 +8,7 @@ from html import escape
 from itertools import groupby
 
 from bench.cliffs.running import Found
-from bench.cliffs.summary import AIM, jumps, mean, share
+from bench.cliffs.summary import AIM, JUMP, even, jumps, mean, share
 
 STYLE = """
 body{font:14px 'DejaVu Sans',Arial,sans-serif;margin:2em auto;max-width:1500px;color:#222}
@@ -51,7 +51,8 @@ def _said(found: Sequence[Found]) -> str:
         parts.append(
             f"{threads} thread{'s' * (threads > 1)}: {len(part)} cases, geometric mean "
             f"{mean(part):.2f}, {share(part):.0%} at most {AIM}, worst "
-            f"{max(one.ratio for one in part):.1f}."
+            f"{max(one.ratio for one in part):.1f}; of {len(jumps(part))} neighbours "
+            f"{even(jumps(part)):.0%} with jumps of at most {JUMP}."
         )
     return " ".join(parts)
 

@@ -13,7 +13,8 @@ from rich.table import Table
 from bench.cliffs.running import Found
 
 AIM = 1.1  # of the peer's time
-SEEN = 30.0  # microseconds: below, what a call costs hides what an element costs
+SEEN = 10.0  # microseconds: below, what a call costs hides what an element costs
+JUMP = 1.5  # what an element may cost for one at the neighbouring size
 NEAR = 8.0  # neighbours have at most so many times the work of each other
 
 
@@ -37,7 +38,14 @@ def share(found: Sequence[Found], aim: float = AIM) -> float:
 
 
 def jumps(found: Sequence[Found]) -> list[Jump]:
-    """Neighbours by work in a family, the largest ratio first."""
+    """Neighbours by work in a family, the largest ratio first.
+
+    What an element costs is without what a call of almost nothing takes.
+    """
+    call = min((one.ours for one in found), default=0.0)
+
+    def cost(one: Found) -> float:
+        return (one.ours - call) / one.limit
 
     def pairs() -> Iterator[Jump]:
         for _, family in groupby(found, lambda one: (one.family, one.threads)):
@@ -47,16 +55,22 @@ def jumps(found: Sequence[Found]) -> list[Jump]:
             )
             for small, large in pairwise(ordered):
                 if large.limit < NEAR * small.limit:
-                    slow, fast = sorted((small, large), key=lambda one: one.share)
-                    yield Jump(slow, fast, fast.share / slow.share)
+                    fast, slow = sorted((small, large), key=cost)
+                    yield Jump(slow, fast, cost(slow) / cost(fast))
 
     return sorted(pairs(), key=lambda jump: -jump.ratio)
+
+
+def even(found: Sequence[Jump]) -> float:
+    """The share of neighbours that cost about the same for each element."""
+    return sum(jump.ratio <= JUMP for jump in found) / max(1, len(found))
 
 
 def show(console: Console, found: Sequence[Found], count: int) -> None:
     """Tables of areas, of the worst and of the largest jumps."""
     areas = Table(title="time for one of the peer's")
-    for column in ("area", "threads", "cases", "mean", f"<= {AIM}", "worst"):
+    columns = ("area", "threads", "cases", "mean", f"<= {AIM}", "worst")
+    for column in (*columns, "neighbours", f"jumps <= {JUMP}", "worst jump"):
         areas.add_column(column, justify="left" if column == "area" else "right")
     for threads in sorted({one.threads for one in found}):
         part = [one for one in found if one.threads == threads]
@@ -64,7 +78,7 @@ def show(console: Console, found: Sequence[Found], count: int) -> None:
             here = [one for one in part if area in (one.area, "all")]
             areas.add_row(
                 area, str(threads), str(len(here)), f"{mean(here):.2f}", f"{share(here):.0%}",
-                f"{max(one.ratio for one in here):.1f}",
+                f"{max(one.ratio for one in here):.1f}", *_jumping(jumps(here)),
             )  # fmt: skip
     console.print(areas)
     _show_worst(console, sorted(found, key=lambda one: -one.ratio)[:count])
@@ -74,6 +88,12 @@ def show(console: Console, found: Sequence[Found], count: int) -> None:
     for jump in jumps(found)[: count // 2]:
         table.add_row(jump.slow.family, jump.slow.label, jump.fast.label, f"{jump.ratio:.1f}")
     console.print(table)
+
+
+def _jumping(found: Sequence[Jump]) -> tuple[str, str, str]:
+    """How many pairs of neighbours there are, the share of even ones, and the worst."""
+    worst = f"{found[0].ratio:.1f}" if found else ""
+    return str(len(found)), f"{even(found):.0%}", worst
 
 
 def _show_worst(console: Console, found: Sequence[Found]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from anydim.frontends.source import read
@@ -10,7 +12,7 @@ from bench.cliffs.families import families
 from bench.cliffs.family import Family, at, grid, typed
 from bench.cliffs.page import page
 from bench.cliffs.running import Found
-from bench.cliffs.summary import jumps, mean, share
+from bench.cliffs.summary import even, jumps, mean, share
 from tests.ops.cases import CASES
 
 UNSEEN = {
@@ -69,9 +71,10 @@ def test_types_and_numbers_are_written_into_the_text() -> None:
 def test_jumps_are_between_neighbours_that_take_long_enough() -> None:
     rows = [found("f", 1, 5, 5, 1), found("f", 2, 40, 20, 10), found("f", 3, 400, 100, 20),
             found("f", 4, 800, 200, 4000)]  # fmt: skip
-    (jump,) = jumps(rows)
+    (jump,) = jumps(rows)  # a call of nothing takes 5
     assert (jump.slow.sizes, jump.fast.sizes) == ({"n": 3}, {"n": 2})
-    assert jump.ratio == pytest.approx(5)
+    assert jump.ratio == pytest.approx((400 - 5) / 20 / ((40 - 5) / 10))
+    assert even([jump]) == 0 and even([replace(jump, ratio=1.5), jump]) == 0.5
     assert mean(rows) == pytest.approx(32 ** (1 / 4))
     assert share(rows) == 0.25
 

@@ -59,7 +59,7 @@ class Transposition:
     where each has few places in the target."""
 
     lanes: int
-    block: int = 64
+    block: int = 32
 
 
 register("transposition", Transposition)
@@ -216,9 +216,12 @@ def lower(
 
 
 def block_of(form: TranspositionForm, schedule: Transposition) -> Size:
-    """Neighbours of the source in a piece of work."""
+    """Neighbours of the source in a piece of work, each a row of the target.
+
+    As many rows as have few pages: processors know those of fewer stores than of loads.
+    """
     block = as_size(schedule.block)
-    return maximum(1, block // maximum(1, form.lane.extent)) * block
+    return maximum(1, 4 * block // maximum(1, form.lane.extent)) * block
 
 
 def _grain(form: TranspositionForm, schedule: Transposition) -> Size:
