@@ -14,6 +14,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.ranges import template as ranges
 from anydim.kernels.rows import pointwise
 from anydim.kernels.rows import template as rows
+from anydim.kernels.text import print_kernel
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse_definition
 from anydim.lang.tree import Group, TensorType
@@ -104,7 +105,8 @@ def check(name: str, made: Prepared, env: dict[str, int], dtype: DType, *how: ob
 
 def sizes(lanes: int) -> list[dict[str, int]]:
     some = ((2, 3, 1, 5), (0, 3, 1, 5), (3, 0, 2, 1), (2, 5, 0, lanes), (1, 0, 0, 3), (2, 2, 2, 0),
-            (3, lanes - 1, 1, lanes + 1), (2, 1, lanes, 4 * lanes), (1, 4, 3, 131))  # fmt: skip
+            (3, lanes - 1, 1, lanes + 1), (2, 1, lanes, 4 * lanes), (1, 4, 3, 131),
+            (7, 1, 1, 1), (5, 16, 2, 16), (5, 16, 17, 1))  # fmt: skip
     return [dict(zip("RPNC", each)) for each in some]
 
 
@@ -124,6 +126,11 @@ def test_compiled(name: str, dtype: DType) -> None:
     for env in (*sizes(64 // dtype.bytes), {"R": 2, "P": 700, "N": 3, "C": 40}):
         for parts in (1, 3):
             check(name, made, env, dtype, parts, True)
+
+
+def test_ranges_of_a_few_elements_are_a_vector_each() -> None:
+    text = print_kernel(prepared("last", 64, uint8).launch.kernel)
+    assert "<= 16 && 0 < " in text and text.count("16 if") >= 6  # a load and a store of each range
 
 
 @pytest.mark.parametrize("vector_bytes", (16, 64))

@@ -22,10 +22,18 @@ from anydim.kernels.rows.cells import PIECE
 from anydim.kernels.rows.flatten import own_address
 from anydim.kernels.rows.form import assemble, grain_of
 from anydim.kernels.rows.passplan import cost, work
+from anydim.kernels.rows.sweeps import FEW
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
-from anydim.kernels.write.loops import index, loop, parallel_loop, run_segment, segments
+from anydim.kernels.write.loops import (
+    first_lanes,
+    index,
+    loop,
+    parallel_loop,
+    run_segment,
+    segments,
+)
 from anydim.kernels.write.values import add, operate
 from anydim.lang.tree import Axis, Group
 from anydim.lang.tree.affine import reads
@@ -33,7 +41,7 @@ from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
 
 PART = "part of the axis"
 _LARGER = 16  # parts, where most of them may have nothing to do
-_FEW = 4  # elements that go one by one
+_ONE_BY_ONE = 4  # elements that go one by one
 
 
 @dataclass(frozen=True)
@@ -128,9 +136,46 @@ class _Writer:
             end = self.value(stop)
             stops.append(kernel.name(operate("max", stops[-1], end)) if stops else end)
         axes = [(axis.name, self.value(axis.extent)) for axis in self.form.outer]
-        axes.append((PART, self.value(self.blocks)))
-        parallel_loop(kernel, axes, lambda scope: self._part(scope, stops))
-        return tuple(kernel.steps)
+        parts = kernel.inner({})
+        split = [*axes, (PART, self.value(self.blocks))]
+        parallel_loop(parts, split, lambda scope: self._part(scope, stops))
+        lengths = self._lengths(kernel, stops)
+        if not lengths or not axes or self.schedule.lanes == 1:
+            return (*kernel.steps, *parts.steps)
+        least = longest = lengths[0]
+        for length in lengths[1:]:
+            least = kernel.name(operate("min", least, length))
+            longest = kernel.name(operate("max", longest, length))
+        short = kernel.inner({})
+        lanes = min(FEW, self.schedule.lanes)
+        masks = [first_lanes(short, length, lanes) for length in lengths]
+        parallel_loop(short, axes, lambda scope: self._vectors(scope, stops, masks, lanes))
+        is_short = operate("less_equal", longest, index(lanes))
+        is_short = operate("and", is_short, operate("less", index(0), least))
+        return (*kernel.steps, ir.If(is_short, tuple(short.steps), tuple(parts.steps)))
+
+    def _lengths(self, kernel: Elements, stops: list[ir.Value]) -> list[ir.Value]:
+        """Elements of each range, where those of every range are one loop; else ()."""
+        name, each = self.form.axis.name, self.value(product(a.extent for a in self.form.inner))
+        if any(g.statements[0].axes[-1].name != name for g in self.form.groups):
+            return []
+        counts = [
+            kernel.name(operate("sub", stop, first))
+            for first, stop in zip((index(0), *stops), stops)
+        ]
+        return [kernel.name(operate("mul", count, each)) for count in counts]
+
+    def _vectors(
+        self, scope: Elements, stops: list[ir.Value], masks: list[ir.Value], lanes: int
+    ) -> None:
+        """Ranges that are a vector each, of the lanes that are the same wherever they are."""
+        each = self.value(product(axis.extent for axis in self.form.inner))
+        starts = [scope.name(operate("mul", stop, each)) for stop in (index(0), *stops)]
+        for group, first, mask in zip(self.form.groups, starts, masks):
+            for copies, made in self._apart(group):
+                part = scope.inner({})
+                self._cell(made, made.statements[0].axes[-1], lanes, mask, part, first)
+                scope.steps += [ir.If(copies, tuple(part.steps))] if copies else part.steps
 
     def _part(self, scope: Elements, stops: list[ir.Value]) -> None:
         """What a part of the axis has of each range."""
@@ -195,27 +240,28 @@ class _Writer:
         ends = self.form.stops
         number = self.form.groups.index(group)
         length = ends[number] - ends[number - 1] if number else ends[0]
-        return length.constant is not None and length.constant <= _FEW
+        return length.constant is not None and length.constant <= _ONE_BY_ONE
 
     def _sweep(
         self, scope: Elements, group: Group, lane: Axis, low: ir.Value, high: ir.Value
     ) -> None:
         """A loop over vectors, of single elements where a range has a few."""
-        lanes, few = self.schedule.lanes, self._few(group)
-        lanes = 1 if few else lanes
+        few = self._few(group)
+        lanes, unroll = (1, 1) if few else (self.schedule.lanes, self.schedule.unroll)
+        for part in segments(scope, low, high, lanes, unroll):
+            run_segment(scope, part, lanes, partial(self._cell, group, lane, lanes, part.mask))
 
-        def cell(mask: ir.Value | None, outer: Elements, at: ir.Value, copy: int) -> None:
-            inner = outer.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
-            for statement in group.statements:
-                value = inner.value(statement.body, self.context.types[statement.target].dtype)
-                to = inner.offset(own_address(statement))
-                inner.steps.append(
-                    ir.Store(self.context.buffers[statement.target], to, value, mask)
-                )
-            outer.steps += inner.steps
-
-        for part in segments(scope, low, high, lanes, 1 if few else self.schedule.unroll):
-            run_segment(scope, part, lanes, partial(cell, part.mask))
+    def _cell(
+        self, group: Group, lane: Axis, lanes: int, mask: ir.Value | None, outer: Elements,
+        at: ir.Value, copy: int = 0,
+    ) -> None:  # fmt: skip
+        """One vector of a range."""
+        inner = outer.inner({lane.name: at}, lane=lane.name, lanes=lanes, mask=mask)
+        for statement in group.statements:
+            value = inner.value(statement.body, self.context.types[statement.target].dtype)
+            to = inner.offset(own_address(statement))
+            inner.steps.append(ir.Store(self.context.buffers[statement.target], to, value, mask))
+        outer.steps += inner.steps
 
 
 TEMPLATE = Template("ranges", Ranges, match, lower)
