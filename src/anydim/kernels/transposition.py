@@ -50,6 +50,8 @@ from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, product, 
 
 _MOST_LANES = 16  # of small elements: squares of more do not fit into registers
 _SQUARE = "square"
+_BLOCK = 32  # rows of the target: stores to many pages take longer than loads from as many
+_PIECE = 4096  # elements, where rows of the target are short
 _UNROLLED = 4  # elements that go one by one
 
 
@@ -59,7 +61,7 @@ class Transposition:
     where each has few places in the target."""
 
     lanes: int
-    block: int = 32
+    block: int = 2 * _BLOCK
 
 
 register("transposition", Transposition)
@@ -170,7 +172,7 @@ def match(
     short = [axis.extent.constant for axis in (form.row, form.lane)]
     if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
         return None
-    return Transposition(lanes)
+    return Transposition(lanes, _BLOCK if dtype.bytes > 2 else 2 * _BLOCK)
 
 
 def lower(
@@ -216,12 +218,9 @@ def lower(
 
 
 def block_of(form: TranspositionForm, schedule: Transposition) -> Size:
-    """Neighbours of the source in a piece of work, each a row of the target.
-
-    As many rows as have few pages: processors know those of fewer stores than of loads.
-    """
-    block = as_size(schedule.block)
-    return maximum(1, 4 * block // maximum(1, form.lane.extent)) * block
+    """Neighbours of the source in a piece of work, each a row of the target."""
+    each = maximum(1, schedule.block * form.lane.extent)
+    return maximum(1, as_size(_PIECE) // each) * schedule.block
 
 
 def _grain(form: TranspositionForm, schedule: Transposition) -> Size:

@@ -114,7 +114,7 @@ def segments(
         found.append(Segment(1, blocks_end, vectors_end))
     if lanes > 1:
         rest = scope.name(operate("sub", high, vectors_end))
-        mask = first_lanes(scope, rest, lanes)
+        mask = scope.name(operate("less", *arithmetic.numbered(rest, lanes)))
         more = scope.name(operate("less", vectors_end, high))
         found.append(Segment(1, vectors_end, None, mask, more))
     return tuple(found)
@@ -140,7 +140,7 @@ def _constant_segments(
     if vectors > whole:
         found.append(Segment(vectors - whole, index(low + whole * lanes)))
     if rest:
-        mask = first_lanes(scope, index(rest), lanes)
+        mask = scope.name(operate("less", *arithmetic.numbered(index(rest), lanes)))
         found.append(Segment(1, index(low + vectors * lanes), None, mask))
     return tuple(found)
 
