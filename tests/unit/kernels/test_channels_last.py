@@ -147,6 +147,8 @@ LAYERS = {
     "first": Layer(3, 24, (7, 7), (2, 2), pads=(3, 3, 3, 3), first=True),
     "first, dilated": Layer(3, 9, (3, 3), (1, 1), (2, 2), (2, 2, 2, 2), first=True),
     "one channel": Layer(1, 20),
+    "first, every other place": Layer(20, 33, (1, 1), (2, 2), pads=(0, 0, 0, 0), first=True),
+    "first, down": Layer(5, 17, (3, 1), (1, 2), pads=(1, 0, 1, 0), first=True),
     "long sums": Layer(120, 3, (5, 5), pads=(2, 2, 2, 2)),
     "depthwise": Own(40, 40),
     "depthwise, whole vectors": Own(32, 32),

@@ -1,6 +1,6 @@
 """Windows over places whose channels lie last: vectors along channels, windows walk along a row.
 
-    for each image, each vector of channels, each row of the result
+    for each image, each block of channels, each row of the result, each vector of the block
         for each place along the row, some at a time where their windows are inside of the tensor
             for each row of the window that is inside: each tap
 
@@ -42,7 +42,8 @@ from anydim.lang.tree import Apply, Axis, Expr, Literal, Read
 from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Size, ceil_div, product
 
-BLOCK = "vector of channels"
+BLOCK, CHANNEL = "block of channels", "first channel"
+TOGETHER = 8  # vectors of channels of a block: their lines lie together, and come so
 _HELD = 9  # vectors that stay in registers for a row: with more, the sums would leave them
 
 
@@ -82,8 +83,9 @@ def _is_neutral(expr: Expr, form: Sliding) -> bool:
 
 
 def positions_of(form: Sliding, lanes: int) -> Size:
-    """Of the launch: rows of the result, for each vector of channels."""
-    return product(axis.extent for axis in form.outer[:-1]) * ceil_div(form.lane.extent, lanes)
+    """Of the launch: rows of the result, for each block of channels."""
+    blocks = ceil_div(form.lane.extent, lanes * TOGETHER)
+    return product(axis.extent for axis in form.outer[:-1]) * blocks
 
 
 class AcrossWriter:
@@ -101,25 +103,29 @@ class AcrossWriter:
     def body(self) -> tuple[ir.Step, ...]:
         scope, outer = Elements(self.context), self.form.outer[:-1]
         extents = [(axis.name, self.value(axis.extent)) for axis in outer]
-        blocks = (BLOCK, quotient_up(self.value(self.form.lane.extent), self.lanes))
+        blocks = (BLOCK, quotient_up(self.value(self.form.lane.extent), self.lanes * TOGETHER))
         parallel_loop(scope, [*extents[:-1], blocks, *extents[-1:]], self._row)
         return tuple(scope.steps)
 
     def _row(self, row: Elements) -> None:
-        """Vectors are whole but for the last one."""
+        """Some vectors, one after the other; they are whole but for the last one."""
         channels, lanes = int(self.form.lane.extent.constant or 0), self.lanes
-        at = row.name(times(row.indices[BLOCK], lanes))
-        left = row.name(minus(constant(channels), at))
+        name = self.context.fresh("c")
+        begin = row.name(times(row.indices[BLOCK], lanes * TOGETHER))
+        end = row.name(least(plus(begin, lanes * TOGETHER), channels))
+        scope, at = row.inner({CHANNEL: ir.Var(ir.INDEX, name)}), ir.Var(ir.INDEX, name)
+        left = scope.name(minus(constant(channels), at))
         whole, cut = list[ir.Step](), list[ir.Step]()
         if channels >= lanes:
-            whole = self._vector(row, at, None)
+            whole = self._vector(scope, at, None)
         if channels % lanes:
-            cut = self._vector(row, at, row.name(first_lanes(left, lanes)))
+            cut = self._vector(scope, at, scope.name(first_lanes(left, lanes)))
         if whole and cut:
             inside = compare("greater_equal", left, lanes)
-            row.steps.append(ir.If(inside, tuple(whole), tuple(cut)))
+            scope.steps.append(ir.If(inside, tuple(whole), tuple(cut)))
         else:
-            row.steps += whole or cut
+            scope.steps += whole or cut
+        row.steps.append(loop(name, begin, end, lanes, *scope.steps))
 
     def _vector(self, row: Elements, at: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
         scope = row.inner({self.form.lane.name: at}, lane=self.form.lane.name, lanes=self.lanes,

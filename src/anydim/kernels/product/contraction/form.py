@@ -299,7 +299,7 @@ class Reading:
             size.constant is None for part in form.b_parts for pair in part for size in pair
         ):
             return None
-        a_ready = form.k.a == 1 or form.m.a == 1
+        a_ready = form.windows is not None or form.k.a == 1 or form.m.a == 1
         b_ready = self.packed or form.in_panels or form.n.b == 1
         b_ready = b_ready or (form.k.b == 1 and form.m.extent != 1)
         return form if a_ready and b_ready else None

@@ -94,8 +94,7 @@ def window_side(
         length, tap, bounds,
     )  # fmt: skip
     own = [bound for bound in bounds if tap is not None and bound.tap == tap.name]
-    alone = not run and read.default is None  # elements, and others have ways for these
-    if alone or len(own) > 1 or any(bound.spread != 1 for bound in own):
+    if len(own) > 1 or any(bound.spread != 1 for bound in own):
         return None
     return side, (*taps, *run)
 
@@ -258,6 +257,9 @@ class _Windows:
         if fine is not None:
             low = code.let(select(fine, low, self.run))
             high = code.let(select(fine, high, self.run))
+        if self.side.run.constant == 1:
+            self._element(source, to, high > low)
+            return
         if bases:
             self._zeros(to, constant(0), low)
         whole = code.let(low + ((high - low) & -lanes))
@@ -268,6 +270,14 @@ class _Windows:
             self._copy(source + whole, to + whole, mask)
         if bases:
             self._zeros(to, high, self.run)
+
+    def _element(self, source: Term, to: Term, fine: Term) -> None:
+        """A run of one element."""
+        kind, code = ir.Type(self.vector.dtype), self.code
+        with code.when(fine):
+            code.emit(ir.Store("dst", to.value, ir.Load(kind, "x", source.value)))
+        with code.otherwise():
+            code.emit(ir.Store("dst", to.value, constant(0, self.vector.dtype).value))
 
     def _zeros(self, to: Term, low: Term, high: Term) -> None:
         zero = constant(0, self.vector.dtype, self.vector.lanes)
