@@ -21,11 +21,11 @@ for each block of tiles
 
 from __future__ import annotations
 
-from anydim.base.dtypes import float32, int8, uint8
+from anydim.base.dtypes import float32, int8
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.epilogue import PRODUCT
-from anydim.kernels.product.finish import FINISH_SCALARS, finish_function
+from anydim.kernels.product.kernel import call, finish_of, main_function, pointers_of
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.narrow.form import FIELDS, NarrowForm
 from anydim.kernels.product.narrow.library import NarrowTile, decode_name, name_of
@@ -46,8 +46,8 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import Context, SizeParameters
-from anydim.lang.tree import Group, TensorType
+from anydim.kernels.write.elements import SizeParameters
+from anydim.lang.tree import Group
 from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, maximum, minimum, product
 
@@ -126,22 +126,17 @@ class NarrowWriter:
 
     def functions(self) -> tuple[ir.Function, ...]:
         """What follows the sums, what brings rows into place, and main."""
-        pointers = tuple(ir.Pointer(o.name, o.dtype, alias=o.written) for o in self.operands)
-        types = {t.name: t.type for t in (*self.group.inputs, *self.group.outputs)}
-        types[PRODUCT] = TensorType(float32, ())
-        context = Context(types, self.sizes, self.machine, self.buffers)
-        form = self.form.product
-        loops = tuple(walk.name for walk in form.loops)
-        finish = finish_function(form.outputs, float32, self.tile.lanes, loops, context, pointers)
-        finish_sizes = self.sizes.names
-        body = self._body(finish_sizes)
-        scalars = (*self.sizes.names, "start", "stop")
-        main = ir.Function(
-            "product", (*pointers, *map(ir.Scalar, scalars), ir.Pointer("scratch", uint8)), body
-        )
-        return (finish, prepare_function(self.tile, self.form, self.block), main)
+        pointers, form = pointers_of(self.operands), self.form.product
+        self.finish = finish_of(
+            self.group, form.outputs, float32, self.tile.lanes, (walk.name for walk in form.loops),
+            self.sizes, self.machine, self.buffers, pointers,
+        )  # fmt: skip
+        self.prepare = prepare_function(self.tile, self.form, self.block)
+        body = self._body()
+        main = main_function("product", pointers, self.sizes.names, body)
+        return (self.finish, self.prepare, main)
 
-    def _body(self, finish_sizes: tuple[str, ...]) -> tuple[ir.Step, ...]:
+    def _body(self) -> tuple[ir.Step, ...]:
         value, form = self.sizes.value, self.form.product
         rows = value(form.m.extent)
         unit = split_index(
@@ -161,7 +156,7 @@ class NarrowWriter:
         few = loop(
             "unit", variable("start"), variable("stop"), 1,
             *unit,
-            loop("tile", 0, variable("tiles"), 1, *self._tile(finish_sizes)),
+            loop("tile", 0, variable("tiles"), 1, *self._tile()),
         )  # fmt: skip
         many = compare("less_equal", constant(_MANY), variable("tiles"))
         return (
@@ -169,7 +164,7 @@ class NarrowWriter:
             ir.Let("tiles", quotient_up(rows, self.tile.heights[-1])),
             ir.Let("even", quotient(rows, greatest(variable("tiles"), 1))),
             ir.Let("taller", minus(rows, times(variable("even"), variable("tiles")))),
-            ir.If(many, (self._many(unit, finish_sizes),), (few,)) if self.part else few,
+            ir.If(many, (self._many(unit),), (few,)) if self.part else few,
         )
 
     def _rows_of(self, tile: ir.Value) -> list[ir.Step]:
@@ -183,13 +178,14 @@ class NarrowWriter:
     def _first_row(self, tile: ir.Value) -> ir.Value:
         return plus(times(tile, variable("even")), least(tile, variable("taller")))
 
-    def _prepared(self, wanted: ir.Value, row: ir.Value, *counts: ir.Value) -> list[ir.Step]:
+    def _prepared(self, wanted: ir.Value, row: ir.Value, **counts: ir.Value) -> list[ir.Step]:
         """Rows from one on brought into place, as many as `counts` say, unless they are there."""
         value, form = self.sizes.value, self.form.product
         a = ir.Address("a", plus(variable("a_at"), times(row, value(form.m.a))))
         to = ir.Address("scratch", constant(self.offsets[-1]))
         sums = ir.Address("scratch", constant(0))
-        prepared = ir.Call("prepare", (a, to, sums, value(form.m.a), value(form.k.a), *counts))
+        steps = {"row": value(form.m.a), "k_step": value(form.k.a)}
+        prepared = call(self.prepare, a=a, to=to, sums=sums, **steps, **counts)
         return [
             ir.Let("wanted", wanted),
             ir.If(
@@ -223,7 +219,7 @@ class NarrowWriter:
         blocks = plus(times(variable("panel"), self.form.groups), first)
         return ir.Address("w", times(blocks, self.block * self.tile.width * self.tile.bits // 8))
 
-    def _many(self, unit: list[ir.Step], finish_sizes: tuple[str, ...]) -> ir.Step:
+    def _many(self, unit: list[ir.Step]) -> ir.Step:
         """Blocks of tiles that share weights made floats."""
         _, made_at, weights_at, _ = self.offsets
         first, groups, width = variable("part"), variable("groups"), self.tile.width
@@ -245,7 +241,7 @@ class NarrowWriter:
             loop(
                 "unit", variable("start"), variable("stop"), 1,
                 *unit,
-                *self._prepared(variable("block"), variable("first_row"), count, count),
+                *self._prepared(variable("block"), variable("first_row"), rows=count, height=count),
                 loop(
                     "part", 0, self.form.groups, self.part,
                     ir.Let("groups", least(minus(constant(self.form.groups), first), self.part)),
@@ -259,12 +255,12 @@ class NarrowWriter:
                 loop(
                     *tiles,
                     *self._rows_of(variable("tile")),
-                    self._finish_call(finish_sizes, to),
+                    self._finish_call(to),
                 ),
             ),
         )  # fmt: skip
 
-    def _tile(self, finish_sizes: tuple[str, ...]) -> list[ir.Step]:
+    def _tile(self) -> list[ir.Step]:
         """A few rows of one panel."""
         zero, to = constant(0), constant(self.offsets[1])
         number = plus(times(variable("block"), variable("tiles")), variable("tile"))
@@ -275,34 +271,18 @@ class NarrowWriter:
         every = constant(self.form.groups)
         arguments = self._arguments(self._weights_at(zero), zero, every, zero, to)
         cases = tuple((h, (ir.Call(name_of(self.tile, h), arguments),)) for h in heights)
-        counts = variable("rows"), variable("height")
         return [
             *self._rows_of(variable("tile")),
             ir.Let("height", height),
-            *self._prepared(number, variable("row0"), *counts),
+            *self._prepared(number, variable("row0")),
             ir.Switch(variable("height"), cases),
-            self._finish_call(finish_sizes, to),
+            self._finish_call(to),
         ]
 
-    def _finish_call(self, finish_sizes: tuple[str, ...], made_at: ir.Value) -> ir.Call:
-        form = self.form.product
-        row = self.sizes.value(form.m.c)
-        scalars = {
-            "sums_row": constant(self.tile.width),
-            "out_at": plus(variable("c_at"), times(variable("row0"), row)),
-            "out_row": row,
-            "row0": variable("row0"),
-            "rows": variable("rows"),
-            "column0": variable("column0"),
-            "columns": variable("columns"),
-        }
-        return ir.Call(
-            "finish",
-            (
-                ir.Address("scratch", made_at),
-                *(ir.Address(o.name, constant(0)) for o in self.operands),
-                *(scalars[name] for name in FINISH_SCALARS),
-                *(variable(walk.name) for walk in form.loops),
-                *(variable(name) for name in finish_sizes),
-            ),
-        )
+    def _finish_call(self, made_at: ir.Value) -> ir.Call:
+        row = self.sizes.value(self.form.product.m.c)
+        out_at = plus(variable("c_at"), times(variable("row0"), row))
+        return call(
+            self.finish, sums=ir.Address("scratch", made_at), out_at=out_at, out_row=row,
+            sums_row=constant(self.tile.width),
+        )  # fmt: skip

@@ -29,23 +29,10 @@ def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Funct
     For fields of 4 bits divided by what their places count, and their sums over each block.
     """
     lanes, narrow = tile.lanes, tile.bits == 4
-    vector = ir.Type(float32, lanes)
-    here = plus(times(variable("group"), block), variable("k"))
-    left = minus(constant(form.depth), variable("at"))
-    inside = minus(constant(block), variable("k"))
-    flags = ir.Type(ir.FLAG.dtype, lanes)
-    known = ir.Var(flags, "known")
-    neighbours = ir.Load(vector, "a", plus(variable("from"), variable("at")), known)
-    wide = ir.Type(int64, lanes)
-    steps = operate("mul", ir.Iota(wide), ir.Splat(wide, variable("k_step")))
-    start = plus(variable("from"), times(variable("at"), variable("k_step")))
-    apart = ir.Gather(vector, "a", operate("add", ir.Splat(wide, start), steps), known)
-    total = ir.Get(vector, "total")
-    value = ir.Get(vector, "value")
-    made = operate("mul", value, ir.Var(vector, "factors")) if narrow else value
     summed: list[ir.Step] = []
     if narrow:
         place = plus(times(variable("i"), form.groups), variable("group"))
+        total = ir.Get(ir.Type(float32, lanes), "total")
         summed = [ir.Store("sums", place, ir.Reduce(ir.Type(float32), "add", total))]
     source = least(variable("i"), minus_one(variable("rows")))
     body = loop(
@@ -54,42 +41,44 @@ def prepare_function(tile: NarrowTile, form: NarrowForm, block: int) -> ir.Funct
         loop(
             "group", 0, form.groups, 1,
             ir.Declare("total", number(float32, 0, lanes)),
-            loop(
-                "k", 0, block, lanes,
-                ir.Let("at", here),
-                ir.Let("count", least(left, inside)),
-                ir.Let("known", first_lanes(variable("count"), lanes)),
-                ir.Let("kept", first_lanes(inside, lanes)),
-                ir.Declare("value", number(float32, 0, lanes)),
-                ir.If(
-                    compare("less", constant(0), variable("count")),
-                    (
-                        ir.If(
-                            compare("equal", variable("k_step"), 1),
-                            (ir.Assign("value", neighbours),),
-                            (ir.Assign("value", apart),),
-                        ),
-                    ),
-                ),
-                *([ir.Assign("total", operate("add", total, value))] if narrow else []),
-                ir.Store(
-                    "to", plus(times(variable("i"), form.groups * block), variable("at")), made,
-                    ir.Var(flags, "kept"),
-                ),
-            ),
+            loop("k", 0, block, lanes, *_vector(tile, form, block)),
             *summed,
         ),
     )  # fmt: skip
-    return ir.Function(
-        "prepare",
-        (
-            ir.Pointer("a", float32, alias=True),
-            ir.Pointer("to", float32, alias=True),
-            ir.Pointer("sums", float32, alias=True),
-            *map(ir.Scalar, SCALARS),
-        ),
-        (*(_factors(tile) if narrow else ()), body),
+    pointers = (ir.Pointer(name, float32, alias=True) for name in ("a", "to", "sums"))
+    steps = (*(_factors(tile) if narrow else ()), body)
+    return ir.Function("prepare", (*pointers, *map(ir.Scalar, SCALARS)), steps)
+
+
+def _vector(tile: NarrowTile, form: NarrowForm, block: int) -> list[ir.Step]:
+    """A vector of a row from `k` of a block on, which has neighbours or elements apart."""
+    lanes, narrow = tile.lanes, tile.bits == 4
+    vector, wide = ir.Type(float32, lanes), ir.Type(int64, lanes)
+    flags = ir.Type(ir.FLAG.dtype, lanes)
+    known = ir.Var(flags, "known")
+    inside = minus(constant(block), variable("k"))
+    neighbours = ir.Load(vector, "a", plus(variable("from"), variable("at")), known)
+    steps = operate("mul", ir.Iota(wide), ir.Splat(wide, variable("k_step")))
+    start = plus(variable("from"), times(variable("at"), variable("k_step")))
+    apart = ir.Gather(vector, "a", operate("add", ir.Splat(wide, start), steps), known)
+    value, total = (ir.Get(vector, name) for name in ("value", "total"))
+    made = operate("mul", value, ir.Var(vector, "factors")) if narrow else value
+    to = plus(times(variable("i"), form.groups * block), variable("at"))
+    read = ir.If(
+        compare("equal", variable("k_step"), 1),
+        (ir.Assign("value", neighbours),),
+        (ir.Assign("value", apart),),
     )
+    return [
+        ir.Let("at", plus(times(variable("group"), block), variable("k"))),
+        ir.Let("count", least(minus(constant(form.depth), variable("at")), inside)),
+        ir.Let("known", first_lanes(variable("count"), lanes)),
+        ir.Let("kept", first_lanes(inside, lanes)),
+        ir.Declare("value", number(float32, 0, lanes)),
+        ir.If(compare("less", constant(0), variable("count")), (read,)),
+        *([ir.Assign("total", operate("add", total, value))] if narrow else []),
+        ir.Store("to", to, made, ir.Var(flags, "kept")),
+    ]
 
 
 def _factors(tile: NarrowTile) -> tuple[ir.Step, ...]:
