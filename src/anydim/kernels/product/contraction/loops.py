@@ -1,12 +1,12 @@
-"""The loops of a contraction kernel around the library's `strip`.
+"""The loops of a contraction kernel around the library's `row`.
 
     for each rectangle of a thread's part (`product/sharing.py`)
         for each block of row tiles, each block of columns
             pack what has to be packed of A and B for it
             for each chunk of k
-                for each row tile: strip (all columns of the block); after the last, the epilogue
+                for each row tile: all columns of the block; after the last chunk, the epilogue
 
-A block of rows of A stays in the second cache while B streams through it once: the strips
+A block of rows of A stays in the second cache while B streams through it once: the tiles
 prefetch the next chunk or block of columns while they use the present one, the row tiles sharing
 that work. One that is alone asks a little ahead. Row tiles are of even height: 13 rows with tiles
 of up to 8 are 7 + 6.
@@ -182,23 +182,29 @@ class MainWriter:
     def _chunk(self) -> ir.Value:
         """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
         k = self.sizes.value(self.form.k.extent)
-        if self.operands.target is None:
-            return k
         blocks = quotient_up(k, self.schedule.block_k)
         even = round_down(plus(quotient_up(k, greatest(blocks, 1)), 7), 8)
         return either(compare("less_equal", blocks, 1), k, even)
 
     def tiles(self, vectors: str = "") -> list[ir.Step]:
-        """All row tiles, a piece of k after the other; by the function `vectors` in place."""
+        """All row tiles, a piece of k after the other; by the function `vectors` in place.
+
+        Sums that no output holds are those of one row tile: it does all of k before the next one.
+        """
         k = self.sizes.value(self.form.k.extent)
-        length = least(minus(k, variable("k0")), variable("chunk"))
-        tiles = loop("tile", variable("tile0"), variable("tile1"), 1, *self._tile(vectors))
-        return [
-            loop(
-                "k0", 0, greatest(k, 1), greatest(variable("chunk"), 1),
-                ir.Let("length", length), tiles,
-            )
-        ]  # fmt: skip
+        length = ir.Let("length", least(minus(k, variable("k0")), variable("chunk")))
+        place, work = self._place(), self._chunk_of_tile(vectors)
+
+        def all_of_k(*body: ir.Step) -> ir.Step:
+            stop, step = greatest(k, 1), greatest(variable("chunk"), 1)
+            return loop("k0", 0, stop, step, length, *body)
+
+        def all_tiles(*body: ir.Step) -> ir.Step:
+            return loop("tile", variable("tile0"), variable("tile1"), 1, *body)
+
+        if self.operands.target is None:
+            return [all_tiles(*place, all_of_k(*work))]
+        return [all_of_k(all_tiles(*place, *work))]
 
     def start_of(self, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
         parts = [times(variable(w.name), self.sizes.value(stride(w))) for w in self.form.loops]
@@ -322,24 +328,24 @@ class MainWriter:
 
     # ---- one row tile --------------------------------------------------------------------------
 
-    def _tile(self, vectors: str) -> list[ir.Step]:
+    def _place(self) -> list[ir.Step]:
+        """Where a row tile is, and how high."""
         taller = compare("less", variable("tile"), variable("taller"))
-        steps: list[ir.Step] = [
+        return [
             ir.Let("row0", self.first_row(variable("tile"))),
             ir.Let("rows", plus(variable("even"), either(taller, constant(1), constant(0)))),
             ir.Let("sums_at", self.sums_at()),
         ]
-        k = self.sizes.value(self.form.k.extent)
-        steps += self._given()
-        if self.operands.target is None:
-            return [*steps, *self._strip(self._start(), vectors), self.finish_call()]
+
+    def _chunk_of_tile(self, vectors: str) -> list[ir.Step]:
+        """A chunk of k of a row tile; the first starts from `init`, others from the sums."""
         sums, sums_row = self.sums()
-        more = self._strip((sums, sums_row, constant(self.tile.width)), vectors)
+        more = self._row((sums, sums_row, constant(self.tile.width)), vectors)
         is_first = compare("equal", variable("k0"), 0)
-        steps.append(ir.If(is_first, self._strip(self._start(), vectors), more))
+        steps = [*self._given(), ir.If(is_first, self._row(self._start(), vectors), more)]
         if not self.finished:
             done = plus(variable("k0"), variable("length"))
-            is_last = compare("greater_equal", done, k)
+            is_last = compare("greater_equal", done, self.sizes.value(self.form.k.extent))
             steps.append(ir.If(is_last, (self.finish_call(),)))
         return steps
 
@@ -359,7 +365,7 @@ class MainWriter:
         return ir.Address("scratch", at), self.sizes.value(self.blocks.columns)
 
     def _given_once(self) -> list[ir.Step]:
-        """The block of scalars that strips take, and those that are the same for all."""
+        """The block of scalars that rows take, and those that are the same for all."""
         value = self.sizes.value
         return [
             ir.Stack("given", int64, len(GIVEN)),
@@ -370,7 +376,7 @@ class MainWriter:
         ]
 
     def _given(self) -> list[ir.Step]:
-        """Scalars of a strip."""
+        """Scalars of a row tile."""
         ahead: ir.Value = constant(0)
         step: ir.Value = constant(0)
         if not self.scratch.holds_b:
@@ -384,7 +390,7 @@ class MainWriter:
             give("step", step),
         ]
 
-    def _strip(
+    def _row(
         self, begin: tuple[ir.Address, ir.Value, ir.Value], vectors: str
     ) -> tuple[ir.Step, ...]:
         start, start_row, start_panel = begin
@@ -399,7 +405,7 @@ class MainWriter:
         if vectors:
             along = times(variable("k0"), self.sizes.value(self.form.k.b))
             b = ir.Address(self.operands.b, plus(variable("b_at"), along))
-        function = vectors or f"{self.prefix}_strip"
+        function = vectors or f"{self.prefix}_row"
         return (
             give("init_row", start_row),
             give("init_panel", start_panel),

@@ -43,7 +43,7 @@ def names_of(lanes: int, dtype: DType) -> tuple[str, str]:
 
 @lru_cache(maxsize=16)
 def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ir.Library]:
-    """A library for `row`, one for `dots`; operands are those of a strip.
+    """A library for `row`, one for `dots`; operands are those of a micro-kernel.
 
     Of the scalars that are given, `b_panel` is the stride of rows of b in `row`.
     """

@@ -1,6 +1,6 @@
 """What a contraction does where its rows or columns are one: nothing is packed.
 
-These are branches of its kernel, with functions of `vectors.py` in the place of strips.
+These are branches of its kernel, with functions of `vectors.py` in the place of micro-kernels.
 """
 
 from __future__ import annotations
