@@ -261,18 +261,19 @@ def _moved_places(attributes: Attributes, kh: int, kw: int) -> list[str]:
         number = f"((g * {kh} + k) * {kw} + l) * 2 + {axis}"
         statements += [
             f"{place} = cast<double>({base}) + cast<double>(offset(n,{number},i,j)) where {moves}",
-            f"{letter}w(n,g,k,l,i,j,a) = a == 0 ? 1.0 - ({place} - floor({place}))"
-            f" : {place} - floor({place}) where {moves}, a in 0:2",
-            f"{letter}i(n,g,k,l,i,j,a) = cast<int64>(floor({place})) + a where {moves}, a in 0:2",
+            # places lie along the last axis, where vectors read them
+            f"{letter}w(n,g,k,l,a,i,j) = cast<T>(a == 0 ? 1.0 - ({place} - floor({place}))"
+            f" : {place} - floor({place})) where {moves}, a in 0:2",
+            f"{letter}i(n,g,k,l,a,i,j) = cast<int64>(floor({place})) + a where {moves}, a in 0:2",
         ]
     return statements
 
 
 def _bilinear(taps: str) -> str:
     """s: what a tap sees of a channel, from four places of x; P channels are moved alike."""
-    weight = "vw(n,c // P,k,l,i,j,a) * uw(n,c // P,k,l,i,j,b)"
-    value = "x(n,c,vi(n,c // P,k,l,i,j,a),ui(n,c // P,k,l,i,j,b)) else 0"
+    weight = "vw(n,c // P,k,l,a,i,j) * uw(n,c // P,k,l,b,i,j)"
+    value = "x(n,c,vi(n,c // P,k,l,a,i,j),ui(n,c // P,k,l,b,i,j)) else 0"
     return (
-        f"s(n,c,k,l,i,j) +=! cast<T>({weight}) * ({value}) where n in 0:N, c in 0:C,"
+        f"s(n,c,k,l,i,j) +=! {weight} * ({value}) where n in 0:N, c in 0:C,"
         f" {taps}, i in 0:I, j in 0:J, a in 0:2, b in 0:2"
     )
