@@ -76,12 +76,16 @@ class SlidingWriter:
         outer, rows = self.form.outer[:-1], self.form.outer[-1]
         height = self.sizes.value(rows.extent)
         inner = scope.inner({axis.name: variable(f"image_{axis.name}") for axis in outer})
-        extents = ((f"image_{a.name}", self.sizes.value(a.extent)) for a in reversed(outer))
+        extents = [(f"image_{a.name}", self.sizes.value(a.extent)) for a in reversed(outer[1:])]
         before = times(variable("image"), height)
         low = inner.name(greatest(minus(variable("start"), before), 0))
         high = inner.name(least(minus(variable("stop"), before), height))
         inside(inner, low, high)
-        body = [*split_index("image", *extents), *inner.steps]
+        indices = split_index("image", *extents)
+        if outer:
+            first = variable(f"rest{len(extents) - 1}" if extents else "image")
+            indices.append(ir.Let(f"image_{outer[0].name}", first))
+        body = [*indices, *inner.steps]
         images = quotient(variable("start"), height), quotient_up(variable("stop"), height)
         scope.steps.append(loop("image", *images, 1, *body))
         return (ir.If(compare("less", variable("start"), variable("stop")), tuple(scope.steps)),)
@@ -127,7 +131,12 @@ class SlidingWriter:
             for full in (True, False)
         )
         self._either(self.setting, block, lane, step, constant(step - 1), extent, whole, parts)
-        row.steps.append(loop("at", 0, extent, step, *block.steps))
+        end = row.name(times(quotient(extent, step), step))
+        row.steps.append(loop("at", 0, end, step, *block.steps))
+        single = row.inner({lane.name: variable("last")})
+        last = Cell(Columns(self.setting, single, variable("last"), extent), {}, (lane.name, 0))
+        steps = Block(self.setting, single.inner({}), [last], frozenset(), extent).steps()
+        row.steps.append(loop("last", end, extent, lanes, *single.steps, *steps))
 
     # ---- images of a few columns -----------------------------------------------------------------
 
