@@ -96,3 +96,25 @@ def test_columns(dtype: DType) -> None:
             for name, result in some.items():
                 expected = numpy.ascontiguousarray(whole[name][..., 3 : 3 + columns])
                 assert result.tobytes() == expected.tobytes(), (name, rows, columns)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_images_of_one_place(threads: int) -> None:
+    """Channels are scaled where lanes run along places, and along channels of one place each."""
+    g = ad.Builder("g")
+    n, c, h, w = (g.dim(name, 0, None) for name in "nchw")
+    x = g.input("x", ad.float32, [n, c, h, w])
+    scale, shift = (g.input(name, ad.float32, [c, 1, 1]) for name in ("scale", "shift"))
+    by_image = g.input("by_image", ad.float32, [n, 1, 1, 1])
+    g.output("y", g.exp(x * scale + shift) * by_image)
+    model, random = ad.compile(g.graph(), threads=threads), numpy.random.default_rng(0)
+    sizes = [(2, 5, 1, 1), (3, 16, 1, 1), (1, 17, 1, 1), (4, 67, 1, 1), (0, 3, 1, 1), (3, 0, 1, 1),
+             (5, 1, 1, 1), (2, 5, 1, 2), (2, 7, 3, 3), (2, 3, 0, 1), (400, 300, 1, 1)]  # fmt: skip
+    for images, channels, height, width in sizes:
+        shapes = ((images, channels, height, width), (channels, 1, 1), (channels, 1, 1))
+        arrays = [random.uniform(-1, 1, s).astype(numpy.float32) for s in shapes]
+        last = random.uniform(-1, 1, (images, 1, 1, 1)).astype(numpy.float32)
+        found = model(x=arrays[0], scale=arrays[1], shift=arrays[2], by_image=last)["y"]
+        wide = [a.astype(float) for a in arrays]
+        expected = numpy.exp(wide[0] * wide[1] + wide[2]) * last
+        numpy.testing.assert_allclose(found, expected, rtol=2e-6, atol=1e-6)

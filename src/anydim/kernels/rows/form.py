@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from anydim.base.dtypes import uint8
+from anydim.kernels import ir
 from anydim.kernels.inference import free_axes, read_address
 from anydim.kernels.ir import Function, Kernel, Operand, Pointer, Scalar, Step
 from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
@@ -19,6 +20,8 @@ from anydim.kernels.rows.passplan import cost, plan_sweeps, work
 from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.rows.short import Panels, short_form
 from anydim.kernels.rows.sweeps import RowProgram
+from anydim.kernels.rows.units import unit_form
+from anydim.kernels.write.arithmetic import compare
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
@@ -226,10 +229,17 @@ def row_launch(
     program = RowProgram(Setting(form, context, lanes, unroll), short)
     rows = product(axis.extent for axis in form.row)
     never_empty = prove(rows, ">=", 1, box) is Truth.PROVED
+    opened = open_strides(form, box)
     body = versions(
-        form, open_strides(form, box), sizes.value,
+        form, opened, sizes.value,
         lambda way: RowProgram(Setting(way, context, lanes, unroll), short).body(never_empty),
     )  # fmt: skip
+    unit = None if opened else unit_form(form, box, _along)
+    if unit is not None and lane_score(unit) > 0:
+        inside = replace(context, aligned=not unit.whole)
+        units = RowProgram(Setting(unit, inside, lanes, unroll), unit=True).body(True)
+        one = compare("equal", sizes.value(form.lane.extent), 1)
+        body = (ir.If(one, units, body),)
     outputs = {tensor.name for tensor in group.outputs}
     operands = tuple(Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors)
     arguments = tuple(Argument(tensor.name) for tensor in tensors)

@@ -44,9 +44,11 @@ class RowProgram:
     """Emits the body of a kernel for a form."""
 
     def __init__(
-        self, setting: Setting, short: Setting | None = None, single: bool = False
-    ) -> None:
+        self, setting: Setting, short: Setting | None = None, single: bool = False,
+        unit: bool = False,
+    ) -> None:  # fmt: skip
         self.setting = setting
+        self.unit = unit  # a form of `units.py`: the range is that of its elements
         self.single = single  # rows are a vector each, of the lanes that are the same in all
         self.short = short  # for rows that fill no vector
         self.form = setting.form
@@ -86,7 +88,8 @@ class RowProgram:
 
     def _single(self) -> RowProgram:
         form, lanes = replace(self.form, pieces=False), min(FEW, self.setting.lanes)
-        return RowProgram(Setting(form, self.setting.context, lanes, 1), single=True)
+        setting = Setting(form, self.setting.context, lanes, 1)
+        return RowProgram(setting, single=True, unit=self.unit)
 
     @property
     def parallel(self) -> Size:
@@ -172,7 +175,19 @@ class RowProgram:
             axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
             if self.form.pieces:
                 axes.append((PART, self.setting.value(ceil_div(self.form.lane.extent, PIECE))))
-            parallel_loop(kernel, axes, one)
+            parallel_loop(kernel, axes, one, *self._range(kernel))
+
+    def _range(self, kernel: Elements) -> tuple[ir.Value, ir.Value]:
+        """The rows to do: of a unit form those that begin in the part of the range."""
+        if not self.unit:
+            return START, STOP
+        extent = self.setting.value(self.form.lane.extent)
+        more = kernel.name(operate("sub", extent, index(1)))
+        first, last = (
+            kernel.name(operate("floordiv", kernel.name(add(end, more)), extent))
+            for end in (START, STOP)
+        )
+        return first, last
 
     def _sweep_along(self, row: Row, sweep: int) -> None:
         copies = max((segment.copies for segment in self.sweeps), default=1)

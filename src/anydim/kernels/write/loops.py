@@ -28,15 +28,16 @@ def loop(scope: Elements, axis: str, extent: ir.Value, body: Callable[[Elements]
 
 
 def parallel_loop(
-    scope: Elements, axes: Sequence[tuple[str, ir.Value]], body: Callable[[Elements], None]
-) -> None:
+    scope: Elements, axes: Sequence[tuple[str, ir.Value]], body: Callable[[Elements], None],
+    start: ir.Value = START, stop: ir.Value = STOP,
+) -> None:  # fmt: skip
     """The loop over start:stop of the flattened axes; their indices advance like an odometer."""
     counter = scope.context.fresh("r")
     if len(axes) < 2:
         inner = scope.inner({name: ir.Var(ir.INDEX, counter) for name, _ in axes})
         body(inner)
     else:
-        registers = _first_position(scope, axes)
+        registers = _first_position(scope, axes, start)
         values = {name: ir.Var(ir.INDEX, scope.context.fresh("i")) for name, _ in axes}
         inner = scope.inner(values)
         inner.steps += [
@@ -44,12 +45,14 @@ def parallel_loop(
         ]
         body(inner)
         inner.steps += _advance(inner, axes, registers, values)
-    scope.steps.append(ir.For(counter, START, STOP, index(1), tuple(inner.steps)))
+    scope.steps.append(ir.For(counter, start, stop, index(1), tuple(inner.steps)))
 
 
-def _first_position(scope: Elements, axes: Sequence[tuple[str, ir.Value]]) -> dict[str, str]:
+def _first_position(
+    scope: Elements, axes: Sequence[tuple[str, ir.Value]], start: ir.Value
+) -> dict[str, str]:
     registers: dict[str, str] = {}
-    rest: ir.Value = START
+    rest = start
     for name, extent in reversed(axes[1:]):
         registers[name] = scope.context.fresh("at")
         scope.steps.append(ir.Declare(registers[name], operate("mod", rest, extent)))
