@@ -11,6 +11,7 @@ or written into the reductions; batch axes may be none, one or several, in any o
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 from anydim.base.dtypes import bfloat16, float16, float32
 from anydim.base.records import dataclass
@@ -32,6 +33,7 @@ from anydim.sizes import as_size
 
 MOST_READS = 32  # of one expression, once pointwise statements are written into it
 _NARROW = (float16, bfloat16)
+PRODUCT = 1e30  # what products of queries and keys are held to be below
 MOST_DEPTH = 4096  # elements of a head: its vectors have code of their own
 
 
@@ -69,6 +71,12 @@ class AttentionForm:
     score: Expr
     nan_is_zero: bool = False
     widens: bool = False
+
+    @cached_property
+    def bound(self) -> Expr | None:
+        """What no score is above, where there may be a mask."""
+        found = _upper_bound(self.score, self.raw)
+        return found if found is not None and self.key.name in free_axes(found) else None
 
 
 def _small(axis: Axis) -> bool:
@@ -250,6 +258,27 @@ class _Matcher:
             ),
         )
         return form if _has_fast_addresses(form) else None
+
+
+def _upper_bound(score: Expr, raw: str) -> Expr | None:
+    """What no score is above, said without the product `raw`; None where no mask bounds it."""
+    if all(read.tensor != raw for read in reads(score)):
+        places = [index for read in reads(score) for index in read.indices]
+        return None if any(reads(index) for index in places) else score
+    if not isinstance(score, Apply):
+        return None
+    bounds = [_upper_bound(argument, raw) for argument in score.arguments]
+    large = Literal(PRODUCT, float32)
+    if score.function == "add" and bounds.count(None) == 1:
+        (bound,) = (b for b in bounds if b is not None)
+        return Apply("add", (bound, large))
+    if score.function == "select" and bounds[0] is not None and bounds[1:] != [None, None]:
+        return Apply("select", (bounds[0], bounds[1] or large, bounds[2] or large))
+    if score.function in ("mul", "div") and bounds[0] is not None:
+        by = score.arguments[1]
+        if isinstance(by, Literal) and by.value > 0:
+            return Apply(score.function, (bounds[0], by))
+    return None
 
 
 def _both_ways(body: Expr) -> tuple[tuple[Read, Read], ...]:

@@ -2,9 +2,9 @@
 
 for unit in start:stop                      one position of the batch, a few tiles of queries
   for block of keys                         one pass when all keys fit
-    pack keys (and values)                  unless the unit before packed the same
     for tile of queries
-      scores = queries * keys               register tiles
+      pack keys (and values)                unless it has been done
+      scores = queries * keys               register tiles, without keys that a mask shuts out
       scores to powers                      they never leave the nearest cache
       mixed = powers * values               register tiles
       rows of the result
@@ -15,6 +15,7 @@ from __future__ import annotations
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.attention.form import Factor
+from anydim.kernels.attention.masks import seen_keys
 from anydim.kernels.attention.packing import copy_keys, copy_values, pack_keys
 from anydim.kernels.attention.plan import LINE, Plan
 from anydim.kernels.attention.rows import largest_scores, powers, result_rows
@@ -31,6 +32,7 @@ from anydim.kernels.write.arithmetic import (
     plus,
     quotient,
     quotient_up,
+    register,
     round_down,
     times,
     variable,
@@ -138,12 +140,12 @@ class _Body:
 
     def _blocks(self) -> list[ir.Step]:
         lanes = self.plan.lanes
-        tail = minus(variable("count"), variable("whole"))
-        inside = [
+        first_chunk = compare("equal", variable("chunk"), 0)
+        first_unit = compare("equal", variable("unit"), variable("start"))
+        first = ir.Convert(ir.INDEX, operate("or", first_chunk, first_unit))
+        inside: list[ir.Step] = [
             ir.Let("panels", quotient_up(variable("count"), lanes)),
-            ir.Let("whole", round_down(variable("count"), lanes)),
-            ir.Let("inside_keys", first_lanes(tail, lanes)),
-            *self._pack(),
+            ir.Declare("packs", constant(1) if self.plan.blocks else first),
             self._tiles(),
         ]
         if not self.plan.blocks:
@@ -153,7 +155,7 @@ class _Body:
         count = ir.Let("count", least(minus(variable("key_count"), variable("block")), size))
         return [loop("block", 0, greatest(variable("key_count"), 1), size, count, *inside)]
 
-    def _pack(self) -> list[ir.Step]:
+    def _pack(self) -> ir.Step:
         """Pack a block of keys; the only block stays packed for all chunks of a position."""
         plan, form, count = self.plan, self.form, variable("count")
         source = self.context.buffers[form.keys.tensor]
@@ -169,11 +171,8 @@ class _Body:
             stride = self.size(form.values.address.stride(form.key.name))
             steps.append(self._at("copy_at", form.values, form.width.name))
             steps += copy_values(source, variable("copy_at"), stride, count, plan.width, plan.lanes)
-        if plan.blocks:
-            return steps
-        first_chunk = compare("equal", variable("chunk"), 0)
-        first_unit = compare("equal", variable("unit"), variable("start"))
-        return [ir.If(operate("or", first_chunk, first_unit), tuple(steps))]
+        missing = compare("less", constant(0), times(register("packs"), variable("keys")))
+        return ir.If(missing, (*steps, ir.Assign("packs", constant(0))))
 
     def _at(self, name: str, factor: Factor, column: str) -> ir.Step:
         """Name the address of keys or values at the first key of the block."""
@@ -191,12 +190,23 @@ class _Body:
             ir.Let("tile", plus(variable("height"), taller)),
             ir.Let("first", _tile_row(number)),
             ir.Let("at", minus(variable("first"), variable("unit_first"))),
-            *self._scores(),
-            largest_scores(self.plan, self.here),
+            *seen_keys(self.plan, self.here, self._scored()),
+            ir.Let("mixed_keys", least(variable("count"), register("seen"))),
             powers(self.plan, self.context),
             *self._mix(),
             result_rows(self.plan, self.here, self._ahead()),
         )  # fmt: skip
+
+    def _scored(self) -> list[ir.Step]:
+        """The scores of the keys that are seen, and the largest of each row."""
+        tail = minus(variable("keys"), variable("whole"))
+        return [
+            ir.Let("whole", round_down(variable("keys"), self.plan.lanes)),
+            ir.Let("inside_keys", first_lanes(tail, self.plan.lanes)),
+            self._pack(),
+            *self._scores(),
+            largest_scores(self.plan, self.here),
+        ]
 
     def _scores(self) -> list[ir.Step]:
         plan, queries, query = self.plan, self.form.queries, self.form.query.name
@@ -214,7 +224,7 @@ class _Body:
             constant(plan.lanes),
             constant(plan.depth * plan.lanes),
             constant(plan.stride),
-            variable("panels"),
+            quotient_up(variable("keys"), plan.lanes),
         )
         return [ir.Let("queries_at", plus(base, times(variable("first"), stride))), call]
 
@@ -235,7 +245,7 @@ class _Body:
             ir.Address("scores", constant(0)),
             source,
             ir.Address("mixed", constant(0)),
-            variable("count"),
+            variable("mixed_keys"),
             constant(plan.stride),
             stride,
             constant(plan.lanes),

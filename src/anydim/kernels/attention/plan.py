@@ -89,7 +89,7 @@ class Plan:
             ("totals", rows),
         ]
         if self.blocks:
-            wanted += [("keeps", self.rows), ("sums", rows * self.padded)]
+            wanted += [("olds", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
         wanted.append(("packed_keys", keys * self.depth))
         if self.copies:
             wanted.append(("packed_values", keys * self.padded))

@@ -4,8 +4,8 @@ Row r of a tile of scores lies in "scores" from r * stride on. Maxima are found 
 before powers are taken of any, so that a row does not wait for its own maximum.
 
 Where the keys take several blocks, "tops" and "totals" hold the largest score and the sum of
-powers of each row so far, "keeps" the factor by which a new maximum shrinks what was summed up
-before, and "sums" the mixed values so far.
+powers of each row so far, "olds" the largest before this block, "keeps" the factor by which a new
+maximum shrinks what was summed up before, and "sums" the mixed values so far.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.attention.exp import exp_nonpositive
+from anydim.kernels.attention.masks import unless_far
 from anydim.kernels.attention.plan import Plan
 from anydim.kernels.write.arithmetic import (
     compare,
@@ -48,7 +49,7 @@ def largest_scores(plan: Plan, unit: Elements) -> ir.Step:
     sweep: list[ir.Step] = [
         loop("column", 0, variable("whole"), plan.lanes, *_scores(plan, row, "column", None)),
         ir.If(
-            compare("less", variable("whole"), variable("count")),
+            compare("less", variable("whole"), variable("keys")),
             tuple(_scores(plan, row, "whole", _inside(plan))),
         ),
     ]
@@ -57,11 +58,14 @@ def largest_scores(plan: Plan, unit: Elements) -> ir.Step:
     top = after.name(ir.Extract(NUMBER, top, 0))
     place = plus(variable("at"), variable("row"))
     if plan.blocks:
-        old = after.name(either(later(), ir.Load(NUMBER, "tops", place), low(1)))
+        old = after.name(ir.Load(NUMBER, "olds", variable("row")))
         top = after.name(larger(old, top))
         keep = exp_nonpositive(after, operate("sub", old, finite(after, top)))
+        same = after.name(operate("equal", old, top))  # blocks of no weight leave all bits
+        keep = operate("select", same, number(float32, 1), keep)
         after.steps.append(ir.Store("keeps", variable("row"), keep))
     after.steps.append(ir.Store("tops", place, top))
+    after.steps += unless_far(plan, top)
     return loop(
         "row", 0, variable("tile"), 1,
         ir.Let("query", plus(variable("first"), variable("row"))),
@@ -157,7 +161,7 @@ def powers(plan: Plan, context: Context) -> ir.Step:
         *row.steps,
         ir.Declare("power_sum", number(float32, 0, plan.lanes)),
         loop(
-            "power", 0, times(variable("panels"), plan.lanes), plan.lanes,
+            "power", 0, variable("mixed_keys"), plan.lanes,
             *inner.steps,
             ir.Store("scores", at, power),
             ir.Assign("power_sum", operate("add", total, power)),

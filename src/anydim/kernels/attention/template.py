@@ -6,7 +6,8 @@ When all keys fit one block, as they do for sentences, softmax is the plain one;
 maximum and sum of online softmax (Milakov and Gimelshein, 2018) join the blocks.
 
 A row whose scores are all -inf, or has a NaN, is NaN, as numpy makes it; without keys the result
-is 0. Keys whose score lies 80 below the row's largest count as 0.
+is 0. Keys whose score lies 80 below the row's largest count as 0; those behind the last key that
+a mask lets a tile of queries see may be left out, whatever they hold (`masks.py`).
 """
 
 from __future__ import annotations
