@@ -131,7 +131,7 @@ def test_rows_of_few_columns_are_merged(name: str) -> None:
         numpy.testing.assert_array_equal(whole, cut)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", ["max 2x2 stride 2", "max line", "depthwise 5x5"])
 def test_blocks_of_rows_begin_anywhere(name: str) -> None:
     """Rows are done some at a time, in strips of 32; where parts begin changes no bit."""
     made = prepared(name, host_machine())
