@@ -7,11 +7,12 @@ and their assembly is read; it need not be this machine's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from unittest.mock import patch
 
+import numpy
 import pytest
 
 import anydim as ad
@@ -61,11 +62,18 @@ RELOADED = 2  # vectors that do not change in a loop may be read from the stack,
 @cache
 def modules(case: str, processor: str) -> dict[str, Kernel | Library]:
     """The kernels of a program and their libraries, made for vectors of the processor."""
+    return _made(CASES[case].source(), CASES[case].dims, processor)
+
+
+def _made(
+    source: object, dims: Mapping[str, ad.Dim], processor: str
+) -> dict[str, Kernel | Library]:
+    """The kernels of a model and their libraries, made for vectors of the processor."""
     kind, make = described(processor), TARGETS["llvm"]
     sizes = {"vector_bytes": kind.vector_bytes, "registers": kind.registers}
-    seen = replace(this_machine().without_tiles, **sizes)
+    seen = replace(this_machine(), **sizes)
     with patch.dict(TARGETS, {"llvm": lambda _: make(seen)}):
-        model = ad.compile(CASES[case].source(), dims=CASES[case].dims, threads=1)
+        model = ad.compile(source, dims=dims, threads=1)
     kernels = model.report.kernels.values()
     return {one.name: one for kernel in kernels for one in (*kernel.libraries, kernel)}
 
@@ -98,6 +106,32 @@ def test_loops_over_elements_call_nothing(case: str, prefix: str, processor: str
     assert found
     for loop in found:
         assert not calls(loop), "\n".join(loop)
+
+
+DEPTHWISE = """
+def layer(float(N,H,V,M) x, float(R,Q,M) w) -> (y) {
+  y(n,a,b,m) +=! (x(n,a + r - 1,b + q - 1,m) else 0) * w(r,q,m)
+    where n in 0:N, a in 0:H, b in 0:V, m in 0:M, r in 0:R, q in 0:Q
+}"""
+
+
+@pytest.mark.parametrize("processor", ["x86-64-v4", "aarch64"])
+def test_depthwise_sums_of_channels_stay_in_registers(processor: str) -> None:
+    """Four places a step; rows of a window that may be outside may stand elsewhere."""
+    g = ad.Builder("depthwise")
+    n, h, v = (g.dim(name, 0, 64) for name in "nhv")
+    x = g.input("x", ad.float32, (n, h, v, 32))
+    weights = numpy.random.default_rng(0).standard_normal((3, 3, 32)).astype(numpy.float32)
+    g.output("y", g.call(ad.define(DEPTHWISE).layer, x, g.constant(weights)))
+    kind, found = described(processor), list[list[str]]()
+    for name, made in _made(g.graph(), {}, processor).items():
+        if name.startswith("sliding_"):
+            found += innermost_loops(assembly(render(made, kind), kind))
+    loop = max(found, key=lambda one: len(fused(one)))
+    text = "\n".join(loop)
+    assert len(fused(loop)) >= 24, text
+    assert not calls(loop) and not apart(loop) and not on_the_stack(loop), text
+    assert len(loop) < 3 * len(fused(loop)), text
 
 
 def test_what_is_looked_for_is_found() -> None:
