@@ -151,7 +151,7 @@ def test_windows_another_way(wish: str) -> None:
 @pytest.mark.parametrize(
     "wish",
     [
-        "bytes(rows=5, vectors=1)", "bytes(lanes=4, unroll=8)",
+        "bytes(rows=5, vectors=1)", "bytes(lanes=4, unroll=8)", "bytes(vectors=3)", "bytes(rows=16, vectors=4)",
         pytest.param("bytes(rows=16, lanes=32)", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
@@ -195,7 +195,7 @@ def test_convolutions_with_constant_weights(taps: int, wish: str) -> None:
 def test_every_choice_of_a_schedule_has_a_rule() -> None:
     """What a record holds is chosen by a rule, or follows from the computation."""
     follows = {("contraction", "packed"), ("convolution", "packed")}
-    follows |= {("narrow", "vectors"), ("narrow", "lanes")}
+    follows |= {("narrow", "vectors"), ("narrow", "lanes"), ("bytes", "depth")}
     follows |= {("attention", name) for name in ("rows", "vectors", "lanes", "unroll")}
     for template in TEMPLATES:
         name = schedule_name(template.schedule)

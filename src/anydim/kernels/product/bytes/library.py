@@ -29,6 +29,7 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.values import number, operate
 
 TILE_SCALARS = ("words", "a_row", "rows", "columns")
+MOST_TILES = 2  # of rows and of columns: eight hold them and their sums
 FEW_ROWS = 4  # with tiles: so few are faster with vectors
 _MICRO_SCALARS = ("words", "a_row")
 
@@ -47,7 +48,7 @@ def bytes_prefix(tile: Tile, a_unsigned: bool, depth: int) -> str:
 
 def tiles_of_words(machine: Machine) -> Tile | None:
     """The tile of a machine that has registers for tiles: four of them hold sums."""
-    return Tile(2 * ir.TILE, 2, 2, ir.TILE) if machine.tiles else None
+    return Tile(MOST_TILES * ir.TILE, MOST_TILES, 2, ir.TILE) if machine.tiles else None
 
 
 @lru_cache(maxsize=16)

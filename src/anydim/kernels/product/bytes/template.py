@@ -8,6 +8,7 @@ place while it runs. All sums are exact as int32.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 from anydim.base.dtypes import int32
@@ -26,7 +27,12 @@ from anydim.kernels.launch import (
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.bytes.form import Bytes, BytesForm, bytes_form
 from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
-from anydim.kernels.product.bytes.library import FEW_ROWS, bytes_library, tiles_of_words
+from anydim.kernels.product.bytes.library import (
+    FEW_ROWS,
+    MOST_TILES,
+    bytes_library,
+    tiles_of_words,
+)
 from anydim.kernels.product.bytes.loops import BytesWriter
 from anydim.kernels.product.micro import TileSchedule, tile_of
 from anydim.kernels.product.sharing import GRAIN
@@ -38,9 +44,19 @@ from anydim.sizes import Box, product
 
 @dataclass(frozen=True)
 class BytesProduct(TileSchedule):
-    """The register tile of a product of bytes, which takes `depth` words at once."""
+    """The register tile of a product of bytes, which takes `depth` words at once.
+
+    Tiles of words have a shape of their own: a tile of any other takes one word at a time.
+    """
 
     depth: int = 1
+
+    @property
+    def words(self) -> int:
+        """The words that a product takes at once."""
+        whole = self.depth > 1 and self.rows % self.depth == 0 and self.lanes == self.depth
+        fits = self.rows <= MOST_TILES * self.depth and self.vectors <= MOST_TILES
+        return self.depth if whole and fits else 1
 
 
 register("bytes", BytesProduct)
@@ -71,10 +87,10 @@ def lower_bytes(
     if form is None:
         raise InternalError("a group that is no product of bytes reached its lowering")
     tile = schedule.tile
-    layout = layout_of(form, tile.width, schedule.depth, constants)
+    layout = layout_of(form, tile.width, schedule.words, constants)
     writer = BytesWriter(group, form, layout, tile, machine)
     functions = writer.functions()
-    library = bytes_library(tile, layout.a_unsigned, schedule.depth)
+    library = bytes_library(tile, layout.a_unsigned, schedule.words)
     kernel = named_kernel("bytes", writer.operands, writer.sizes.names, functions, (library,))
     packings = {
         "a": _panels(form.a, layout.a, layout, 1),
@@ -91,7 +107,7 @@ def lower_bytes(
         scratch=writer.cut.scratch,
         flops=2 * loops * form.m.extent * form.n.extent * count,
         moved=moved_bytes(group),
-        schedule=print_schedule(schedule),
+        schedule=print_schedule(replace(schedule, depth=schedule.words)),
         reason=_reason(form, layout),
         in_place=writer.in_place,
     )
