@@ -151,7 +151,8 @@ def test_windows_another_way(wish: str) -> None:
 @pytest.mark.parametrize(
     "wish",
     [
-        "bytes(rows=5, vectors=1)", "bytes(lanes=4, unroll=8)", "bytes(vectors=3)", "bytes(rows=16, vectors=4)",
+        "bytes(rows=5, vectors=1)", "bytes(lanes=4, unroll=8)", "bytes(vectors=3)",
+        "bytes(rows=16, vectors=4)",
         pytest.param("bytes(rows=16, lanes=32)", marks=pytest.mark.slow),
     ],
 )  # fmt: skip
