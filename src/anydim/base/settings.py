@@ -144,7 +144,7 @@ KNOBS = (
     ),
     Knob("winograd", _flag, lambda: True, "Whether 3 x 3 convolutions may take Winograd's way."),
     Knob(
-        "layout", _layout, lambda: "channels_first",
+        "layout", _layout, lambda: "auto",
         "How images lie between the layers of a network: `channels_first`, `channels_last`, or "
         "`auto`, what takes less time over the sizes of a model.",
     ),

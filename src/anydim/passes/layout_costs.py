@@ -19,7 +19,7 @@ from anydim.lang.tree.affine import affine, reads
 from anydim.passes.image_channels import factors, slides
 from anydim.sizes import Size, product
 
-MOVED = 80  # a number that is written in one layout and read in the other
+MOVED = 150  # a number that is written in one layout and read in the other
 _LANES, _PANEL, _ROWS = 16, 48, 8
 _PACK = 20  # a number of a window that goes into a panel
 _OWN_FIRST, _OWN_LAST = 3, 2  # a tap of a window that each channel has its own of
@@ -56,6 +56,13 @@ class _Form:
     read: numpy.ndarray
     taps: numpy.ndarray
     near: bool
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether Winograd's way is made for it."""
+        least = min(self.read.min(initial=_LEAST), self.made.min(initial=_LEAST))
+        plain = self.near and len(self.places) == 2 and bool((self.taps == 9).all())
+        return plain and least >= _LEAST
 
 
 def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | None:
@@ -104,10 +111,7 @@ def _first(form: _Form) -> numpy.ndarray:
     if (form.taps == 1).all():
         return form.batch * plain
     plain = plain * 1.4 + _PACK * taps * form.read
-    least = min(form.read.min(initial=_LEAST), form.made.min(initial=_LEAST))
-    if not form.near or len(form.places) != 2 or (form.taps != 9).any() or least < _LEAST:
-        return form.batch * plain
-    return form.batch * numpy.minimum(plain, _transformed(form))
+    return form.batch * (numpy.minimum(plain, _transformed(form)) if form.is_transformed else plain)
 
 
 def _transformed(form: _Form) -> numpy.ndarray:
@@ -120,10 +124,14 @@ def _transformed(form: _Form) -> numpy.ndarray:
 
 
 def _last(form: _Form) -> numpy.ndarray:
-    """Of a convolution over all channels: places are rows, whatever images they are of."""
+    """The same where places are rows, whatever images they are of."""
     rows = _filled(form.batch * numpy.prod(form.places, axis=0), _ROWS) * form.taps * form.read
-    slower = numpy.where(form.taps == 1, 1.0, 1.2)
-    return rows * (_filled(form.made, _LANES) * slower + _ROWS)
+    plain = rows * (_filled(form.made, _LANES) * numpy.where(form.taps == 1, 1.0, 1.2) + _ROWS)
+    if not form.is_transformed:
+        return plain
+    windows = form.batch * numpy.prod([numpy.ceil(side / 4) for side in form.places], axis=0)
+    vectors = numpy.ceil(form.read / _LANES) + numpy.ceil(form.made / _LANES)
+    return numpy.minimum(plain, windows * (36 * form.read * form.made + 8_000 * vectors))
 
 
 def _own_first(form: _Form) -> numpy.ndarray:
