@@ -223,7 +223,7 @@ class AcrossWriter(Transforms):
             give("rows", least(minus(variable("count"), variable("window")), tile.rows)),
             *(give(name, constant(0)) for name in ("init_row", "init_panel", "ahead", "step")),
             ir.Call(
-                f"{prefix_of(tile, self.form.dtype)}_strip",
+                f"{prefix_of(tile, self.form.dtype)}_row",
                 (
                     ir.Address("scratch", a), ir.Address("w", b),
                     ir.Address("zeros", constant(0)),
