@@ -81,6 +81,8 @@ def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | 
     if any(affine(index) is None for index in read.indices):
         fits = False  # groups of channels
     own = statement.axes[place].name in free_axes(read)
+    if own and Index(statement.axes[place].name) not in read.indices:
+        fits = False  # windows of channels
     form = _form(statement, place, read, at)
     first, last = (_own_first, _own_last) if own else (_first, _last)
     return Times(first(form), last(form) if fits else UNFIT, read.tensor, follows=not own)
