@@ -14,18 +14,15 @@ be nearly empty, and elements go one by one; where neighbours of one side are so
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from anydim.base.dtypes import DType, boolean, uint8
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
-from anydim.kernels.rows.flatten import flatten
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
+from anydim.kernels.transposed import TranspositionForm, form_of
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -36,22 +33,24 @@ from anydim.kernels.write.arithmetic import (
     loop,
     minus,
     plus,
+    quotient_up,
     round_down,
     split_index,
     times,
     variable,
 )
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
-from anydim.kernels.write.squares import transposed
-from anydim.lang.tree import Axis, Expr, Group, Literal, Read, Statement
-from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row_major_strides
-from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Box, Size, Truth, as_size, ceil_div, maximum, product, prove
+from anydim.kernels.write.squares import transposed, unzipped, zipped
+from anydim.kernels.write.values import operate
+from anydim.lang.tree import Group
+from anydim.lang.tree.affine import Affine
+from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
 
 _MOST_LANES = 16  # of small elements: squares of more do not fit into registers
 _SQUARE = "square"
 _BLOCK = 32  # rows of the target: stores to many pages take longer than loads from as many
 _PIECE = 4096  # elements, where rows of the target are short
+_FEW = (2, 3, 4, 8)  # columns that are brought together, or apart, by shuffles
 _UNROLLED = 4  # elements that go one by one
 
 
@@ -67,96 +66,6 @@ class Transposition:
 register("transposition", Transposition)
 
 
-@dataclass(frozen=True)
-class TranspositionForm:
-    """Neighbours of the target run along `lane`, those of the source along `row`.
-
-    `source` and `target` are flat offsets. Lanes from `inside` on (over the outer axes) are 0.
-    """
-
-    outer: tuple[Axis, ...]
-    row: Axis
-    lane: Axis
-    source: Affine
-    target: Affine
-    inside: Affine | None
-    value: Expr
-    read: Read
-
-
-@lru_cache(maxsize=256)
-def form_of(group: Group, box: Box) -> TranspositionForm | None:
-    """The form of a group that is one transposed copy; else None."""
-    group = flatten(group)
-    if len(group.statements) != 1 or len(group.outputs) != 1:
-        return None
-    (statement,) = group.statements
-    read = _only_read(statement)
-    if read is None:
-        return None
-    shape = group.type_of(read.tensor).shape
-    source = address(read, shape)
-    axes = [axis for axis in statement.axes if axis.extent.constant != 1]
-    if source is None or len(axes) < 2:
-        return None
-    lane, rows = axes[-1], [axis for axis in axes[:-1] if source.stride(axis.name) == 1]
-    if source.stride(lane.name).constant in (0, 1) or len(rows) != 1:
-        return None
-    inside = None
-    if read.default is not None:
-        if read.flat or not isinstance(read.default, Literal) or read.default.value != 0:
-            return None
-        limits = [
-            limit
-            for index, size in zip(read.indices, shape)
-            if (limit := _limit(affine(index), size, axes, lane, rows[0], box)) is not None
-        ]
-        if len(limits) > 1 or "" in limits:
-            return None
-        inside = limits[0] if limits and isinstance(limits[0], Affine) else None
-    strides = row_major_strides(statement.shape)
-    target = {axis.name: stride for axis, stride in zip(statement.axes, strides) if axis in axes}
-    outer = tuple(axis for axis in axes[:-1] if axis is not rows[0])
-    flat_target = Affine.of(as_size(0), target)
-    return TranspositionForm(
-        outer, rows[0], lane, source, flat_target, inside, statement.body, read
-    )
-
-
-def _only_read(statement: Statement) -> Read | None:
-    """What a function of one element reads; None for other statements."""
-    found = set(reads(statement.body))
-    if statement.combine or len(found) != 1 or checked(statement.body):
-        return None
-    (read,) = found
-
-    def without(part: Expr) -> Expr | None:
-        return Literal(0) if part == read else None
-
-    return None if free_axes(rewrite(statement.body, without)) else read
-
-
-def _limit(
-    index: Affine | None, size: Size, axes: list[Axis], lane: Axis, row: Axis, box: Box
-) -> Affine | str | None:
-    """None: the index is always inside; a form: from that lane on it is not; '': unknown."""
-    assert index is not None
-    extents = {axis.name: axis.extent for axis in axes}
-    top = index.constant
-    for name, coefficient in index.terms:
-        if prove(coefficient, ">=", 0, box) is not Truth.PROVED:
-            return ""
-        top = top + coefficient * (extents[name] - 1)
-    if prove(index.constant, ">=", 0, box) is not Truth.PROVED:
-        return ""
-    if prove(top, "<", size, box) is Truth.PROVED:
-        return None
-    if index.stride(lane.name) != 1 or index.stride(row.name) != 0:
-        return ""
-    rest = {name: -stride for name, stride in index.terms if name != lane.name}
-    return Affine.of(size - index.constant, rest)
-
-
 def match(
     group: Group, box: Box, machine: Machine, constants: frozenset[str]
 ) -> Transposition | None:
@@ -170,9 +79,18 @@ def match(
         return None
     dtype = group.inputs[0].type.dtype
     short = [axis.extent.constant for axis in (form.row, form.lane)]
+    if _goes_together(form):
+        short.pop()
     if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
         return None
     return Transposition(lanes, _BLOCK if dtype.bytes > 2 else 2 * _BLOCK)
+
+
+def _goes_together(form: TranspositionForm) -> bool:
+    """Whether a few columns are known to lie side by side in the target, and nothing else there."""
+    columns, copies = form.lane.extent, form.value == form.read
+    packed = form.target.stride(form.row.name) == columns and form.inside is None
+    return copies and packed and columns.constant in _FEW
 
 
 def lower(
@@ -299,6 +217,15 @@ class _Body:
             (compare("less", width, least_filled), self._singly(along_rows=True)),
             (compare("less", height, least_filled), self._singly(along_rows=False)),
         ]
+        for together in (True, False) if self.copies else ():
+            axis, distance = (form.lane, apart[1]) if together else (form.row, apart[0])
+            for count in _FEW if together else _FEW[:-1]:
+                if 2 * count <= self.wide.lanes and axis.extent.constant in (None, count):
+                    fits = [
+                        compare("equal", each, count) for each in (value(axis.extent), distance)
+                    ]
+                    way = self._shuffled(count, together)
+                    ways.insert(2, (operate("and", *fits), way))
         steps = squares
         for condition, way in reversed(ways):
             steps = [ir.If(condition, tuple(way), tuple(steps))]
@@ -388,6 +315,51 @@ class _Body:
                 loop(name, whole, high, lanes, *moved(rest)),
             )
         ]  # fmt: skip
+
+    @property
+    def wide(self) -> ir.Type:
+        """As much of the source as a register holds."""
+        dtype = self.vector.dtype
+        return ir.Type(dtype, self.context.machine.lanes(dtype))
+
+    def _shuffled(self, count: int, together: bool) -> list[ir.Step]:
+        """Whole vectors of a few columns that lie together in the target, or else in the source.
+
+        A vector of the target that holds no whole number of columns is written over by the next.
+        """
+        lanes = self.wide.lanes
+        step = lanes // count if together else lanes
+        low, high = self._ends("row" if together else "lane")
+        end = minus(high, constant(lanes - 1))
+        rest = plus(low, times(quotient_up(greatest(minus(end, low), 0), step), step))
+        at, left = variable("p"), minus(high, variable("p"))
+
+        def apart(column: int) -> tuple[ir.Value, ir.Value]:
+            """Where a column begins on the side that has columns apart, on both sides."""
+            pair = (at, constant(column)) if together else (constant(column), at)
+            return self._places(*pair)
+
+        def moved(last: bool) -> list[ir.Step]:
+            alone = first_lanes(least(left, step), lanes) if last else None
+            joined = [
+                first_lanes(plus(least(times(left, count), lanes * count), -n * lanes), lanes)
+                for n in range(count)
+            ]
+            if together:
+                loads = [ir.Load(self.wide, "x", apart(n)[0], alone) for n in range(count)]
+                steps, (made,) = zipped(self.wide, loads, "z_")
+                whole = least(times(least(left, step), count), lanes)
+                mask = first_lanes(whole, lanes) if last else None
+                return [*steps, ir.Store("y", apart(0)[1], made, mask)]
+            loads = [
+                ir.Load(self.wide, "x", plus(apart(0)[0], n * lanes), joined[n] if last else None)
+                for n in range(count)
+            ]
+            steps, columns = unzipped(self.wide, loads, "z_")
+            stores = [ir.Store("y", apart(n)[1], c, alone) for n, c in enumerate(columns)]
+            return [*steps, *stores]
+
+        return [loop("p", low, end, step, *moved(False)), loop("p", rest, high, step, *moved(True))]
 
     def _singly(self, along_rows: bool) -> list[ir.Step]:
         """Elements one by one, the longer axis inside."""

@@ -13,13 +13,15 @@ from anydim.base.dtypes import float16, float32, float64, int64, uint8
 from anydim.kernels import transposition
 from anydim.kernels.evaluator import run
 from anydim.kernels.launch import Machine
+from anydim.kernels.text import print_kernel
 from anydim.lang.resolve.instantiate import instantiate
 from anydim.lang.surface.parser import parse
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 
 SIZES = [(0, 3), (3, 0), (1, 1), (7, 9), (8, 8), (15, 17), (16, 16), (17, 15), (33, 64), (100, 65),
-         (63, 129), (1, 50), (50, 1), (200, 3), (5, 600), (9, 333), (15, 1100)]  # fmt: skip
+         (63, 129), (1, 50), (50, 1), (200, 3), (5, 600), (9, 333), (15, 1100), (2, 31), (130, 2),
+         (3, 16), (3, 4200), (64, 4), (4, 63), (8, 200), (129, 8)]  # fmt: skip
 TEXTS = {
     "flat": ("def f(T(M,N) x) -> (y) { y(n,m) = x(m,n) }", lambda x: x.T),
     "reversed": (
@@ -88,6 +90,10 @@ def test_nothing_outside_is_touched(name):
         (17, 5),
         (25, 70),
         (5, 90),
+        (3, 23),
+        (19, 3),
+        (2, 33),
+        (16, 4),
     ):
         x = numpy.arange(m * n, dtype=numpy.float32).reshape(m, n)
         right = reference(x)
@@ -113,6 +119,18 @@ def test_functions_of_another_type(width):
     for number, shape in enumerate(SIZES):
         x = numpy.random.default_rng(number).integers(0, 255, shape).astype(numpy.uint8)
         numpy.testing.assert_array_equal(function(x), x.T * numpy.float32(0.5))
+
+
+@pytest.mark.parametrize("dtype", [uint8, float32], ids=str)
+def test_a_few_columns_go_together_in_whole_vectors(dtype):
+    (definition,) = parse("def f(T(N,C,P) x) -> (y) { y(n,p,c) = x(n,c,p) }").values()
+    box, machine = Box.of(Dim("N"), Dim("P")), Machine()
+    kind = TensorType(dtype, (as_size("N"), as_size(3), as_size("P")))
+    group = instantiate(definition, (kind,), {}, box)
+    schedule = transposition.match(group, box, machine, frozenset())
+    assert schedule is not None
+    text = print_kernel(transposition.lower(group, schedule, box, machine, frozenset()).kernel)
+    assert text.count("z_1 = shuffle(z_0, ") == 2  # whole vectors, and the last ones
 
 
 def test_short_axes_are_left_to_other_templates():

@@ -1,0 +1,103 @@
+"""Finds what a transposed copy is: which axes are neighbours on either side, and what is copied."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from anydim.base.records import dataclass
+from anydim.kernels.inference import free_axes
+from anydim.kernels.rows.flatten import flatten
+from anydim.lang.tree import Axis, Expr, Group, Literal, Read, Statement
+from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row_major_strides
+from anydim.lang.tree.bounds_checks import checked
+from anydim.sizes import Box, Size, Truth, as_size, prove
+
+
+@dataclass(frozen=True)
+class TranspositionForm:
+    """Neighbours of the target run along `lane`, those of the source along `row`.
+
+    `source` and `target` are flat offsets. Lanes from `inside` on (over the outer axes) are 0.
+    """
+
+    outer: tuple[Axis, ...]
+    row: Axis
+    lane: Axis
+    source: Affine
+    target: Affine
+    inside: Affine | None
+    value: Expr
+    read: Read
+
+
+@lru_cache(maxsize=256)
+def form_of(group: Group, box: Box) -> TranspositionForm | None:
+    """The form of a group that is one transposed copy; else None."""
+    group = flatten(group)
+    if len(group.statements) != 1 or len(group.outputs) != 1:
+        return None
+    (statement,) = group.statements
+    read = _only_read(statement)
+    if read is None:
+        return None
+    shape = group.type_of(read.tensor).shape
+    source = address(read, shape)
+    axes = [axis for axis in statement.axes if axis.extent.constant != 1]
+    if source is None or len(axes) < 2:
+        return None
+    lane, rows = axes[-1], [axis for axis in axes[:-1] if source.stride(axis.name) == 1]
+    if source.stride(lane.name).constant in (0, 1) or len(rows) != 1:
+        return None
+    inside = None
+    if read.default is not None:
+        if read.flat or not isinstance(read.default, Literal) or read.default.value != 0:
+            return None
+        limits = [
+            limit
+            for index, size in zip(read.indices, shape)
+            if (limit := _limit(affine(index), size, axes, lane, rows[0], box)) is not None
+        ]
+        if len(limits) > 1 or "" in limits:
+            return None
+        inside = limits[0] if limits and isinstance(limits[0], Affine) else None
+    strides = row_major_strides(statement.shape)
+    target = {axis.name: stride for axis, stride in zip(statement.axes, strides) if axis in axes}
+    outer = tuple(axis for axis in axes[:-1] if axis is not rows[0])
+    flat_target = Affine.of(as_size(0), target)
+    return TranspositionForm(
+        outer, rows[0], lane, source, flat_target, inside, statement.body, read
+    )
+
+
+def _only_read(statement: Statement) -> Read | None:
+    """What a function of one element reads; None for other statements."""
+    found = set(reads(statement.body))
+    if statement.combine or len(found) != 1 or checked(statement.body):
+        return None
+    (read,) = found
+
+    def without(part: Expr) -> Expr | None:
+        return Literal(0) if part == read else None
+
+    return None if free_axes(rewrite(statement.body, without)) else read
+
+
+def _limit(
+    index: Affine | None, size: Size, axes: list[Axis], lane: Axis, row: Axis, box: Box
+) -> Affine | str | None:
+    """None: the index is always inside; a form: from that lane on it is not; '': unknown."""
+    assert index is not None
+    extents = {axis.name: axis.extent for axis in axes}
+    top = index.constant
+    for name, coefficient in index.terms:
+        if prove(coefficient, ">=", 0, box) is not Truth.PROVED:
+            return ""
+        top = top + coefficient * (extents[name] - 1)
+    if prove(index.constant, ">=", 0, box) is not Truth.PROVED:
+        return ""
+    if prove(top, "<", size, box) is Truth.PROVED:
+        return None
+    if index.stride(lane.name) != 1 or index.stride(row.name) != 0:
+        return ""
+    rest = {name: -stride for name, stride in index.terms if name != lane.name}
+    return Affine.of(size - index.constant, rest)
