@@ -44,11 +44,12 @@ from anydim.kernels.write.squares import transposed, unzipped, zipped
 from anydim.kernels.write.values import operate
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum, product
+from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
 
 _MOST_LANES = 16  # of small elements: squares of more do not fit into registers
 _SQUARE = "square"
 _BLOCK = 32  # rows of the target: stores to many pages take longer than loads from as many
+_LONG = 512  # elements of a row of which a page holds one or two
 _PIECE = 4096  # elements, where rows of the target are short
 _FEW = (2, 3, 4, 8)  # columns that are brought together, or apart, by shuffles
 _UNROLLED = 4  # elements that go one by one
@@ -136,9 +137,13 @@ def lower(
 
 
 def block_of(form: TranspositionForm, schedule: Transposition) -> Size:
-    """Neighbours of the source in a piece of work, each a row of the target."""
-    each = maximum(1, schedule.block * form.lane.extent)
-    return maximum(1, as_size(_PIECE) // each) * schedule.block
+    """Neighbours of the source in a piece of work, each a row of the target.
+
+    Few of them where their pages are few then; long rows have pages of their own.
+    """
+    apart = form.target.stride(form.row.name)
+    block = minimum(2 * _BLOCK, schedule.block * (1 + minimum(1, apart // _LONG)))
+    return maximum(1, as_size(_PIECE) // maximum(1, block * form.lane.extent)) * block
 
 
 def _grain(form: TranspositionForm, schedule: Transposition) -> Size:
@@ -220,7 +225,8 @@ class _Body:
         for together in (True, False) if self.copies else ():
             axis, distance = (form.lane, apart[1]) if together else (form.row, apart[0])
             for count in _FEW if together else _FEW[:-1]:
-                if 2 * count <= self.wide.lanes and axis.extent.constant in (None, count):
+                fills = count < 4 or 4 * count <= self.wide.lanes
+                if fills and 2 * count <= self.wide.lanes and axis.extent.constant in (None, count):
                     fits = [
                         compare("equal", each, count) for each in (value(axis.extent), distance)
                     ]
