@@ -76,14 +76,14 @@ class SlidingWriter:
         outer, rows = self.form.outer[:-1], self.form.outer[-1]
         height = self.sizes.value(rows.extent)
         inner = scope.inner({axis.name: variable(f"image_{axis.name}") for axis in outer})
-        extents = [(f"image_{a.name}", self.sizes.value(a.extent)) for a in reversed(outer[1:])]
+        extents = [(f"image_{a.name}", self.sizes.value(a.extent)) for a in reversed(outer)]
         before = times(variable("image"), height)
         low = inner.name(greatest(minus(variable("start"), before), 0))
         high = inner.name(least(minus(variable("stop"), before), height))
         inside(inner, low, high)
-        indices = split_index("image", *extents)
-        if outer:
-            first = variable(f"rest{len(extents) - 1}" if extents else "image")
+        indices = split_index("image", *extents[:-1])
+        if outer:  # what is left of the number; its extent is a size that tells a dim of a launch
+            first = variable(f"rest{len(extents) - 2}" if len(extents) > 1 else "image")
             indices.append(ir.Let(f"image_{outer[0].name}", first))
         body = [*indices, *inner.steps]
         images = quotient(variable("start"), height), quotient_up(variable("stop"), height)
