@@ -66,9 +66,7 @@ RULES: dict[str, dict[str, Rule]] = {
         "block_panels": _between(1, 1 << 10), "direct": _FLAG,
     },
     "winograd": {**_TILE, "block_tiles": _between(1, 1 << 10)},
-    "winograd_across": {
-        **_TILE, "block": _between(1, 1 << 10), "block_k": _multiple(8, 8, 1 << 20),
-    },
+    "winograd_across": {**_TILE, "block": _between(1, 1 << 10)},
     "bytes": _TILE,
     "narrow": {},
     "sliding": {"lanes": _power(64, 2), "vectors": _between(1, 8)},

@@ -48,11 +48,9 @@ _ALONE = 8  # blocks of windows that threads share alone: each transforms its ow
 
 @dataclass(frozen=True)
 class WinogradAcross(TileSchedule):
-    """How a Winograd convolution of channels-last tensors runs: `block` windows at a time, sums of
-    at most `block_k` channels."""
+    """How a Winograd convolution of channels-last tensors runs: `block` windows at once."""
 
     block: int
-    block_k: int
 
 
 register("winograd_across", WinogradAcross)
@@ -173,7 +171,6 @@ class AcrossWriter(Transforms):
             ir.Stack("zeros", dtype, tile.width),
             *(ir.Store("zeros", constant(j * tile.lanes), zero) for j in range(tile.vectors)),
             ir.Stack("given", int64, len(GIVEN)),
-            give("k_block", constant(self.schedule.block_k)),
             give("a_row", value(self.row)),
             give("b_panel", times(channels, tile.width)),
             give("c_row", constant(tile.width)),

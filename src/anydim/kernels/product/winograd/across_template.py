@@ -56,8 +56,7 @@ def match_across(
         return None
     tile = tile_of(machine, float32)
     block = _block(found) // tile.rows * tile.rows
-    block_k = machine.l1_bytes // (4 * tile.rows * float32.bytes) // 8 * 8
-    return WinogradAcross(tile.rows, tile.vectors, tile.lanes, tile.unroll, block, block_k)
+    return WinogradAcross(tile.rows, tile.vectors, tile.lanes, tile.unroll, block)
 
 
 def lower_across(
