@@ -72,6 +72,24 @@ def test_scores_of_a_choice_are_bounded_by_it() -> None:
     np.testing.assert_allclose(found, case.expected(arrays, env), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("blocks", (0, 1))
+@pytest.mark.parametrize(
+    "low, left_out",
+    ((-np.inf, True), (LOWEST, True), (-2e30, True), (-1e9, False), (-65504.0, False),
+     (-10000.0, False)),
+)  # fmt: skip
+def test_which_added_masks_leave_keys_out(low: float, left_out: bool, blocks: int) -> None:
+    """Products may be as large as what smaller masks add. A key of NaN tells who was read."""
+    case, made = BY_NAME["one batch axis"], prepared("one batch axis", 64, blocks)
+    env = {"B": 1, "Q": QUERIES, "K": 61, "H": 1}
+    arrays = case.arrays(env)
+    bias = arrays[case.names.index("bias")]
+    bias[..., 20:] = low
+    arrays[case.names.index("keys")][:, 32:] = np.nan
+    (found,) = made.outputs(arrays, env, compiled=True)
+    assert np.isfinite(found).all() if left_out else np.isnan(found).all()
+
+
 @pytest.mark.parametrize(
     "name, bounded",
     (("causal", True), ("chosen", True), ("one batch axis", True), ("counted", True),

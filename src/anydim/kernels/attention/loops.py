@@ -15,7 +15,7 @@ from __future__ import annotations
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.attention.form import Factor
-from anydim.kernels.attention.masks import seen_keys
+from anydim.kernels.attention.masks import look, seen_keys
 from anydim.kernels.attention.packing import copy_keys, copy_values, pack_keys
 from anydim.kernels.attention.plan import LINE, Plan
 from anydim.kernels.attention.rows import largest_scores, powers, result_rows
@@ -146,6 +146,7 @@ class _Body:
         inside: list[ir.Step] = [
             ir.Let("panels", quotient_up(variable("count"), lanes)),
             ir.Declare("packs", constant(1) if self.plan.blocks else first),
+            *look(self.plan, self.here, alike=True),
             self._tiles(),
         ]
         if not self.plan.blocks:

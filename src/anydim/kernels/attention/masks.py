@@ -5,7 +5,8 @@ So the score has an upper bound that needs no product, and a tile of queries loo
 key backwards, a vector at a time, until some row has one that is not far below zero. The scores of
 what is left are made, and where the largest of a row is not so far above all bounds of those left
 out that their powers are 0, as for a row that the mask shuts out wholly, all keys are taken after
-all. Products of queries and keys are held to be below `PRODUCT`.
+all. Products of queries and keys are held to be below `PRODUCT`, which tells masks of float32's
+smallest number from numbers that a product may outweigh.
 """
 
 from __future__ import annotations
@@ -30,105 +31,114 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.elements import Elements, number, operate
+from anydim.lang.tree import Expr
 
 SHUT = -1000.0  # keys are left out for the time being where the bound is below
 
 
-def _look(plan: Plan, unit: Elements) -> list[ir.Step]:
-    """Registers "seen", the keys of the block up to the last that a row may see, in whole vectors,
-    and "shut", the largest bound of those behind it."""
-    padded = times(variable("panels"), plan.lanes)
-    lowest = number(float32, float("-inf"), plan.lanes)
+def look(plan: Plan, unit: Elements, alike: bool) -> list[ir.Step]:
+    """Registers "last", the keys of the block up to the last that a row may see, in whole vectors,
+    and "shut", the largest bound of those behind it.
+
+    Asked for before all tiles, where the rows of a position are alike, and in each tile otherwise.
+    """
     found = plan.form.bound
-    if found is None:
-        return [ir.Declare("seen", padded)]
-    alike = plan.form.query.name not in free_axes(found)
+    if found is None or alike != (plan.form.query.name not in free_axes(found)):
+        return []
     row = unit.inner({plan.form.query.name: variable("mask_query")})
+    padded = times(variable("panels"), plan.lanes)
+    more = operate(
+        "and",
+        compare("less", register("last"), register("end")),
+        compare("equal", register("looks"), 1),
+    )
+    rows = constant(1) if alike else variable("tile")
+    is_open = compare("less", register("last"), padded)
+    has_row = compare("less", register("mask_row"), rows)
+    first = variable("unit_first" if alike else "first")
+    later = compare("less", constant(0), variable("block"))
+    vector = _vector(plan, row, found)
+    return [
+        # a row sees some key of the first block, so nobody looks at the first vector
+        ir.Declare("last", either(later, constant(0), constant(plan.lanes))),
+        ir.Declare("shut", number(float32, float("-inf"), plan.lanes)),
+        ir.Declare("mask_row", constant(0)),
+        ir.While(
+            operate("and", is_open, has_row),
+            (
+                ir.Let("mask_query", plus(first, register("mask_row"))),
+                *row.steps,
+                ir.Declare("end", padded),
+                ir.Declare("looks", constant(1)),
+                ir.While(more, vector),
+                ir.Assign("last", greatest(register("last"), register("end"))),
+                ir.Assign("mask_row", plus(register("mask_row"), 1)),
+            ),
+        ),
+    ]
+
+
+def _vector(plan: Plan, row: Elements, found: Expr) -> tuple[ir.Step, ...]:
+    """Look at the vector before "end" of a row: go before it, or look no further."""
     inside = ir.Var(ir.Type(ir.FLAG.dtype, plan.lanes), "mask_inside")
     lane = row.inner(
         {plan.form.key.name: variable("mask_key")},
         lane=plan.form.key.name, lanes=plan.lanes, mask=inside,
     )  # fmt: skip
+    lowest = number(float32, float("-inf"), plan.lanes)
     bound = lane.name(operate("select", inside, lane.value(found, float32), lowest))
     shut = lane.name(operate("less", bound, number(float32, SHUT, plan.lanes)))
-    back = plus(register("end"), -plan.lanes)
-    vector = [
-        ir.Let("mask_at", back),
+    left = minus(variable("count"), variable("mask_at"))
+    return (
+        ir.Let("mask_at", plus(register("end"), -plan.lanes)),
         ir.Let("mask_key", plus(variable("block"), variable("mask_at"))),
-        ir.Let(
-            "mask_inside", first_lanes(minus(variable("count"), variable("mask_at")), plan.lanes)
-        ),
+        ir.Let("mask_inside", first_lanes(left, plan.lanes)),
         *lane.steps,
         ir.If(
             ir.Reduce(ir.FLAG, "min", shut),
             (
                 ir.Assign("shut", operate("max", ir.Get(plan.vector, "shut"), bound)),
-                ir.Assign("end", back),
+                ir.Assign("end", variable("mask_at")),
             ),
             (ir.Assign("looks", constant(0)),),
         ),
-    ]
-    more, looks = compare("less", register("seen"), register("end")), register("looks")
-    further = operate("and", more, compare("equal", looks, 1))
-    return [
-        ir.Declare("seen", constant(0)),
-        ir.Declare("shut", lowest),
-        loop(
-            "mask_row", 0, 1 if alike else variable("tile"), 1,
-            ir.Let("mask_query", plus(variable("first"), variable("mask_row"))),
-            *row.steps,
-            ir.Declare("end", padded),
-            ir.Declare("looks", constant(1)),
-            ir.While(further, tuple(vector)),
-            ir.Assign("seen", greatest(register("seen"), register("end"))),
-        ),
-    ]  # fmt: skip
+    )
 
 
 def seen_keys(plan: Plan, unit: Elements, scored: list[ir.Step]) -> list[ir.Step]:
     """Do `scored` for "keys", those up to "seen", and once more for all if that was too few."""
-    steps: list[ir.Step] = []
-    if plan.blocks:
-        place = plus(variable("at"), variable("old_row"))
-        top = ir.Load(ir.Type(float32), "tops", place)
-        none = number(float32, float("-inf"))
-        old = either(compare("less", constant(0), variable("block")), top, none)
-        steps = [
-            loop("old_row", 0, variable("tile"), 1, ir.Store("olds", variable("old_row"), old))
-        ]
-    steps += _look(plan, unit)
-    keys = ir.Let("keys", least(variable("count"), register("seen")))
+    every = times(variable("panels"), plan.lanes)
     if plan.form.bound is None:
-        return [*steps, keys, *scored]
-    every = ir.Assign("seen", times(variable("panels"), plan.lanes))
+        return [ir.Declare("seen", every), ir.Let("keys", variable("count")), *scored]
     missed = compare("equal", register("missed"), 1)
-    all_of_them = (
-        ir.If(
-            compare("equal", variable("keys"), variable("count")),
-            (ir.Assign("missed", constant(0)),),
-        ),
-        ir.If(missed, (every,)),
-    )
     return [
-        *steps,
-        ir.Let("bound", ir.Reduce(ir.Type(float32), "max", ir.Get(plan.vector, "shut"))),
+        *look(plan, unit, alike=False),
+        ir.Declare("seen", register("last")),
         ir.Declare("missed", constant(1)),
         ir.While(
             missed,
             (
-                keys,
+                ir.Let("keys", least(variable("count"), register("seen"))),
                 ir.Assign("missed", constant(0)),
                 *scored,
-                *all_of_them,
+                ir.If(
+                    compare("less", variable("keys"), variable("count")),
+                    (*_unless_far(plan), ir.If(missed, (ir.Assign("seen", every),))),
+                ),
             ),
         ),
     ]
 
 
-def unless_far(plan: Plan, top: ir.Value) -> list[ir.Step]:
+def _unless_far(plan: Plan) -> list[ir.Step]:
     """Note that a row's largest score leaves powers above 0 to keys that were left out."""
-    if plan.form.bound is None:
-        return []
+    top = ir.Load(ir.Type(float32), *plan.top_of(variable("far_row")))
     apart = operate("sub", top, ir.Var(top.type, "bound"))
     far = operate("greater_equal", apart, number(float32, -LOW))
-    return [ir.If(far, (), (ir.Assign("missed", constant(1)),))]
+    return [
+        ir.Let("bound", ir.Reduce(top.type, "max", ir.Get(plan.vector, "shut"))),
+        loop(
+            "far_row", 0, variable("tile"), 1,
+            ir.If(far, (), (ir.Assign("missed", constant(1)),)),
+        ),
+    ]  # fmt: skip

@@ -8,6 +8,7 @@ from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.attention.form import AttentionForm
+from anydim.kernels.write.arithmetic import plus, variable
 from anydim.sizes import Size, align_up, as_size, ceil_div, minimum, product
 
 LINE = 64
@@ -89,7 +90,7 @@ class Plan:
             ("totals", rows),
         ]
         if self.blocks:
-            wanted += [("olds", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
+            wanted += [("news", self.rows), ("keeps", self.rows), ("sums", rows * self.padded)]
         wanted.append(("packed_keys", keys * self.depth))
         if self.copies:
             wanted.append(("packed_values", keys * self.padded))
@@ -97,6 +98,10 @@ class Plan:
         for name, elements in wanted:
             parts.append(Part(name, as_size(elements), _end(parts)))
         return tuple(parts)
+
+    def top_of(self, row: ir.Value) -> tuple[str, ir.Value]:
+        """Where the largest score of a row of the tile lies, the block at hand included."""
+        return ("news", row) if self.blocks else ("tops", plus(variable("at"), row))
 
     @property
     def scratch(self) -> Size:

@@ -4,7 +4,7 @@ Row r of a tile of scores lies in "scores" from r * stride on. Maxima are found 
 before powers are taken of any, so that a row does not wait for its own maximum.
 
 Where the keys take several blocks, "tops" and "totals" hold the largest score and the sum of
-powers of each row so far, "olds" the largest before this block, "keeps" the factor by which a new
+powers of each row so far, "news" the largest with this block, "keeps" the factor by which a new
 maximum shrinks what was summed up before, and "sums" the mixed values so far.
 """
 
@@ -15,7 +15,6 @@ from collections.abc import Callable
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
 from anydim.kernels.attention.exp import exp_nonpositive
-from anydim.kernels.attention.masks import unless_far
 from anydim.kernels.attention.plan import Plan
 from anydim.kernels.write.arithmetic import (
     compare,
@@ -44,7 +43,8 @@ def later() -> ir.Value:
 
 
 def largest_scores(plan: Plan, unit: Elements) -> ir.Step:
-    """Make the scores of the tile's rows from the raw products; leave their maxima in "tops"."""
+    """Make the scores of the tile's rows from the raw products; leave their maxima in "tops" or
+    "news"."""
     row = unit.inner({plan.form.query.name: variable("query")})
     sweep: list[ir.Step] = [
         loop("column", 0, variable("whole"), plan.lanes, *_scores(plan, row, "column", None)),
@@ -56,16 +56,15 @@ def largest_scores(plan: Plan, unit: Elements) -> ir.Step:
     after = Elements(row.context)
     top = across(after, larger, ir.Get(plan.vector, "most"))
     top = after.name(ir.Extract(NUMBER, top, 0))
-    place = plus(variable("at"), variable("row"))
     if plan.blocks:
-        old = after.name(ir.Load(NUMBER, "olds", variable("row")))
+        place = plus(variable("at"), variable("row"))
+        old = after.name(either(later(), ir.Load(NUMBER, "tops", place), low(1)))
         top = after.name(larger(old, top))
         keep = exp_nonpositive(after, operate("sub", old, finite(after, top)))
         same = after.name(operate("equal", old, top))  # blocks of no weight leave all bits
         keep = operate("select", same, number(float32, 1), keep)
         after.steps.append(ir.Store("keeps", variable("row"), keep))
-    after.steps.append(ir.Store("tops", place, top))
-    after.steps += unless_far(plan, top)
+    after.steps.append(ir.Store(*plan.top_of(variable("row")), top))
     return loop(
         "row", 0, variable("tile"), 1,
         ir.Let("query", plus(variable("first"), variable("row"))),
@@ -144,7 +143,10 @@ def powers(plan: Plan, context: Context) -> ir.Step:
     """Replace the scores of the tile's rows by e^(score - top); leave the sums in "totals"."""
     place = plus(variable("at"), variable("power_row"))
     row, inner, after = (Elements(context) for _ in range(3))
-    top = finite(row, row.name(ir.Load(NUMBER, "tops", place)))
+    new = row.name(ir.Load(NUMBER, *plan.top_of(variable("power_row"))))
+    if plan.blocks:
+        row.steps.append(ir.Store("tops", place, new))
+    top = finite(row, new)
     line = row.name(times(variable("power_row"), plan.stride))
     at = plus(line, variable("power"))
     shift = splat(top, plan.lanes)
