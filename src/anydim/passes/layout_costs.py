@@ -78,14 +78,16 @@ def times_of(statement: Statement, place: int, graph: Graph, at: At) -> Times | 
         read, fits = found[0], len(found) == 1
     else:
         fits = graph.types[read.tensor].dtype == graph.types[weights.tensor].dtype == float32
-    if any(affine(index) is None for index in read.indices):
-        fits = False  # groups of channels
-    own = statement.axes[place].name in free_axes(read)
-    if own and Index(statement.axes[place].name) not in read.indices:
-        fits = False  # windows of channels
-    form = _form(statement, place, read, at)
+    forms, name = [affine(index) for index in read.indices], statement.axes[place].name
+    own = name in free_axes(read)
+    for form in forms:
+        if form is None:
+            fits = False  # groups of channels
+        elif len(form.indices) > 1 and form.stride(name) == 1:
+            fits = False  # windows of channels that overlap
     first, last = (_own_first, _own_last) if own else (_first, _last)
-    return Times(first(form), last(form) if fits else UNFIT, read.tensor, follows=not own)
+    work = _form(statement, place, read, at)
+    return Times(first(work), last(work) if fits else UNFIT, read.tensor, follows=not own)
 
 
 def _form(statement: Statement, place: int, read: Read, at: At) -> _Form:

@@ -205,7 +205,24 @@ def values_last(graph: Graph, known: bool = True) -> int:
     return sum(old[line.target] != line.statement.shape for line in after)
 
 
-def network(groups: int = 1, dtype: ad.DType = ad.float32, channels: int = 64) -> Graph:
+def mean_of(g: ad.Builder, y: Value) -> Value:
+    return g.reduce_mean(y, axes=(2, 3))
+
+
+def shares(g: ad.Builder, y: Value) -> Value:
+    """Of sixteen channels each, as heads of detectors have them: windows that do not overlap."""
+    n, channels, h, w = y.shape
+    return g.softmax(g.reshape(y, shape=(n, channels // 16, 16, h * w)), axis=2)
+
+
+def normalised_channels(g: ad.Builder, y: Value) -> Value:
+    return g.reduce_mean(g.local_response_norm(y, count=5), axes=(2, 3))
+
+
+def network(
+    groups: int = 1, dtype: ad.DType = ad.float32, channels: int = 64,
+    end: Callable[[ad.Builder, Value], Value] = mean_of,
+) -> Graph:  # fmt: skip
     """Windows of each channel between products of all."""
     g = ad.Builder("network")
     n, h, w = g.dim("n", 1, 8), g.dim("h", 1, 224), g.dim("w", 1, 224)
@@ -214,7 +231,7 @@ def network(groups: int = 1, dtype: ad.DType = ad.float32, channels: int = 64) -
         for side, sets in ((1, groups), (3, channels)):
             k = weights(channels, channels // sets, side, side, seed=number).astype(dtype.numpy)
             y = g.relu(g.conv(y, g.constant(k), pads=(side // 2,) * 4, groups=sets))
-    g.output("y", g.reduce_mean(y, axes=(2, 3)))
+    g.output("y", end(g, y))
     return g.graph()
 
 
@@ -226,6 +243,11 @@ def test_channels_go_last_where_that_pays() -> None:
 def test_what_no_kernel_is_made_for_stays() -> None:
     assert values_last(network(groups=4)) == 0
     assert values_last(network(dtype=ad.float16)) == 0
+    assert values_last(network(end=normalised_channels)) == 0
+
+
+def test_channels_that_are_reduced_in_shares_go_last() -> None:
+    assert values_last(network(end=shares)) > 0
 
 
 def test_explain_says_how_many_values_moved() -> None:
