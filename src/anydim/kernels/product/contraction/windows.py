@@ -110,10 +110,17 @@ def window_function(
 
     Call it when the sizes are complete.
     """
-    body = _Windows(side, ir.Type(dtype, lanes), sizes).rows()
+    body = _Windows(side, ir.Type(dtype, _lanes_of(side, lanes)), sizes).rows()
     scalars = (*WINDOW_SCALARS, *sizes.names)
     pointers = (ir.Pointer("x", dtype), ir.Pointer("dst", dtype))
     return ir.Function("windows", (*pointers, *map(ir.Scalar, scalars)), body)
+
+
+def _lanes_of(side: WindowSide, lanes: int) -> int:
+    """Those that copy a run: the fewest that hold a short one, as stores of more of them overlap
+    and most lie across two lines of the cache."""
+    run = side.run.constant
+    return lanes if run is None else min(lanes, 1 << max(run - 1, 1).bit_length())
 
 
 def _given(name: str) -> Term:
