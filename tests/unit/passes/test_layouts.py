@@ -17,10 +17,14 @@ from anydim.graph.nodes import Graph
 from anydim.graph.verify import verify
 from anydim.kernels.launch import Machine
 from anydim.kernels.templates import TEMPLATES
-from anydim.lang.tree import Statement
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse
+from anydim.lang.tree import Statement, TensorType
 from anydim.passes.flow import unpack
+from anydim.passes.layout_costs import times_of
 from anydim.passes.layouts import Layouts
 from anydim.passes.options import PLAIN
+from anydim.sizes import Box, Dim, as_size
 from tests.unit.passes.graphs import draw, weights
 
 LAST = "channels_last"
@@ -209,12 +213,6 @@ def mean_of(g: ad.Builder, y: Value) -> Value:
     return g.reduce_mean(y, axes=(2, 3))
 
 
-def shares(g: ad.Builder, y: Value) -> Value:
-    """Of sixteen channels each, as heads of detectors have them: windows that do not overlap."""
-    n, channels, h, w = y.shape
-    return g.softmax(g.reshape(y, shape=(n, channels // 16, 16, h * w)), axis=2)
-
-
 def normalised_channels(g: ad.Builder, y: Value) -> Value:
     return g.reduce_mean(g.local_response_norm(y, count=5), axes=(2, 3))
 
@@ -246,8 +244,18 @@ def test_what_no_kernel_is_made_for_stays() -> None:
     assert values_last(network(end=normalised_channels)) == 0
 
 
-def test_channels_that_are_reduced_in_shares_go_last() -> None:
-    assert values_last(network(end=shares)) > 0
+@pytest.mark.parametrize(("index", "fits"), [("16*c + k", True), ("c + k", False)])
+def test_shares_of_channels_may_go_last_but_no_windows_that_overlap(index: str, fits: bool) -> None:
+    read = f"x(n,{index},w)"
+    text = f"def top(float(N,80,W) x) -> (y) {{ y(n,c,w) max=! {read} where c in 0:4, k in 0:16 }}"
+    kind = TensorType(ad.float32, (as_size("N"), as_size(80), as_size("W")))
+    box = Box.of(Dim("N"), Dim("W"))
+    group = instantiate(parse(text)["top"], [kind], {}, box)
+    graph = Graph("top", box, {"x": kind}, ("x",), (), {}, ())
+    at = lambda size: numpy.array(size.evaluate({"N": 2, "W": 9}))  # noqa: E731
+    times = times_of(group.statements[0], 1, graph, at)
+    assert times is not None
+    assert bool(numpy.isfinite(times.last).all()) == fits
 
 
 def test_explain_says_how_many_values_moved() -> None:
