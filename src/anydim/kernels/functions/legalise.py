@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from anydim.base.dtypes import DType, float16, float32
 from anydim.base.errors import InternalError
@@ -20,7 +20,7 @@ from anydim.kernels.functions.exponential import gated
 from anydim.kernels.functions.power import EXPONENTS, rounded
 from anydim.kernels.functions.primitives import LOGICAL, PREDICATES, Primitives
 from anydim.kernels.functions.writer import Lanes, Writer, result_type, type_of
-from anydim.kernels.registers import assigned
+from anydim.kernels.steps import assigned
 
 
 def legalise(functions: Sequence[ir.Function], target: Primitives) -> tuple[ir.Function, ...]:
@@ -147,35 +147,12 @@ class _Legaliser:
             known = self._made[id(node)] = self.change(value, wanted, node.fits)
         return known
 
-    def _unary(self, node: Any) -> ir.Value:
-        value = self.value(node.argument)
-        return node if value is node.argument else replace(node, argument=value)
-
-    def _shuffle(self, node: ir.Shuffle) -> ir.Value:
-        left, right = self.values((node.left, node.right))
-        same = left is node.left and right is node.right
-        return node if same else replace(node, left=left, right=right)
-
-    def _load(self, node: ir.Load) -> ir.Value:
-        offset = self.value(node.offset)
-        mask = None if node.mask is None else self.value(node.mask)
-        same = offset is node.offset and mask is node.mask
-        return node if same else replace(node, offset=offset, mask=mask)
-
-    def _address(self, node: ir.Address) -> ir.Value:
-        offset = self.value(node.offset)
-        return node if offset is node.offset else replace(node, offset=offset)
-
-    def _load_at(self, node: ir.LoadAt) -> ir.Value:
-        address, offset = self.values((node.address, node.offset))
-        same = address is node.address and offset is node.offset
-        return node if same else replace(node, address=address, offset=offset)
-
-    def _gather(self, node: ir.Gather) -> ir.Value:
-        offsets = self.value(node.offsets)
-        mask = None if node.mask is None else self.value(node.mask)
-        same = offsets is node.offsets and mask is node.mask
-        return node if same else replace(node, offsets=offsets, mask=mask)
+    def _parts(self, node: Any) -> Any:
+        """A value or a step with its operands, evaluated in the order of `_OPERANDS`."""
+        names = _OPERANDS[type(node)]
+        given = tuple([getattr(node, name) for name in names])
+        made = self.values(given)
+        return node if made is given else replace(node, **dict(zip(names, made)))
 
     def _reduce(self, node: ir.Reduce) -> ir.Value:
         value, kind = self.value(node.argument), node.argument.type
@@ -202,20 +179,10 @@ class _Legaliser:
 
     # ---- statements ----------------------------------------------------------------------------
 
-    def _let(self, step: ir.Let) -> ir.Step:
+    def _named(self, step: ir.Let | ir.Declare | ir.Assign) -> ir.Step:
         value = self.value(step.value)
         self._note(step.name, value)
-        return step if value is step.value else ir.Let(step.name, value)
-
-    def _declare(self, step: ir.Declare) -> ir.Step:
-        value = self.value(step.value)
-        self._note(step.name, value)
-        return step if value is step.value else ir.Declare(step.name, value)
-
-    def _assign(self, step: ir.Assign) -> ir.Step:
-        value = self.value(step.value)
-        self._note(step.name, value)
-        return step if value is step.value else ir.Assign(step.name, value)
+        return step if value is step.value else type(step)(step.name, value)
 
     def _note(self, name: str, value: ir.Value) -> None:
         """What is known of a value is known of what it is called by."""
@@ -241,18 +208,6 @@ class _Legaliser:
             writer.constants.pop(name, None)
             writer.quotients.pop(name, None)
 
-    def _store(self, step: ir.Store) -> ir.Step:
-        value, offset, *rest = self.values(
-            (step.value, step.offset, *(() if step.mask is None else (step.mask,)))
-        )
-        mask = rest[0] if rest else None
-        same = value is step.value and offset is step.offset and mask is step.mask
-        return step if same else ir.Store(step.buffer, offset, value, mask)
-
-    def _prefetch(self, step: ir.Prefetch) -> ir.Step:
-        offset = self.value(step.offset)
-        return step if offset is step.offset else replace(step, offset=offset)
-
     def _call(self, step: ir.Call) -> ir.Step:
         if isinstance(step.function, str):
             made = self.values(step.arguments)
@@ -260,15 +215,6 @@ class _Legaliser:
         given = (*step.arguments, step.function)  # the arguments are evaluated first
         made = self.values(given)
         return step if made is given else replace(step, function=made[-1], arguments=made[:-1])
-
-    def _return(self, step: ir.Return) -> ir.Step:
-        value = None if step.value is None else self.value(step.value)
-        return step if value is step.value else ir.Return(value)
-
-    def _store_at(self, step: ir.StoreAt) -> ir.Step:
-        given = (step.value, step.address, step.offset)
-        value, address, offset = made = self.values(given)
-        return step if made is given else ir.StoreAt(address, offset, value)
 
     def _atomic(self, step: ir.Atomic) -> ir.Step:
         given = (step.address, *step.arguments)
@@ -281,18 +227,6 @@ class _Legaliser:
         made, count = self.values(given), len(step.left)
         same = made is given
         return step if same else replace(step, left=made[:count], right=made[count:])
-
-    def _copy_aside(self, step: ir.CopyAside) -> ir.Step:
-        given = (step.offset, step.source_offset, step.valid)
-        made = self.values(given)
-        if made is given:
-            return step
-        return replace(step, offset=made[0], source_offset=made[1], valid=made[2])
-
-    def _tile_memory(self, step: ir.TileMemory) -> ir.Step:
-        given = (step.offset, step.row)
-        made = self.values(given)
-        return step if made is given else replace(step, offset=made[0], row=made[1])
 
     def _for(self, step: ir.For) -> ir.Step:
         bounds = (step.start, step.stop, step.step)
@@ -345,50 +279,40 @@ class _Legaliser:
         return made
 
 
-_LEAVES = frozenset((ir.Const, ir.Var, ir.Get, ir.Iota, ir.Item))
+_NOTHING = type(None)  # what stands in the place of a mask or a result
+_LEAVES = frozenset((ir.Const, ir.Var, ir.Get, ir.Iota, ir.Item, _NOTHING))
 _CALLED = frozenset((ir.Const, ir.Splat, ir.Var, ir.Get))  # of what one may know something
+_OPERANDS: dict[type, tuple[str, ...]] = {
+    ir.Bitcast: ("argument",),
+    ir.Load: ("offset", "mask"),
+    ir.Gather: ("offsets", "mask"),
+    ir.Splat: ("argument",),
+    ir.Shuffle: ("left", "right"),
+    ir.Extract: ("argument",),
+    ir.Address: ("offset",),
+    ir.LoadAt: ("address", "offset"),
+    ir.Store: ("value", "offset", "mask"),
+    ir.Prefetch: ("offset",),
+    ir.Return: ("value",),
+    ir.StoreAt: ("value", "address", "offset"),
+    ir.CopyAside: ("offset", "source_offset", "valid"),
+    ir.TileMemory: ("offset", "row"),
+}
 _VALUES: dict[type, Callable[[_Legaliser, Any], ir.Value]] = {
+    **dict.fromkeys(_OPERANDS, _Legaliser._parts),
     ir.Op: _Legaliser._op,
     ir.Convert: _Legaliser._convert,
-    ir.Bitcast: _Legaliser._unary,
-    ir.Load: _Legaliser._load,
-    ir.Gather: _Legaliser._gather,
-    ir.Splat: _Legaliser._unary,
     ir.Reduce: _Legaliser._reduce,
-    ir.Shuffle: _Legaliser._shuffle,
-    ir.Extract: _Legaliser._unary,
-    ir.Address: _Legaliser._address,
-    ir.LoadAt: _Legaliser._load_at,
 }
 _STEPS: dict[type, Callable[[_Legaliser, Any], ir.Step]] = {
-    ir.Let: _Legaliser._let,
-    ir.Declare: _Legaliser._declare,
-    ir.Assign: _Legaliser._assign,
-    ir.Store: _Legaliser._store,
-    ir.Prefetch: _Legaliser._prefetch,
+    **dict.fromkeys(get_args(ir.Step), lambda _, step: step),
+    **dict.fromkeys(_OPERANDS, _Legaliser._parts),
+    **dict.fromkeys((ir.Let, ir.Declare, ir.Assign), _Legaliser._named),
     ir.For: _Legaliser._for,
     ir.While: _Legaliser._while,
     ir.If: _Legaliser._if,
     ir.Switch: _Legaliser._switch,
     ir.Call: _Legaliser._call,
-    ir.Return: _Legaliser._return,
-    ir.StoreAt: _Legaliser._store_at,
     ir.Atomic: _Legaliser._atomic,
     ir.Fragments: _Legaliser._fragments,
-    ir.CopyAside: _Legaliser._copy_aside,
-    ir.TileMemory: _Legaliser._tile_memory,
-    **dict.fromkeys(
-        (
-            ir.Stack,
-            ir.Fence,
-            ir.Pause,
-            ir.Barrier,
-            ir.CopiesEnd,
-            ir.CopiesWait,
-            ir.Tiles,
-            ir.TileZero,
-            ir.TileDots,
-        ),
-        lambda _, step: step,
-    ),
 }

@@ -7,16 +7,19 @@ signed arithmetic in C would be undefined.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from anydim.kernels import ir
+from anydim.kernels.steps import every_step
 
 _LARGE = 2**31
 
 
 def data_names(function: ir.Function) -> frozenset[str]:
     """The names and registers of a function that hold such values."""
-    named = [step for step in _steps(function.body) if step.value.type.lanes == 1]
+    named = [
+        step
+        for step in every_step(function.body)
+        if isinstance(step, (ir.Let, ir.Declare, ir.Assign)) and step.value.type.lanes == 1
+    ]
     found: set[str] = set()
     while True:
         more = {s.name for s in named if s.name not in found and is_data(s.value, found)}
@@ -36,18 +39,3 @@ def is_data(node: ir.Value, names: set[str] | frozenset[str]) -> bool:
     if isinstance(node, ir.Convert):
         return node.argument.type != ir.FLAG
     return not isinstance(node, ir.Item)
-
-
-def _steps(steps: tuple[ir.Step, ...]) -> Iterator[ir.Let | ir.Declare | ir.Assign]:
-    """All that gives a value to a name."""
-    for step in steps:
-        if isinstance(step, (ir.Let, ir.Declare, ir.Assign)):
-            yield step
-        elif isinstance(step, (ir.For, ir.While)):
-            yield from _steps(step.body)
-        elif isinstance(step, ir.If):
-            yield from _steps(step.then)
-            yield from _steps(step.otherwise)
-        elif isinstance(step, ir.Switch):
-            for _, body in step.cases:
-                yield from _steps(body)

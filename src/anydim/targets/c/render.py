@@ -14,6 +14,7 @@ from anydim.base.cache import code_version
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.functions.legalise import legalise
+from anydim.kernels.steps import every_step
 from anydim.targets.c.dialect import C11, Dialect, held
 from anydim.targets.c.forms import Form, form_of
 from anydim.targets.c.names import identifier, is_identifier
@@ -83,7 +84,7 @@ class File:
         """Define functions; what they call of other files is declared before them."""
         self.know(functions)
         own = {function.name for function in functions}
-        calls = {str(call.function): call for f in functions for call in _calls(f.body)}
+        calls = {name: call for f in functions for name, call in _calls(f.body)}
         self.named = {*own, *calls}
         self.parts += [self._declared(call) for name, call in calls.items() if name not in own]
         odd = (f for f in functions if f.public and not is_identifier(f.name))
@@ -180,21 +181,12 @@ def _ahead(functions: Sequence[ir.Function]) -> Iterator[ir.Function]:
     defined: set[str] = set()
     for function in functions:
         defined.add(function.name)
-        called = (str(call.function) for call in _calls(function.body))
+        called = (name for name, _ in _calls(function.body))
         wanted.update((name, None) for name in called if name in own and name not in defined)
     return (own[name] for name in wanted if is_identifier(name))
 
 
-def _calls(steps: Iterable[ir.Step]) -> Iterator[ir.Call]:
+def _calls(steps: Iterable[ir.Step]) -> Iterator[tuple[str, ir.Call]]:
     """The steps that call a function by its name."""
-    for step in steps:
-        if isinstance(step, ir.Call) and isinstance(step.function, str):
-            yield step
-        elif isinstance(step, (ir.For, ir.While)):
-            yield from _calls(step.body)
-        elif isinstance(step, ir.If):
-            yield from _calls(step.then)
-            yield from _calls(step.otherwise)
-        elif isinstance(step, ir.Switch):
-            for _, body in step.cases:
-                yield from _calls(body)
+    calls = (step for step in every_step(steps) if isinstance(step, ir.Call))
+    return ((call.function, call) for call in calls if isinstance(call.function, str))
