@@ -214,8 +214,8 @@ class _Region:
         return sum(1 + spec.rank for spec in values) + sum(len(s) for _, s in step.vectors)
 
     def _inputs(self, specs: tuple[TensorSpec, ...]) -> None:
-        """Addresses, then owners, then sizes, so that a caller can write each in one go."""
-        data, owners = self.words.take(len(specs)), self.words.take(len(specs))
+        """Owners, then addresses, then sizes, so that a caller can write both in one go."""
+        owners, data = self.words.take(len(specs)), self.words.take(len(specs))
         for number, spec in enumerate(specs):
             shape = self.words.take(spec.rank)
             self.values[spec.name] = Place(data + number, owners + number, shape)

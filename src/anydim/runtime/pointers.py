@@ -1,8 +1,10 @@
-"""Where the elements of arrays begin, fast: a call asks it of every input and every result.
+"""Where the elements of arrays begin, and copies of a few bytes, fast: every call has some.
 
 `array.ctypes.data` makes two objects and takes 0.9 us, more than a call of native code with all its
 checks. The pointer stands behind the head of the object, as numpy's C interface promises
 (`PyArrayObject_fields`); whether it does is looked up once. Elsewhere numpy is asked.
+
+`ctypes.memmove` takes 0.4 us; slices of a view of all memory take half as long.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterable
 
 import numpy
 
+_MOST = 1 << 16  # bytes that are worth Python's lock
 _HEAD = object.__basicsize__
 _word_at = ctypes.c_size_t.from_address
 
@@ -36,3 +39,22 @@ def _asked(arrays: Iterable[numpy.ndarray]) -> list[int]:
 
 pointers = _looked_up if _stands_there() else _asked
 """The addresses of arrays: `pointers([x, y])`."""
+
+
+def _memory() -> memoryview | None:
+    """All addresses, as bytes."""
+    if sys.maxsize < 1 << 62:
+        return None
+    return memoryview((ctypes.c_char * sys.maxsize).from_address(0)).cast("B")
+
+
+_all = _memory()
+
+
+def fill(array: numpy.ndarray, source: int, bytes: int) -> None:
+    """Copy so many bytes from an address to the beginning of an array."""
+    target = _word_at(id(array) + _HEAD).value if pointers is _looked_up else array.ctypes.data
+    if _all is not None and bytes <= _MOST:
+        _all[target : target + bytes] = _all[source : source + bytes]
+    else:
+        ctypes.memmove(target, source, bytes)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import struct
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy
 
@@ -16,7 +15,7 @@ from anydim.runtime.executable import UNLIMITED, WORD, Executable, pointer, wron
 from anydim.runtime.failures import Failure, no_memory
 from anydim.runtime.frames import IDLE, trim_system
 from anydim.runtime.interface import OnDevice
-from anydim.runtime.pointers import pointers
+from anydim.runtime.pointers import fill, pointers
 from anydim.runtime.system import memory_functions
 
 COPIED_BELOW = 1 << 16  # bytes of a result that is copied rather than handed over
@@ -37,7 +36,9 @@ class RegionExecutable(Executable["_Frame"]):
         self._run, self._clear = (_CALL(self._function(role)) for role in ("run", "clear"))
         self._trim = _TRIM(self._function("trim"))
         self._leave = _LEAVE(self._function("leave"))
-        self._homes = tuple(each.home for each in self.interface.devices)
+        interface = self.interface
+        self._homes = tuple(each.home for each in interface.devices)
+        self._elsewhere = bool(self.devices or interface.handed)
         self._clear_device: Any = None
         self._trim_device: Any = None
         if self._homes:
@@ -45,47 +46,50 @@ class RegionExecutable(Executable["_Frame"]):
             self._trim_device = _TRIM(self._function("device_trim"))
         self._on_devices = [self._placed(each) for each in self.interface.devices]
         inputs = self.signature.inputs
-        self._pointers = struct.Struct(f"{len(inputs)}Q")
-        self._sizes = struct.Struct(f"{sum(spec.rank for spec in inputs)}q")
+        self._loops = any(failure.kind in stopping.FAILURES for failure in interface.failures)
+        ranks = sum(spec.rank for spec in inputs)
+        self._pointers, self._pointers_at = (
+            struct.Struct(f"{len(inputs)}Q"),
+            WORD * interface.inputs,
+        )
+        self._sizes, self._sizes_at = struct.Struct(f"{ranks}q"), WORD * interface.shapes
+        self._given: struct.Struct | None = None  # both, where they follow each other
+        if interface.inputs + len(inputs) == interface.shapes:
+            self._given = struct.Struct(f"{len(inputs)}Q{ranks}q")
+        self._results = [
+            (name, dtype, dtype.itemsize, data, owner, WORD * first, struct.Struct(f"{rank}q"))
+            for (name, dtype, rank), (data, owner, first) in zip(self._outputs, interface.results)
+        ]
 
     def _execute(
         self, frame: _Frame, arrays: list[numpy.ndarray], shapes: list[int],
         into: Mapping[str, numpy.ndarray],
     ) -> dict[str, numpy.ndarray]:  # fmt: skip
-        block, interface = frame.block, self.interface
-        self._pointers.pack_into(block, WORD * interface.inputs, *pointers(arrays))
-        self._sizes.pack_into(block, WORD * interface.shapes, *shapes)
-        pool = self._take_pool()
+        block = frame.block
+        if self._given is not None:
+            self._given.pack_into(block, self._pointers_at, *pointers(arrays), *shapes)
+        else:
+            self._pointers.pack_into(block, self._pointers_at, *pointers(arrays))
+            self._sizes.pack_into(block, self._sizes_at, *shapes)
+        pool = None if self._serial else self._take_pool()
         block[context.POOL] = pool.address if pool else 0
-        frame.begin()
-        block[context.REFUSED] = 0
         limited = self.most_bytes != UNLIMITED
+        block[context.PEAK] = block[context.REFUSED] = 0
         block[context.ALLOWED] = 1 + self.most_bytes if limited else 0
-        for at in self._homes:  # all of them together
-            block[at + context.ALLOWED] = frame.address if limited else 0
-        for device in self.devices.values():
-            device.begin()
-        self.handed.begin()
+        if self._elsewhere:
+            self._begin(frame, limited)
         try:
-            stopping.begin(block, self.timeout)
+            if self._loops:
+                stopping.begin(block, self.timeout)
             try:
                 failed = self._run(frame.address)
             finally:
                 if pool:
                     pool.lock.release()
             if failed:
-                for device in self.devices.values():  # it may still write to what is given back
-                    device.settle()
-                stopping.raise_kept(block)
-                for device in self.devices.values():
-                    device.raise_kept()
-                self.handed.raise_kept()
-            if failed and block[context.REFUSED]:
-                raise self._refused(interface.failures[failed - 1], block)
-            if failed:
-                raise self._failed(failed, block)
+                self._raise(failed, block)
             outputs, held = self._take_results(frame, into)
-            self.leaked += sum(map(frame.left, (0, *self._homes))) - held
+            self.leaked += frame.left - held
             return outputs
         finally:
             self._clear(frame.address)
@@ -93,40 +97,56 @@ class RegionExecutable(Executable["_Frame"]):
                 self._clear_device(frame.address + WORD * at)
             frame.settle()
 
+    def _begin(self, frame: _Frame, limited: bool) -> None:
+        """Before a call that devices or engines have a part in."""
+        block = frame.block
+        for at in self._homes:  # all of them together
+            block[at + context.PEAK] = 0
+            block[at + context.ALLOWED] = frame.address if limited else 0
+        for device in self.devices.values():
+            device.begin()
+        self.handed.begin()
+
+    def _raise(self, failed: int, block: Any) -> NoReturn:
+        """The error of a call that failed."""
+        for device in self.devices.values():  # it may still write to what is given back
+            device.settle()
+        stopping.raise_kept(block)
+        for device in self.devices.values():
+            device.raise_kept()
+        self.handed.raise_kept()
+        if block[context.REFUSED]:
+            raise self._refused(self.interface.failures[failed - 1], block)
+        raise self._failed(failed, block)
+
     def _take_results(
         self, frame: _Frame, into: Mapping[str, numpy.ndarray]
     ) -> tuple[dict[str, numpy.ndarray], int]:
         """The outputs, and how many blocks behind them are still in the memory of the call."""
         block, outputs = frame.block, {}
         held: set[int] = set()
-        for (name, dtype, rank), words in zip(self._outputs, self.interface.results):
-            data, owner, first = words
-            shape = tuple(block[first : first + rank])
-            bytes = dtype.itemsize
+        for name, dtype, bytes, data_at, owner_at, first, sizes in self._results:
+            data, owner, shape = block[data_at], block[owner_at], sizes.unpack_from(block, first)
             for size in shape:
                 bytes *= size
-            wanted = into.get(name)
-            if wanted is not None and wanted.shape != shape:
-                raise wrong_shape(self.signature.name, name, wanted.shape, shape)
-            large = bytes >= COPIED_BELOW and wanted is None
-            if large and _alone(block[data], block[owner], bytes):
-                memory = self._leave(frame.address, block[owner])
-                outputs[name] = _owned(block[data], memory, bytes, dtype, shape)
-                continue
-            outputs[name] = self._result(shape, dtype) if wanted is None else wanted
-            (target,) = pointers([outputs[name]])
-            ctypes.memmove(target, block[data], bytes)
-            if block[owner]:
-                held.add(block[owner])
+            made = into.get(name) if into else None
+            if made is None:
+                if bytes >= COPIED_BELOW and _alone(data, owner, bytes):
+                    memory = self._leave(frame.address, owner)
+                    outputs[name] = _owned(data, memory, bytes, dtype, shape)
+                    continue
+                try:
+                    made = numpy.empty(shape, dtype)
+                except MemoryError:
+                    failed = Failure("memory", self.signature)
+                    raise no_memory(failed, (), 0, bytes) from None
+            elif made.shape != shape:
+                raise wrong_shape(self.signature.name, name, made.shape, shape)
+            outputs[name] = made
+            fill(made, data, bytes)
+            if owner:
+                held.add(owner)
         return outputs, len(held)
-
-    def _result(self, shape: tuple[int, ...], dtype: numpy.dtype) -> numpy.ndarray:
-        try:
-            return numpy.empty(shape, dtype)
-        except MemoryError:
-            bytes = math.prod(shape) * dtype.itemsize
-            failed = Failure("memory", self.signature)
-            raise no_memory(failed, (), 0, bytes) from None
 
     def _frame(self) -> _Frame:
         interface = self.interface
@@ -183,7 +203,7 @@ class _Frame:
         self.highest = 0
         self.needed = 0  # bytes, by the call in progress
         self.since = IDLE
-        self._trims = trims
+        self._trims, self._devices = trims, tuple(at for at, _ in trims if at)
         self.block[context.MALLOC : context.FILL + 1] = list(memory_functions())
         stopping.prepare(self.block)
         for word, value in filled.items():
@@ -194,20 +214,27 @@ class _Frame:
     def bytes(self) -> int:
         """What it keeps for the next call."""
         block = self.block
-        return sum(block[at + context.CACHED_BYTES] for at, _ in self._trims)
+        kept = block[context.CACHED_BYTES]
+        for at in self._devices:
+            kept += block[at + context.CACHED_BYTES]
+        return kept
 
-    def begin(self) -> None:
-        """Before a call."""
-        for at, _ in self._trims:
-            self.block[at + context.PEAK] = 0
-
-    def left(self, at: int) -> int:
-        """How many blocks are in use, beside the arena, of those whose words begin there."""
-        return self.block[at + context.COUNT] - bool(self.block[at + context.ARENA_BLOCK])
+    @property
+    def left(self) -> int:
+        """How many blocks are in use, beside the arenas."""
+        block = self.block
+        found: int = block[context.COUNT] - (block[context.ARENA_BLOCK] != 0)
+        for at in self._devices:
+            found += block[at + context.COUNT] - (block[at + context.ARENA_BLOCK] != 0)
+        return found
 
     def settle(self) -> None:
         """After a call."""
-        self.needed = needed = sum(self.block[at + context.PEAK] for at, _ in self._trims)
+        block = self.block
+        needed = block[context.PEAK]
+        for at in self._devices:
+            needed += block[at + context.PEAK]
+        self.needed = needed
         if needed > self.highest:
             self.highest = needed
 

@@ -19,6 +19,7 @@ from anydim.base.given import shown
 from anydim.runtime import context
 from anydim.sizes import LARGEST
 
+FAILURES = ("time", "interrupted")  # of loops that may be stopped
 _NEVER = 1 << 62
 _MOST_SECONDS = 1e9
 _WORDS = struct.Struct("6q")  # from COUNTDOWN to LISTENED

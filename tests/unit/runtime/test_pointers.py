@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import anydim as ad
-from anydim.runtime.pointers import _asked, pointers
+from anydim.runtime.pointers import _asked, fill, pointers
 
 
 def test_addresses_are_those_of_numpy() -> None:
@@ -14,6 +14,15 @@ def test_addresses_are_those_of_numpy() -> None:
     arrays = [block, block[1:], block[:, ::2], block.T, block[::-1], numpy.zeros(()),
               numpy.zeros((0, 3)), numpy.frombuffer(b"abcdefgh", numpy.uint8)]  # fmt: skip
     assert pointers(arrays) == _asked(arrays) == [array.ctypes.data for array in arrays]
+
+
+@pytest.mark.parametrize("bytes", [0, 1, 63, 64, 65, (1 << 16) - 1, 1 << 16, (1 << 16) + 1])
+def test_as_many_bytes_are_filled_as_asked_for(bytes: int) -> None:
+    source = numpy.random.default_rng(0).integers(0, 256, bytes + 8, numpy.uint8)
+    target = numpy.full(bytes + 8, 7, numpy.uint8)
+    fill(target, source.ctypes.data + 3, bytes)
+    numpy.testing.assert_array_equal(target[:bytes], source[3 : bytes + 3])
+    numpy.testing.assert_array_equal(target[bytes:], 7)
 
 
 def test_sizes_are_bound_again_when_they_change_or_failed() -> None:
