@@ -13,9 +13,9 @@ import math
 import numpy
 
 from anydim.base.dtypes import float64
-from anydim.kernels import ir
 from anydim.kernels.functions.large_angles import NEAR, reduced
-from anydim.kernels.functions.writer import Lanes
+from anydim.kernels.functions.writer import Lanes, copysign, sqrt
+from anydim.kernels.write.term import fma, select
 
 _SIN = (
     1.58969099521155010221e-10, -2.50507602534068634195e-08, 2.75573137070700676789e-06,
@@ -30,50 +30,48 @@ _HALF_PI = (
 )  # fmt: skip
 
 
-def _quadrant(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
+def _quadrant(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     """(sin r, cos r, bits that end in n) with x = n pi/2 + r; NaN where x is not finite.
 
     Below `NEAR` n has 20 bits, and its products with the first three parts of pi/2 are exact.
     """
-    magic = v.constant(1.5 * 2**52)
-    shifted = v.fma(x, v.constant(2 / math.pi), magic)
-    n = v.sub(shifted, magic)
+    magic = 1.5 * 2**52
+    shifted = fma(x, 2 / math.pi, magic)
+    n = shifted - magic
     rest = x
     for part in _HALF_PI:
-        rest = v.fma(n, v.constant(-part), rest)
-    r, bits = v.writer.register(rest), v.writer.register(v.to_bits(shifted))
-    far = v.apply("greater", v.abs(x), v.constant(NEAR))
-    with v.when_any(far):
-        far_rest, far_n = reduced(v, x)
-        v.writer.assign(r, v.select(far, far_rest, r))
-        v.writer.assign(bits, v.bits.select(far, far_n, bits))
-    z = v.mul(r, r)
-    sine = v.copysign(v.fma(v.mul(r, z), v.polynomial(z, _SIN), r), r)  # -0 stays -0
-    cosine = v.fma(v.mul(z, z), v.polynomial(z, _COS), v.fma(z, v.constant(-0.5), v.constant(1.0)))
+        rest = fma(n, -part, rest)
+    r, bits = rest.register(), shifted.words.register()
+    far = abs(x) > NEAR
+    with far.when_any():
+        far_rest, far_n = reduced(x)
+        r.set(select(far, far_rest, r))
+        bits.set(select(far, far_n, bits))
+    z = r * r
+    sine = copysign(fma(r * z, z.polynomial(_SIN), r), r)  # -0 stays -0
+    cosine = fma(z * z, z.polynomial(_COS), fma(z, -0.5, 1.0))
     return sine, cosine, bits
 
 
-def sin(v: Lanes, x: ir.Value) -> ir.Value:
+def sin(x: Lanes) -> Lanes:
     """Sine of an angle in radians."""
-    sine, cosine, n = _quadrant(v, x)
-    value = v.select(v.bits.bit(n, 1), cosine, sine)
-    return v.select(v.bits.bit(n, 2), v.neg(value), value)
+    sine, cosine, n = _quadrant(x)
+    value = select(n.bit(1), cosine, sine)
+    return select(n.bit(2), -value, value)
 
 
-def cos(v: Lanes, x: ir.Value) -> ir.Value:
+def cos(x: Lanes) -> Lanes:
     """Cosine of an angle in radians."""
-    sine, cosine, n = _quadrant(v, x)
-    value = v.select(v.bits.bit(n, 1), sine, cosine)
-    following = v.bits.add(n, v.bits.constant(1))
-    return v.select(v.bits.bit(following, 2), v.neg(value), value)
+    sine, cosine, n = _quadrant(x)
+    value = select(n.bit(1), sine, cosine)
+    return select((n + 1).bit(2), -value, value)
 
 
-def tan(v: Lanes, x: ir.Value) -> ir.Value:
+def tan(x: Lanes) -> Lanes:
     """Tangent of an angle in radians."""
-    sine, cosine, n = _quadrant(v, x)
-    odd = v.bits.bit(n, 1)
-    top = v.select(odd, v.neg(cosine), sine)
-    return v.div(top, v.select(odd, sine, cosine))
+    sine, cosine, n = _quadrant(x)
+    odd = n.bit(1)
+    return select(odd, -cosine, sine) / select(odd, sine, cosine)
 
 
 _ASIN_TOP = (
@@ -96,46 +94,43 @@ _ATAN_SINGLE = (
 )  # fmt: skip
 
 
-def _angle(v: Lanes, value: float) -> tuple[ir.Value, ir.Value]:
-    """A constant, and what of it is lost in the type that is computed in."""
-    if v.dtype == float64:
-        return v.constant(value), v.constant(0.0)
-    near = float(numpy.float32(value))
-    return v.constant(near), v.constant(value - near)
+def _angle(x: Lanes, value: float) -> tuple[Lanes, Lanes]:
+    """A constant, and what of it is lost in the type of x."""
+    near = value if x.dtype == float64 else float(numpy.float32(value))
+    return x.like(near), x.like(value - near)
 
 
-def _asin_parts(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _asin_parts(x: Lanes) -> tuple[Lanes, Lanes]:
     """(|x| > 1/2, asin |x| below or asin sqrt((1 - |x|) / 2) above)."""
-    size = v.abs(x)
-    outer = v.apply("greater", size, v.constant(0.5))
-    mirrored = v.fma(size, v.constant(-0.5), v.constant(0.5))
-    z = v.select(outer, mirrored, v.mul(x, x))
-    root = v.select(outer, v.sqrt(mirrored), size)
-    if v.dtype == float64:
-        ratio = v.div(v.polynomial(z, _ASIN_TOP), v.polynomial(z, _ASIN_BOTTOM))
+    size = abs(x)
+    outer = size > 0.5
+    mirrored = fma(size, -0.5, 0.5)
+    z = select(outer, mirrored, x * x)
+    root = select(outer, sqrt(mirrored), size)
+    if x.dtype == float64:
+        ratio = z.polynomial(_ASIN_TOP) / z.polynomial(_ASIN_BOTTOM)
     else:
-        ratio = v.polynomial(z, _ASIN_SINGLE)
-    return outer, v.fma(root, v.mul(z, ratio), root)
+        ratio = z.polynomial(_ASIN_SINGLE)
+    return outer, fma(root, z * ratio, root)
 
 
-def asin(v: Lanes, x: ir.Value) -> ir.Value:
+def asin(x: Lanes) -> Lanes:
     """Inverse sine; NaN outside -1..1."""
-    outer, part = _asin_parts(v, x)
-    right, rest = _angle(v, math.pi / 2)
-    far = v.add(v.fma(part, v.constant(-2.0), right), rest)
-    return v.copysign(v.select(outer, far, part), x)
+    outer, part = _asin_parts(x)
+    right, rest = _angle(x, math.pi / 2)
+    far = fma(part, -2.0, right) + rest
+    return copysign(select(outer, far, part), x)
 
 
-def acos(v: Lanes, x: ir.Value) -> ir.Value:
+def acos(x: Lanes) -> Lanes:
     """Inverse cosine; NaN outside -1..1."""
-    outer, part = _asin_parts(v, x)
-    negative = v.apply("less", x, v.constant(0.0))
-    right, rest = _angle(v, math.pi / 2)
-    near = v.add(v.sub(right, v.copysign(part, x)), rest)
-    twice = v.add(part, part)
-    straight, lost = _angle(v, math.pi)
-    far = v.select(negative, v.add(v.sub(straight, twice), lost), twice)
-    return v.select(outer, far, near)
+    outer, part = _asin_parts(x)
+    right, rest = _angle(x, math.pi / 2)
+    near = right - copysign(part, x) + rest
+    twice = part + part
+    straight, lost = _angle(x, math.pi)
+    far = select(x < 0.0, straight - twice + lost, twice)
+    return select(outer, far, near)
 
 
 _ATAN_TOP = (
@@ -148,25 +143,19 @@ _ATAN_BOTTOM = (
 )  # fmt: skip
 
 
-def atan(v: Lanes, x: ir.Value) -> ir.Value:
+def atan(x: Lanes) -> Lanes:
     """Inverse tangent."""
-    double = v.dtype == float64
-    one = v.constant(1.0)
-    size = v.abs(x)
-    large = v.apply("greater", size, v.constant(2.41421356237309504880))
-    middle = v.apply("greater", size, v.constant(0.66 if double else 0.414213562373095))
-    ratio = v.div(v.sub(size, one), v.add(size, one))
-    reduced = v.select(middle, ratio, size)
-    reduced = v.select(large, v.div(v.constant(-1.0), size), reduced)
-    half, right = _angle(v, math.pi / 4), _angle(v, math.pi / 2)
-    base, rest = (
-        v.select(large, far, v.select(middle, near, v.constant(0.0)))
-        for near, far in zip(half, right)
-    )
-    z = v.mul(reduced, reduced)
+    double = x.dtype == float64
+    size = abs(x)
+    large = size > 2.41421356237309504880
+    middle = size > (0.66 if double else 0.414213562373095)
+    reduced = select(middle, (size - 1.0) / (size + 1.0), size)
+    reduced = select(large, -1.0 / size, reduced)
+    half, right = _angle(x, math.pi / 4), _angle(x, math.pi / 2)
+    base, rest = (select(large, far, select(middle, near, 0.0)) for near, far in zip(half, right))
+    z = reduced * reduced
     if double:
-        rational = v.div(v.polynomial(z, _ATAN_TOP), v.polynomial(z, _ATAN_BOTTOM))
+        ratio = z.polynomial(_ATAN_TOP) / z.polynomial(_ATAN_BOTTOM)
     else:
-        rational = v.polynomial(z, _ATAN_SINGLE)
-    result = v.add(base, v.fma(v.mul(reduced, z), rational, v.add(reduced, rest)))
-    return v.copysign(result, x)
+        ratio = z.polynomial(_ATAN_SINGLE)
+    return copysign(base + fma(reduced * z, ratio, reduced + rest), x)

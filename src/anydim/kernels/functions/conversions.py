@@ -9,74 +9,61 @@ from anydim.base.dtypes import DType, boolean, float16, float32, int8, int32, ui
 from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.functions.narrow import narrow, widen
-from anydim.kernels.functions.writer import Lanes
+from anydim.kernels.functions.writer import Lanes, type_of
+from anydim.kernels.write.term import select
 
 
-def expand_conversion(v: Lanes, value: ir.Value, wanted: DType) -> ir.Value:
-    """A value of v's type as another element type, by conversions that are nearer to a machine.
+def expand_conversion(x: Lanes, wanted: DType) -> Lanes:
+    """A value as another element type, by conversions that are nearer to a machine.
 
     Each rule is for what the target lacks once the rules above it do not apply.
     """
-    have = v.dtype
+    have = x.dtype
     if have.stored and have.is_integer:
-        eight = v.like(int8 if have.kind == "int" else uint8)
-        return eight.convert(_whole(v, value, eight), wanted)
+        return _whole(x).as_(wanted)
     if wanted == boolean:
-        return to_flag(v, value)
+        return to_flag(x)
     if have.format is not None:
-        return v.like(float32).convert(widen(v, value), wanted)
+        return widen(x).as_(wanted)
     if wanted.format is not None:
-        return narrow(v.like(float32), v.convert(value, float32), wanted)
+        return narrow(x.as_(float32), wanted)
     if wanted.stored:
-        return _low_bits(v.like(int32), v.convert(value, int32), wanted)
+        return (x.as_(int32) & ((1 << wanted.bits) - 1)).as_(uint8).bits(wanted)
     if float16 in (have, wanted):
-        return _half(v, value, wanted)
+        return _half(x, wanted)
     if have.is_float and wanted.is_integer:
-        return _saturated(v, value, wanted)
+        return _saturated(x, wanted)
     raise InternalError(f"no rule makes {wanted} of {have}")
 
 
-def to_flag(v: Lanes, value: ir.Value) -> ir.Value:
+def to_flag(x: Lanes) -> Lanes:
     """Whether each lane differs from zero (NaN does)."""
-    if v.dtype == boolean:
-        return value
-    if v.dtype.format is not None:
-        return to_flag(v.like(float32), widen(v, value))
-    return v.apply("not_equal", value, v.constant(0))
+    if x.dtype == boolean:
+        return x
+    return (x if x.dtype.format is None else widen(x)).differs(0)
 
 
-def _whole(v: Lanes, value: ir.Value, eight: Lanes) -> ir.Value:
+def _whole(x: Lanes) -> Lanes:
     """An integer of less than eight bits, whatever stands above them, as one of eight."""
-    rest = 8 - v.dtype.bits
-    moved = eight.shift_left(v.bitcast(value, eight.dtype), rest)
-    return eight.shift_right(moved, rest)
+    rest = 8 - x.dtype.bits
+    return (x.bits(int8 if x.dtype.kind == "int" else uint8) << rest) >> rest
 
 
-def _low_bits(words: Lanes, value: ir.Value, wanted: DType) -> ir.Value:
-    kept = words.apply("bit_and", value, words.constant((1 << wanted.bits) - 1))
-    return words.like(uint8).bitcast(words.convert(kept, uint8), wanted)
-
-
-def _half(v: Lanes, value: ir.Value, wanted: DType) -> ir.Value:
+def _half(x: Lanes, wanted: DType) -> Lanes:
     """To and from float16 by way of float32, as numpy rounds."""
-    singles = v.like(float32)
-    if wanted != float16:
-        single = widen(v, value) if wanted == float32 else v.convert(value, float32)
-        return singles.convert(single, wanted)
-    if v.dtype == float32:
-        return narrow(v, value, wanted)
-    return singles.convert(v.convert(value, float32), wanted)
+    if wanted == float32:
+        return widen(x)
+    if x.dtype == float32:
+        return narrow(x, wanted)
+    return x.as_(float32).as_(wanted)
 
 
-def _saturated(v: Lanes, value: ir.Value, wanted: DType) -> ir.Value:
+def _saturated(x: Lanes, wanted: DType) -> Lanes:
     """Out of range is the nearest integer of the type, NaN is 0."""
     signed = wanted.kind == "int"
     low = -(2 ** (wanted.bits - 1)) if signed else 0
     high = 2 ** (wanted.bits - 1 if signed else wanted.bits)
-    whole = v.like(wanted)
-    result = v.writer.name(ir.Convert(whole.type, value, fits=True))
-    over = v.apply("greater_equal", value, v.constant(float(high)))
-    result = whole.select(over, whole.constant(high - 1), result)
-    under = v.apply("less_equal", value, v.constant(float(low)))
-    result = whole.select(under, whole.constant(low), result)
-    return whole.select(v.apply("equal", value, value), result, whole.constant(0))
+    result = x.of(ir.Convert(type_of(wanted, x.lanes), x.value, fits=True))
+    result = select(x >= float(high), high - 1, result)
+    result = select(x <= float(low), low, result)
+    return select(x.equals(x), result, 0)

@@ -6,9 +6,9 @@ Polynomials are least-squares fits on Chebyshev nodes made for this file.
 from __future__ import annotations
 
 from anydim.base.dtypes import float32
-from anydim.kernels import ir
 from anydim.kernels.functions.exponential import exp
-from anydim.kernels.functions.writer import Lanes
+from anydim.kernels.functions.writer import Lanes, copysign
+from anydim.kernels.write.term import fma, select
 
 _ERF32_LIMIT = 3.92
 _ERF32 = (
@@ -18,14 +18,13 @@ _ERF32 = (
 )  # fmt: skip
 
 
-def erf(v: Lanes, x: ir.Value) -> ir.Value:
+def erf(x: Lanes) -> Lanes:
     """The error function."""
-    if v.dtype == float32:
-        limited = v.above(-_ERF32_LIMIT, v.below(_ERF32_LIMIT, x))
-        square = v.mul(limited, limited)
-        t = v.fma(square, v.constant(2 / _ERF32_LIMIT**2), v.constant(-1.0))
-        return v.mul(limited, v.polynomial(t, _ERF32))
-    return _erf64(v, x)
+    if x.dtype == float32:
+        limited = x.below(_ERF32_LIMIT).above(-_ERF32_LIMIT)
+        t = fma(limited * limited, 2 / _ERF32_LIMIT**2, -1.0)
+        return limited * t.polynomial(_ERF32)
+    return _erf64(x)
 
 
 _ERF64_SMALL = (
@@ -44,14 +43,11 @@ _ERF64_LARGE = (
 )  # fmt: skip
 
 
-def _erf64(v: Lanes, x: ir.Value) -> ir.Value:
+def _erf64(x: Lanes) -> Lanes:
     """x P(x^2) up to 1; beyond, 1 - exp(-x^2) Q(t) with t = (2 - |x|) / (2 + |x|)."""
-    size = v.below(6.0, v.abs(x))
-    square = v.mul(size, size)
-    near = v.polynomial(v.sub(v.add(square, square), v.constant(1.0)), _ERF64_SMALL)
-    two = v.constant(2.0)
-    t = v.div(v.sub(two, size), v.add(two, size))
-    decay = exp(v, v.neg(square))
-    far = v.sub(v.constant(1.0), v.mul(decay, v.polynomial(t, _ERF64_LARGE)))
-    inner = v.apply("less", size, v.constant(1.0))
-    return v.copysign(v.select(inner, v.mul(size, near), far), x)
+    size = abs(x).below(6.0)
+    square = size * size
+    near = (square + square - 1.0).polynomial(_ERF64_SMALL)
+    t = (2.0 - size) / (2.0 + size)
+    far = 1.0 - exp(-square) * t.polynomial(_ERF64_LARGE)
+    return copysign(select(size < 1.0, size * near, far), x)

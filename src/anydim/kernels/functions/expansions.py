@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 from anydim.base.dtypes import DType, float32, float64
 from anydim.base.records import dataclass
-from anydim.kernels import ir
 from anydim.kernels.functions.circular import acos, asin, atan, cos, sin, tan
 from anydim.kernels.functions.error import erf
 from anydim.kernels.functions.exponential import exp, exp_nonpositive, expm1, sigmoid, tanh
@@ -21,7 +20,7 @@ from anydim.kernels.functions.logarithm import log, log1p
 from anydim.kernels.functions.power import constant_power, integer_power, power, rounded
 from anydim.kernels.functions.remainder import floor_divide, modulo, remainder
 from anydim.kernels.functions.simple import (
-    copysign,
+    copied_sign,
     integer_sign,
     isinf,
     isnan,
@@ -41,7 +40,7 @@ class Expansion:
     """
 
     name: str
-    write: Callable[..., ir.Value]
+    write: Callable[..., Lanes]
     single: bool = True
 
 
@@ -56,7 +55,7 @@ _FLOATING = (
     Expansion("rsqrt", rsqrt),
     Expansion("isnan", isnan),
     Expansion("isinf", isinf),
-    Expansion("copysign", copysign),
+    Expansion("copysign", copied_sign),
     Expansion("nextafter", next_after),
     Expansion("fmod", remainder),
     Expansion("mod", modulo),
@@ -91,15 +90,15 @@ def expansion(function: str, dtype: DType) -> Expansion | None:
     return (FLOATING if dtype.is_float else INTEGER).get(function)
 
 
-def expand(v: Lanes, row: Expansion, arguments: tuple[ir.Value, ...]) -> ir.Value:
+def expand(row: Expansion, arguments: tuple[Lanes, ...]) -> Lanes:
     """The value of a function of float32, float64, integers or flags."""
+    last = arguments[-1]
     if row.write is power:
-        exponent = v.writer.constant_of(arguments[1])
+        exponent = last.writer.constant_of(last.value)
         if exponent is not None:
-            simple = constant_power(v, arguments[0], rounded(exponent, v.dtype))
+            simple = constant_power(arguments[0], rounded(exponent, last.dtype))
             if simple is not None:
                 return simple
-    if v.dtype != float32 or row.single:
-        return row.write(v, *arguments)
-    wide = v.like(float64)
-    return wide.convert(row.write(wide, *(v.convert(a, float64) for a in arguments)), float32)
+    if last.dtype != float32 or row.single:
+        return row.write(*arguments)
+    return row.write(*(argument.as_(float64) for argument in arguments)).as_(float32)

@@ -10,8 +10,8 @@ import math
 
 from anydim.base.dtypes import float32, float64
 from anydim.base.records import dataclass
-from anydim.kernels import ir
-from anydim.kernels.functions.writer import Lanes
+from anydim.kernels.functions.writer import Lanes, copysign
+from anydim.kernels.write.term import fma, select
 
 
 @dataclass(frozen=True)
@@ -58,53 +58,50 @@ EXPONENTIALS = {
 }  # fmt: skip
 
 
-def _reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _reduced(x: Lanes) -> tuple[Lanes, Lanes]:
     """(r, bits that end in n + bias - 1) with x = n ln2 + r; x at most `high`."""
-    c = EXPONENTIALS[v.dtype]
-    shifted = v.fma(x, v.constant(math.log2(math.e)), v.constant(c.magic))
-    n = v.sub(shifted, v.constant(c.magic))
-    r = v.fma(n, v.constant(-c.ln2_high), x)
-    r = v.fma(n, v.constant(-c.ln2_low), r)
-    return r, v.to_bits(shifted)
+    c = EXPONENTIALS[x.dtype]
+    shifted = fma(x, math.log2(math.e), c.magic)
+    n = shifted - c.magic
+    r = fma(n, -c.ln2_high, x)
+    return fma(n, -c.ln2_low, r), shifted.words
 
 
-def _scale(v: Lanes, bits: ir.Value) -> ir.Value:
-    """2^(n-1) of bits that end in n + bias - 1."""
-    return v.from_bits(v.bits.shift_left(bits, EXPONENTIALS[v.dtype].shift))
+def _scale(x: Lanes, bits: Lanes) -> Lanes:
+    """2^(n-1) of bits that end in n + bias - 1, of x's type."""
+    return (bits << EXPONENTIALS[x.dtype].shift).bits(x.dtype)
 
 
-def exp(v: Lanes, x: ir.Value) -> ir.Value:
+def exp(x: Lanes) -> Lanes:
     """e^x."""
-    return _power(v, v.below(EXPONENTIALS[v.dtype].high, x), x)
+    return _power(x.below(EXPONENTIALS[x.dtype].high), x)
 
 
-def exp_nonpositive(v: Lanes, x: ir.Value) -> ir.Value:
+def exp_nonpositive(x: Lanes) -> Lanes:
     """e^x where x is at most 0: the same bits."""
-    return _power(v, x, x)
+    return _power(x, x)
 
 
-def exp_or_zero(v: Lanes, x: ir.Value) -> ir.Value:
+def exp_or_zero(x: Lanes) -> Lanes:
     """e^x, 0 where that is no normal number: for what adds it to 1."""
-    c = EXPONENTIALS[v.dtype]
-    r, bits = _reduced(v, v.below(c.high, x))
-    power = v.mul(v.polynomial(r, _doubled(c)), _scale(v, bits))
-    return v.select(v.apply("less", x, v.constant(c.low)), v.constant(0.0), power)
+    c = EXPONENTIALS[x.dtype]
+    r, bits = _reduced(x.below(c.high))
+    return select(x < c.low, 0.0, r.polynomial(_doubled(c)) * _scale(x, bits))
 
 
-def _power(v: Lanes, limited: ir.Value, x: ir.Value) -> ir.Value:
+def _power(limited: Lanes, x: Lanes) -> Lanes:
     """A power of two with a normal exponent, but for the lanes between `least` and `low`."""
-    c = EXPONENTIALS[v.dtype]
-    r, bits = _reduced(v, limited)
-    power = v.polynomial(r, _doubled(c))
-    result = v.writer.register(v.mul(power, _scale(v, bits)))
-    small = v.apply("less", x, v.constant(c.low))
-    with v.when_any(small):
-        v.writer.assign(result, v.select(small, v.constant(0.0), result))
-        subnormal = v.flag("and", small, v.apply("greater", x, v.constant(c.least)))
-        with v.when_any(subnormal):
-            lifted = _scale(v, v.bits.add(bits, v.bits.constant(_LIFT)))
-            rounded = v.mul(v.mul(power, lifted), v.constant(2.0**-_LIFT))
-            v.writer.assign(result, v.select(subnormal, rounded, result))
+    c = EXPONENTIALS[x.dtype]
+    r, bits = _reduced(limited)
+    power = r.polynomial(_doubled(c))
+    result = (power * _scale(x, bits)).register()
+    small = x < c.low
+    with small.when_any():
+        result.set(select(small, 0.0, result))
+        subnormal = small & (x > c.least)
+        with subnormal.when_any():
+            rounded = power * _scale(x, bits + _LIFT) * 2.0**-_LIFT
+            result.set(select(subnormal, rounded, result))
     return result
 
 
@@ -116,25 +113,25 @@ def _doubled(c: Exponential) -> tuple[float, ...]:
     return (*(2 * a for a in c.tail), 2.0, 2.0)
 
 
-def expm1(v: Lanes, x: ir.Value) -> ir.Value:
+def expm1(x: Lanes) -> Lanes:
     """e^x - 1, exact to the last places near 0 too."""
-    c = EXPONENTIALS[v.dtype]
-    r, bits = _reduced(v, v.above(-40.0, v.below(c.high, x)))
-    scale = _scale(v, bits)
-    small = v.fma(v.mul(r, r), v.polynomial(r, c.tail), r)
-    half = v.fma(scale, small, v.sub(scale, v.constant(0.5)))
-    return v.copysign(v.add(half, half), x)  # -0 stays -0
+    c = EXPONENTIALS[x.dtype]
+    r, bits = _reduced(x.below(c.high).above(-40.0))
+    scale = _scale(x, bits)
+    small = fma(r * r, r.polynomial(c.tail), r)
+    half = fma(scale, small, scale - 0.5)
+    return copysign(half + half, x)  # -0 stays -0
 
 
-def sigmoid(v: Lanes, x: ir.Value) -> ir.Value:
+def sigmoid(x: Lanes) -> Lanes:
     """1 / (1 + e^-x); e^x where that would be 1 / inf."""
-    one = v.constant(1.0)
-    bottom = v.add(one, exp_or_zero(v, v.neg(x)))
-    result = v.writer.register(v.div(one, bottom))
-    small = v.apply("less", x, v.constant(EXPONENTIALS[v.dtype].low))
-    with v.when_any(small):
-        v.writer.assign(result, v.select(small, exp(v, x), result))
-    return v.quotient(result, one, bottom)
+    one = x.like(1.0)
+    bottom = one + exp_or_zero(-x)
+    result = (one / bottom).register()
+    small = x < EXPONENTIALS[x.dtype].low
+    with small.when_any():
+        result.set(select(small, exp(x), result))
+    return result.quotient(one, bottom)
 
 
 _TANH_ODD = (
@@ -149,33 +146,32 @@ _TANH_EVEN = (
 )
 
 
-def tanh(v: Lanes, x: ir.Value) -> ir.Value:
+def tanh(x: Lanes) -> Lanes:
     """Hyperbolic tangent."""
-    if v.dtype == float32:
-        limited = v.above(-9.5, v.below(9.5, x))  # there the quotient is just above 1
-        square = v.mul(limited, limited)
-        top = v.mul(limited, v.polynomial(square, _TANH_ODD))
-        bottom = v.polynomial(square, _TANH_EVEN)
-        result = v.above(-1.0, v.below(1.0, v.div(top, bottom)))
-        return v.quotient(result, top, bottom)
-    size = v.below(20.0, v.abs(x))
-    e = expm1(v, v.add(size, size))
-    return v.copysign(v.div(e, v.add(e, v.constant(2.0))), x)
+    if x.dtype == float32:
+        limited = x.below(9.5).above(-9.5)  # there the quotient is just above 1
+        square = limited * limited
+        top = limited * square.polynomial(_TANH_ODD)
+        bottom = square.polynomial(_TANH_EVEN)
+        return (top / bottom).below(1.0).above(-1.0).quotient(top, bottom)
+    size = abs(x).below(20.0)
+    e = expm1(size + size)
+    return copysign(e / (e + 2.0), x)
 
 
-def gated(v: Lanes, a: ir.Value, b: ir.Value) -> ir.Value | None:
+def gated(a: Lanes, b: Lanes) -> Lanes | None:
     """a * b by one division where one of both is a sigmoid and the other one too, or a tanh.
 
     That is what gates of recurrent networks multiply. None for other factors. The denominator
     overflows only where the sigmoid is not a normal number, and then the product is 0.
     """
-    parts, other_parts = v.writer.quotient_of(a), v.writer.quotient_of(b)
+    parts, other_parts = (a.writer.quotient_of(factor.value) for factor in (a, b))
     if parts is None or other_parts is None:
         return None
     (top, bottom), (other_top, other_bottom) = parts, other_parts
-    one = v.constant(1.0)
+    one = a.like(1.0).value
     if top != one:
         top, other_top = other_top, top
     if top != one:
         return None
-    return v.div(other_top, v.mul(bottom, other_bottom))
+    return a.of(other_top) / (a.of(bottom) * a.of(other_bottom))

@@ -4,56 +4,47 @@ from __future__ import annotations
 
 import math
 
-from anydim.kernels import ir
 from anydim.kernels.functions.exponential import exp, expm1
 from anydim.kernels.functions.logarithm import log, log1p
-from anydim.kernels.functions.writer import Lanes
+from anydim.kernels.functions.writer import Lanes, copysign, sqrt
+from anydim.kernels.write.term import fma, select
+
+_HUGE = 1e9  # beyond it, the root of x^2 + 1 is x
 
 
-def sinh(v: Lanes, x: ir.Value) -> ir.Value:
+def sinh(x: Lanes) -> Lanes:
     """Hyperbolic sine, from m = e^(|x|/2) - 1 so that nothing overflows early."""
-    m = expm1(v, v.mul(v.abs(x), v.constant(0.5)))
-    one = v.constant(1.0)
-    inverse = v.div(one, v.add(m, one))
-    half = v.mul(v.mul(m, v.constant(0.5)), v.add(m, v.constant(2.0)))
-    return v.copysign(v.mul(half, v.fma(inverse, inverse, one)), x)
+    m = expm1(abs(x) * 0.5)
+    inverse = 1.0 / (m + 1.0)
+    half = m * 0.5 * (m + 2.0)
+    return copysign(half * fma(inverse, inverse, 1.0), x)
 
 
-def cosh(v: Lanes, x: ir.Value) -> ir.Value:
+def cosh(x: Lanes) -> Lanes:
     """Hyperbolic cosine, from h = e^(|x|/2)."""
-    h = exp(v, v.mul(v.abs(x), v.constant(0.5)))
-    half = v.constant(0.5)
-    inverse = v.div(v.constant(1.0), h)
-    return v.fma(v.mul(h, half), h, v.mul(v.mul(inverse, half), inverse))
+    h = exp(abs(x) * 0.5)
+    inverse = 1.0 / h
+    return fma(h * 0.5, h, inverse * 0.5 * inverse)
 
 
-def asinh(v: Lanes, x: ir.Value) -> ir.Value:
+def asinh(x: Lanes) -> Lanes:
     """Inverse hyperbolic sine."""
-    size = v.abs(x)
-    one = v.constant(1.0)
-    square = v.mul(size, size)
-    root = v.sqrt(v.add(square, one))
-    near = log1p(v, v.add(size, v.div(square, v.add(root, one))))
-    far = v.add(log(v, size), v.constant(math.log(2)))
-    return v.copysign(v.select(_huge(v, size), far, near), x)
+    size = abs(x)
+    square = size * size
+    near = log1p(size + square / (sqrt(square + 1.0) + 1.0))
+    far = log(size) + math.log(2)
+    return copysign(select(size > _HUGE, far, near), x)
 
 
-def acosh(v: Lanes, x: ir.Value) -> ir.Value:
+def acosh(x: Lanes) -> Lanes:
     """Inverse hyperbolic cosine; NaN below 1."""
-    t = v.sub(x, v.constant(1.0))
-    root = v.sqrt(v.fma(t, t, v.add(t, t)))
-    near = log1p(v, v.add(t, root))
-    far = v.add(log(v, x), v.constant(math.log(2)))
-    result = v.select(_huge(v, x), far, near)
-    return v.select(v.apply("less", x, v.constant(1.0)), v.constant(math.nan), result)
+    t = x - 1.0
+    near = log1p(t + sqrt(fma(t, t, t + t)))
+    result = select(x > _HUGE, log(x) + math.log(2), near)
+    return select(x < 1.0, math.nan, result)
 
 
-def atanh(v: Lanes, x: ir.Value) -> ir.Value:
+def atanh(x: Lanes) -> Lanes:
     """Inverse hyperbolic tangent; infinite at -1 and 1, NaN outside."""
-    size = v.abs(x)
-    ratio = v.div(v.add(size, size), v.sub(v.constant(1.0), size))
-    return v.copysign(v.mul(log1p(v, ratio), v.constant(0.5)), x)
-
-
-def _huge(v: Lanes, size: ir.Value) -> ir.Value:
-    return v.apply("greater", size, v.constant(1e9))
+    size = abs(x)
+    return copysign(log1p((size + size) / (1.0 - size)) * 0.5, x)

@@ -14,7 +14,8 @@ from itertools import pairwise
 
 from anydim.base.dtypes import float64, int64, uint64
 from anydim.kernels import ir
-from anydim.kernels.functions.writer import Lanes, Writer
+from anydim.kernels.functions.writer import Lanes, Writer, type_of
+from anydim.kernels.write.term import fma, select
 
 _LEADING = 34  # bits 0 before those of 2/pi
 _TWO_OVER_PI = (
@@ -33,104 +34,86 @@ _NAME = "far_angles"
 _PARAMETERS = (ir.Pointer("angles", float64), ir.Pointer("turns", int64), ir.Scalar("count"))
 
 
-def reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+def reduced(x: Lanes) -> tuple[Lanes, Lanes]:
     """(r, n) with x = n pi/2 + r where |x| is above `NEAR`, n modulo 4; NaN beyond numbers.
 
     A call: lane by lane, since that is seldom, and all vectors of a module share its code.
     """
-    writer, start = v.writer, ir.Const(ir.INDEX, 0)
+    writer, start = x.writer, ir.Const(ir.INDEX, 0)
     writer.helper(_NAME, _PARAMETERS, _far_angles)
-    angles, turns = writer.stack(float64, v.lanes), writer.stack(int64, v.lanes)
-    writer.steps.append(ir.Store(angles, start, x))
+    angles, turns = writer.stack(float64, x.lanes), writer.stack(int64, x.lanes)
+    writer.steps.append(ir.Store(angles, start, x.value))
     places = ir.Address(angles, start), ir.Address(turns, start)
-    writer.steps.append(ir.Call(_NAME, (*places, ir.Const(ir.INDEX, v.lanes))))
-    rest = writer.name(ir.Load(v.type, angles, start))
-    return rest, writer.name(ir.Load(v.bits.type, turns, start))
+    writer.steps.append(ir.Call(_NAME, (*places, ir.Const(ir.INDEX, x.lanes))))
+    rest = x.of(ir.Load(x.value.type, angles, start))
+    return rest, x.of(ir.Load(type_of(int64, x.lanes), turns, start))
 
 
 def _far_angles(writer: Writer) -> None:
     """The angles that are far become what is left of them; `turns` is written for those."""
     lane, outside = ir.Var(ir.INDEX, "lane"), writer.steps
     writer.steps = []
-    v = Lanes(writer, float64, 1)
-    x = writer.name(ir.Load(v.type, "angles", lane))
-    with v.when_any(v.apply("greater", v.abs(x), v.constant(NEAR))):
-        rest, n = _reduced(v, x)
-        writer.steps.append(ir.Store("angles", lane, rest))
-        writer.steps.append(ir.Store("turns", lane, n))
+    x = Lanes(writer, writer.name(ir.Load(ir.Type(float64), "angles", lane)))
+    with (abs(x) > NEAR).when_any():
+        rest, n = _reduced(x)
+        writer.steps.append(ir.Store("angles", lane, rest.value))
+        writer.steps.append(ir.Store("turns", lane, n.value))
     body, writer.steps = tuple(writer.steps), outside
     zero, one = ir.Const(ir.INDEX, 0), ir.Const(ir.INDEX, 1)
     writer.steps.append(ir.For(lane.name, zero, ir.Var(ir.INDEX, "count"), one, body))
 
 
-def _reduced(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
-    words, whole = v.like(uint64), v.like(int64)
-    bits = v.bitcast(v.abs(x), uint64)
-    exponent = words.apply("shift_right", bits, words.constant(52))
-    fraction = words.apply("bit_and", bits, words.constant((1 << 52) - 1))
-    mantissa = words.apply("bit_or", fraction, words.constant(1 << 52))
-    digits = _product(words, mantissa, _window(words, exponent))
-    rest, n = _signed(v, digits)  # of the angle's magnitude
-    rest = v.fma(rest, v.constant(_PI_HALVES[0]), v.mul(rest, v.constant(_PI_HALVES[1])))
-    finite = v.apply("less", v.abs(x), v.constant(math.inf))
-    rest = v.select(finite, rest, v.constant(math.nan))
-    negative = v.apply("less", x, v.constant(0.0))
-    return v.select(negative, v.neg(rest), rest), whole.select(negative, whole.neg(n), n)
+def _reduced(x: Lanes) -> tuple[Lanes, Lanes]:
+    bits = abs(x).bits(uint64)
+    exponent = bits >> 52
+    mantissa = (bits & ((1 << 52) - 1)) | (1 << 52)
+    rest, n = _signed(_product(mantissa, _window(exponent)))  # of the angle's magnitude
+    rest = fma(rest, _PI_HALVES[0], rest * _PI_HALVES[1])
+    rest = select(abs(x) < math.inf, rest, math.nan)
+    negative = x < 0.0
+    return select(negative, -rest, rest), select(negative, -n, n)
 
 
-def _window(words: Lanes, exponent: ir.Value) -> list[ir.Value]:
+def _window(exponent: Lanes) -> list[Lanes]:
     """192 bits of 2/pi from the place 2^(1 - e) on, as 32 bits each, the lowest first."""
-    start = words.sub(exponent, words.constant(1075 - 32))
-    number = words.apply("shift_right", start, words.constant(6))
-    found: list[ir.Value] = [words.constant(word) for word in _TWO_OVER_PI]
+    start = exponent - (1075 - 32)
+    number = start >> 6
+    found = [exponent.like(word) for word in _TWO_OVER_PI]
     for step in (8, 4, 2, 1):
-        ahead = words.bit(number, step)
+        ahead = number.bit(step)
         count = 3 + step  # words that the smaller steps may take, and one to shift from
-        found = [words.select(ahead, found[k + step], found[k]) for k in range(count)]
-    shift = words.apply("bit_and", start, words.constant(63))
-    rest = words.sub(words.constant(64), shift)
-    limbs: list[ir.Value] = []
+        found = [select(ahead, found[k + step], found[k]) for k in range(count)]
+    shift = start & 63
+    rest = 64 - shift
+    limbs: list[Lanes] = []
     for high, low in pairwise(found):
-        moved = words.apply("shift_left", high, shift)
-        word = words.apply("bit_or", moved, words.apply("shift_right", low, rest))
-        limbs += [_high(words, word), _low(words, word)]
+        word = (high << shift) | (low >> rest)
+        limbs += [word >> 32, word & _LOW]
     return limbs[::-1]
 
 
-def _product(words: Lanes, mantissa: ir.Value, limbs: list[ir.Value]) -> list[ir.Value]:
+def _product(mantissa: Lanes, limbs: list[Lanes]) -> list[Lanes]:
     """The lowest 192 bits of the product, as 32 bits each, the lowest first."""
-    total: list[ir.Value] = [words.constant(0)] * len(limbs)
-    for place, factor in enumerate((_low(words, mantissa), _high(words, mantissa))):
-        carry: ir.Value = words.constant(0)
+    total = [mantissa.like(0)] * len(limbs)
+    for place, factor in enumerate((mantissa & _LOW, mantissa >> 32)):
+        carry = mantissa.like(0)
         for number, limb in enumerate(limbs[: len(limbs) - place]):
-            column = words.add(words.mul(factor, limb), total[number + place])
-            column = words.add(column, carry)
-            total[number + place] = _low(words, column)
-            carry = _high(words, column)
+            column = factor * limb + total[number + place] + carry
+            total[number + place] = column & _LOW
+            carry = column >> 32
     return total
 
 
-def _signed(v: Lanes, digits: list[ir.Value]) -> tuple[ir.Value, ir.Value]:
+def _signed(digits: list[Lanes]) -> tuple[Lanes, Lanes]:
     """190 bits after the point as a float64 from -1/2 to 1/2, and the nearest integer before it."""
-    words = v.like(uint64)
     *lower, top = digits
-    above = words.bit(top, 1 << 29)
-    n = words.apply("shift_right", words.add(top, words.constant(1 << 29)), words.constant(30))
-    flipped = words.select(above, words.constant(_LOW), words.constant(0))
-    top = words.apply("bit_and", top, words.constant((1 << 30) - 1))
-    top = words.apply("bit_xor", top, words.apply("shift_right", flipped, words.constant(2)))
-    total: ir.Value = v.constant(0.0)
-    for place, digit in enumerate((*lower, top)):
-        if place < len(lower):
-            digit = words.apply("bit_xor", digit, flipped)
-        weight = v.constant(2.0 ** (32 * place - 190))
-        total = v.fma(words.convert(digit, float64), weight, total)
-    return v.select(above, v.neg(total), total), words.bitcast(n, int64)
-
-
-def _low(words: Lanes, value: ir.Value) -> ir.Value:
-    return words.apply("bit_and", value, words.constant(_LOW))
-
-
-def _high(words: Lanes, value: ir.Value) -> ir.Value:
-    return words.apply("shift_right", value, words.constant(32))
+    above = top.bit(1 << 29)
+    n = (top + (1 << 29)) >> 30
+    flipped = select(above, top.like(_LOW), 0)
+    top = (top & ((1 << 30) - 1)) ^ (flipped >> 2)
+    total: Lanes | None = None
+    for place, digit in enumerate((*(digit ^ flipped for digit in lower), top)):
+        part, weight = digit.as_(float64), 2.0 ** (32 * place - 190)
+        total = part * weight if total is None else fma(part, weight, total)
+    assert total is not None
+    return select(above, -total, total), n.bits(int64)

@@ -21,6 +21,7 @@ from anydim.kernels.functions.power import EXPONENTS, rounded
 from anydim.kernels.functions.primitives import LOGICAL, PREDICATES, Primitives
 from anydim.kernels.functions.writer import Lanes, Writer, result_type, type_of
 from anydim.kernels.steps import assigned
+from anydim.kernels.write.term import apply
 
 
 def legalise(functions: Sequence[ir.Function], target: Primitives) -> tuple[ir.Function, ...]:
@@ -69,24 +70,20 @@ class _Legaliser:
         dtype = kind.dtype
         if self.target.computes(function, dtype):
             return self.writer.name(ir.Op(result_type(function, kind), function, arguments))
-        arguments = tuple(map(self.writer.name, arguments))
-        lanes = Lanes(self.writer, dtype, kind.lanes)
+        given = tuple([Lanes(self.writer, self.writer.name(each)) for each in arguments])
         if function in LOGICAL:
-            flags = tuple(to_flag(lanes, argument) for argument in arguments)
-            return self.apply(function, lanes.flags, flags)
+            return apply(function, *map(to_flag, given)).value
         if dtype.format is not None or dtype == float16:
-            return self._in_single(lanes, function, arguments)
+            return self._in_single(function, given).value
         row = expansion(function, dtype)
         if row is None:
             raise InternalError(f"no rule for '{function}' of {dtype}")
-        return expand(lanes, row, arguments)
+        return expand(row, given).value
 
-    def _in_single(self, lanes: Lanes, function: str, arguments: tuple[ir.Value, ...]) -> ir.Value:
+    def _in_single(self, function: str, arguments: tuple[Lanes, ...]) -> Lanes:
         """A function of a narrow float: computed in float32, rounded once."""
-        singles = tuple(lanes.convert(argument, float32) for argument in arguments)
-        wide = lanes.like(float32)
-        result = wide.apply(function, *singles)
-        return result if function in PREDICATES else wide.convert(result, lanes.dtype)
+        result = apply(function, *(argument.as_(float32) for argument in arguments))
+        return result if function in PREDICATES else result.as_(arguments[-1].dtype)
 
     def change(self, value: ir.Value, wanted: DType, fits: bool = False) -> ir.Value:
         """A value as another element type, named."""
@@ -95,8 +92,7 @@ class _Legaliser:
             return value
         if self.target.converts(have.dtype, wanted, fits):
             return self.writer.name(ir.Convert(type_of(wanted, have.lanes), value, fits))
-        lanes = Lanes(self.writer, have.dtype, have.lanes)
-        return expand_conversion(lanes, self.writer.name(value), wanted)
+        return expand_conversion(Lanes(self.writer, self.writer.name(value)), wanted).value
 
     # ---- values --------------------------------------------------------------------------------
 
@@ -132,11 +128,15 @@ class _Legaliser:
         if not self.target.computes(node.function, kind.dtype):
             known = self.apply(node.function, kind, arguments)
         elif node.function == "mul" and self.writer.quotients:
-            known = gated(Lanes(self.writer, kind.dtype, kind.lanes), *arguments)
+            known = self._gated(*arguments)
         if known is not None:
             self._made[id(node)] = known
             return known
         return node if arguments is node.arguments else ir.Op(node.type, node.function, arguments)
+
+    def _gated(self, *factors: ir.Value) -> ir.Value | None:
+        found = gated(*(Lanes(self.writer, factor) for factor in factors))
+        return None if found is None else found.value
 
     def _convert(self, node: ir.Convert) -> ir.Value:
         value, wanted = self.value(node.argument), node.type.dtype

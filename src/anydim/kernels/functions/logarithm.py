@@ -9,24 +9,21 @@ from __future__ import annotations
 import math
 
 from anydim.base.dtypes import float32
-from anydim.kernels import ir
 from anydim.kernels.functions.exponential import EXPONENTIALS
 from anydim.kernels.functions.writer import Lanes
+from anydim.kernels.write.term import fma, select
 
 
-def _split(v: Lanes, x: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _split(x: Lanes) -> tuple[Lanes, Lanes]:
     """(m, e) with x = m 2^e, sqrt(1/2) <= m < sqrt(2), e as a float; x > 0."""
-    single = v.dtype == float32
+    single = x.dtype == float32
     shift, root = (23, 0x3F3504F3) if single else (52, 0x3FE6A09E667F3BCD)
-    tiny = v.apply("less", x, v.constant(2.0**-126 if single else 2.0**-1022))
-    scaled = v.select(tiny, v.mul(x, v.constant(2.0**shift)), x)
-    i = v.bits
-    bits = v.to_bits(scaled)
-    exponent = i.shift_right(i.sub(bits, i.constant(root)), shift)
-    mantissa = i.sub(bits, i.shift_left(exponent, shift))
-    e = i.convert(exponent, v.dtype)
-    e = v.sub(e, v.select(tiny, v.constant(float(shift)), v.constant(0.0)))
-    return v.from_bits(mantissa), e
+    tiny = x < (2.0**-126 if single else 2.0**-1022)
+    bits = select(tiny, x * 2.0**shift, x).words
+    exponent = (bits - root) >> shift
+    mantissa = bits - (exponent << shift)
+    e = exponent.as_(x.dtype)
+    return mantissa.bits(x.dtype), e - select(tiny, e.like(float(shift)), 0.0)
 
 
 _LOG32 = (
@@ -40,34 +37,29 @@ _LOG64 = (
 )  # fmt: skip
 
 
-def log(v: Lanes, x: ir.Value) -> ir.Value:
+def log(x: Lanes) -> Lanes:
     """Natural logarithm: -inf at 0, NaN below."""
-    m, e = _split(v, x)
-    f = v.sub(m, v.constant(1.0))
-    c = EXPONENTIALS[v.dtype]
-    half_square = v.mul(v.mul(f, f), v.constant(0.5))
-    if v.dtype == float32:
-        rest = v.mul(v.mul(f, v.mul(f, f)), v.polynomial(f, _LOG32))
-        rest = v.fma(e, v.constant(c.ln2_low), rest)
+    m, e = _split(x)
+    f = m - 1.0
+    c = EXPONENTIALS[x.dtype]
+    half_square = f * f * 0.5
+    if x.dtype == float32:
+        rest = fma(e, c.ln2_low, f * (f * f) * f.polynomial(_LOG32))
     else:
-        s = v.div(f, v.add(f, v.constant(2.0)))
-        z = v.mul(s, s)
-        series = v.mul(z, v.polynomial(z, _LOG64))
-        rest = v.fma(s, v.add(half_square, series), v.mul(e, v.constant(c.ln2_low)))
-    result = v.add(f, v.sub(rest, half_square))
-    result = v.fma(e, v.constant(c.ln2_high), result)
-    result = v.select(v.apply("equal", x, v.constant(0.0)), v.constant(-math.inf), result)
-    result = v.select(v.apply("less", x, v.constant(0.0)), v.constant(math.nan), result)
-    return v.select(v.apply("less", x, v.constant(math.inf)), result, x)
+        s = f / (f + 2.0)
+        z = s * s
+        rest = fma(s, half_square + z * z.polynomial(_LOG64), e * c.ln2_low)
+    result = fma(e, c.ln2_high, f + (rest - half_square))
+    result = select(x.equals(0.0), -math.inf, result)
+    result = select(x < 0.0, math.nan, result)
+    return select(x < math.inf, result, x)
 
 
-def log1p(v: Lanes, x: ir.Value) -> ir.Value:
+def log1p(x: Lanes) -> Lanes:
     """log(1 + x): what the sum lost is given back."""
-    one = v.constant(1.0)
-    u = v.add(x, one)
-    lost = v.sub(x, v.sub(u, one))
-    result = v.add(log(v, u), v.div(lost, u))
-    result = v.select(v.apply("equal", u, one), x, result)
-    finite = v.apply("less", v.abs(u), v.constant(math.inf))
-    regular = v.flag("and", finite, v.apply("not_equal", u, v.constant(0.0)))
-    return v.select(regular, result, log(v, u))
+    u = x + 1.0
+    lost = x - (u - 1.0)
+    result = log(u) + lost / u
+    result = select(u.equals(1.0), x, result)
+    regular = (abs(u) < math.inf) & u.differs(0.0)
+    return select(regular, result, log(u))

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from anydim.base.dtypes import DType, boolean, int32, int64, uint32, uint64
 from anydim.kernels import ir
 from anydim.kernels.functions.primitives import PREDICATES
+from anydim.kernels.write.term import Like, Term, apply, fma, select
 
 Quotient: TypeAlias = tuple[ir.Value, ir.Value]
 Apply: TypeAlias = "Callable[[str, ir.Type, tuple[ir.Value, ...]], ir.Value]"
@@ -67,10 +68,6 @@ class Writer:
         self.steps.append(ir.Declare(name, value))
         return ir.Get(value.type, name)
 
-    def assign(self, register: ir.Get, value: ir.Value) -> None:
-        """A new value for a register."""
-        self.steps.append(ir.Assign(register.name, value))
-
     def stack(self, dtype: DType, count: int) -> str:
         """The name of a local array."""
         name = self.fresh()
@@ -100,152 +97,117 @@ class Writer:
         return found.value if isinstance(found, ir.Const) else None
 
 
-class Lanes:
-    """Writes operations on values of one element type and number of lanes.
+class Lanes(Term):
+    """A value with a name, and so is all that is made of it: by what the target has."""
 
-    Every method names its result. Arguments are names, registers and constants.
-    """
+    __slots__ = ("writer",)
 
-    def __init__(self, writer: Writer, dtype: DType, lanes: int) -> None:
+    def __init__(self, writer: Writer, value: ir.Value) -> None:
+        super().__init__(value)
         self.writer = writer
-        self.dtype = dtype
-        self.lanes = lanes
-        self.type = type_of(dtype, lanes)
-        self.flags = type_of(boolean, lanes)
 
-    def like(self, dtype: DType) -> Lanes:
-        """The same number of lanes of another element type."""
-        return self if dtype == self.dtype else Lanes(self.writer, dtype, self.lanes)
+    def of(self, value: ir.Value) -> Lanes:
+        """A name for another value."""
+        return Lanes(self.writer, self.writer.name(value))
 
-    def constant(self, value: int | float | bool) -> ir.Const:
-        return ir.Const(self.type, value)
+    def like(self, other: Like) -> Lanes:
+        """Another value as one of this type: numbers become constants in every lane."""
+        if isinstance(other, Lanes):
+            return other
+        assert not isinstance(other, Term)
+        return Lanes(self.writer, ir.Const(self.value.type, other))
 
-    def apply(self, function: str, *arguments: ir.Value) -> ir.Value:
-        """Any function of arguments of this type (of 'select' all but the first)."""
-        return self.writer.apply(function, self.type, arguments)
+    def applied(self, function: str, arguments: tuple[Lanes, ...]) -> Lanes:
+        values = tuple([argument.value for argument in arguments])
+        return Lanes(self.writer, self.writer.apply(function, self.value.type, values))
 
-    def convert(self, value: ir.Value, dtype: DType) -> ir.Value:
-        """A value of this type as another element type."""
-        return self.writer.change(value, dtype)
+    def as_(self, dtype: DType) -> Lanes:
+        """Converted, as numpy's astype does it."""
+        return Lanes(self.writer, self.writer.change(self.value, dtype))
 
-    def bitcast(self, value: ir.Value, dtype: DType) -> ir.Value:
-        return self.writer.name(ir.Bitcast(type_of(dtype, self.lanes), value))
-
-    def select(self, flag: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.apply("select", flag, a, b)
-
-    def flag(self, function: str, a: ir.Value, b: ir.Value) -> ir.Value:
-        """'and', 'or' or 'xor' of flags."""
-        return self.writer.name(ir.Op(self.flags, function, (a, b)))
-
-    def opposite(self, flag: ir.Value) -> ir.Value:
-        return self.writer.name(ir.Op(self.flags, "not", (flag,)))
-
-    # ---- arithmetic ----------------------------------------------------------------------------
-
-    def add(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.apply("add", a, b)
-
-    def sub(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.apply("sub", a, b)
-
-    def mul(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.apply("mul", a, b)
-
-    def div(self, a: ir.Value, b: ir.Value) -> ir.Value:
-        return self.apply("div", a, b)
-
-    def fma(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
-        """a * b + c: one rounding where the machine has it, else two."""
-        return self.apply("fma", a, b, c)
-
-    def neg(self, a: ir.Value) -> ir.Value:
-        return self.apply("neg", a)
-
-    def abs(self, a: ir.Value) -> ir.Value:
-        return self.apply("abs", a)
-
-    def sqrt(self, a: ir.Value) -> ir.Value:
-        return self.apply("sqrt", a)
-
-    def copysign(self, size: ir.Value, sign: ir.Value) -> ir.Value:
-        return self.apply("copysign", size, sign)
-
-    def below(self, limit: float, a: ir.Value) -> ir.Value:
-        """The smaller of both; NaN stays NaN."""
-        bound = self.constant(limit)
-        return self.select(self.apply("greater", a, bound), bound, a)
-
-    def above(self, limit: float, a: ir.Value) -> ir.Value:
-        """The larger of both; NaN stays NaN."""
-        bound = self.constant(limit)
-        return self.select(self.apply("less", a, bound), bound, a)
-
-    def polynomial(self, x: ir.Value, coefficients: tuple[float, ...]) -> ir.Value:
-        """Horner's scheme; the coefficient of the highest power comes first."""
-        total: ir.Value = self.constant(coefficients[0])
-        for coefficient in coefficients[1:]:
-            total = self.fma(total, x, self.constant(coefficient))
-        return total
-
-    def quotient(self, value: ir.Value, top: ir.Value, bottom: ir.Value) -> ir.Value:
-        """The value; it is noted that it is top / bottom, but for what bounds it."""
-        if isinstance(value, (ir.Var, ir.Get)):
-            self.writer.quotients[value.name] = top, bottom
-        return value
-
-    # ---- bits ----------------------------------------------------------------------------------
+    def bits(self, dtype: DType) -> Lanes:
+        """The same bits as another type of that width."""
+        return self.of(ir.Bitcast(type_of(dtype, self.lanes), self.value))
 
     @property
-    def bits(self) -> Lanes:
-        """Signed integers as wide as this type."""
-        return self.like(_SIGNED[self.dtype.bits])
+    def words(self) -> Lanes:
+        """The same bits as a signed integer."""
+        return self.bits(_SIGNED[self.dtype.bits])
 
-    def to_bits(self, value: ir.Value) -> ir.Value:
-        return self.bitcast(value, _SIGNED[self.dtype.bits])
+    def below(self, limit: float) -> Lanes:
+        """It, or a limit that is smaller; NaN stays NaN."""
+        return select(self > limit, limit, self)
 
-    def from_bits(self, value: ir.Value) -> ir.Value:
-        return self.bitcast(value, self.dtype)
+    def above(self, limit: float) -> Lanes:
+        """It, or a limit that is larger; NaN stays NaN."""
+        return select(self < limit, limit, self)
 
-    def shift_left(self, a: ir.Value, count: int) -> ir.Value:
-        return self.apply("shift_left", a, self.constant(count))
+    def polynomial(self, coefficients: tuple[float, ...]) -> Lanes:
+        """Horner's scheme; the coefficient of the highest power comes first."""
+        total = self.like(coefficients[0])
+        for coefficient in coefficients[1:]:
+            total = fma(total, self, coefficient)
+        return total
 
-    def shift_right(self, a: ir.Value, count: int) -> ir.Value:
-        """Of a signed integer: its sign comes in."""
-        return self.apply("shift_right", a, self.constant(count))
-
-    def shift_in_zeros(self, a: ir.Value, count: int) -> ir.Value:
-        """To the right, of a signed integer as if it had no sign."""
+    def shift_in_zeros(self, count: int) -> Lanes:
+        """A signed integer to the right as if it had no sign."""
         kind = type_of(_UNSIGNED[self.dtype], self.lanes)
-        moved = ir.Op(kind, "shift_right", (ir.Bitcast(kind, a), ir.Const(kind, count)))
-        return self.writer.name(ir.Bitcast(self.type, moved))
+        moved = ir.Op(kind, "shift_right", (ir.Bitcast(kind, self.value), ir.Const(kind, count)))
+        return self.of(ir.Bitcast(self.value.type, moved))
 
-    def bit(self, a: ir.Value, bit: int) -> ir.Value:
+    def bit(self, bit: int) -> Lanes:
         """Whether any of these bits is 1."""
-        masked = self.apply("bit_and", a, self.constant(bit))
-        return self.apply("not_equal", masked, self.constant(0))
+        return (self & bit).differs(0)
 
-    # ---- loops and branches --------------------------------------------------------------------
+    def quotient(self, top: Lanes, bottom: Lanes) -> Lanes:
+        """It; it is noted that it is top / bottom, but for what bounds it."""
+        if isinstance(self.value, (ir.Var, ir.Get)):
+            self.writer.quotients[self.value.name] = top.value, bottom.value
+        return self
+
+    # ---- registers, loops and branches ---------------------------------------------------------
+
+    def register(self) -> Lanes:
+        """A register that holds it now."""
+        return Lanes(self.writer, self.writer.register(self.value))
+
+    def set(self, value: Lanes) -> None:
+        """Another value for a register."""
+        assert isinstance(self.value, ir.Get)
+        self.writer.steps.append(ir.Assign(self.value.name, value.value))
 
     @contextmanager
-    def loop(self, condition: Callable[[], ir.Value]) -> Iterator[None]:
-        """What is written inside runs while the flags of `condition` hold in any lane."""
-        writer = self.writer
-        goes_on = writer.register(self._any(condition()))
-        outside, writer.steps = writer.steps, []
-        yield
-        writer.assign(goes_on, self._any(condition()))
-        outside.append(ir.While(goes_on, tuple(writer.steps)))
-        writer.steps = outside
-
-    @contextmanager
-    def when_any(self, flags: ir.Value) -> Iterator[None]:
-        """What is written inside runs where the flag holds in any lane, which is rare."""
+    def when_any(self) -> Iterator[None]:
+        """What is written inside runs where this flag holds in any lane, which is rare."""
         writer = self.writer
         outside, writer.steps = writer.steps, []
         yield
-        outside.append(ir.If(self._any(flags), tuple(writer.steps), rare=True))
+        outside.append(ir.If(_any(self), tuple(writer.steps), rare=True))
         writer.steps = outside
 
-    def _any(self, flags: ir.Value) -> ir.Value:
-        return flags if self.lanes == 1 else ir.Reduce(ir.FLAG, "max", flags)
+
+@contextmanager
+def while_any(condition: Callable[[], Lanes]) -> Iterator[None]:
+    """What is written inside runs while the flags of `condition` hold in any lane."""
+    first = condition()
+    writer = first.writer
+    goes_on = writer.register(_any(first))
+    outside, writer.steps = writer.steps, []
+    yield
+    writer.steps.append(ir.Assign(goes_on.name, _any(condition())))
+    outside.append(ir.While(goes_on, tuple(writer.steps)))
+    writer.steps = outside
+
+
+def _any(flags: Lanes) -> ir.Value:
+    return flags.value if flags.lanes == 1 else ir.Reduce(ir.FLAG, "max", flags.value)
+
+
+def sqrt(x: Lanes) -> Lanes:
+    """The root of a float."""
+    return apply("sqrt", x)
+
+
+def copysign(size: Lanes, sign: Lanes) -> Lanes:
+    """The magnitude of one number with the sign of another."""
+    return apply("copysign", size, sign)

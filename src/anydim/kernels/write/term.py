@@ -6,7 +6,7 @@ Plain numbers take the type of what they meet, scalars meet vectors in every lan
 
 from __future__ import annotations
 
-from typing import Union
+from typing import Any, TypeVar, Union
 
 from anydim.base.dtypes import DTYPES, DType, boolean, int64
 from anydim.base.errors import InternalError
@@ -14,6 +14,7 @@ from anydim.kernels import ir
 from anydim.kernels.write.values import convert, number, operate, splat
 
 Like = Union["Term", int, float, bool]
+T = TypeVar("T", bound="Term")
 _UNSIGNED = {"bit_and": "and", "bit_or": "or", "bit_xor": "xor", "bit_not": "not"}  # of flags
 
 
@@ -34,75 +35,97 @@ class Term:
     def lanes(self) -> int:
         return self.value.type.lanes
 
-    def like(self, other: Like) -> Term:
+    def of(self: T, value: ir.Value) -> T:
+        """Another value, of this kind of terms."""
+        return type(self)(value)
+
+    def like(self: T, other: Like) -> T:
         """Another value as one of this type: numbers become constants."""
-        return other if isinstance(other, Term) else Term(number(self.dtype, other))
+        found: Any = other if isinstance(other, Term) else self.of(number(self.dtype, other))
+        return found
+
+    def applied(self: T, function: str, arguments: tuple[T, ...]) -> T:
+        """A function, lane by lane, of arguments of which this is the last."""
+        values = [argument.value for argument in arguments]
+        lanes = max([value.type.lanes for value in values])
+        if lanes > 1:
+            values = [splat(value, lanes) for value in values]
+        return self.of(operate(function, *values))
 
     # ---- arithmetic ----------------------------------------------------------------------------
 
-    def __add__(self, other: Like) -> Term:
+    def __add__(self: T, other: Like) -> T:
         return apply("add", self, self.like(other))
 
-    def __radd__(self, other: Like) -> Term:
+    def __radd__(self: T, other: Like) -> T:
         return apply("add", self.like(other), self)
 
-    def __sub__(self, other: Like) -> Term:
+    def __sub__(self: T, other: Like) -> T:
         return apply("sub", self, self.like(other))
 
-    def __rsub__(self, other: Like) -> Term:
+    def __rsub__(self: T, other: Like) -> T:
         return apply("sub", self.like(other), self)
 
-    def __mul__(self, other: Like) -> Term:
+    def __mul__(self: T, other: Like) -> T:
         return apply("mul", self, self.like(other))
 
-    def __rmul__(self, other: Like) -> Term:
+    def __rmul__(self: T, other: Like) -> T:
         return apply("mul", self.like(other), self)
 
-    def __truediv__(self, other: Like) -> Term:
+    def __truediv__(self: T, other: Like) -> T:
         return apply("div", self, self.like(other))
 
-    def __floordiv__(self, other: Like) -> Term:
+    def __rtruediv__(self: T, other: Like) -> T:
+        return apply("div", self.like(other), self)
+
+    def __floordiv__(self: T, other: Like) -> T:
         return apply("floordiv", self, self.like(other))
 
-    def __mod__(self, other: Like) -> Term:
+    def __mod__(self: T, other: Like) -> T:
         return apply("mod", self, self.like(other))
 
-    def __lshift__(self, other: Like) -> Term:
+    def __lshift__(self: T, other: Like) -> T:
         return apply("shift_left", self, self.like(other))
 
-    def __rshift__(self, other: Like) -> Term:
+    def __rshift__(self: T, other: Like) -> T:
         return apply("shift_right", self, self.like(other))
 
-    def __and__(self, other: Like) -> Term:
+    def __and__(self: T, other: Like) -> T:
         return apply("bit_and", self, self.like(other))
 
-    def __or__(self, other: Like) -> Term:
+    def __or__(self: T, other: Like) -> T:
         return apply("bit_or", self, self.like(other))
 
-    def __xor__(self, other: Like) -> Term:
+    def __xor__(self: T, other: Like) -> T:
         return apply("bit_xor", self, self.like(other))
 
-    def __invert__(self) -> Term:
+    def __neg__(self: T) -> T:
+        return apply("neg", self)
+
+    def __abs__(self: T) -> T:
+        return apply("abs", self)
+
+    def __invert__(self: T) -> T:
         return apply("bit_not", self)
 
     # ---- comparisons ---------------------------------------------------------------------------
 
-    def __lt__(self, other: Like) -> Term:
+    def __lt__(self: T, other: Like) -> T:
         return apply("less", self, self.like(other))
 
-    def __le__(self, other: Like) -> Term:
+    def __le__(self: T, other: Like) -> T:
         return apply("less_equal", self, self.like(other))
 
-    def __gt__(self, other: Like) -> Term:
+    def __gt__(self: T, other: Like) -> T:
         return apply("greater", self, self.like(other))
 
-    def __ge__(self, other: Like) -> Term:
+    def __ge__(self: T, other: Like) -> T:
         return apply("greater_equal", self, self.like(other))
 
-    def equals(self, other: Like) -> Term:
+    def equals(self: T, other: Like) -> T:
         return apply("equal", self, self.like(other))
 
-    def differs(self, other: Like) -> Term:
+    def differs(self: T, other: Like) -> T:
         return apply("not_equal", self, self.like(other))
 
     def __bool__(self) -> bool:
@@ -152,22 +175,23 @@ class Term:
         return self if self.dtype == boolean else self.differs(0)
 
 
-def apply(function: str, *arguments: Term) -> Term:
+def apply(function: str, *arguments: T) -> T:
     """A function of `lang/functions.py`, or 'fma', lane by lane."""
-    values = [argument.value for argument in arguments]
-    if values[-1].type.dtype == boolean:
+    last = arguments[-1]
+    if last.dtype == boolean:
         function = _UNSIGNED.get(function, function)
-    lanes = max([value.type.lanes for value in values])
-    if lanes > 1:
-        values = [splat(value, lanes) for value in values]
-    return Term(operate(function, *values))
+    return last.applied(function, arguments)
 
 
-def select(condition: Term, yes: Like, no: Like) -> Term:
+def select(condition: T, yes: Like, no: Like) -> T:
     """`yes` where the condition holds, else `no`; one of them must be a Term."""
-    kind = yes if isinstance(yes, Term) else no
-    assert isinstance(kind, Term)
+    kind: Any = yes if isinstance(yes, Term) else no
     return apply("select", condition, kind.like(yes), kind.like(no))
+
+
+def fma(left: T, right: Like, more: Like) -> T:
+    """left * right + more: one rounding where the machine has it, else two."""
+    return apply("fma", left, left.like(right), left.like(more))
 
 
 def smaller(left: Term, right: Like) -> Term:
