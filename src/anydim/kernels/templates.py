@@ -13,7 +13,6 @@ from anydim.kernels.product.bytes import template as bytes_product
 from anydim.kernels.product.contraction import template as contraction
 from anydim.kernels.product.convolution import template as convolution
 from anydim.kernels.product.narrow import template as narrow
-from anydim.kernels.product.winograd import across_template as winograd_across
 from anydim.kernels.product.winograd import template as winograd
 from anydim.kernels.ranges import template as ranges
 from anydim.kernels.rows import pointwise
@@ -24,8 +23,8 @@ from anydim.kernels.template import Template
 TEMPLATES: tuple[Template, ...] = (
     nest.TEMPLATE,
     attention.TEMPLATE,
-    winograd.TEMPLATE,
-    winograd_across.TEMPLATE,
+    winograd.PLANES,
+    winograd.IMAGES,
     convolution.TEMPLATE,
     bytes_product.TEMPLATE,
     narrow.TEMPLATE,

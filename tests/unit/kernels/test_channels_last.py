@@ -15,7 +15,8 @@ import pytest
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.contraction import template as contraction
-from anydim.kernels.product.winograd import across_template as winograd
+from anydim.kernels.product.winograd import template as winograd
+from anydim.kernels.product.winograd.form import Images, images_of
 from anydim.kernels.sliding import template as sliding
 from anydim.kernels.template import Template
 from anydim.lang.resolve.instantiate import instantiate
@@ -243,28 +244,28 @@ WINOGRAD = {
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sizes choose Winograd's way everywhere."""
-    winograd._images.cache_clear()
+    images_of.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(winograd, "_pays", lambda images: as_size(1))
+        patch.setattr(Images, "pays", as_size(1))
         yield
-    winograd._images.cache_clear()
+    images_of.cache_clear()
 
 
 @pytest.mark.parametrize("name", WINOGRAD)
 def test_winograd(name: str, always: None) -> None:
     """The transforms lose about a digit; blocks of windows end inside of images."""
     layer = WINOGRAD[name]
-    one = prepared(layer, winograd.TEMPLATE, host_machine())
+    one = prepared(layer, winograd.IMAGES, host_machine())
     for number, side in enumerate(SIDES):
         sizes = {"n": number % 4, "h": side if number % 2 else 6, "v": side}
         check(layer, one, sizes, 1 + number % 3, error=2e-3)
-    small = prepared(layer, winograd.TEMPLATE, SMALL)
+    small = prepared(layer, winograd.IMAGES, SMALL)
     check(layer, small, {"n": 2, "h": 3, "v": 5}, 2, compiled=False, error=2e-3)
 
 
 def test_an_image_has_its_bits_by_winograds_way(always: None) -> None:
     layer = WINOGRAD["many columns"]
-    one = prepared(layer, winograd.TEMPLATE, host_machine())
+    one = prepared(layer, winograd.IMAGES, host_machine())
     arrays = layer.arrays({"n": 5, "h": 11, "v": 18})
     sizes = {"n": 5, "h": 11, "v": 18}
     (whole,) = one.outputs(arrays, sizes, 1, compiled=True)
@@ -278,7 +279,7 @@ def test_an_image_has_its_bits_by_winograds_way(always: None) -> None:
 
 def test_sizes_choose_between_winograds_way_and_the_plain_one() -> None:
     layer = Layer(64, 64)
-    one = prepared(layer, winograd.TEMPLATE, host_machine())
+    one = prepared(layer, winograd.IMAGES, host_machine())
     assert "small images" in one.launch.reason
     for side in (1, 3, 30):
         check(layer, one, {"n": 2, "h": side, "v": side}, 2, error=5e-3)

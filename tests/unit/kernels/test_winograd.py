@@ -15,6 +15,7 @@ from anydim.base import settings
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.convolution import template as convolution
 from anydim.kernels.product.winograd import template as winograd
+from anydim.kernels.product.winograd.form import Planes, planes_of
 from anydim.sizes import as_size
 from anydim.targets.llvm.host import machine as host_machine
 from tests.unit.kernels.convolution_cases import BOX, Case, convolved
@@ -37,16 +38,16 @@ CASES = {
 @pytest.fixture
 def always(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Sizes choose Winograd's way everywhere."""
-    winograd._form.cache_clear()
+    planes_of.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(winograd, "_pays", lambda form: as_size(1))
+        patch.setattr(Planes, "pays", as_size(1))
         yield
-    winograd._form.cache_clear()
+    planes_of.cache_clear()
 
 
 def prepared(name: str, machine: Machine) -> Prepared:
     constants = frozenset({"w", "b"})
-    return Prepared(CASES[name].group(), [winograd.TEMPLATE], BOX, machine, constants)
+    return Prepared(CASES[name].group(), [winograd.PLANES], BOX, machine, constants)
 
 
 def check(name: str, made: Prepared, sizes: Mapping[str, int], parts: int, compiled: bool) -> None:
@@ -96,8 +97,9 @@ def test_the_plain_way_has_the_bits_of_a_plain_convolution() -> None:
 def test_where_each_way_pays() -> None:
     """Measured: docs/performance.md."""
     case = Case("n 64 h v", "64 64 3 3", {"pads": (1,) * 4})
-    form = winograd.windows_of(case.group(), BOX, frozenset({"w"}))
-    pays = winograd._pays(form)
+    found = planes_of(case.group(), BOX, frozenset({"w"}))
+    assert found is not None
+    pays = found.pays
     for height, width, expected in (
         (1, 1, 0), (7, 7, 0), (12, 12, 0), (1000, 3, 0), (1, 100, 0), (20, 20, 1),
         (56, 56, 1), (4, 40, 1), (1 << 20, 1 << 12, 1),
@@ -128,7 +130,7 @@ def test_nothing_outside_is_touched_anywhere(name: str, always: None) -> None:
 def test_left_to_the_plain_way(case: Case) -> None:
     constants = frozenset({"w"}) if case.constant else frozenset()
     with pytest.raises(AssertionError, match="no template"):
-        Prepared(case.group(), [winograd.TEMPLATE], BOX, host_machine(), constants)
+        Prepared(case.group(), [winograd.PLANES], BOX, host_machine(), constants)
 
 
 def test_what_follows_is_done_with_it() -> None:

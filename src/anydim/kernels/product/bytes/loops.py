@@ -19,7 +19,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.bytes.image import Image, ImagePack, image_of
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
-from anydim.kernels.product.bytes.library import TILE_SCALARS, bytes_prefix
+from anydim.kernels.product.bytes.library import TILE_SCALARS, bytes_library, bytes_prefix
 from anydim.kernels.product.bytes.packing import BytesPack
 from anydim.kernels.product.epilogue import PRODUCT, read_in_place
 from anydim.kernels.product.finish import finish_function
@@ -102,6 +102,8 @@ def cut_of(
 class BytesWriter:
     """Writes the functions of one kernel, and collects the sizes it needs."""
 
+    name = "bytes"
+
     def __init__(
         self, group: Group, form: BytesForm, layout: Layout, tile: Tile, machine: Machine
     ) -> None:
@@ -111,6 +113,7 @@ class BytesWriter:
         self.cut = cut_of(form, layout, tile, machine, self.image)
         self.sizes = SizeParameters()
         self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
+        self.libraries = (bytes_library(tile, layout.a_unsigned, layout.depth),)
         self.outputs = corrected(form, layout)
         self.buffers: dict[str, str] = {}
         self.roles = self._roles()
@@ -118,6 +121,14 @@ class BytesWriter:
         self.in_place = self._in_place()
         shared = shared_names(self.in_place, self.buffers)
         self.pointers = pointers_of(self.operands, shared)
+
+    @property
+    def sharing(self) -> Sharing:
+        return self.cut.sharing
+
+    @property
+    def scratch(self) -> Size:
+        return self.cut.scratch
 
     # ---- operands ------------------------------------------------------------------------------
 

@@ -16,27 +16,23 @@ from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import (
-    Argument,
     BytesPanels,
     Launch,
     Machine,
     known_number,
     known_parts,
-    moved_bytes,
 )
-from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.bytes.form import Bytes, BytesForm, bytes_form
 from anydim.kernels.product.bytes.layout import Layout, Side, layout_of
 from anydim.kernels.product.bytes.library import (
     FEW_ROWS,
     MOST_TILES,
-    bytes_library,
     tiles_of_words,
 )
 from anydim.kernels.product.bytes.loops import BytesWriter
+from anydim.kernels.product.kernel import launch_of
 from anydim.kernels.product.micro import TileSchedule, tile_of
-from anydim.kernels.product.sharing import GRAIN
-from anydim.kernels.schedule import print_schedule, register
+from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
@@ -89,28 +85,14 @@ def lower_bytes(
     tile = schedule.tile
     layout = layout_of(form, tile.width, schedule.words, constants)
     writer = BytesWriter(group, form, layout, tile, machine)
-    functions = writer.functions()
-    library = bytes_library(tile, layout.a_unsigned, schedule.words)
-    kernel = named_kernel("bytes", writer.operands, writer.sizes.names, functions, (library,))
     packings = {
         "a": _panels(form.a, layout.a, layout, 1),
         "b": _panels(form.b, layout.b, layout, tile.width),
     }
-    loops = product(walk.extent for walk in form.loops)
-    count = form.tap_count * form.k
-    return Launch(
-        kernel=kernel,
-        arguments=tuple(Argument(tensor, packings.get(role)) for tensor, role in writer.roles),
-        sizes=writer.sizes.sizes,
-        parallel=writer.cut.sharing.steps,
-        grain=GRAIN,
-        scratch=writer.cut.scratch,
-        flops=2 * loops * form.m.extent * form.n.extent * count,
-        moved=moved_bytes(group),
-        schedule=print_schedule(replace(schedule, depth=schedule.words)),
-        reason=_reason(form, layout),
-        in_place=writer.in_place,
-    )
+    work = product(walk.extent for walk in form.loops) * form.m.extent * form.n.extent
+    work = work * form.tap_count * form.k
+    used = replace(schedule, depth=schedule.words)
+    return launch_of(writer, group, used, packings, work, _reason(form, layout))
 
 
 TEMPLATE = Template("bytes", BytesProduct, match_bytes, lower_bytes)

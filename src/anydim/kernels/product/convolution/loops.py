@@ -93,6 +93,8 @@ def cut_of(form: Windows, schedule: Convolution) -> WindowBlocks:
 class ConvolutionWriter:
     """Writes the functions of one kernel, and collects the sizes it needs."""
 
+    name = "convolution"
+
     def __init__(
         self, group: Group, form: Windows, ending: Ending | None, schedule: Convolution,
         machine: Machine,
@@ -137,6 +139,10 @@ class ConvolutionWriter:
             ir.Operand(role, self.group.type_of(tensor).dtype, tensor in written)
             for tensor, role in self.roles
         )
+
+    @property
+    def sharing(self) -> Sharing:
+        return self.cut.sharing
 
     @property
     def panel_row(self) -> int:

@@ -12,22 +12,18 @@ from functools import lru_cache
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import InternalError, OptionError
 from anydim.kernels.launch import (
-    Argument,
     Launch,
     Machine,
     Panels,
     known_number,
     known_parts,
-    moved_bytes,
 )
-from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.convolution.ending import ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.convolution.loops import ConvolutionWriter
 from anydim.kernels.product.convolution.schedule import Convolution
+from anydim.kernels.product.kernel import launch_of
 from anydim.kernels.product.micro import Tile, tile_of
-from anydim.kernels.product.sharing import GRAIN
-from anydim.kernels.schedule import print_schedule
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, product
@@ -73,27 +69,10 @@ def lower_convolution(
         )
     ending = ending_of(form, group)
     writer = ConvolutionWriter(group, form, ending, schedule, machine)
-    functions = writer.functions()
-    kernel = named_kernel(
-        "convolution", writer.operands, writer.sizes.names, functions, writer.libraries
-    )
     packing = _panels(form, schedule.tile) if schedule.packed else None
-    loops = product(walk.extent for walk in form.loops)
-    return Launch(
-        kernel=kernel,
-        arguments=tuple(
-            Argument(tensor, packing if role == "w" else None) for tensor, role in writer.roles
-        ),
-        sizes=writer.sizes.sizes,
-        parallel=writer.cut.sharing.steps,
-        grain=GRAIN,
-        scratch=writer.scratch,
-        flops=2 * loops * form.rows * form.columns * form.k,
-        moved=moved_bytes(group),
-        schedule=print_schedule(schedule),
-        reason=_reason(form, schedule, writer.finished),
-        in_place=writer.in_place,
-    )
+    work = product(walk.extent for walk in form.loops) * form.rows * form.columns * form.k
+    reason = _reason(form, schedule, writer.finished)
+    return launch_of(writer, group, schedule, {"w": packing}, work, reason)
 
 
 TEMPLATE = Template("convolution", Convolution, match_convolution, lower_convolution)

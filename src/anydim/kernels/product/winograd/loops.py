@@ -13,16 +13,10 @@ from anydim.kernels import ir
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.library import TILE_SCALARS, called
-from anydim.kernels.product.kernel import (
-    call,
-    main_function,
-    packed_at,
-    pointers_of,
-    shared_names,
-)
-from anydim.kernels.product.micro import LINE, Tile
-from anydim.kernels.product.places import LayerSizes
+from anydim.kernels.product.kernel import call, packed_at
+from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.sharing import Sharing, work_of
+from anydim.kernels.product.winograd.kernel import WinogradKernel
 from anydim.kernels.product.winograd.schedule import Winograd
 from anydim.kernels.product.winograd.transforms import (
     PRODUCTS,
@@ -45,14 +39,17 @@ from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, product
 
 
-class WinogradWriter:
-    """Writes the functions of one kernel, and collects the sizes it needs."""
+class WinogradWriter(WinogradKernel):
+    """The kernel of tensors whose channels lie first: lanes are windows."""
+
+    name = "winograd"
 
     def __init__(self, form: Windows, ending: Ending, schedule: Winograd) -> None:
-        self.form, self.ending, self.schedule = form, ending, schedule
-        self.tile: Tile = schedule.tile
+        super().__init__(
+            (form.w, form.x), form.outputs[0].tensor, form.dtype, ending, schedule.tile
+        )
+        self.form, self.schedule = form, schedule
         self.micro_kernel, self.libraries = called(self.tile, form.dtype, form.rows)
-        self.sizes = LayerSizes()
         down, along = windows_across(form)
         self.windows = down * along
         tiles = ceil_div(form.rows, self.tile.rows)
@@ -62,20 +59,6 @@ class WinogradWriter:
             self.tile.width, self.tile.lanes, as_size(0),
             work_of(around, form.rows, tiles, self.windows, form.channels.extent),
         )  # fmt: skip
-        self.roles = self._roles()
-        self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
-        self.in_place = ending.in_place((form.x, form.w), form.outputs[0].tensor)
-
-    def _roles(self) -> list[tuple[str, str]]:
-        roles = [(self.form.w, "w"), (self.form.x, "x")]
-        for read in (self.ending.bias, self.ending.more):
-            if read is not None and read.tensor not in {tensor for tensor, _ in roles[1:]}:
-                roles.append((read.tensor, f"r{len(roles)}"))
-        return [*roles, (self.form.outputs[0].tensor, "y")]
-
-    @property
-    def operands(self) -> tuple[ir.Operand, ...]:
-        return tuple(ir.Operand(role, self.form.dtype, role == "y") for _, role in self.roles)
 
     @property
     def spread_bytes(self) -> Size:
@@ -89,16 +72,11 @@ class WinogradWriter:
         sums = PRODUCTS * self.schedule.block_rows * self.tile.width + self.tile.lanes
         return self.spread_bytes + sums * self.form.dtype.bytes
 
-    def functions(self) -> tuple[ir.Function, ...]:
-        """The two transforms and main."""
-        spread = Spread(self.form, self.sizes, self.tile.lanes, self.tile.width)
-        collect = Collect(self.form, self.sizes, self.tile.lanes, self.ending)
-        spread.function(), collect.function()  # for all of the sizes they need
-        self.spread, self.collect = spread.function(), collect.function()
-        pointers = pointers_of(self.operands, shared_names(self.in_place, self.buffers))
-        body = self._body()
-        main = main_function("winograd", pointers, self.sizes.names, body)
-        return (self.spread, self.collect, main)
+    def _spread(self) -> ir.Function:
+        return Spread(self.form, self.sizes, self.tile.lanes, self.tile.width).function()
+
+    def _collect(self) -> ir.Function:
+        return Collect(self.form, self.sizes, self.tile.lanes, self.ending).function()
 
     def _body(self) -> tuple[ir.Step, ...]:
         return (
@@ -186,22 +164,18 @@ class WinogradWriter:
         ]  # fmt: skip
 
     def _results(self) -> list[ir.Step]:
-        value, form, ending = self.sizes.value, self.form, self.ending
+        value, form = self.sizes.value, self.form
         row = plus(variable("row0"), variable("m"))
         y_at = plus(variable("y_unit"), times(variable("channel"), value(form.row_y)))
         sums = times(variable("m"), self.tile.width * form.dtype.bytes)
-        bias = more = ir.Address("zeros", constant(0))
-        if ending.bias is not None:
-            bias = ir.Address(self.buffers[ending.bias.tensor], self._bias(ending.bias))
-        if ending.more is not None:
-            more = ir.Address(self.buffers[ending.more.tensor], constant(0))
         return [
             ir.Let("channel", row),
             ir.Let("y_at", y_at),
             call(
                 self.collect, sums=ir.Address("scratch", plus(value(self.spread_bytes), sums)),
-                bias=bias, more=more, more_at=variable("y_at"),
+                more_at=variable("y_at"),
                 sums_step=constant(self.schedule.block_rows * self.tile.width),
+                **self._added(),
             ),
         ]  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""How a convolution by Winograd's algorithm runs: the schedule that its template proposes."""
+"""How a convolution by Winograd's algorithm runs: the schedules that its templates propose."""
 
 from __future__ import annotations
 
@@ -19,4 +19,12 @@ class Winograd(TileSchedule):
         return self.block_tiles * self.rows
 
 
+@dataclass(frozen=True)
+class WinogradAcross(TileSchedule):
+    """How one of channels-last tensors runs: `block` windows at once."""
+
+    block: int
+
+
 register("winograd", Winograd)
+register("winograd_across", WinogradAcross)

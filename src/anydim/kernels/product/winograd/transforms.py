@@ -113,6 +113,18 @@ class Transforms:
             self.combined(steps, [(1, b), (1, m[5]), (8, e)]),
         ]
 
+    def ended(
+        self, steps: list[ir.Step], ending: Ending, found: ir.Value, bias: ir.Value, more: ir.Value
+    ) -> ir.Value:
+        """The results with as much of an ending as there is."""
+        for value, wanted in ((bias, ending.bias), (more, ending.more)):
+            if wanted is not None:
+                found = self.name(steps, operate("add", found, value))
+        for function, limit in (("max", ending.low), ("min", ending.high)):
+            if limit is not None:
+                found = self.name(steps, operate(function, found, self._number(limit)))
+        return found
+
 
 class _Lines(Transforms):
     """A loop over the windows from `column` on, row by row, a vector at a time."""
@@ -299,25 +311,14 @@ class Collect(_Lines):
         value, form = self.sizes.value, self.form
         row = plus(times(variable("line"), STEP), i)
         along = value(form.places[1].extent)
+        bias = splat(ir.Load(ir.Type(form.dtype), "bias", constant(0)), self.lanes)
         steps: list[ir.Step] = [ir.Let(f"place_{i}", plus(times(row, along), variable("first")))]
         for part, found in enumerate(self._together(steps, self.collected(steps, values))):
             at = plus(variable(f"place_{i}"), part * self.lanes)
-            done = self._ended(steps, found, at, masks[part])
+            more = ir.Load(self.vector, "more", plus(variable("more_at"), at), masks[part])
+            done = self.ended(steps, self.ending, found, bias, more)
             steps.append(ir.Store("y", plus(variable("y_at"), at), done, masks[part]))
         return [ir.If(compare("less", row, value(form.places[0].extent)), tuple(steps))]
-
-    def _ended(self, steps: list[ir.Step], found: ir.Value, at: ir.Value, mask: ir.Var) -> ir.Value:
-        scalar, ending = ir.Type(self.form.dtype), self.ending
-        if ending.bias is not None:
-            bias = splat(ir.Load(scalar, "bias", constant(0)), self.lanes)
-            found = self.name(steps, operate("add", found, bias))
-        if ending.more is not None:
-            more = ir.Load(self.vector, "more", plus(variable("more_at"), at), mask)
-            found = self.name(steps, operate("add", found, more))
-        for function, limit in (("max", ending.low), ("min", ending.high)):
-            if limit is not None:
-                found = self.name(steps, operate(function, found, self._number(limit)))
-        return found
 
     def _together(self, steps: list[ir.Step], y: list[ir.Value]) -> list[ir.Value]:
         """Four vectors of every fourth result as results in a row."""
