@@ -22,7 +22,7 @@ OPSET, IR_VERSION = 20, 10  # what the peers know
 DIMS = ("n", "m", "k")
 TYPES = {
     "f": TensorProto.FLOAT, "l": TensorProto.INT64, "b": TensorProto.BOOL, "u": TensorProto.UINT8,
-    "i": TensorProto.INT32, "c": TensorProto.INT8,
+    "i": TensorProto.INT32, "c": TensorProto.INT8, "h": TensorProto.FLOAT16,
 }  # fmt: skip
 MOST_RANK = 5
 FIXED = (1, 2, 3, 4, 5, 8, 16, 17)

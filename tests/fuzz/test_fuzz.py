@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tests.fuzz import nnsmith_graphs, onnx_peers
+from tests.fuzz import networks, nnsmith_graphs, onnx_peers
 from tests.fuzz.runner import Outcome, run
 
 QUICK, MANY = 60, 500
 QUICK_MODELS, MANY_MODELS = 8, 150
+QUICK_NETWORKS, MANY_NETWORKS = 3, 100
 
 
 def failures(seeds: range, run: Callable[[range], Iterator[Outcome]] = run) -> str:
@@ -43,6 +44,17 @@ def test_a_few_random_onnx_models() -> None:
 @pytest.mark.slow
 def test_many_random_onnx_models() -> None:
     found = failures(range(10_000, 10_000 + MANY_MODELS), onnx_peers.run)
+    assert not found, found
+
+
+def test_a_few_random_networks() -> None:
+    found = failures(range(QUICK_NETWORKS), networks.run)
+    assert not found, found
+
+
+@pytest.mark.slow
+def test_many_random_networks() -> None:
+    found = failures(range(10_000, 10_000 + MANY_NETWORKS), networks.run)
     assert not found, found
 
 

@@ -22,6 +22,7 @@ from anydim.ops.writing import (
     target,
 )
 from anydim.sizes import (
+    LARGEST,
     Box,
     Guard,
     Size,
@@ -257,6 +258,8 @@ def _clipped(bound: Size, extent: Size, forward: bool, box: Box) -> Size:
     number = bound.constant
     if number is None:
         return minimum(maximum(place, low), high)
+    if abs(number) > LARGEST // 2:  # exporters say "to the end" with the ends of int64
+        return low if number < 0 else high
     return maximum(place, low) if number < 0 else minimum(place, high)
 
 

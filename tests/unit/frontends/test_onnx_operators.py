@@ -28,6 +28,14 @@ REDUCTIONS = ["ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "Reduce
               "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"]  # fmt: skip
 
 i64 = np.int64
+SLICE, FIRST = node("z = Slice(x, start, end, axis, step)"), -(2**63)
+
+
+def bounds(start, end, axis, step):
+    numbers = {"start": start, "end": end, "axis": axis, "step": step}
+    return {name: i64([number]) for name, number in numbers.items()}
+
+
 ROWS = {
     **{f"{name}": (18, X, [node(f"z = {name}(x)")], {}) for name in UNARY},
     **{f"{name}": (18, XY, [node(f"z = {name}(x, y)")], {}) for name in BINARY},
@@ -78,6 +86,10 @@ ROWS = {
     "Transpose": (13, X, [node("z = Transpose(x)", perm=[2, 0, 1])], {}),
     "Transpose all": (13, X, [node("z = Transpose(x)")], {}),
     "Flatten": (13, X, [node("z = Flatten(x)", axis=2)], {}),
+    "Slice back to the start": (13, X, [SLICE], bounds(1, FIRST, 1, -1)),
+    "Slice back, free": (13, X, [SLICE], bounds(4, FIRST, 2, -1)),
+    "Slice from far": (13, X, [SLICE], bounds(-FIRST - 1, FIRST, 2, -2)),
+    "Slice of all": (13, X, [SLICE], bounds(FIRST, -FIRST - 1, 2, 1)),
     "Squeeze 11": (11, ["x f[n, 1, 3]"], [node("z = Squeeze(x)", axes=[1])], {}),
     "Squeeze": (13, ["x f[n, 1, 3]"], [node("z = Squeeze(x, a)")], {"a": i64([-2])}),
     "Squeeze fixed": (13, ["x f[1, 3]"], [node("z = Squeeze(x)")], {}),
@@ -252,6 +264,21 @@ def test_global_lp_pool(p):
     values = feed(["x f[n, 2, m, 3]"], 4, 5)
     expected = (np.abs(values["x"]) ** p).sum((2, 3), keepdims=True) ** (1 / p)
     np.testing.assert_allclose(evaluate(graph, values)["z"], expected, rtol=1e-5)
+
+
+def test_signals_without_an_axis_of_parts_are_real():
+    """As onnxruntime has them; onnx's reference does not."""
+    nodes = [node("z = STFT(x, step, , length)", onesided=1)]
+    constants = {"step": i64(3), "length": i64(8)}
+    flat, deep = (
+        import_model(model(nodes, [f"x f[n, {shape}]"], ["z"], **constants))
+        for shape in ("m", "m, 1")
+    )
+    for n, m in ((0, 8), (2, 8), (3, 33)):
+        x = feed(["x f[n, m]"], n, m)["x"]
+        made = evaluate(flat, {"x": x})["z"]
+        assert made.shape == (n, (m - 8) // 3 + 1, 5, 2)
+        np.testing.assert_array_equal(made, evaluate(deep, {"x": x[..., None]})["z"])
 
 
 def test_softmax_before_opset_13_flattens():

@@ -15,7 +15,7 @@ from anydim.frontends.onnx.operators.call import OnnxNode
 from anydim.frontends.onnx.values.found import picked
 from anydim.frontends.onnx.values.held import Known
 from anydim.frontends.onnx.values.kinds import known, vector
-from anydim.sizes import Guard, Size, as_size, bounds, maximum, product
+from anydim.sizes import LARGEST, Guard, Size, as_size, bounds, maximum, product
 
 
 def reshape(call: OnnxNode, copies: bool) -> list[Size]:
@@ -99,8 +99,10 @@ def sliced(call: OnnxNode, starts: str, ends: str, axes: Sequence[int], steps: s
 
 def lowest_start(start: Size, extent: Size, step: int) -> Size:
     """A start as the standard means it: going back from below 0 it is 0, not nowhere."""
-    far = step < 0 and start.constant is not None and start.constant < -1
-    return maximum(start, -extent) if far else start
+    number = start.constant
+    if step > 0 or number is None or number >= -1:
+        return start
+    return -extent if -number > LARGEST // 2 else maximum(start, -extent)
 
 
 def sliced_anywhere(call: OnnxNode) -> str:

@@ -32,7 +32,10 @@ def short_time_transform(call: OnnxNode) -> Result:
     length: Size = call.shape(2)[0] if call.given(2) else call.shape(0)[1]
     if call.given(3):
         length = call.size(3)
-    inputs = [call.input(0)] + ([call.input(2)] if call.given(2) else [])
+    signal = call.input(0)
+    if call.type(0).rank == 2:  # real ones come without the axis of parts, too
+        signal = call.emit("unsqueeze", signal, axes=(2,))
+    inputs = [signal] + ([call.input(2)] if call.given(2) else [])
     return call.emit(
         "stft", *inputs, step=call.size(1), length=length,
         onesided=bool(call.attribute("onesided")),
