@@ -384,8 +384,9 @@ def _lowered(
         if entry.name == "fuse" and not options.fuse:
             run = dict.fromkeys(run, _same)
         fused = work.timed(entry.name, partial(_on_parts, run, parts, fused))
-        work.stage(entry.name, partial(parts_text, fused, print_graph), fused)
-        found += chain(*(getattr(each, "notes", ()) for each in made_for.values()))
+        notes = tuple(chain(*(getattr(each, "notes", ()) for each in made_for.values())))
+        work.stage(entry.name, partial(parts_text, fused, print_graph, notes), fused)
+        found += notes
         if entry.name == "accumulate":
             _begin_libraries(parts, fused, code, begun)
     scheduled = work.timed(

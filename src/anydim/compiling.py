@@ -120,11 +120,13 @@ class Work:
         )  # fmt: skip
 
 
-def parts_text(items: Sequence[Any], text: Callable[[Any], str]) -> str:
-    """The text of each part, numbered where there are several."""
+def parts_text(items: Sequence[Any], text: Callable[[Any], str], notes: Sequence[str] = ()) -> str:
+    """The text of each part, numbered where there are several, under notes on what was chosen."""
+    told = "".join(f"# {note}\n" for note in notes)
     if len(items) == 1:
-        return text(items[0])
-    return "\n".join(f"# part {number}\n{text(item)}" for number, item in enumerate(items))
+        return told + text(items[0])
+    parts = (f"# part {number}\n{text(item)}" for number, item in enumerate(items))
+    return told + "\n".join(parts)
 
 
 def kernels_text(

@@ -40,6 +40,7 @@ def show(asked: Asked, stage: str, inputs: Sequence[str]) -> None:
     unit_dimensions  without dimensions of size 1
     joins      concatenations of concatenations as one
     views      transposes, reshapes and slices are positions in reads
+    layouts    images with channels last where that is faster, and by how much
     fuse       one node for each group that becomes a kernel
     schedule   the kernel and schedule of each group
     kernels    the loop nests

@@ -6,12 +6,14 @@ is summed up over its statements by `layout_costs.py`, with what is moved at its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 import numpy
 
 from anydim.base.dtypes import boolean, float32
+from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.passes.flow import Line, inputs_of
 from anydim.passes.image_channels import Places, Ties
@@ -28,8 +30,22 @@ _FIRST, _LAST = "$first", "$last"  # the parts of values that keep their layout
 _Costs = dict[tuple[str, str], numpy.ndarray]  # of a part and what it reads, see `_four`
 
 
-def chosen(moved: Places, channels: Places, lines: Sequence[Line], graph: Graph) -> Places:
-    """Those of the values that can be moved which are worth it."""
+@dataclass(frozen=True)
+class Part:
+    """Values that lie alike, and what channels last take of the time that channels first take."""
+
+    values: Places
+    ratio: float
+
+    @property
+    def goes_last(self) -> bool:
+        return self.ratio < _GAIN
+
+
+def weighed(
+    moved: Places, channels: Places, lines: Sequence[Line], graph: Graph
+) -> tuple[Part, ...]:
+    """The parts of the values that can be moved, but for those that no product or window reads."""
     points = [p for p in samples(graph.box, _POINTS, graph.guards) if all(p.values())]
     at = Sampled(points or [{}]).at
     parts = _parts(moved, lines)
@@ -41,10 +57,32 @@ def chosen(moved: Places, channels: Places, lines: Sequence[Line], graph: Graph)
         parts.get(line.target)
         for line in lines
         if line.statement.combine and any(name in parts for name in inputs_of(line.statement))
-    }
-    asked = between & {*parts.values()}  # others are read by no product: one border is all there is
-    found = {part for part in asked if part and _ratio(part, _near(part, costs)) < _GAIN}
-    return {name: place for name, place in moved.items() if parts[name] in found}
+    }  # others are read by no product: one border is all there is
+    values: dict[str, Places] = {}
+    for name, place in moved.items():
+        if parts[name] in between:
+            values.setdefault(parts[name], {})[name] = place
+    return tuple(Part(held, _ratio(part, _near(part, costs))) for part, held in values.items())
+
+
+def told(parts: Sequence[Part], count: int) -> list[str]:
+    """Lines on what was chosen of `count` values, and why."""
+    lines = []
+    for last, fits in ((True, True), (False, True), (False, False)):
+        found = [p for p in parts if (p.goes_last, math.isfinite(p.ratio)) == (last, fits)]
+        if found:
+            many = sum(len(part.values) for part in found)
+            where = "last" if last else "first"
+            lines.append(f"channels {where}: {many} of {count} values, {_why(found)}")
+    return lines
+
+
+def _why(parts: Sequence[Part]) -> str:
+    if not math.isfinite(parts[0].ratio):
+        return "as some of their layers have no kernel with channels last"
+    ratios = sorted({f"{part.ratio:.2f}" for part in parts})
+    span = " to ".join(ratios[:: len(ratios) - 1 or 1])
+    return f"as channels last take {span} of the time, estimated over the sizes of the model"
 
 
 def _near(part: str, costs: _Costs) -> _Costs:

@@ -26,7 +26,7 @@ from anydim.lang.tree import Expr, Index, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads, rewrite, to_expr
 from anydim.passes.flow import Line, pack, unpack
 from anydim.passes.image_channels import Places, channels_of, parted
-from anydim.passes.layout_choice import chosen
+from anydim.passes.layout_choice import told, weighed
 from anydim.sizes import Box, product
 
 AUTO, CHANNELS_FIRST = "auto", "channels_first"
@@ -37,7 +37,7 @@ class Layouts:
     """Move the channels of intermediate values behind their other dimensions.
 
     `choice` says of which: all, none, or with "auto" those for which that takes less time, as far
-    as that is `known` of the machine. `notes` tell of how many.
+    as that is `known` of the machine. `notes` tell of how many, and why.
     """
 
     choice: str
@@ -51,10 +51,16 @@ class Layouts:
         channels = channels_of(lines, graph)
         moved = _movable(channels, lines, graph)
         if self.choice == AUTO:
-            moved = chosen(moved, channels, lines, graph)
+            parts = weighed(moved, channels, lines, graph)
+            moved = {
+                name: at for part in parts if part.goes_last for name, at in part.values.items()
+            }
+            self.notes.extend(told(parts, len(lines)))
+        elif moved:
+            why = "as the setting 'layout' says"
+            self.notes.append(f"channels last: {len(moved)} of {len(lines)} values, {why}")
         if not moved:
             return graph
-        self.notes.append(f"channels last: {len(moved)} of {len(lines)} values")
         types, constants = dict(graph.types), dict(graph.constants)
         for name, place in (moved | _windows(lines, moved, graph)).items():
             kind = types[name]

@@ -265,6 +265,19 @@ def test_explain_says_how_many_values_moved() -> None:
         assert "channels last: " not in ad.compile(built("residual")).explain()
 
 
+def test_explain_and_the_stage_say_what_was_chosen_and_why() -> None:
+    notes = lambda model: [line for line in model.explain().splitlines() if "values, as" in line]  # noqa: E731
+    gains = ad.compile(network())
+    (line,) = notes(gains)
+    assert line.startswith("  channels last: ") and "of the time, estimated" in line
+    assert gains.show("layouts").startswith(f"# {line.strip()}\n")
+    (line,) = notes(ad.compile(network(groups=4)))
+    assert line.startswith("  channels first: ") and line.endswith("no kernel with channels last")
+    with settings.override(layout=LAST):
+        (line,) = notes(ad.compile(network()))
+        assert line.endswith("as the setting 'layout' says")
+
+
 def test_an_unknown_layout_is_an_error() -> None:
     with pytest.raises(OptionError, match="channels_first"), settings.override(layout="nhwc"):
         pass
