@@ -19,16 +19,15 @@ from anydim.kernels.attention.form import AttentionForm, attention_form
 from anydim.kernels.attention.loops import attention_steps
 from anydim.kernels.attention.plan import Plan
 from anydim.kernels.attention.tiles import tile_library, tile_rows
-from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
+from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
+from anydim.kernels.operands import Operands
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import constant, variable
 from anydim.kernels.write.elements import Context, SizeParameters
-from anydim.lang.tree import Group, Tensor
-from anydim.lang.tree.affine import reads
-from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Box, Size, Truth, as_size, product, prove
+from anydim.lang.tree import Group, Read
+from anydim.sizes import Box, Size, Truth, product, prove
 
 MOST_KEYS = 512  # in one block
 UNITS_OF_ONE_BLOCK = 8  # of at most two tiles each, worth a thread
@@ -88,44 +87,30 @@ def lower(
         blocks=not fit,
         copies=schedule.copies or (form.width.extent.constant or 0) % schedule.lanes != 0,
     )
-    tensors = _tensors(group, form)
+    factors = (form.queries.tensor, form.keys.tensor, form.values.tensor)
+    touched = Operands.of(group, (form.score, *(Read(name, ()) for name in factors)))
     sizes = SizeParameters()
-    kernel = _kernel(plan, group, tensors, sizes, machine)
+    kernel = _kernel(plan, touched, sizes, machine)
     way = "all keys in one block" if fit else "online softmax over blocks of keys"
     return Launch(
         kernel=kernel,
-        arguments=(
-            *(Argument(tensor.name) for tensor in tensors),
-            *((Argument(STATUS_TENSOR),) if checked(form.score) else ()),
-        ),
+        arguments=touched.arguments,
         sizes=sizes.sizes,
         parallel=product(axis.extent for axis in form.batch) * plan.chunks,
         grain=UNITS_OF_ONE_BLOCK if fit else 1,
         scratch=plan.scratch,
         flops=_flops(form),
-        moved=_bytes(tensors),
+        moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason=f"two products joined by softmax; {way}",
     )
 
 
-def _tensors(group: Group, form: AttentionForm) -> list[Tensor]:
-    """The tensors the kernel touches, result last."""
-    used = {read.tensor for read in reads(form.score)}
-    used |= {form.queries.tensor, form.keys.tensor, form.values.tensor}
-    return [tensor for tensor in group.inputs if tensor.name in used] + list(group.outputs)
-
-
-def _kernel(
-    plan: Plan, group: Group, tensors: list[Tensor], sizes: SizeParameters, machine: Machine
-) -> ir.Kernel:
+def _kernel(plan: Plan, touched: Operands, sizes: SizeParameters, machine: Machine) -> ir.Kernel:
     """Two functions: `main` cuts the scratch memory into the parts that `units` works with."""
-    buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
-    types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
-    steps = attention_steps(plan, Context(types, sizes, machine, buffers))
+    context = Context(touched.types, sizes, machine, touched.buffers)
+    steps, operands = attention_steps(plan, context), touched.operands
     places = [(part.name, sizes.value(part.offset)) for part in plan.parts]
-    operands = tuple(ir.Operand(buffers[t.name], t.type.dtype, t in group.outputs) for t in tensors)
-    operands = (*operands, STATUS) if checked(plan.form.score) else operands
     shared: tuple[ir.Pointer | ir.Scalar, ...] = (
         *(ir.Pointer(operand.name, operand.dtype) for operand in operands),
         *(ir.Scalar(name) for name in (*sizes.names, "start", "stop")),
@@ -145,13 +130,6 @@ def _kernel(
 def _flops(form: AttentionForm) -> Size:
     rows = product(axis.extent for axis in (*form.batch, form.query))
     return rows * form.key.extent * (form.depth.extent + form.width.extent) * 2
-
-
-def _bytes(tensors: list[Tensor]) -> Size:
-    total = as_size(0)
-    for tensor in tensors:
-        total = total + product(tensor.type.shape) * tensor.type.dtype.bytes
-    return total
 
 
 TEMPLATE = Template("attention", Attention, match, lower)

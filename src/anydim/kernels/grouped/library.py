@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 
-from anydim.base.dtypes import DType, bfloat16, float16, float32, float64, uint8
+from anydim.base.dtypes import DType, bfloat16, float16, float32, float64
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.devices.cublas import PREFIX, WORDS
 from anydim.kernels import ir
 from anydim.kernels.grouped.products import ProductForm, product_form
 from anydim.kernels.launch import TF32, Argument, Launch, Machine, moved_bytes
-from anydim.kernels.naming import named_kernel
+from anydim.kernels.operands import assemble
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
@@ -73,15 +73,9 @@ def lower(
             ("a", form.factors, False), ("b", form.factors, False), ("c", form.results, True),
         )
     )  # fmt: skip
-    parameters: tuple[ir.Pointer | ir.Scalar, ...] = (
-        *(ir.Pointer(each.name, each.dtype) for each in operands),
-        *(ir.Scalar(name) for name in (*WORDS, "start", "stop")), ir.Pointer("scratch", uint8),
-    )  # fmt: skip
-    main = ir.Function("main", parameters, _body(form))
     factors = TF32 if machine.tf32 and form.factors == float32 else form.factors.name
-    kernel = named_kernel(f"{PREFIX}_{factors}_{form.results}", operands, WORDS, (main,))
     return Launch(
-        kernel=kernel,
+        kernel=assemble(f"{PREFIX}_{factors}_{form.results}", operands, WORDS, _body(form)),
         arguments=tuple(Argument(tensor) for tensor in form.tensors),
         sizes=form.words,
         parallel=batch * m * n,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from anydim.base.dtypes import uint8
 from anydim.kernels import ir
-from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
-from anydim.kernels.naming import named_kernel
+from anydim.kernels.launch import Launch, Machine, moved_bytes
+from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.write.arithmetic import compare, plus, quotient
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.values import operate
 from anydim.lang.tree import Axis, Group, TensorType
-from anydim.lang.tree.affine import Affine, reads, row_major_strides
+from anydim.lang.tree.affine import Affine, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size
 
@@ -24,12 +23,10 @@ class Work:
         self, group: Group, machine: Machine, more: Mapping[str, TensorType] | None = None
     ) -> None:
         self.group = group
-        used = {read.tensor for statement in group.statements for read in reads(statement.body)}
-        self.tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
+        self.touched = Operands.of(group, (statement.body for statement in group.statements))
         self.written = {tensor.name for tensor in group.outputs}
-        self.buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(self.tensors)}
-        self.types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
-        self.types |= more or {}
+        self.buffers = self.touched.buffers
+        self.types = {**self.touched.types, **(more or {})}
         self.sizes = SizeParameters()
         self.context = Context(self.types, self.sizes, machine, self.buffers)
 
@@ -68,31 +65,17 @@ class Work:
             half //= 2
         return steps
 
-    def kernel(
-        self, name: str, body: Sequence[ir.Step], items: int, locals: Sequence[ir.Local]
-    ) -> ir.Kernel:
-        """A kernel of groups of so many items."""
-        operands = tuple(
-            ir.Operand(self.buffers[t.name], t.type.dtype, t.name in self.written)
-            for t in self.tensors
-        )
-        parameters: tuple[ir.Pointer | ir.Scalar, ...] = (
-            *(ir.Pointer(each.name, each.dtype) for each in operands),
-            *(ir.Scalar(size) for size in (*self.sizes.names, "start", "stop")),
-            ir.Pointer("scratch", uint8),
-            *(ir.Pointer(array.name, array.dtype) for array in locals),
-        )
-        main = ir.Function("main", parameters, tuple(body))
-        return named_kernel(name, operands, self.sizes.names, (main,), (), items, locals)
-
     def launch(
         self, name: str, body: Sequence[ir.Step], items: int, locals: Sequence[ir.Local], *,
         parallel: Size, flops: Size, schedule: str, reason: str,
     ) -> Launch:  # fmt: skip
         """The launch of a kernel of groups of so many items, `parallel` of them."""
+        touched = self.touched
         return Launch(
-            kernel=self.kernel(name, body, items, locals),
-            arguments=tuple(Argument(tensor.name) for tensor in self.tensors),
+            kernel=assemble(
+                name, touched.operands, self.sizes.names, body, group=items, locals=locals
+            ),
+            arguments=touched.arguments,
             sizes=self.sizes.sizes,
             parallel=parallel,
             grain=1,

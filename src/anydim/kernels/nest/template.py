@@ -7,20 +7,19 @@ each write that goes through neighbours in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 from anydim.base.errors import OptionError
 from anydim.base.records import dataclass
 from anydim.base.text import listed
-from anydim.kernels.ir import Operand
-from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
+from anydim.kernels.launch import Launch, Machine, moved_bytes
 from anydim.kernels.nest.copies import first_copy
 from anydim.kernels.nest.elements import NestContext, Storage
 from anydim.kernels.nest.form import NestForm, Ranges, extremes, loop_ranges, nest_form
 from anydim.kernels.nest.loops import NestCode
 from anydim.kernels.nest.writes import Way, way_of
-from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW, assemble
+from anydim.kernels.operands import Operands, assemble
+from anydim.kernels.rows.form import PART_WORK, TYPICAL_ROW
 from anydim.kernels.rows.passplan import cost
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
@@ -28,9 +27,8 @@ from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.dependence.accesses import instances
 from anydim.lang.dependence.chunks import Chunks
 from anydim.lang.dependence.verdicts import IN_ORDER, PARALLEL, analyse
-from anydim.lang.tree import Axis, Branch, Expr, Group, Loop, OrderedStep, TensorType, Write
-from anydim.lang.tree.affine import reads
-from anydim.lang.tree.bounds_checks import checked
+from anydim.lang.tree import Axis, Branch, Group, Loop, OrderedStep, Write
+from anydim.lang.tree.stepping import expressions_of
 from anydim.sizes import Box, Size, align_up, as_size, maximum, product
 
 NONE = "none"
@@ -110,26 +108,16 @@ def lower(
     copy = None if schedule.block else first_copy(form)
     body = NestCode(form, chunks, context, ways, schedule.unroll, schedule.block, copy).body()
     pairs = () if copy is None else ((copy.made, copy.read),)
-    shared = {buffers[name] for pair in pairs for name in pair}
-    used = {read.tensor for expr in _expressions(form.steps) for read in reads(expr)}
-    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
-    outputs = {tensor.name for tensor in group.outputs}
-    operands = tuple(
-        Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors
-    )  # fmt: skip
-    arguments = tuple(Argument(tensor.name) for tensor in tensors)
-    if any(map(checked, _expressions(form.steps))):
-        operands, arguments = (*operands, STATUS), (*arguments, Argument(STATUS_TENSOR))
-    operations, moved = _work(form)
+    touched = Operands.of(group, (expr for _, expr in expressions_of(form.steps)), buffers)
     return Launch(
-        kernel=assemble("nest", operands, sizes.names, body, shared),
-        arguments=arguments,
+        kernel=assemble("nest", touched.operands, sizes.names, body, touched.shared(pairs)),
+        arguments=touched.arguments,
         sizes=sizes.sizes,
         parallel=as_size(1) if chunks is None else chunks.extent,
         grain=_grain(form, chunks),
         scratch=scratch,
-        flops=operations,
-        moved=moved,
+        flops=_operations(form.steps, as_size(1), loop_ranges(form.steps)),
+        moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason=_reason(form, chunks, box),
         in_place=pairs,
@@ -190,30 +178,11 @@ def _ways(form: NestForm, storage: dict[str, Storage], machine: Machine) -> dict
     }  # fmt: skip
 
 
-def _expressions(steps: tuple[OrderedStep, ...]) -> Iterator[Expr]:
-    for step in steps:
-        if isinstance(step, Loop):
-            yield from (step.start, step.stop)
-            yield from _expressions(step.body)
-        elif isinstance(step, Branch):
-            yield step.condition
-            yield from _expressions((*step.then, *step.otherwise))
-        elif isinstance(step, Write):
-            yield from (*step.place, step.body)
-
-
 # ---- work --------------------------------------------------------------------------------------
 
 
-def _work(form: NestForm) -> tuple[Size, Size]:
-    """Operations, and bytes of operands; what data decides counts once."""
-    ranges = loop_ranges(form.steps)
-    operations = _operations(form.steps, as_size(1), ranges)
-    tensors = (*form.group.inputs, *form.group.outputs)
-    return operations, sum((_bytes(t.type) for t in tensors), as_size(0))
-
-
 def _operations(steps: tuple[OrderedStep, ...], iterations: Size, ranges: Ranges) -> Size:
+    """How many there are; what data decides counts once."""
     total = as_size(0)
     for step in steps:
         if isinstance(step, Loop):
@@ -234,15 +203,11 @@ def _most(axis: Axis, ranges: Ranges) -> Size:
     return as_size(1) if span is None else span[1]
 
 
-def _bytes(kind: TensorType) -> Size:
-    return product(kind.shape) * kind.dtype.bytes
-
-
 def _grain(form: NestForm, chunks: Chunks | None) -> int:
     """Positions of the range that make a part worth a thread, where sizes are typical ones."""
     if chunks is None:
         return 1
-    operations, _ = _work(form)
+    operations = _operations(form.steps, as_size(1), loop_ranges(form.steps))
     typical = dict.fromkeys(operations.symbols, TYPICAL_ROW)
     each = operations.evaluate(typical) // max(1, chunks.extent.substitute(typical).constant or 1)
     return max(1, PART_WORK // max(1, each))

@@ -16,11 +16,12 @@ from functools import partial
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.ranges.form import RangesForm, copied_from, kept_in_place, ranges_form
 from anydim.kernels.rows.cells import PIECE
 from anydim.kernels.rows.flatten import own_address
-from anydim.kernels.rows.form import assemble, grain_of
+from anydim.kernels.rows.form import grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.rows.sweeps import FEW
 from anydim.kernels.schedule import print_schedule, register
@@ -78,21 +79,15 @@ def lower(
     """The launch of a matched group."""
     form = ranges_form(group, box)
     assert form is not None
-    used = {read.tensor for g in form.groups for s in g.statements for read in reads(s.body)}
-    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
-    buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
-    types = {t.name: t.type for t in (*group.inputs, *group.outputs)}
-    context = Context(types, SizeParameters(), machine, buffers)
+    touched = Operands.of(group, (s.body for g in form.groups for s in g.statements))
+    context = Context(touched.types, SizeParameters(), machine, touched.buffers)
     writer = _Writer(form, context, schedule)
     body = writer.body()
-    outputs = {tensor.name for tensor in group.outputs}
-    operands = tuple(ir.Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors)
-    pairs = tuple(writer.kept.items())
-    shared = {buffers[name] for pair in pairs for name in pair}
+    names, pairs = context.sizes.names, tuple(writer.kept.items())
     flops, moved = work(group)
     return Launch(
-        kernel=assemble("ranges", operands, context.sizes.names, body, shared),
-        arguments=tuple(Argument(tensor.name) for tensor in tensors),
+        kernel=assemble("ranges", touched.operands, names, body, touched.shared(pairs)),
+        arguments=touched.arguments,
         sizes=context.sizes.sizes,
         parallel=product(axis.extent for axis in form.outer) * writer.blocks,
         grain=writer.grain,

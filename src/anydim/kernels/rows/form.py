@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 
-from anydim.base.dtypes import uint8
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes, read_address
-from anydim.kernels.ir import Function, Kernel, Operand, Pointer, Scalar, Step
-from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument, Launch, Machine
-from anydim.kernels.naming import named_kernel
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.rows.broadcasts import open_strides, versions
 from anydim.kernels.rows.cells import PIECE, RowForm, Setting
 from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
@@ -26,7 +23,6 @@ from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
-from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
 
 PART_WORK = 1 << 18  # cheap operations on elements, or bytes read, that are worth a thread
@@ -210,16 +206,13 @@ def row_launch(
     longest = bounds(form.lane.extent, box).high
     form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
     group = form.group
-    used = {read.tensor for statement in group.statements for read in reads(statement.body)}
-    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
-    buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
-    types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
+    touched = Operands.of(group, (statement.body for statement in group.statements))
     sizes = SizeParameters()
     context = Context(
-        types,
+        touched.types,
         sizes,
         machine,
-        buffers,
+        touched.buffers,
         aligned=not form.whole and part_of(form) is None,
         totals=totals(group),
         peaks=peaks(group),
@@ -240,17 +233,11 @@ def row_launch(
         units = RowProgram(Setting(unit, inside, lanes, unroll), unit=True).body(True)
         one = compare("equal", sizes.value(form.lane.extent), 1)
         body = (ir.If(one, units, body),)
-    outputs = {tensor.name for tensor in group.outputs}
-    operands = tuple(Operand(buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors)
-    arguments = tuple(Argument(tensor.name) for tensor in tensors)
-    if any(checked(statement.body) for statement in group.statements):
-        operands, arguments = (*operands, STATUS), (*arguments, Argument(STATUS_TENSOR))
     flops, moved = work(group)
     pairs = in_place(form)
-    shared = {buffers[tensor] for pair in pairs for tensor in pair}
     return Launch(
-        kernel=assemble(name, operands, sizes.names, body, shared),
-        arguments=arguments,
+        kernel=assemble(name, touched.operands, sizes.names, body, touched.shared(pairs)),
+        arguments=touched.arguments,
         sizes=sizes.sizes,
         parallel=program.parallel,
         grain=_grain(program),
@@ -269,24 +256,6 @@ def _short(form: RowForm, context: Context, box: Box) -> Setting | None:
     lanes = context.machine.lanes_of(max(4, widest))
     found = short_form(form, box, lanes)
     return None if found is None else Setting(found, context, lanes, 1, Panels(found).names())
-
-
-def assemble(
-    name: str, operands: tuple[Operand, ...], sizes: Iterable[str], body: tuple[Step, ...],
-    shared: Collection[str] = (),
-) -> Kernel:  # fmt: skip
-    """A kernel of one function with the parameters that every main function has.
-
-    Operands that are `shared` may lie in the same bytes.
-    """
-    sizes = tuple(sizes)
-    parameters: tuple[Pointer | Scalar, ...] = (
-        *(Pointer(each.name, each.dtype, alias=each.name in shared) for each in operands),
-        *(Scalar(size) for size in (*sizes, "start", "stop")),
-        Pointer("scratch", uint8),
-    )
-    main = Function("main", parameters, body)
-    return named_kernel(name, operands, sizes, (main,))
 
 
 def _grain(program: RowProgram) -> Size:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
+from anydim.kernels.operands import Operands
 from anydim.kernels.product.epilogue import PRODUCT
 from anydim.kernels.sliding.block import Block, Cell, whole_number
 from anydim.kernels.sliding.columns import Columns, Setting
@@ -35,7 +36,7 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
 from anydim.kernels.write.loops import parallel_loop
 from anydim.kernels.write.values import operate
-from anydim.lang.tree import Axis, Group, Tensor, TensorType
+from anydim.lang.tree import Axis, TensorType
 from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Box, Size, as_size
 
@@ -46,16 +47,14 @@ class SlidingWriter:
     """Writes the body of one kernel, and collects the sizes it needs."""
 
     def __init__(
-        self, group: Group, form: Sliding, lanes: int, vectors: int, machine: Machine,
-        tensors: Sequence[Tensor], box: Box,
-    ) -> None:  # fmt: skip
+        self, form: Sliding, lanes: int, vectors: int, machine: Machine, touched: Operands, box: Box
+    ) -> None:
         self.form, self.vectors = form, vectors
-        self.buffers = {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
         self.sizes = SizeParameters()
-        types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
-        types[PRODUCT] = TensorType(form.dtype, ())
+        types = {PRODUCT: TensorType(form.dtype, ())}
         types |= {name: TensorType(int64, ()) for name in (ROW, COLUMN)}
-        self.context = Context(types, self.sizes, machine, self.buffers)
+        types = {**touched.types, **types}
+        self.context = Context(types, self.sizes, machine, touched.buffers)
         self.setting = Setting(form, self.context, lanes)
         self.wide = Setting(form, self.context, machine.lanes(form.dtype))
         self.image = image_of(form, self.wide.lanes, box)

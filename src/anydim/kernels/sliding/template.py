@@ -12,10 +12,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from anydim.base.records import dataclass
-from anydim.kernels.ir import Operand
-from anydim.kernels.launch import Argument, Launch, Machine
+from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.product.convolution.form import windows_of
-from anydim.kernels.rows.form import assemble, grain_of
+from anydim.kernels.rows.form import grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.sliding.across import AcrossWriter, positions_of, walks
@@ -23,7 +23,6 @@ from anydim.kernels.sliding.code import SlidingWriter
 from anydim.kernels.sliding.form import Sliding, sliding_of
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
-from anydim.lang.tree.affine import reads
 from anydim.sizes import Box, Size, as_size, product
 
 _MOST_VECTORS = 4
@@ -61,9 +60,8 @@ def lower(
     """The launch of a matched group."""
     form = _form(group, box)
     assert form is not None
-    used = {read.tensor for statement in group.statements for read in reads(statement.body)}
-    tensors = [t for t in group.inputs if t.name in used] + list(group.outputs)
-    writer = SlidingWriter(group, form, schedule.lanes, schedule.vectors, machine, tensors, box)
+    touched = Operands.of(group, (statement.body for statement in group.statements))
+    writer = SlidingWriter(form, schedule.lanes, schedule.vectors, machine, touched, box)
     if walks(form, schedule.lanes):
         walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
         body, positions = walk.body(), positions_of(form, schedule.lanes)
@@ -71,14 +69,10 @@ def lower(
     else:
         body, positions = writer.body(), product(axis.extent for axis in form.outer)
         elements, way = form.lane.extent, "the rows of the result"
-    outputs = {tensor.name for tensor in group.outputs}
-    operands = tuple(
-        Operand(writer.buffers[t.name], t.type.dtype, t.name in outputs) for t in tensors
-    )
     flops, moved = work(group)
     return Launch(
-        kernel=assemble("sliding", operands, writer.sizes.names, body),
-        arguments=tuple(Argument(tensor.name) for tensor in tensors),
+        kernel=assemble("sliding", touched.operands, writer.sizes.names, body),
+        arguments=touched.arguments,
         sizes=writer.sizes.sizes,
         parallel=positions,
         grain=_grain(group, form, elements),

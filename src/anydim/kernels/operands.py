@@ -1,0 +1,71 @@
+"""The tensors that a kernel touches: its operands, their buffers, the arguments of its launch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+
+from anydim.base.dtypes import uint8
+from anydim.base.records import dataclass
+from anydim.kernels.ir import Function, Kernel, Local, Operand, Pointer, Scalar, Step
+from anydim.kernels.launch import STATUS, STATUS_TENSOR, Argument
+from anydim.kernels.naming import named_kernel
+from anydim.lang.tree import Expr, Group, Tensor, TensorType
+from anydim.lang.tree.affine import reads
+from anydim.lang.tree.bounds_checks import checked
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The inputs of a group that are read, then its results; last the word of failed checks.
+
+    `buffers` are the names of tensors in the kernel, `types` those of all tensors of the group.
+    """
+
+    tensors: tuple[Tensor, ...]
+    buffers: Mapping[str, str]
+    types: Mapping[str, TensorType]
+    operands: tuple[Operand, ...]
+    arguments: tuple[Argument, ...]
+
+    @staticmethod
+    def of(
+        group: Group, expressions: Iterable[Expr], buffers: Mapping[str, str] | None = None
+    ) -> Operands:
+        """Those of a kernel that computes `expressions`; buffers are t0, t1, ... unless given."""
+        expressions = tuple(expressions)
+        used = {read.tensor for expr in expressions for read in reads(expr)}
+        tensors = (*(t for t in group.inputs if t.name in used), *group.outputs)
+        buffers = buffers or {tensor.name: f"t{number}" for number, tensor in enumerate(tensors)}
+        written = {tensor.name for tensor in group.outputs}
+        operands = [Operand(buffers[t.name], t.type.dtype, t.name in written) for t in tensors]
+        arguments = [Argument(tensor.name) for tensor in tensors]
+        if any(map(checked, expressions)):
+            operands.append(STATUS)
+            arguments.append(Argument(STATUS_TENSOR))
+        every = (*group.inputs, *group.outputs, *group.temporaries)
+        types = {tensor.name: tensor.type for tensor in every}
+        return Operands(tensors, buffers, types, tuple(operands), tuple(arguments))
+
+    def shared(self, in_place: Iterable[tuple[str, str]]) -> frozenset[str]:
+        """The buffers of pairs of tensors that may lie in the same bytes."""
+        return frozenset(self.buffers[tensor] for pair in in_place for tensor in pair)
+
+
+def assemble(
+    name: str, operands: tuple[Operand, ...], sizes: Iterable[str], body: Iterable[Step],
+    shared: Collection[str] = (), group: int = 0, locals: Iterable[Local] = (),
+) -> Kernel:  # fmt: skip
+    """A kernel of one function with the parameters that every main function has.
+
+    Operands that are `shared` may lie in the same bytes. `group` items of an accelerator run it
+    together, and share `locals`.
+    """
+    sizes, locals = tuple(sizes), tuple(locals)
+    parameters: tuple[Pointer | Scalar, ...] = (
+        *(Pointer(each.name, each.dtype, alias=each.name in shared) for each in operands),
+        *(Scalar(size) for size in (*sizes, "start", "stop")),
+        Pointer("scratch", uint8),
+        *(Pointer(array.name, array.dtype) for array in locals),
+    )
+    main = Function("main", parameters, tuple(body))
+    return named_kernel(name, operands, sizes, (main,), (), group, locals)
