@@ -52,6 +52,8 @@ CASES = {
     "line of single taps, zeros behind": Case("n 5 v", "9 5 1", {"pads": (0, 2)}),
     "line of single taps, zeros before": Case("n 5 v", "9 5 1", {"pads": (3, 0)}),
     "line, dilated": Case("n 5 v", "9 5 3", {"pads": (4, 4), "dilations": (4,)}),
+    "dilated beyond the image": Case("n 4 h v", "8 4 3 3", square(3, 40, 1, 40)),
+    "cube as large as its image": Case("n 3 d h v", "9 3 3 3 3", {"pads": (1,) * 6}),
     "cube": Case("n 3 d h v", "9 3 3 2 3", {"pads": (1, 0, 1, 1, 1, 1)}),
     "cube, strided": Case("n 3 d h v", "9 3 2 3 3", {"strides": (1, 2, 2), "pads": (1,) * 6}),
 }  # fmt: skip

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import float32, int64
 from anydim.kernels.rows.flatten import flatten, reads_own_points
 from anydim.kernels.rows.form import row_form
 from anydim.kernels.rows.passplan import plan_sweeps
@@ -53,6 +53,19 @@ def test_unit_axes_go() -> None:
 def test_an_index_that_is_computed_with_keeps_its_loop() -> None:
     made = flatten(group("def f(float(R,C) x) -> (y) { y(r,c) = x(r,c) + r }", "R C"))
     assert len(made.statements[0].axes) == 2
+
+
+def test_axes_merge_in_reads_at_places_that_are_read() -> None:
+    """As sampling does: x at (r(i,j), c(i,j)), zeros outside of it."""
+    text = """def f(float(N,H,W) x, int64(N,R,C) r, int64(N,R,C) c) -> (y) {
+      y(n,i,j) = x(n,r(n,i,j),c(n,i,j)) else 0
+    }"""
+    types = [
+        TensorType(dtype, tuple(as_size(s) for s in shape.split()))
+        for dtype, shape in ((float32, "B H W"), (int64, "B R C"), (int64, "B R C"))
+    ]
+    made = flatten(instantiate(parse_definition(text), types, box=BOX))
+    assert [str(axis.extent) for axis in made.statements[0].axes] == ["B", "C*R"]
 
 
 def test_values_read_elsewhere_do_not_fit_one_row() -> None:

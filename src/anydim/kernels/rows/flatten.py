@@ -10,7 +10,8 @@ After:  y(a,i) = x(i) where a in 0:3, i in 0:N
 
 Axes with the same name in different statements are the same loop. Tensor types keep their shapes;
 only dtypes matter after this, because every affine read of it is flat. What is not affine (and
-what is guarded by a default) stays as written, and the axes in it stay as they are.
+what is guarded by a default) stays as written but for the reads in it, and the axes that it has
+outside of these stay as they are.
 """
 
 from __future__ import annotations
@@ -203,18 +204,26 @@ def _merges(statement: Statement, outer: str, inner: str) -> bool:
 
 
 def _reads_merge(expr: Expr, outer: str, inner: str, extents: Mapping[str, Size]) -> bool:
-    """Whether the two axes occur in flat affine reads only, there with matching strides."""
+    """Whether the two axes occur in flat affine reads only, there with matching strides.
+
+    Such a read may be the place of another one.
+    """
     if not free_axes(expr) & {outer, inner}:
         return True
     if isinstance(expr, Index):
         return False
     if isinstance(expr, Read):
         form = affine(expr.indices[0]) if expr.flat and expr.default is None else None
-        if form is None:
-            return False
-        return form.stride(outer) == form.stride(inner) * extents[inner]
-    parts = (expr.argument,) if isinstance(expr, Cast) else getattr(expr, "arguments", ())
-    return all(_reads_merge(part, outer, inner, extents) for part in parts)
+        if form is not None:
+            return form.stride(outer) == form.stride(inner) * extents[inner]
+    return all(_reads_merge(part, outer, inner, extents) for part in _inside(expr))
+
+
+def _inside(expr: Expr) -> tuple[Expr, ...]:
+    """What an expression is made of."""
+    if isinstance(expr, Read):
+        return expr.indices if expr.default is None else (*expr.indices, expr.default)
+    return (expr.argument,) if isinstance(expr, Cast) else getattr(expr, "arguments", ())
 
 
 def _merge(group: Group, outer: str, inner: str) -> Group:
@@ -223,8 +232,9 @@ def _merge(group: Group, outer: str, inner: str) -> Group:
     def change(expr: Expr) -> Expr | None:
         if not isinstance(expr, Read) or not expr.flat or not free_axes(expr) & {outer, inner}:
             return None
-        form = affine(expr.indices[0])
-        assert form is not None
+        form = None if expr.default is not None else affine(expr.indices[0])
+        if form is None:  # places that are read: those reads are changed
+            return None
         terms = dict(form.terms)
         terms.pop(outer, None)
         terms[outer] = terms.pop(inner, as_size(0))

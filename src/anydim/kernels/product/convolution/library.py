@@ -303,7 +303,7 @@ class _Narrow(_Micro):
         super().__init__(tile, tile.rows, columns, dtype)
         self.lanes, self.unroll, self.vector = 1, 4, ir.Type(dtype)
         self.column = ir.Type(dtype, tile.rows)
-        self.sets = 4 if columns == 1 else 2 if columns < 4 else 1  # hide a sum's latency
+        self.sets = 4 if columns == 1 else 2 if columns < 6 else 1  # hide a sum's latency
 
     def _mask(self, j: int) -> ir.Value | None:
         return None

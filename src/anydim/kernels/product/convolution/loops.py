@@ -22,6 +22,7 @@ from anydim.kernels.launch import Machine
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import OuterLoop, Windows
 from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, called
+from anydim.kernels.product.convolution.merged import MergedPack, can_merge
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.schedule import Convolution
 from anydim.kernels.product.epilogue import PRODUCT
@@ -169,16 +170,24 @@ class ConvolutionWriter:
     def functions(self) -> tuple[ir.Function, ...]:
         """The epilogue where the tile does not do it, the packing, and main."""
         made = [] if self.finished else [self._finish_function()]
-        pack = WindowPack(self.form, self.sizes, self.tile.lanes, self.panel_row)
         if not self.schedule.direct:
-            self.windows = _sized(pack.function, self.sizes)
-            made.append(self.windows)
+            made += self._packing()
         if not self.schedule.packed:
             weights = lambda: weights_function(self.form, self.sizes, self.tile.rows)  # noqa: E731
             self.weights = _sized(weights, self.sizes)
             made.append(self.weights)
         body = self._body()
         return (*made, main_function("convolution", self._pointers(), self.sizes.names, body))
+
+    def _packing(self) -> list[ir.Function]:
+        """What brings windows into a panel, and what does so where rows have few places."""
+        given = (self.form, self.sizes, self.tile.lanes, self.panel_row)
+        self.windows = [_sized(WindowPack(*given).function, self.sizes)]
+        if can_merge(self.form):
+            merged = MergedPack(*given)
+            self.worth_merging = merged.worth_it()
+            self.windows.append(_sized(merged.function, self.sizes))
+        return self.windows
 
     def _pointers(self) -> tuple[ir.Pointer, ...]:
         return pointers_of(self.operands, shared_names(self.in_place, self.buffers))
@@ -297,8 +306,14 @@ class ConvolutionWriter:
         width = least(minus(variable("columns"), variable("column")), self.tile.width)
         steps: list[ir.Step] = [ir.Let("width", width)]
         if not self.schedule.direct:
-            steps.append(call(self.windows, dst=ir.Address("scratch", constant(0))))
+            steps.append(self._pack_windows())
         return [*steps, loop("row", 0, variable("rows"), self.tile.rows, *self._tile())]
+
+    def _pack_windows(self) -> ir.Step:
+        rows, *merged = (
+            call(made, dst=ir.Address("scratch", constant(0))) for made in self.windows
+        )
+        return ir.If(self.worth_merging, tuple(merged), (rows,)) if merged else rows
 
     def _tile(self) -> list[ir.Step]:
         """One register tile; after the last chunk of channels, what follows the sums."""

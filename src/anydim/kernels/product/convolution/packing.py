@@ -40,6 +40,8 @@ SHUFFLED_STRIDES = 4
 class WindowPack:
     """Writes the function `windows`: a panel of B from `column` on, rows `row` elements apart."""
 
+    name = "windows"
+
     def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, row: int) -> None:
         self.form, self.sizes, self.lanes, self.row = form, sizes, lanes, row
         self.vector = ir.Type(form.dtype, lanes)
@@ -50,7 +52,7 @@ class WindowPack:
         """dst[k, :width] for the channels from `x_at` on; call when the sizes are complete."""
         body = self._rows()
         return ir.Function(
-            "windows",
+            self.name,
             (
                 ir.Pointer("x", self.form.dtype),
                 ir.Pointer("dst", self.form.dtype),
@@ -120,12 +122,17 @@ class WindowPack:
         return [
             ir.Let("tap_x", plus(*x)),
             *self._wanted(),
+            *self._each_channel(source, target),
+        ]
+
+    def _each_channel(self, source: ir.Value, target: ir.Value) -> list[ir.Step]:
+        return [
             loop(
                 "channel", 0, variable("channels"), 1,
                 ir.Let("from", source),
                 *self._loads(),
                 ir.Store("dst", target, ir.Var(self.vector, "found")),
-            ),
+            )
         ]  # fmt: skip
 
     # ---- what is inside x ----------------------------------------------------------------------
