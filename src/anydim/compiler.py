@@ -45,7 +45,7 @@ from anydim.kernels.template import Template
 from anydim.native.build import Assembled, begin, begin_host, build
 from anydim.native.host import host_text
 from anydim.passes.accumulate import Accumulate
-from anydim.passes.ahead import libraries_ahead
+from anydim.passes.ahead import begin_libraries
 from anydim.passes.assemble import Assemble, Store
 from anydim.passes.channels import Channels
 from anydim.passes.form import PLAIN_FORM, Form
@@ -225,9 +225,7 @@ def compile_source(
     """
     threads = known_threads(threads)
     work = Work(progress, _STAGES + bool(devices or engines or placement is not None))
-    options = _asked(source) if options is PLAIN else options
-    if precision is not None:
-        options = replace(options, precision=known_precision(precision))
+    options = _options(source, options, precision)
     graph = work.timed(
         "import", lambda: verify(Results().run(read(source, dims, operators, fallback)))
     )
@@ -388,7 +386,8 @@ def _lowered(
         work.stage(entry.name, partial(parts_text, fused, print_graph, notes), fused)
         found += notes
         if entry.name == "accumulate":
-            _begin_libraries(parts, fused, code, begun)
+            own = [g for part, g in zip(parts, fused) if not (part.opaque or part.device)]
+            begin_libraries(own, code.machine, code.templates, begun)
     scheduled = work.timed(
         "schedule", lambda: _scheduled(parts, fused, on, options, threads, begun, store)
     )
@@ -408,25 +407,13 @@ def _lowered(
     return Lowered(made, nodes, items, tuple(found), devices)
 
 
-def _asked(source: Any) -> Options:
-    """The options that a text asks for itself."""
-    text, known, name = text_options(source)
-    return given_options(text, known).get(name, PLAIN)
-
-
-def _begin_libraries(
-    parts: Sequence[Part], graphs: Sequence[Graph], code: Target,
-    begun: Callable[[Kernel | Library], None],
-) -> None:  # fmt: skip
-    """Have the libraries compiled that the products of the largest part will call."""
-    straight = [graph for part, graph in zip(parts, graphs) if not (part.opaque or part.device)]
-    largest = max(straight, key=lambda graph: len(graph.nodes), default=None)
-    if largest is not None and len(largest.nodes) >= _WORTH_LOOKING:
-        for library in libraries_ahead(largest, code.machine, code.templates):
-            begun(library)
-
-
-_WORTH_LOOKING = 32  # nodes: the passes over fewer take less time than a look at their products
+def _options(source: Any, options: Options, precision: str | None) -> Options:
+    """The options that are given, or those that a text asks for itself."""
+    if options is PLAIN:
+        text, known, name = text_options(source)
+        options = given_options(text, known).get(name, PLAIN)
+    wanted = None if precision is None else known_precision(precision)
+    return options if wanted is None else replace(options, precision=wanted)
 
 
 def _on_parts(

@@ -294,17 +294,10 @@ def compile(
             limit, form, placed, placement, engines, elsewhere,
         )  # fmt: skip
     except StringsInside as found:
-        parts = cut(found.opened)
-        given = bounds if parts.core is None else own_dims(parts.core, bounds)
-        core = parts.core and compile(
-            parts.core, given, threads=threads, progress=progress, options=options,
-            operators=operators, precision=precision, target=target, arenas=arenas, wait=wait,
-            memory_limit=limit, devices=devices, placement=placement, fallback=fallback,
-        )  # fmt: skip
-        if core:
-            core.executable.watched.expect(expected)
-        strings = StringModel(parts, core or None)
-        if core:
+        own: dict[str, Any] = {name: wanted[name] for name in _OF_CODE}
+        own |= {"memory_limit": limit, "operators": operators, "progress": progress}
+        strings = _around_strings(cut(found.opened), bounds, expected, own)
+        if strings.core:
             strings.serve_by(known, strategies)
             _prepare(strings, profile, profile_seconds, profile_mebibytes, progress)
         strings._made = _again(source, None, dims, operators, wanted)
@@ -325,6 +318,22 @@ def compile(
     _prepare(model, profile, profile_seconds, profile_mebibytes, progress)
     model._made = _again(source, made.graph, dims, operators, wanted)
     return model
+
+
+_OF_CODE = ("threads", "options", "precision", "target", "arenas", "wait", "devices", "placement",
+            "fallback")  # fmt: skip
+
+
+def _around_strings(
+    parts: StringParts, bounds: Mapping[str, Dim] | None, expected: Mapping[str, int],
+    own: Mapping[str, Any],
+) -> StringModel:  # fmt: skip
+    """A model whose native part, if it has one, is compiled with `own` arguments."""
+    if parts.core is None:
+        return StringModel(parts, None)
+    core = compile(parts.core, own_dims(parts.core, bounds), **own)
+    core.executable.watched.expect(expected)
+    return StringModel(parts, core)
 
 
 def _prepare(

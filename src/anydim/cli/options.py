@@ -81,11 +81,18 @@ DIM, SIZES, RANGE = DimType(), SizesType(), RangeType()
 
 def dims_by_name(dims: Sequence[NamedDim]) -> dict[str, Dim]:
     """Raises OptionError for a dim that is given twice."""
-    named = dict(dims)
-    if len(named) < len(dims):
-        names = [name for name, _ in dims]
+    return once("--dim", dims, "give each dim one range")
+
+
+def once(
+    option: str, pairs: Sequence[tuple[str, Any]], hint: str = "give each name one value"
+) -> dict[str, Any]:
+    """Raises OptionError for a name that is given twice."""
+    named = dict(pairs)
+    if len(named) < len(pairs):
+        names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise OptionError(f"--dim {twice} is given twice", "give each dim one range")
+        raise OptionError(f"{option} {twice} is given twice", hint)
     return named
 
 
@@ -136,14 +143,70 @@ class NamedType(click.ParamType):
         return name.strip(), given.strip()
 
 
-def once(option: str, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Raises OptionError for a name that is given twice."""
-    named = dict(pairs)
-    if len(named) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise OptionError(f"{option} {twice} is given twice", "give each name one value")
-    return named
+_MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
+    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+    click.option(
+        "--threads", type=int, metavar="N",
+        help="Cores that serve a call.  [default: those that the process may use]",
+    ),
+    click.option(
+        "--precision", metavar="WORD",
+        help="exact (the default): every division is rounded correctly; fast: divisions by "
+        "numbers and by what a row shares are products with reciprocals; tf32: as fast, and "
+        "devices may round factors of float32 products to 11 bits.",
+    ),
+    click.option(
+        "--code", metavar="TARGET",
+        help="What makes code: llvm, or c by way of a C compiler. Without it, the setting.",
+    ),
+    click.option(
+        "--strategy", metavar="NAME",
+        help="Which code serves which size, and when it is made: generic (the default), "
+        "exact, adaptive, 'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".",
+    ),
+    click.option(
+        "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,
+        metavar="PATTERN=NAME", help="The same for the kernels whose nodes, or own names, a "
+        "pattern matches: 'layer*/attn=exact()'. Repeat it for each pattern.",
+    ),
+    click.option(
+        "--device", "devices", type=NamedType("--device", "accel=opencl:0"), multiple=True,
+        metavar="NAME=DEVICE",
+        help="A device that parts run on, by a name: accel=opencl:0. Repeat it for each; "
+        "`anydim devices` lists what is here.",
+    ),
+    click.option(
+        "--placement", metavar="PATTERN=NAME,...",
+        help="Which nodes run on which device: 'backbone/*=accel,NonMaxSuppression=cpu'; the "
+        "rest, with auto everything, where the time is least. 'Conv*=onnxruntime' or "
+        "openvino hands nodes to that engine.",
+    ),
+    click.option(
+        "--fallback", metavar="ENGINE",
+        help="onnxruntime: the installed one runs nodes that cannot be imported.",
+    ),
+    click.option(
+        "--memory-limit", metavar="BYTES",
+        help="Refuse the model if a call may take more of its own: '512 MiB'. Where dims have "
+        "no bounds, refuse the calls that would.",
+    ),
+    click.option(
+        "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",
+        help="Bounds of a dim: seq=1..512, seq=1.. (no upper bound), seq=128 (one size). "
+        "A dim left out runs from 0 with no upper bound. Repeat it for each dim.",
+    ),
+    click.option(
+        "--type", "types", type=NamedType("--type", "T=float64"), multiple=True,
+        metavar="T=TYPE", help="What a type variable of a definition stands for: T=float64. "
+        "Without it, the type of the inputs, or float32.",
+    ),
+    click.option(
+        "--attribute", "attributes", type=NamedType("--attribute", "eps=1e-5"), multiple=True,
+        metavar="NAME=VALUE", help="An attribute of a definition: eps=1e-5. For an ellipsis "
+        "...b, b=2 says how many axes it stands for; without it, those of the inputs, or 1.",
+    ),
+    click.argument("model", metavar="MODEL"),
+)  # fmt: skip
 
 
 def model_options(command: Command) -> Command:
@@ -165,72 +228,10 @@ def model_options(command: Command) -> Command:
         )  # fmt: skip
         return command(*rest, asked=asked, **options)
 
-    for decorate in (
-        click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
-        click.option(
-            "--threads", type=int, metavar="N",
-            help="Cores that serve a call.  [default: those that the process may use]",
-        ),
-        click.option(
-            "--precision", metavar="WORD",
-            help="exact (the default): every division is rounded correctly; fast: divisions by "
-            "numbers and by what a row shares are products with reciprocals; tf32: as fast, and "
-            "devices may round factors of float32 products to 11 bits.",
-        ),
-        click.option(
-            "--code", metavar="TARGET",
-            help="What makes code: llvm, or c by way of a C compiler. Without it, the setting.",
-        ),
-        click.option(
-            "--strategy", metavar="NAME",
-            help="Which code serves which size, and when it is made: generic (the default), "
-            "exact, adaptive, 'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".",
-        ),
-        click.option(
-            "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,
-            metavar="PATTERN=NAME", help="The same for the kernels whose nodes, or own names, a "
-            "pattern matches: 'layer*/attn=exact()'. Repeat it for each pattern.",
-        ),
-        click.option(
-            "--device", "devices", type=NamedType("--device", "accel=opencl:0"), multiple=True,
-            metavar="NAME=DEVICE",
-            help="A device that parts run on, by a name: accel=opencl:0. Repeat it for each; "
-            "`anydim devices` lists what is here.",
-        ),
-        click.option(
-            "--placement", metavar="PATTERN=NAME,...",
-            help="Which nodes run on which device: 'backbone/*=accel,NonMaxSuppression=cpu'; the "
-            "rest, with auto everything, where the time is least. 'Conv*=onnxruntime' or "
-            "openvino hands nodes to that engine.",
-        ),
-        click.option(
-            "--fallback", metavar="ENGINE",
-            help="onnxruntime: the installed one runs nodes that cannot be imported.",
-        ),
-        click.option(
-            "--memory-limit", metavar="BYTES",
-            help="Refuse the model if a call may take more of its own: '512 MiB'. Where dims have "
-            "no bounds, refuse the calls that would.",
-        ),
-        click.option(
-            "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",
-            help="Bounds of a dim: seq=1..512, seq=1.. (no upper bound), seq=128 (one size). "
-            "A dim left out runs from 0 with no upper bound. Repeat it for each dim.",
-        ),
-        click.option(
-            "--type", "types", type=NamedType("--type", "T=float64"), multiple=True,
-            metavar="T=TYPE", help="What a type variable of a definition stands for: T=float64. "
-            "Without it, the type of the inputs, or float32.",
-        ),
-        click.option(
-            "--attribute", "attributes", type=NamedType("--attribute", "eps=1e-5"), multiple=True,
-            metavar="NAME=VALUE", help="An attribute of a definition: eps=1e-5. For an ellipsis "
-            "...b, b=2 says how many axes it stands for; without it, those of the inputs, or 1.",
-        ),
-        click.argument("model", metavar="MODEL"),
-    ):  # fmt: skip
-        asking = decorate(asking)
-    return asking
+    made: Command = asking
+    for decorate in _MODEL_OPTIONS:
+        made = decorate(made)
+    return made
 
 
 level_option = click.option(

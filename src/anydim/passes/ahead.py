@@ -6,7 +6,7 @@ of the elements, what kind of product it is. So they are compiled beside the pas
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from anydim.graph.nodes import Graph
 from anydim.kernels.ir import Library
@@ -17,7 +17,19 @@ from anydim.lang.tree import Statement
 from anydim.passes.flow import group_of, unpack
 
 _MOST_KINDS = 4  # of products that are looked at: each takes some milliseconds
+_WORTH_LOOKING = 32  # nodes: the passes over fewer take less time than a look at their products
 _TILE = 8  # rows of the largest tile: whole tiles and others have unlike libraries
+
+
+def begin_libraries(
+    graphs: Sequence[Graph], machine: Machine, templates: tuple[Template, ...],
+    begun: Callable[[Library], None],
+) -> None:  # fmt: skip
+    """Have the libraries compiled that the products of the largest graph will call."""
+    largest = max(graphs, key=lambda graph: len(graph.nodes), default=None)
+    if largest is not None and len(largest.nodes) >= _WORTH_LOOKING:
+        for library in libraries_ahead(largest, machine, templates):
+            begun(library)
 
 
 def libraries_ahead(

@@ -11,7 +11,8 @@ import math
 
 from anydim.base.dtypes import float32, int32
 from anydim.kernels import ir
-from anydim.kernels.write.elements import Elements, number, operate
+from anydim.kernels.write.elements import Elements
+from anydim.kernels.write.values import number, operate
 
 LOW = -80.0  # e^-80 = 2e-35: products with it are still normal numbers
 MAGIC = 1.5 * 2**23  # added, it leaves the nearest whole number in the low bits

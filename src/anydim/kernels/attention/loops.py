@@ -37,7 +37,8 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import Context, Elements, operate
+from anydim.kernels.write.elements import Context, Elements
+from anydim.kernels.write.values import operate
 from anydim.sizes import Size, as_size
 
 

@@ -30,7 +30,8 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import Elements, number, operate
+from anydim.kernels.write.elements import Elements
+from anydim.kernels.write.values import number, operate
 from anydim.lang.tree import Expr
 
 SHUT = -1000.0  # keys are left out for the time being where the bound is below

@@ -26,7 +26,8 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import Context, Elements, number, operate, splat
+from anydim.kernels.write.elements import Context, Elements
+from anydim.kernels.write.values import number, operate, splat
 from anydim.lang.tree import Read
 
 NUMBER = ir.Type(float32)

@@ -22,7 +22,7 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import number, operate
+from anydim.kernels.write.values import number, operate
 
 SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 

@@ -239,20 +239,10 @@ class NestElements(Elements):
     def _load(self, read: Read) -> ir.Value:
         if read in self.registers:
             return ir.Get(ir.Type(self.dtype(read)), self.registers[read])
-        shape = self.context.types[read.tensor].shape
-        inside = self._inside(read, shape)
-        form = self.address(read.tensor, read.indices, read.flat)
-        if self.lanes == 1 or not (
-            self.lane in free_axes(linear_expr(form))
-            or (inside is not None and inside.type.lanes > 1)
-        ):
-            value = self._load_scalar(read, form, inside)
-        else:
-            value = self._load_lanes(read, form, inside)
-        if read.default is None or inside is None:
-            return value
-        default = self._at(read.default, value.type.dtype)
-        return operate("select", *self._alike([inside, self.name(value), default]))
+        return super()._load(read)
+
+    def _address(self, read: Read, shape: tuple[Size, ...]) -> Linear:
+        return self.address(read.tensor, read.indices, read.flat)
 
     def _buffer(self, read: Read) -> str:
         return self.context.storage[read.tensor].buffer

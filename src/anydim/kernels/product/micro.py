@@ -45,7 +45,7 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import number, operate
+from anydim.kernels.write.values import number, operate
 
 LINE = 64  # bytes of a line of the caches
 CHAINS = 8  # sums that depend on nothing but themselves: 4 cycles of latency, 2 FMAs a cycle

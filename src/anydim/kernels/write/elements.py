@@ -20,11 +20,9 @@ never touches memory that is not the tensor's. Masked-off lanes touch no memory 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import field
 
 from anydim.base.dtypes import DType, boolean, float32, float64, int64
 from anydim.base.errors import InternalError
-from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import (
     LOGICAL,
@@ -39,71 +37,22 @@ from anydim.kernels.inference import (
     value_arguments,
     weak_dtype,
 )
-from anydim.kernels.launch import STATUS, Machine
+from anydim.kernels.launch import STATUS
 from anydim.kernels.write import lanes as along
+from anydim.kernels.write.context import Context, SizeParameters
 from anydim.kernels.write.facts import at_peak
 from anydim.kernels.write.quotient import DIVISIONS, Divisor, corrected, divisor, quotient
 from anydim.kernels.write.values import add, convert, near, number, operate, splat
 from anydim.lang.functions import FUNCTIONS, INSIDE, REINTERPRETING
-from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm, TensorType
+from anydim.lang.tree import Apply, Cast, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import Affine, affine, reads, to_expr
 from anydim.lang.tree.bounds_checks import Check, checked, counting, within
 from anydim.runtime.positions import FINE
 from anydim.sizes import Size, as_size, product
 
+__all__ = ["Context", "Elements", "LocalRead", "SizeParameters"]
+
 LocalRead = Callable[[Read], ir.Value | None]
-
-
-class SizeParameters:
-    """The size expressions a kernel needs as int64 parameters, in order of first use."""
-
-    def __init__(self) -> None:
-        self._names: dict[Size, str] = {}
-
-    def value(self, size: Size | int) -> ir.Value:
-        """A size as an int64 scalar: a constant, or a parameter p0, p1, ..."""
-        size = as_size(size)
-        if size.constant is not None:
-            return ir.Const(ir.INDEX, size.constant)
-        name = self._names.setdefault(size, f"p{len(self._names)}")
-        return ir.Var(ir.INDEX, name)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._names.values())
-
-    @property
-    def sizes(self) -> tuple[Size, ...]:
-        return tuple(self._names)
-
-
-@dataclass
-class Context:
-    """What all Elements of one function share. `buffers` maps tensors to buffer names.
-
-    `running` says that every loop runs at least once wherever this code runs: then any read may
-    move out of the loops it does not depend on. `aligned` says that vectors begin at multiples of
-    their lanes. `totals` are sums of what is never negative, as it is read; `peaks` are largest
-    elements, and of what (`facts.py`). `extents` are those of axes: their indices stay below.
-    """
-
-    types: Mapping[str, TensorType]
-    sizes: SizeParameters
-    machine: Machine
-    buffers: Mapping[str, str] = field(default_factory=dict)
-    running: bool = False
-    aligned: bool = False
-    totals: Mapping[str, Expr] = field(default_factory=dict)
-    peaks: Mapping[str, Expr] = field(default_factory=dict)
-    extents: Mapping[str, Size] = field(default_factory=dict)
-    _used: dict[str, int] = field(default_factory=dict)
-    _homes: dict[str, Elements] = field(default_factory=dict)
-
-    def fresh(self, prefix: str = "v") -> str:
-        """A name that this function does not use yet."""
-        number = self._used.get(prefix, 0)
-        self._used[prefix] = number + 1
-        return f"{prefix}{number}"
 
 
 class Elements:
@@ -415,7 +364,7 @@ class Elements:
     def _load(self, read: Read) -> ir.Value:
         shape = self.context.types[read.tensor].shape
         inside = self._inside(read, shape)
-        form = read_address(read, shape)
+        form = self._address(read, shape)
         if self.lanes == 1 and self.mask is not None:  # a vector of one lane, which may not exist
             inside = self._both(self.mask, inside)
         if self.lanes == 1 or not (
@@ -430,6 +379,9 @@ class Elements:
             return value
         default = self._at(read.default, value.type.dtype)
         return operate("select", *self._alike([inside, self.name(value), default]))
+
+    def _address(self, read: Read, shape: tuple[Size, ...]) -> Linear:
+        return read_address(read, shape)
 
     def _load_scalar(self, read: Read, form: Linear, inside: ir.Value | None) -> ir.Value:
         dtype = self.context.types[read.tensor].dtype

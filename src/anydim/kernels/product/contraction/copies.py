@@ -22,8 +22,8 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import operate
 from anydim.kernels.write.squares import transposed
+from anydim.kernels.write.values import operate
 
 
 def _copy_parameters(dtype: DType) -> tuple[ir.Pointer | ir.Scalar, ...]:

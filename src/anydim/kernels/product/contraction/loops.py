@@ -57,7 +57,8 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import SizeParameters, number
+from anydim.kernels.write.elements import SizeParameters
+from anydim.kernels.write.values import number
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address
 from anydim.sizes import Size, align_up, as_size

@@ -29,7 +29,7 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import number, operate
+from anydim.kernels.write.values import number, operate
 
 WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first cache
 _STEPS = 8  # rows of b at a time

@@ -24,7 +24,8 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import SizeParameters, operate
+from anydim.kernels.write.elements import SizeParameters
+from anydim.kernels.write.values import operate
 from anydim.sizes import Size, as_size
 
 
