@@ -7,157 +7,103 @@ masked later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    first_lanes,
-    least,
-    loop,
-    minus,
-    minus_one,
-    plus,
-    times,
-    variable,
-)
+from anydim.kernels.write.arithmetic import first_lanes, variable
+from anydim.kernels.write.term import Term, constant, shuffle, smaller
+from anydim.kernels.write.writer import Buffer, Writer
 
 GROUP = 4  # elements of a row that are loaded, and lanes that are transposed, at once
 
 
 def pack_keys(
     keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int
-) -> list[ir.Step]:
+) -> tuple[ir.Step, ...]:
     """Steps that fill buffer "packed_keys" from rows of `depth` neighbours, `stride` apart."""
-    first = times(variable("panel"), lanes)
-    whole = compare("less_equal", plus(first, lanes), count)
-    steps = [
-        ir.If(
-            whole,
-            tuple(_panel("w", keys, start, stride, None, depth, lanes)),
-            tuple(_panel("c", keys, start, stride, minus_one(count), depth, lanes)),
-        )
-    ]
-    return [loop("panel", 0, variable("panels"), 1, *steps)]
+    code = Writer("keys_")
+    source, held = Buffer(code, keys, float32), Term(count)
+    with code.range(0, Term(variable("panels"))) as panel:
+        first = code.let(panel * lanes)
+        target = Buffer(code, "packed_keys", float32).part(code.let(first * depth))
+        whole = code.let(first + lanes <= held)
+        for last in (None, held - 1):
+            with code.when(whole) if last is None else code.otherwise():
+                numbers = (first + i for i in range(lanes))  # those above the last are the last
+                own = numbers if last is None else (smaller(n, last) for n in numbers)
+                rows = [source.part(code.let(n * Term(stride) + Term(start))) for n in own]
+                _panel(code, rows, target, depth)
+    return code.written
 
 
-def _panel(
-    name: str, keys: str, start: ir.Value, stride: ir.Value, last: ir.Value | None,
-    depth: int, lanes: int,
-) -> list[ir.Step]:  # fmt: skip
-    """One panel; rows above `last` are the last one."""
-    steps: list[ir.Step] = []
-    for i in range(lanes):
-        row = plus(times(variable("panel"), lanes), i)
-        row = row if last is None else least(row, last)
-        steps.append(ir.Let(f"{name}_row{i}", plus(start, times(row, stride))))
-    steps.append(ir.Let(f"{name}_to", times(variable("panel"), depth * lanes)))
+def _panel(code: Writer, rows: list[Buffer], target: Buffer, depth: int) -> None:
+    """A panel of rows: four elements of each at a time, then what is left."""
     whole = depth // GROUP * GROUP
     if whole:
-        column = variable(f"{name}_d")
-        body = _columns(name, keys, column, GROUP, lanes)
-        steps.append(loop(column.name, 0, whole, GROUP, *body))
+        with code.range(0, whole, GROUP) as column:
+            _columns(code, rows, column, GROUP, target)
     if whole < depth:
-        steps += _columns(f"{name}x", keys, constant(whole), depth - whole, lanes, name)
-    return steps
+        _columns(code, rows, constant(whole), depth - whole, target)
 
 
-def _columns(
-    name: str, keys: str, column: ir.Value, count: int, lanes: int, rows: str = ""
-) -> list[ir.Step]:
+def _columns(code: Writer, rows: list[Buffer], column: Term, count: int, target: Buffer) -> None:
     """`count` <= 4 elements of every row as `count` vectors of the panel."""
-    rows = rows or name
-    quad = ir.Type(float32, GROUP)
-    mask = None if count == GROUP else first_lanes(constant(count), GROUP)
-    steps: list[ir.Step] = []
-
-    def let(label: str, value: ir.Value) -> ir.Var:
-        steps.append(ir.Let(f"{name}_{label}", value))
-        return ir.Var(value.type, f"{name}_{label}")
-
+    mask = None if count == GROUP else Term(first_lanes(constant(count).value, GROUP))
     gathered = []
     for i in range(GROUP):
-        parts = [
-            let(f"x{i}_{g}", ir.Load(quad, keys, plus(variable(f"{rows}_row{g}"), column), mask))
-            for g in range(i, lanes, GROUP)
-        ]
+        parts = [row.load(column, GROUP, mask) for row in rows[i::GROUP]]
         while len(parts) > 1:
-            wide = ir.Type(float32, 2 * parts[0].type.lanes)
-            pick = tuple(range(wide.lanes))
-            parts = [
-                let(f"y{i}_{wide.lanes}_{n}", ir.Shuffle(wide, parts[n], parts[n + 1], pick))
-                for n in range(0, len(parts), 2)
-            ]
+            both = tuple(range(2 * parts[0].lanes))
+            pairs = zip(parts[::2], parts[1::2])
+            parts = [code.let(shuffle(left, right, both)) for left, right in pairs]
         gathered.append(parts[0])
-    for d, value in enumerate(_transposed(gathered, let)[:count]):
-        at = plus(variable(f"{rows}_to"), times(plus(column, d), lanes))
-        steps.append(ir.Store("packed_keys", at, value))
-    return steps
+    for d, value in enumerate(_transposed(code, gathered)[:count]):
+        target.store((column + d) * len(rows), value)
 
 
-def _transposed(rows: list[ir.Var], let: Callable[[str, ir.Value], ir.Var]) -> list[ir.Var]:
+def _transposed(code: Writer, rows: list[Term]) -> list[Term]:
     """Four vectors with each group of four lanes, across the four, transposed."""
-    vector = rows[0].type
+    lanes = rows[0].lanes
 
-    def mixed(label: str, left: ir.Var, right: ir.Var, pick: tuple[int, ...]) -> ir.Var:
-        lanes = vector.lanes
-        chosen = tuple(
+    def mixed(left: Term, right: Term, pick: tuple[int, ...]) -> Term:
+        chosen = [
             group + p if p < GROUP else lanes + group + p - GROUP
             for group in range(0, lanes, GROUP)
             for p in pick
-        )
-        return let(label, ir.Shuffle(vector, left, right, chosen))
+        ]
+        return code.let(shuffle(left, right, tuple(chosen)))
 
     low, high = (0, 4, 1, 5), (2, 6, 3, 7)
-    t0, t1 = mixed("t0", rows[0], rows[1], low), mixed("t1", rows[0], rows[1], high)
-    t2, t3 = mixed("t2", rows[2], rows[3], low), mixed("t3", rows[2], rows[3], high)
-    first, second = (0, 1, 4, 5), (2, 3, 6, 7)
-    return [
-        mixed("u0", t0, t2, first),
-        mixed("u1", t0, t2, second),
-        mixed("u2", t1, t3, first),
-        mixed("u3", t1, t3, second),
-    ]
+    halves = [[mixed(*pair, pick) for pair in zip(rows[::2], rows[1::2])] for pick in (low, high)]
+    picks = (0, 1, 4, 5), (2, 3, 6, 7)
+    return [mixed(left, right, pick) for left, right in halves for pick in picks]
 
 
 def copy_keys(
     keys: str, start: ir.Value, stride: ir.Value, count: ir.Value, depth: int, lanes: int
-) -> list[ir.Step]:
+) -> tuple[ir.Step, ...]:
     """Steps that fill buffer "packed_keys" from columns, `stride` apart, of neighbouring keys."""
-    vector = ir.Type(float32, lanes)
-    first = times(variable("panel"), lanes)
-    at = plus(start, times(variable("key_row"), stride), first)
-    inside = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside_panel")
-    to = times(plus(times(variable("panel"), depth), variable("key_row")), lanes)
-    store = ir.Store("packed_keys", to, ir.Load(vector, keys, at, inside))
-    return [
-        loop(
-            "panel", 0, variable("panels"), 1,
-            ir.Let("inside_panel", first_lanes(minus(count, first), lanes)),
-            loop("key_row", 0, depth, 1, store),
-        )
-    ]  # fmt: skip
+    code = Writer("keys_")
+    source, target = (Buffer(code, name, float32) for name in (keys, "packed_keys"))
+    with code.range(0, Term(variable("panels"))) as panel:
+        first = code.let(panel * lanes)
+        inside = code.let(Term(first_lanes((Term(count) - first).value, lanes)))
+        with code.range(0, depth) as row:
+            vector = source.load(Term(start) + row * Term(stride) + first, lanes, inside)
+            target.store((panel * depth + row) * lanes, vector)
+    return code.written
 
 
 def copy_values(
     values: str, start: ir.Value, stride: ir.Value, count: ir.Value, width: int, lanes: int
-) -> list[ir.Step]:
+) -> tuple[ir.Step, ...]:
     """Steps that fill buffer "packed_values" with rows of `width`, zeros to whole vectors."""
-    vector = ir.Type(float32, lanes)
-    padded = -(-width // lanes) * lanes
-    steps: list[ir.Step] = []
-    for column in range(0, width, lanes):
-        left = width - column
-        mask = None if left >= lanes else first_lanes(constant(left), lanes)
-        load = ir.Load(vector, values, plus(variable("value_at"), column), mask)
-        steps.append(ir.Store("packed_values", plus(variable("value_to"), column), load))
-    return [
-        loop(
-            "value", 0, count, 1,
-            ir.Let("value_at", plus(start, times(variable("value"), stride))),
-            ir.Let("value_to", times(variable("value"), padded)),
-            *steps,
-        )
-    ]  # fmt: skip
+    code = Writer("values_")
+    source, target = (Buffer(code, name, float32) for name in (values, "packed_values"))
+    with code.range(0, Term(count)) as row:
+        own = source.part(code.let(row * Term(stride) + Term(start)))
+        packed = target.part(code.let(row * (-(-width // lanes) * lanes)))
+        for column in range(0, width, lanes):
+            left = width - column
+            mask = None if left >= lanes else Term(first_lanes(constant(left).value, lanes))
+            packed.store(column, own.load(column, lanes, mask))
+    return code.written

@@ -13,17 +13,10 @@ from functools import lru_cache, partial
 
 from anydim.base.dtypes import float32
 from anydim.kernels import ir
-from anydim.kernels.write.arithmetic import (
-    compare,
-    loop,
-    plus,
-    register,
-    round_down,
-    times,
-    variable,
-)
-from anydim.kernels.write.values import number, operate
+from anydim.kernels.write.term import Term, constant, fma
+from anydim.kernels.write.writer import Buffer, Writer
 
+POINTERS = ("a", "b", "c")
 SCALARS = ("count", "a_row", "b_row", "b_panel", "c_row", "vectors")
 
 
@@ -40,7 +33,7 @@ def tile_library(lanes: int, rows: int) -> ir.Library:
 
 
 def multiply(library: str, most: int, rows: ir.Value, *arguments: ir.Value | ir.Address) -> ir.Step:
-    """Call the function for a number of rows, at most `most`: pointers a, b, c, then `SCALARS`."""
+    """Call the function for a number of rows, at most `most`: `POINTERS`, then `SCALARS`."""
     cases = tuple((m, (ir.Call(f"{library}_{m}", arguments),)) for m in range(1, most + 1))
     return ir.Switch(rows, cases)
 
@@ -50,63 +43,37 @@ def _functions(library: str, lanes: int, rows: int) -> tuple[ir.Function, ...]:
 
 
 def _tiles(name: str, rows: int, lanes: int) -> ir.Function:
-    even = variable("even")
-    pairs = loop("p", 0, even, 2, *_tile("p", rows, 2, lanes))
-    odd = ir.If(
-        compare("less", even, variable("vectors")),
-        (ir.Let("last", even), *_tile("last", rows, 1, lanes)),
+    code = Writer()
+    a, b, c = (Buffer(code, pointer, float32) for pointer in POINTERS)
+    count, a_row, b_row, b_panel, c_row, vectors = (
+        Term(ir.Var(ir.INDEX, scalar)) for scalar in SCALARS
     )
-    return ir.Function(
-        name,
-        (
-            ir.Pointer("a", float32),
-            ir.Pointer("b", float32),
-            ir.Pointer("c", float32),
-            *(ir.Scalar(scalar) for scalar in SCALARS),
-        ),
-        (
-            ir.Let("even", round_down(variable("vectors"), 2)),
-            *(ir.Let(f"a{i}", times(variable("a_row"), i)) for i in range(rows)),
-            pairs,
-            odd,
-        ),
-        public=True,
-    )
+    starts = [code.let(a_row * i) for i in range(rows)]
 
+    def tile(panel: Term, width: int) -> None:
+        """The sums of `rows` x `width` vectors, from zero to their place in c.
 
-def _tile(panel: str, rows: int, vectors: int, lanes: int) -> list[ir.Step]:
-    """The sums of `rows` x `vectors` vectors, from zero to their place in c.
+        One step of k per iteration: in a longer text LLVM moves loads up until registers run out.
+        """
+        places = [code.variable((panel + j) * b_panel) for j in range(width)]
+        nothing = constant(0, float32, lanes)
+        sums = [[code.variable(nothing) for _ in range(width)] for _ in range(rows)]
+        with code.range(0, count) as k:
+            right = [b.load(place(), lanes) for place in places]
+            for start, totals in zip(starts, sums):
+                left = code.let(a[start + k].spread(lanes))
+                for total, vector in zip(totals, right):
+                    total.set(fma(left, vector, total()))
+            for place in places:
+                place += b_row
+        for i, totals in enumerate(sums):
+            for j, total in enumerate(totals):
+                c.store(c_row * i + panel * lanes + j * lanes, total())
 
-    One step of k per iteration: in a longer text LLVM moves loads up until registers run out.
-    """
-    vector = ir.Type(float32, lanes)
-    sums = {(i, j): f"{panel}_c{i}_{j}" for i in range(rows) for j in range(vectors)}
-    starts = [
-        ir.Declare(f"{panel}_b{j}", times(plus(variable(panel), j), variable("b_panel")))
-        for j in range(vectors)
-    ]
-    k = f"{panel}_k"
-    body: list[ir.Step] = []
-    for j in range(vectors):
-        load = ir.Load(vector, "b", register(f"{panel}_b{j}"))
-        body.append(ir.Let(f"{panel}_right{j}", load))
-    for i in range(rows):
-        load = ir.Load(ir.Type(float32), "a", plus(variable(f"a{i}"), variable(k)))
-        body.append(ir.Let(f"{panel}_left{i}", ir.Splat(vector, load)))
-        for j in range(vectors):
-            factors = (ir.Var(vector, f"{panel}_left{i}"), ir.Var(vector, f"{panel}_right{j}"))
-            total = operate("fma", *factors, ir.Get(vector, sums[i, j]))
-            body.append(ir.Assign(sums[i, j], total))
-    for j in range(vectors):
-        after = plus(register(f"{panel}_b{j}"), variable("b_row"))
-        body.append(ir.Assign(f"{panel}_b{j}", after))
-    first = times(variable(panel), lanes)
-    return [
-        *starts,
-        *(ir.Declare(name, number(float32, 0, lanes)) for name in sums.values()),
-        loop(k, 0, variable("count"), 1, *body),
-        *(
-            ir.Store("c", plus(times(variable("c_row"), i), first, j * lanes), ir.Get(vector, name))
-            for (i, j), name in sums.items()
-        ),
-    ]
+    even = code.let(vectors & -2)
+    with code.range(0, even, 2) as panel:
+        tile(panel, 2)
+    with code.when(even < vectors):
+        tile(even, 1)
+    pointers = (ir.Pointer(pointer, float32) for pointer in POINTERS)
+    return ir.Function(name, (*pointers, *map(ir.Scalar, SCALARS)), code.written, public=True)

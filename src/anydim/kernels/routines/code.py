@@ -26,62 +26,10 @@ from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.write.term import Like, Term, apply, constant, iota
-from anydim.kernels.write.values import add
-from anydim.kernels.write.writer import Writer
+from anydim.kernels.write.writer import SCRATCH, Buffer, Writer
 from anydim.sizes import Box, Size, align_up, as_size, maximum, simplify
 
 _LINE = 64  # bytes that scratch is aligned to
-_SCRATCH = "scratch"  # the bytes of the calling thread
-
-
-class Buffer:
-    """Memory that holds elements of one type, from `base` on: `b[i]`, `b[i] = value`."""
-
-    def __init__(self, code: Code, name: str, dtype: DType, base: Term | None = None) -> None:
-        self._code = code
-        self._name = name
-        self._base = base
-        self.dtype = dtype
-
-    def part(self, start: Like) -> Buffer:
-        """The same memory counted from another element."""
-        return Buffer(self._code, self._name, self.dtype, self._place(start))
-
-    def _place(self, index: Like) -> Term:
-        place = index if isinstance(index, Term) else constant(index)
-        return place if self._base is None else Term(add(self._base.value, place.value))
-
-    def address(self, index: Like) -> ir.Address:
-        """Where an element lies, for a function that is called."""
-        scale = self.dtype.bytes if self._name == _SCRATCH else 1
-        return ir.Address(self._name, (self._place(index) * scale).value)
-
-    def load(self, index: Like, lanes: int = 1, where: Term | None = None) -> Term:
-        """Elements from `index` on; lanes where `where` is false are 0 and not touched."""
-        mask = None if where is None else where.value
-        kind = ir.Type(self.dtype, lanes)
-        return self._code.frozen(ir.Load(kind, self._name, self._place(index).value, mask))
-
-    def gather(self, indices: Term, where: Term | None = None) -> Term:
-        """One element for each lane of `indices`."""
-        mask = None if where is None else where.value
-        kind = ir.Type(self.dtype, indices.lanes)
-        offsets = indices if self._base is None else self._base + indices
-        return self._code.frozen(ir.Gather(kind, self._name, offsets.value, mask))
-
-    def store(self, index: Like, value: Like, where: Term | None = None) -> None:
-        """Write the lanes of a value from `index` on, where `where` holds."""
-        mask = None if where is None else where.value
-        wanted = value if isinstance(value, Term) else constant(value, self.dtype)
-        if wanted.dtype != self.dtype:
-            raise InternalError(f"{wanted.dtype} is stored in '{self._name}' of {self.dtype}")
-        self._code.emit(ir.Store(self._name, self._place(index).value, wanted.value, mask))
-
-    def __getitem__(self, index: Like) -> Term:
-        return self.load(index)
-
-    def __setitem__(self, index: Like, value: Like) -> None:
-        self.store(index, value)
 
 
 class Code(Writer):
@@ -119,7 +67,7 @@ class Code(Writer):
         base = self._scratch.divide_exactly(dtype.bytes)
         assert base is not None
         self._scratch = align_up(self._scratch + as_size(count) * dtype.bytes, _LINE)
-        return Buffer(self, _SCRATCH, dtype, self.size(base))
+        return Buffer(self, SCRATCH, dtype, self.size(base))
 
     def stack(self, dtype: DType, count: int) -> Buffer:
         """A small local array."""
@@ -177,7 +125,7 @@ class Code(Writer):
                 *(ir.Scalar(name) for name in self._sizes.values()),
                 ir.Scalar("start"),
                 ir.Scalar("stop"),
-                ir.Pointer(_SCRATCH, uint8),
+                ir.Pointer(SCRATCH, uint8),
             ),
             self.written,
         )

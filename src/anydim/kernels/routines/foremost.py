@@ -9,11 +9,11 @@ from __future__ import annotations
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels.routines import radix
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.radix import Pairs
 from anydim.kernels.write.term import Term, constant, iota, larger, select, smaller
-from anydim.kernels.write.writer import Variable
+from anydim.kernels.write.writer import Buffer, Variable
 from anydim.sizes import Size
 
 BLOCK = 64  # keys that are looked at together

@@ -20,10 +20,10 @@ from functools import partial
 from anydim.base.dtypes import DType, float64, int64
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.stockham import LARGEST, WRITTEN_OUT, Complex
 from anydim.kernels.write.term import Term, apply, constant, iota, select, shuffle
-from anydim.kernels.write.writer import Variable
+from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, simplify
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import apart, interleaved
 from anydim.kernels.routines.fourier_steps import Numbers, Way
 from anydim.kernels.routines.stockham import Complex, product
 from anydim.kernels.write.term import Term, apply, constant, iota, larger, select, smaller
+from anydim.kernels.write.writer import Buffer
 from anydim.sizes import Size
 
 

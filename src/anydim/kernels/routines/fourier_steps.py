@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from anydim.base.dtypes import DType
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.fourier_plan import Plan
 from anydim.kernels.routines.stockham import Complex, library, passes, product
 from anydim.kernels.write.term import Like, Term, constant, iota, smaller
+from anydim.kernels.write.writer import Buffer
 from anydim.sizes import Size
 
 Read = Callable[[Term], Complex]

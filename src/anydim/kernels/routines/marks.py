@@ -17,11 +17,11 @@ from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import axis_of, expect_inputs
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows
 from anydim.kernels.write.term import Term, smaller
-from anydim.kernels.write.writer import Variable
+from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, minimum, product
 

@@ -15,9 +15,10 @@ from anydim.base.dtypes import float32, int64
 from anydim.base.errors import GraphError
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import expect_inputs
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.write.term import Term, constant, larger, select, smaller
+from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, as_size
 

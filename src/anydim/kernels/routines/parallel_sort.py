@@ -9,11 +9,12 @@ from __future__ import annotations
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type
 from anydim.kernels.routines.radix import VALUES, Pairs, clear, digit_of, digits, taken
 from anydim.kernels.routines.rows import Rows, fill_pairs
 from anydim.kernels.write.term import Term, constant, select, smaller
+from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, ceil_div, minimum, simplify
 

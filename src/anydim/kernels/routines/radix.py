@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType, int64, uint32
 from anydim.base.records import dataclass
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.write.term import Like, Term, constant, iota, smaller
-from anydim.kernels.write.writer import Variable
+from anydim.kernels.write.writer import Buffer, Variable
 from anydim.sizes import Size
 
 DIGIT = 8  # bits

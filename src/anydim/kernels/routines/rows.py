@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from anydim.base.dtypes import DType, uint32
 from anydim.base.records import dataclass
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.radix import Pairs
 from anydim.kernels.write.term import Like, Term, iota
+from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, Truth, product, prove
 

@@ -15,11 +15,11 @@ from anydim.base.dtypes import DType, converted, float32, from_numpy, int32
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, Rows
 from anydim.kernels.write.term import Term, apply, constant, iota, select, shuffle
-from anydim.kernels.write.writer import Variable
+from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, ceil_div
 

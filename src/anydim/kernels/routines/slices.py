@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from anydim.base.dtypes import int64, uint32
 from anydim.base.records import dataclass
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import order_key
 from anydim.kernels.routines.marks import fill
 from anydim.kernels.routines.rows import Rows
 from anydim.kernels.write.term import Term, select, smaller
-from anydim.kernels.write.writer import Variable
+from anydim.kernels.write.writer import Buffer, Variable
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from functools import lru_cache, partial
 from anydim.base.dtypes import DType, int64
 from anydim.kernels import ir
 from anydim.kernels.write.term import Term, apply
-from anydim.kernels.write.writer import Writer
+from anydim.kernels.write.writer import Buffer, Writer
 
 LARGEST = 31  # the largest factor
 WRITTEN_OUT = (4, 2, 3, 5)
@@ -72,7 +72,7 @@ class _Passes(Writer):
         source = self.variable(half * (count & 1))
         done, apart = self.variable(1), self.variable(length)
         with self.range(0, count) as number:
-            factor = self.frozen(ir.Load(ir.INDEX, "factors", number.value))
+            factor = Buffer(self, "factors", int64)[number]
             apart.set(apart() // factor)
             begin = source()
             source.set(half - begin)
@@ -140,6 +140,7 @@ class _Space:
         self, code: _Passes, source: Term, target: Term, done: Term, apart: Term, length: Term
     ) -> None:
         self.code = code
+        self.work = Buffer(code, "work", code.dtype)
         self.source = source
         self.target = target
         self.done = done
@@ -152,24 +153,18 @@ class _Space:
         return [place, place + lanes]
 
     def load(self, index: Term) -> Complex:
-        kind = ir.Type(self.code.dtype, self.code.lanes)
-        real, imaginary = (
-            self.code.let(Term(ir.Load(kind, "work", place.value)))
-            for place in self._vectors(self.source, index)
-        )
-        return real, imaginary
+        real, imaginary = self._vectors(self.source, index)
+        return self.work.load(real, self.code.lanes), self.work.load(imaginary, self.code.lanes)
 
     def store(self, index: Term, value: Complex) -> None:
         for place, part in zip(self._vectors(self.target, index), value):
-            self.code.emit(ir.Store("work", place.value, part.value))
+            self.work.store(place, part)
 
     def root(self, power: Term) -> Complex:
         """A power of the first root of unity, in every lane."""
-        place = self.code.let(power * 2)
-        kind = ir.Type(self.code.dtype)
+        roots, place = Buffer(self.code, "roots", self.code.dtype), self.code.let(power * 2)
         real, imaginary = (
-            self.code.let(Term(ir.Load(kind, "roots", (place + n).value)).spread(self.code.lanes))
-            for n in range(2)
+            self.code.let(roots[place + n].spread(self.code.lanes)) for n in range(2)
         )
         return real, imaginary
 

@@ -18,12 +18,13 @@ from anydim.base.errors import GraphError
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import expect_inputs
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.foremost import Foremost
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, fitting
 from anydim.kernels.routines.sort import order
 from anydim.kernels.write.term import Term, constant, iota, larger, select, smaller
+from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, product
 

@@ -19,7 +19,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type, order_key
 from anydim.kernels.routines.parallel_sort import MANY
 from anydim.kernels.routines.radix import Pairs, insert
@@ -27,7 +27,7 @@ from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, T
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.sort import order
 from anydim.kernels.write.term import Term, constant, smaller
-from anydim.kernels.write.writer import Variable
+from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size, maximum, minimum, simplify
 

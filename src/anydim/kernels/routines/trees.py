@@ -24,10 +24,10 @@ from anydim.base.dtypes import DType, boolean, float32, float64, int32, int64, u
 from anydim.base.errors import GraphError
 from anydim.kernels.launch import Machine
 from anydim.kernels.routines.arguments import expect_inputs
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.write.term import Term, apply, constant, iota, larger, select, smaller
-from anydim.kernels.write.writer import Variable
+from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Guard, Size, Truth, as_size, prove
 

@@ -15,13 +15,14 @@ from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines import radix
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
-from anydim.kernels.routines.code import Buffer, Code
+from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import numpy_keys
 from anydim.kernels.routines.parallel_sort import BEGINS, INDICES, ParallelSort
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.slices import Slices, merge_sort
 from anydim.kernels.write.term import Term, constant
+from anydim.kernels.write.writer import Buffer
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Guard, Size, as_size
 

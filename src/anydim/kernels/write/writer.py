@@ -9,8 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from anydim.base.dtypes import DType, boolean, int64
+from anydim.base.errors import InternalError
 from anydim.kernels import ir
 from anydim.kernels.write.term import Like, Term, constant
+from anydim.kernels.write.values import add
+
+SCRATCH = "scratch"  # the bytes of the calling thread
 
 
 class Variable:
@@ -37,8 +41,9 @@ class Variable:
 class Writer:
     """The steps of a function that is being written."""
 
-    def __init__(self) -> None:
+    def __init__(self, prefix: str = "") -> None:
         self._blocks: list[list[ir.Step]] = [[]]
+        self._prefix = prefix  # of all names, where a function has other steps as well
         self._count = 0
         self._looking = False
 
@@ -55,7 +60,7 @@ class Writer:
     def fresh(self, letter: str) -> str:
         """A name that nothing has yet."""
         self._count += 1
-        return f"{letter}{self._count}"
+        return f"{self._prefix}{letter}{self._count}"
 
     def let(self, value: Term) -> Term:
         """Name a value that is used more than once."""
@@ -115,3 +120,53 @@ class Writer:
         with self._block() as body:
             yield
         self.emit(ir.If(last.condition, last.then, tuple(body)))
+
+
+class Buffer:
+    """Memory that holds elements of one type, from `base` on: `b[i]`, `b[i] = value`."""
+
+    def __init__(self, code: Writer, name: str, dtype: DType, base: Term | None = None) -> None:
+        self._code = code
+        self._name = name
+        self._base = base
+        self.dtype = dtype
+
+    def part(self, start: Like) -> Buffer:
+        """The same memory counted from another element."""
+        return Buffer(self._code, self._name, self.dtype, self._place(start))
+
+    def _place(self, index: Like) -> Term:
+        place = index if isinstance(index, Term) else constant(index)
+        return place if self._base is None else Term(add(self._base.value, place.value))
+
+    def address(self, index: Like) -> ir.Address:
+        """Where an element lies, for a function that is called."""
+        scale = self.dtype.bytes if self._name == SCRATCH else 1
+        return ir.Address(self._name, (self._place(index) * scale).value)
+
+    def load(self, index: Like, lanes: int = 1, where: Term | None = None) -> Term:
+        """Elements from `index` on; lanes where `where` is false are 0 and not touched."""
+        mask = None if where is None else where.value
+        kind = ir.Type(self.dtype, lanes)
+        return self._code.frozen(ir.Load(kind, self._name, self._place(index).value, mask))
+
+    def gather(self, indices: Term, where: Term | None = None) -> Term:
+        """One element for each lane of `indices`."""
+        mask = None if where is None else where.value
+        kind = ir.Type(self.dtype, indices.lanes)
+        offsets = indices if self._base is None else self._base + indices
+        return self._code.frozen(ir.Gather(kind, self._name, offsets.value, mask))
+
+    def store(self, index: Like, value: Like, where: Term | None = None) -> None:
+        """Write the lanes of a value from `index` on, where `where` holds."""
+        mask = None if where is None else where.value
+        wanted = value if isinstance(value, Term) else constant(value, self.dtype)
+        if wanted.dtype != self.dtype:
+            raise InternalError(f"{wanted.dtype} is stored in '{self._name}' of {self.dtype}")
+        self._code.emit(ir.Store(self._name, self._place(index).value, wanted.value, mask))
+
+    def __getitem__(self, index: Like) -> Term:
+        return self.load(index)
+
+    def __setitem__(self, index: Like, value: Like) -> None:
+        self.store(index, value)
