@@ -18,7 +18,7 @@ from anydim.native.body import Body
 from anydim.native.chunk import BLOCK, Chunk, Words, words_of
 from anydim.native.device_emit import STEPS_PER_FUNCTION, on_device
 from anydim.native.entry import Entry, Questions, verdict
-from anydim.native.threads import LAUNCH, WAKE, WORTH_WAKING
+from anydim.native.threads import LAUNCH, REST, WAKE, WORTH_WAKING
 from anydim.native.written import written
 from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
@@ -160,6 +160,8 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
         body.store(BLOCK, word, FINE)
     for number in range(len(starts)):
         body.call(f"part{number}", BLOCK)
+    with body.when(body.load(BLOCK, PARALLEL) >= WORTH_WAKING):
+        body.call(REST, body.load(BLOCK, POOL))
     found = [body.load(BLOCK, word) for word in statuses]
     inside = [body.let(index.equals(FINE)) for index in found]
     body.give(verdict(body, inside, 1))

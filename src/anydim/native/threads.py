@@ -6,7 +6,8 @@ the number of the launch, so a late worker cannot take a part of another launch:
 
     state = launch number << 32 | parts << 16 | next part
 
-A worker that finds nothing spins a while, then blocks. Little work wakes nobody: who is up does it.
+A worker that finds nothing spins a while, then blocks; not so soon between `WAKE` and `REST`, when
+launches that one thread does alone pass. Little work wakes nobody: who is up does it.
 Blocking uses functions of the system that come in through the pool (`runtime/threads.py` fills it).
 Whoever changes what a sleeper waits for does so before it looks whether anybody sleeps; a sleeper
 counts itself before it looks whether it may sleep; both with sequential consistency, so no wake-up
@@ -23,14 +24,16 @@ from anydim.native.body import Body, as_word, parameter
 from anydim.native.choosing import CHOOSE, choosing_code
 from anydim.runtime import choices
 
-LAUNCH, WORKER, WAKE, STOP = "anydim_launch", "anydim_worker", "anydim_wake", "anydim_stop"
+LAUNCH, WORKER, STOP = "anydim_launch", "anydim_worker", "anydim_stop"
+WAKE, REST = "anydim_wake", "anydim_rest"
 WORTH_WAKING = 32  # parts of the least size in a call, some 100 us: a worker gets up in 50
+_PATIENCE = 20  # times as long that a worker spins within a call: getting it up costs the caller 40 us
 
 # words of a pool: state, parts done and the job are each on cache lines of their own
 _STATE, _DONE, _JOB, _SLEEPERS = 0, 8, 16, 24
-_WAKES, _CALLER_SLEEPS, _STOP, _ALIVE, _SPINS, _THREADS = range(25, 31)
-_LOCK, _UNLOCK, _WAIT, _BROADCAST = range(31, 35)  # functions
-_MUTEX, _OF_WORKERS, _OF_CALLER = range(35, 38)  # the mutex, and conditions
+_WAKES, _CALLER_SLEEPS, _STOP, _ALIVE, _SPINS, _THREADS, _BUSY = range(25, 32)
+_LOCK, _UNLOCK, _WAIT, _BROADCAST = range(32, 36)  # functions
+_MUTEX, _OF_WORKERS, _OF_CALLER = range(36, 39)  # the mutex, and conditions
 # words of a job: the last one is the bytes from one thread's scratch to the next
 _KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE = range(_JOB, _JOB + 6)
 
@@ -50,6 +53,7 @@ def _functions() -> Iterator[ir.Function]:
     yield _work()
     yield _wake_sleepers()
     yield _wake()
+    yield _rest()
     yield _stop()
     yield _join()
     yield from choosing_code()
@@ -141,12 +145,21 @@ def _wake_sleepers() -> ir.Function:
 
 
 def _wake() -> ir.Function:
-    """Work will come soon: sleeping workers get up and spin."""
+    """Work will come soon, until `REST`: sleeping workers get up and spin."""
     body = Body()
     with body.when(_POOL.differs(0)):
+        body.publish(_at(_BUSY), 1)
         body.atomic("add", _at(_WAKES), 1)
         body.call("wake_sleepers", _POOL)
     return body.function(WAKE, ("pool",), public=True, result=False)
+
+
+def _rest() -> ir.Function:
+    """No more work will come soon."""
+    body = Body()
+    with body.when(_POOL.differs(0)):
+        body.publish(_at(_BUSY), 0)
+    return body.function(REST, ("pool",), public=True, result=False)
 
 
 def _stop() -> ir.Function:
@@ -265,12 +278,17 @@ def _wait_for_work() -> ir.Function:
     """Spin a while, then block; whether the worker has to leave."""
     body = Body()
     spins, spin = body.load(_POOL, _SPINS), body.variable(0)
+    patience = body.variable(spins * _PATIENCE)
     with body.loop(lambda: spin() <= spins):
         with body.when(body.atomic("load", _at(_STOP)).differs(0)):
             body.give(1)
         with body.when(body.ask("has_work", _POOL).differs(0)):
             body.give(0)
         spin += 1
+        busy = body.atomic("load", _at(_BUSY)).differs(0)
+        with body.when(busy & (patience() > 0)):
+            patience += -1
+            spin.set(0)
         body.emit(ir.Pause())
     body.call("sleep", _POOL)
     body.give(0)

@@ -53,6 +53,7 @@ class _Pool(ctypes.Structure):
         ("alive", ctypes.c_int64),
         ("spins", ctypes.c_int64),
         ("threads", ctypes.c_int64),
+        ("busy", ctypes.c_int64),
         ("functions", ctypes.c_void_p * 4),
         ("locks", ctypes.c_void_p * 3),
     )

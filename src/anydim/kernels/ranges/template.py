@@ -116,8 +116,10 @@ class _Writer:
         """Parts that are worth a thread."""
         form = self.form
         elements = product(axis.extent for axis in (form.axis, *form.inner))
-        each = max(cost(s.body) + 1 for g in form.groups for s in g.statements)
-        return grain_of(each, minimum(elements, PIECE))
+        statements = [s for group in form.groups for s in group.statements]
+        each = max(cost(s.body) + 1 for s in statements)
+        moved = max(2 * form.groups[0].type_of(s.target).dtype.bytes for s in statements)
+        return grain_of(max(each, moved), minimum(elements, PIECE))
 
     def value(self, size: Size) -> ir.Value:
         """A size as an int64 scalar."""

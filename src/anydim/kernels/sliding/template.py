@@ -18,12 +18,12 @@ from anydim.kernels.product.convolution.form import windows_of
 from anydim.kernels.rows.form import grain_of
 from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.schedule import print_schedule, register
-from anydim.kernels.sliding.across import AcrossWriter, positions_of, walks
+from anydim.kernels.sliding.across import TOGETHER, AcrossWriter, positions_of, walks
 from anydim.kernels.sliding.code import SlidingWriter
 from anydim.kernels.sliding.form import Sliding, sliding_of
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
-from anydim.sizes import Box, Size, as_size, product
+from anydim.sizes import Box, Size, as_size, minimum, product
 
 _MOST_VECTORS = 4
 
@@ -65,7 +65,8 @@ def lower(
     if walks(form, schedule.lanes):
         walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
         body, positions = walk.body(), positions_of(form, schedule.lanes)
-        elements, way = form.outer[-1].extent * schedule.lanes, "channels"
+        together = minimum(form.lane.extent, schedule.lanes * TOGETHER)
+        elements, way = form.outer[-1].extent * together, "channels"
     else:
         body, positions = writer.body(), product(axis.extent for axis in form.outer)
         elements, way = form.lane.extent, "the rows of the result"
@@ -107,5 +108,6 @@ def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> boo
 
 def _grain(group: Group, form: Sliding, elements: Size) -> Size:
     """Positions of so many elements that make one part worth a thread."""
-    each = sum(cost(s.body) + 1 for s in group.statements) * len(form.bodies)
+    each = sum(cost(s.body) + 1 for s in group.statements)
+    each = max(each, form.dtype.bytes) * len(form.bodies)
     return grain_of(each, elements * product(axis.extent for axis in form.loops))
