@@ -1,10 +1,13 @@
 """A small fork-join pool: the same for every program, compiled once per machine.
 
 The caller publishes a launch, takes parts itself, and waits for parts that workers have taken;
-it never waits for a worker to wake. Part numbers are claimed from one 64-bit word that also holds
-the number of the launch, so a late worker cannot take a part of another launch:
+it never waits for a worker to wake:
 
-    state = launch number << 32 | parts << 16 | next part
+    state = launch number << 16 | parts
+
+Each part has a word with the number of the last launch in which it was claimed, so a late worker
+cannot take a part of another launch: all parts of its own were claimed then. Every thread looks
+first at the part that was its own in the last launch too, as what it wrote then is in its cache.
 
 A worker that finds nothing spins a while, then blocks; not so soon between `WAKE` and `REST`, when
 launches that one thread does alone pass. Little work wakes nobody: who is up does it.
@@ -34,6 +37,7 @@ _STATE, _DONE, _JOB, _SLEEPERS = 0, 8, 16, 24
 _WAKES, _CALLER_SLEEPS, _STOP, _ALIVE, _SPINS, _THREADS, _BUSY = range(25, 32)
 _LOCK, _UNLOCK, _WAIT, _BROADCAST = range(32, 36)  # functions
 _MUTEX, _OF_WORKERS, _OF_CALLER = range(36, 39)  # the mutex, and conditions
+_CLAIMS = 40  # a word for each part
 # words of a job: the last one is the bytes from one thread's scratch to the next
 _KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE = range(_JOB, _JOB + 6)
 
@@ -48,7 +52,6 @@ def threads_code() -> ir.Library:
 
 def _functions() -> Iterator[ir.Function]:
     yield _claim()
-    yield _has_work()
     yield _tell()
     yield _work()
     yield _wake_sleepers()
@@ -68,52 +71,47 @@ def _at(word: int) -> Term:
     return _POOL + 8 * word
 
 
-def _next(state: Term) -> Term:
-    return state & 65535
-
-
-def _left(state: Term) -> Term:
-    """Whether a part is left to take."""
-    return _next(state) < ((state >> 16) & 65535)
+def _number(state: Term) -> Term:
+    """That of the launch."""
+    return state >> 16
 
 
 def _claim() -> ir.Function:
-    """The number of a part that is the caller's now; -1: none is left."""
-    body = Body()
-    state = body.variable(body.atomic("load", _at(_STATE)))
-    with body.loop(lambda: _left(state())):
-        now = state()
-        seen = body.atomic("exchange_if", _at(_STATE), now, now + 1)
-        with body.when(seen.equals(now)):
-            body.give(_next(now))
-        state.set(seen)
-    body.give(-1)
-    return body.function("claim", ("pool",))
-
-
-def _has_work() -> ir.Function:
-    body = Body()
-    body.give(as_word(_left(body.atomic("load", _at(_STATE)))))
-    return body.function("has_work", ("pool",))
+    """1 where a part of the launch `number` is the caller's now, 0 where it is somebody else's."""
+    body, number = Body(), parameter("number")
+    claim = body.let(_at(_CLAIMS) + 8 * parameter("part"))
+    seen = body.let(body.atomic("load", claim))
+    with body.when(seen < number):
+        body.give(as_word(body.atomic("exchange_if", claim, seen, number).equals(seen)))
+    body.give(0)
+    return body.function("claim", ("pool", "number", "part"))
 
 
 def _work() -> ir.Function:
-    """Take and do parts until none is left."""
+    """Take and do parts until none is left, the thread's own first; the number of the launch."""
     body = Body()
-    part = body.variable(body.ask("claim", _POOL))
-    with body.loop(lambda: part() >= 0):
-        parts = _part(body, part())
-        now = body.atomic("add", _at(_DONE), 1) + 1
-        with body.when(now.equals(parts)):
-            asleep = body.atomic("load", _at(_CALLER_SLEEPS))
-            with body.when(asleep.differs(0)):
-                body.call("tell", _POOL, body.load(_POOL, _OF_CALLER))
-        part.set(body.ask("claim", _POOL))
-    return body.function("work", ("pool", "thread"), result=False)
+    state = body.let(body.atomic("load", _at(_STATE)))
+    number, parts = body.let(_number(state)), body.let(state & 65535)
+    part = body.variable(_THREAD * parts / body.load(_POOL, _THREADS))
+    left = body.variable(parts)
+    with body.loop(lambda: left() > 0):
+        with body.when(body.ask("claim", _POOL, number, part()).differs(0)):
+            _part(body, part())
+            now = body.atomic("add", _at(_DONE), 1) + 1
+            with body.when(now.equals(parts)):
+                asleep = body.atomic("load", _at(_CALLER_SLEEPS))
+                with body.when(asleep.differs(0)):
+                    body.call("tell", _POOL, body.load(_POOL, _OF_CALLER))
+        left += -1
+        part += 1
+        with body.when(part().equals(parts)):
+            part.set(0)
+    body.give(number)
+    return body.function("work", ("pool", "thread"))
 
 
-def _part(body: Body, part: Term) -> Term:
-    """Do a part; the number of all parts."""
+def _part(body: Body, part: Term) -> None:
+    """Do a part."""
     words = range(_KERNEL, _STRIDE + 1)
     kernel, arguments, parallel, parts, scratch, stride = (body.load(_POOL, w) for w in words)
     each = body.let(parallel / parts)
@@ -121,7 +119,6 @@ def _part(body: Body, part: Term) -> Term:
     start = body.let(part * each + smaller(part, extra))
     stop = start + each + as_word(part < extra)
     body.call(kernel, arguments, start, stop, scratch + _THREAD * stride)
-    return parts
 
 
 def _tell() -> ir.Function:
@@ -224,12 +221,12 @@ def _launch() -> ir.Function:
     for word, value in enumerate(job, _JOB):
         body.store(_POOL, word, value)
     body.publish(_at(_DONE), 0)
-    number = (body.atomic("load", _at(_STATE)) >> 32) + 1
-    body.publish(_at(_STATE), (number << 32) | (parts() << 16))
+    number = _number(body.atomic("load", _at(_STATE))) + 1
+    body.publish(_at(_STATE), (number << 16) | parts())
     body.emit(ir.Fence())
     with body.when(parallel >= WORTH_WAKING // 2 * grain):
         body.call("wake_sleepers", _POOL)
-    body.call("work", _POOL, 0)
+    body.ask("work", _POOL, 0)
     body.call("join", _POOL, parts())
     return body.function(LAUNCH, _LAUNCHED, public=True, result=False)
 
@@ -268,21 +265,21 @@ def _worker() -> ir.Function:
     body = Body()
     stopped = body.variable(0)
     with body.loop(lambda: stopped().equals(0)):
-        body.call("work", _POOL, _THREAD)
-        stopped.set(body.ask("wait_for_work", _POOL))
+        number = body.ask("work", _POOL, _THREAD)
+        stopped.set(body.ask("wait_for_work", _POOL, number))
     body.atomic("add", _at(_ALIVE), -1)
     return body.function(WORKER, ("pool", "thread"), public=True, result=False)
 
 
 def _wait_for_work() -> ir.Function:
-    """Spin a while, then block; whether the worker has to leave."""
+    """Spin until there is another launch than `number`, then block; whether the worker has to leave."""
     body = Body()
     spins, spin = body.load(_POOL, _SPINS), body.variable(0)
     patience = body.variable(spins * _PATIENCE)
     with body.loop(lambda: spin() <= spins):
         with body.when(body.atomic("load", _at(_STOP)).differs(0)):
             body.give(1)
-        with body.when(body.ask("has_work", _POOL).differs(0)):
+        with body.when(_has_work(body)):
             body.give(0)
         spin += 1
         busy = body.atomic("load", _at(_BUSY)).differs(0)
@@ -290,9 +287,13 @@ def _wait_for_work() -> ir.Function:
             patience += -1
             spin.set(0)
         body.emit(ir.Pause())
-    body.call("sleep", _POOL)
+    body.call("sleep", _POOL, parameter("number"))
     body.give(0)
-    return body.function("wait_for_work", ("pool",))
+    return body.function("wait_for_work", ("pool", "number"))
+
+
+def _has_work(body: Body) -> Term:
+    return body.let(_number(body.atomic("load", _at(_STATE))).differs(parameter("number")))
 
 
 def _sleep() -> ir.Function:
@@ -308,10 +309,10 @@ def _sleep() -> ir.Function:
         up.set(_may_get_up(body, before))
     body.atomic("add", _at(_SLEEPERS), -1)
     body.call(body.load(_POOL, _UNLOCK), mutex)
-    return body.function("sleep", ("pool",), result=False)
+    return body.function("sleep", ("pool", "number"), result=False)
 
 
 def _may_get_up(body: Body, before: Term) -> Term:
-    work = body.ask("has_work", _POOL).differs(0)
+    work = _has_work(body)
     stop = body.atomic("load", _at(_STOP)).differs(0)
     return body.let(work | stop | body.atomic("load", _at(_WAKES)).differs(before))

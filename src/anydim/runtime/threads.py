@@ -56,6 +56,7 @@ class _Pool(ctypes.Structure):
         ("busy", ctypes.c_int64),
         ("functions", ctypes.c_void_p * 4),
         ("locks", ctypes.c_void_p * 3),
+        ("space_3", ctypes.c_char * 8),
     )
 
 
@@ -100,10 +101,11 @@ class Pool:
 
 
 class _Memory:
-    """The pool structure, aligned to cache lines, with its lock and its two conditions."""
+    """The pool structure, aligned to cache lines, a word for each part of a launch, its lock and its
+    two conditions."""
 
     def __init__(self, threads: int) -> None:
-        size = ctypes.sizeof(_Pool)
+        size = ctypes.sizeof(_Pool) + -(-threads // 8) * 64
         self._bytes = (ctypes.c_char * (size + 64 + 3 * _LOCK_BYTES))()
         self.address = -(-ctypes.addressof(self._bytes) // 64) * 64
         self.pool = _Pool.from_address(self.address)
