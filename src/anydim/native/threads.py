@@ -30,16 +30,18 @@ from anydim.runtime import choices
 LAUNCH, WORKER, STOP = "anydim_launch", "anydim_worker", "anydim_stop"
 WAKE, REST = "anydim_wake", "anydim_rest"
 WORTH_WAKING = 32  # parts of the least size in a call, some 100 us: a worker gets up in 50
-_PATIENCE = 20  # times as long that a worker spins within a call: getting it up costs the caller 40 us
+_PATIENCE = 20  # times as long that a worker spins in a call: the caller takes 40 us to wake it
 
 # words of a pool: state, parts done and the job are each on cache lines of their own
 _STATE, _DONE, _JOB, _SLEEPERS = 0, 8, 16, 24
 _WAKES, _CALLER_SLEEPS, _STOP, _ALIVE, _SPINS, _THREADS, _BUSY = range(25, 32)
-_LOCK, _UNLOCK, _WAIT, _BROADCAST = range(32, 36)  # functions
-_MUTEX, _OF_WORKERS, _OF_CALLER = range(36, 39)  # the mutex, and conditions
+_LOCK, _UNLOCK, _WAIT, _BROADCAST, _YIELD = range(32, 37)  # functions
+_MUTEX, _OF_WORKERS, _OF_CALLER = range(37, 40)  # the mutex, and conditions
 _CLAIMS = 40  # a word for each part
 # words of a job: the last one is the bytes from one thread's scratch to the next
 _KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE = range(_JOB, _JOB + 6)
+
+_TURN = 64  # looks between two turns of others, some 3 us
 
 _LAUNCHED = ("pool", "kernel", "arguments", "parallel", "grain", "scratch", "stride")
 _POOL, _THREAD = parameter("pool"), parameter("thread")
@@ -234,7 +236,8 @@ def _launch() -> ir.Function:
 def _join() -> ir.Function:
     """Wait until all parts are done: spin, then block."""
     body, parts = Body(), parameter("parts")
-    patience = body.let(body.load(_POOL, _SPINS) * 2)
+    spins = body.load(_POOL, _SPINS)
+    patience = body.let(spins * 2)
     spin = body.variable(0)
     count = body.variable(body.atomic("load", _at(_DONE)))
     with body.loop(lambda: count().differs(parts)):
@@ -242,7 +245,7 @@ def _join() -> ir.Function:
         with body.when(spin() > patience):
             _block(body, parts)
             body.leave()
-        body.emit(ir.Pause())
+        _pause(body, spin(), spins)
         count.set(body.atomic("load", _at(_DONE)))
     return body.function("join", ("pool", "parts"), result=False)
 
@@ -272,10 +275,9 @@ def _worker() -> ir.Function:
 
 
 def _wait_for_work() -> ir.Function:
-    """Spin until there is another launch than `number`, then block; whether the worker has to leave."""
+    """Spin for another launch than `number`, then block; whether the worker has to leave."""
     body = Body()
-    spins, spin = body.load(_POOL, _SPINS), body.variable(0)
-    patience = body.variable(spins * _PATIENCE)
+    spins, spin, long = body.load(_POOL, _SPINS), body.variable(0), body.variable(0)
     with body.loop(lambda: spin() <= spins):
         with body.when(body.atomic("load", _at(_STOP)).differs(0)):
             body.give(1)
@@ -283,13 +285,20 @@ def _wait_for_work() -> ir.Function:
             body.give(0)
         spin += 1
         busy = body.atomic("load", _at(_BUSY)).differs(0)
-        with body.when(busy & (patience() > 0)):
-            patience += -1
+        with body.when(busy & (long() < spins * _PATIENCE)):
+            long += 1
             spin.set(0)
-        body.emit(ir.Pause())
+        _pause(body, long(), spins)
     body.call("sleep", _POOL, parameter("number"))
     body.give(0)
     return body.function("wait_for_work", ("pool", "number"))
+
+
+def _pause(body: Body, spin: Term, spins: Term) -> None:
+    """Before another look; who else wants the core, perhaps the caller, has turns later on."""
+    body.emit(ir.Pause())
+    with body.when((spin > spins) & (spin & (_TURN - 1)).equals(0)):
+        body.ask(body.load(_POOL, _YIELD))
 
 
 def _has_work(body: Body) -> Term:

@@ -54,9 +54,8 @@ class _Pool(ctypes.Structure):
         ("spins", ctypes.c_int64),
         ("threads", ctypes.c_int64),
         ("busy", ctypes.c_int64),
-        ("functions", ctypes.c_void_p * 4),
+        ("functions", ctypes.c_void_p * 5),
         ("locks", ctypes.c_void_p * 3),
-        ("space_3", ctypes.c_char * 8),
     )
 
 
@@ -101,8 +100,7 @@ class Pool:
 
 
 class _Memory:
-    """The pool structure, aligned to cache lines, a word for each part of a launch, its lock and its
-    two conditions."""
+    """The pool structure, aligned to cache lines, a word for each part, its locks."""
 
     def __init__(self, threads: int) -> None:
         size = ctypes.sizeof(_Pool) + -(-threads // 8) * 64
@@ -116,7 +114,7 @@ class _Memory:
 
 
 def _system_functions(locks: ctypes.Array[ctypes.c_void_p]) -> list[int | None]:
-    """Prepare mutex and conditions; addresses of lock, unlock, wait, broadcast."""
+    """Prepare mutex and conditions; addresses of lock, unlock, wait, broadcast, yield."""
     system = ctypes.CDLL(None) if os.name == "posix" else None
     if system is None or not hasattr(system, "pthread_cond_wait"):
         raise OSError("no POSIX threads on this system")
@@ -124,7 +122,7 @@ def _system_functions(locks: ctypes.Array[ctypes.c_void_p]) -> list[int | None]:
     for condition in locks[1:]:
         system.pthread_cond_init(ctypes.c_void_p(condition), None)
     names = ("mutex_lock", "mutex_unlock", "cond_wait", "cond_broadcast")
-    found = (getattr(system, f"pthread_{name}") for name in names)
+    found = [getattr(system, f"pthread_{name}") for name in names] + [system.sched_yield]
     return [ctypes.cast(function, ctypes.c_void_p).value for function in found]
 
 
