@@ -87,13 +87,34 @@ def test_a_program_runs_its_launches_in_order(shape: tuple[int, int]) -> None:
     assert numpy.array_equal(y, a + b + b) or not count
 
 
+POOL_WORDS, DONE, JOB, THREADS = 40, 8, 16, 30  # of a pool, before those of its parts
+
+
+@pytest.mark.parametrize("thread", range(4))
+def test_a_thread_takes_its_own_part_first_and_none_that_was_taken(thread: int) -> None:
+    space, taken = Space(), []
+    kernel = space.function(lambda a, start, stop, s: taken.append(start))
+    pool = numpy.zeros(POOL_WORDS + 4, numpy.int64)
+    pool[THREADS], pool[0] = 4, 7 << 16 | 4  # the seventh launch, in four parts
+    pool[JOB : JOB + 6] = kernel, 0, 4, 4, 0, 0
+    memory, work = space.place(pool), threads_code().functions
+    assert call(work, "work", [memory, thread], space) == 7
+    assert taken == [(thread + number) % 4 for number in range(4)]
+    assert pool[DONE] == 4
+    assert call(work, "work", [memory, 0], space) == 7  # who comes late
+    assert len(taken) == 4
+    pool[0], pool[POOL_WORDS + 1] = 8 << 16 | 2, 8  # the next launch; its second part is taken
+    call(work, "work", [memory, thread], space)
+    assert taken[4:] == [0]
+
+
 @pytest.mark.parametrize("threads", [1, 2, 4])
 def test_a_launch_does_every_part_once(threads: int) -> None:
     """The caller alone with a pool whose workers never come."""
     for parallel, grain in ((0, 1), (1, 1), (3, 2), (4, 1), (13, 4), (97, 5)):
         space, parts = Space(), []
-        pool = numpy.zeros(38, numpy.int64)
-        pool[30] = threads
+        pool = numpy.zeros(POOL_WORDS + threads, numpy.int64)
+        pool[THREADS] = threads
         kernel = space.function(lambda a, start, stop, s, parts=parts: parts.append((start, stop)))
         memory = space.place(pool)
         given = [memory, kernel, 1, parallel, grain, 0, 0]
