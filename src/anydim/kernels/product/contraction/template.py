@@ -124,10 +124,10 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
 
 
 def _sharing(form: ContractionForm, tiles: Size, tile: Tile) -> Sharing:
-    """Rows alone where they are more than columns, or A is copied: copied once, read once."""
-    fewest = as_size(_FEW_ROWS)
-    if not form.copies_a:
-        fewest = maximum(_MANY_ROWS, ceil_div(form.n.extent, tile.rows))
+    """Rows alone where they are more than columns, or half as many where A is copied."""
+    fewest = maximum(_MANY_ROWS, ceil_div(form.n.extent, tile.rows))
+    if form.copies_a:
+        fewest = maximum(_FEW_ROWS, ceil_div(form.n.extent, 2 * tile.rows))
     loops = tuple((walk.name, walk.extent) for walk in form.loops)
     around = product(walk.extent for walk in form.loops)
     work = work_of(around, form.m.extent, tiles, form.n.extent, form.k.extent)

@@ -36,7 +36,8 @@ from anydim.lang.tree import Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
 
-_ALONE = 8  # blocks of windows that threads share alone: each transforms its own
+_ALONE = 6  # tiles of windows of each thread where they share these alone
+_AGAIN = 2  # columns whose weights come again while a window is transformed again
 
 
 class AcrossWriter(WinogradKernel):
@@ -44,7 +45,7 @@ class AcrossWriter(WinogradKernel):
 
     name = "winograd_across"
 
-    def __init__(self, images: Images, schedule: WinogradAcross) -> None:
+    def __init__(self, images: Images, schedule: WinogradAcross, threads: int) -> None:
         form = images.form
         super().__init__(
             (form.b, form.a), form.outputs[0].tensor, form.dtype, images.ending, schedule.tile
@@ -52,17 +53,15 @@ class AcrossWriter(WinogradKernel):
         self.images, self.form, self.schedule = images, form, schedule
         self.lanes = schedule.lanes
         self.libraries = contraction_libraries(self.tile, form.dtype)
-        blocks = ceil_div(images.windows, schedule.block)
-        tiles = ceil_div(images.windows, self.tile.rows) * PRODUCTS
+        tiles, columns = ceil_div(images.windows, self.tile.rows), form.n.extent
+        enough = from_on(tiles, _ALONE * max(threads, 2))
+        alone = enough * from_on(images.windows * _AGAIN - columns, 0)
         self.sharing = Sharing(
-            (),
-            blocks,
-            form.n.extent,
-            self.tile.width,
-            self.tile.lanes,
-            from_on(blocks, _ALONE),
-            work_of(as_size(1), images.windows * PRODUCTS, tiles, form.n.extent, images.channels),
-        )
+            (), tiles, columns, self.tile.width, self.tile.lanes, alone,
+            work_of(
+                as_size(1), images.windows * PRODUCTS, tiles * PRODUCTS, columns, images.channels
+            ),
+        )  # fmt: skip
 
     @property
     def row(self) -> Size:
@@ -110,14 +109,18 @@ class AcrossWriter(WinogradKernel):
 
     def _rectangle(self) -> list[ir.Step]:
         """Blocks of windows, and of each all panels."""
-        first = times(variable("block"), self.schedule.block)
-        left = minus(self.sizes.value(self.images.windows), variable("first"))
-        width = self.tile.width
+        windows, width, rows = (
+            self.sizes.value(self.images.windows),
+            self.tile.width,
+            self.tile.rows,
+        )
+        left = minus(variable("stop_window"), variable("first"))
         columns = minus(self.sizes.value(self.form.n.extent), variable("column0"))
         return [
+            ir.Let("stop_window", least(times(variable("stop_tile"), rows), windows)),
             loop(
-                "block", variable("first_tile"), variable("stop_tile"), 1,
-                ir.Let("first", first),
+                "first", times(variable("first_tile"), rows), variable("stop_window"),
+                self.schedule.block,
                 ir.Let("count", least(left, self.schedule.block)),
                 call(self.spread, dst=ir.Address("scratch", constant(0))),
                 loop(
@@ -131,7 +134,7 @@ class AcrossWriter(WinogradKernel):
                     ),
                     *self._results(),
                 ),
-            )
+            ),
         ]  # fmt: skip
 
     def _tile(self) -> list[ir.Step]:

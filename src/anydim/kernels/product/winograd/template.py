@@ -87,7 +87,7 @@ def lower_across(
         schedule.tile.width, batch, k[2:], n, known_number(form.b_start), k[:2], WEIGHTS
     )
     launch = launch_of(
-        AcrossWriter(found, schedule), group, schedule, {"w": panels},
+        AcrossWriter(found, schedule, machine.threads), group, schedule, {"w": panels},
         form.m.extent * form.n.extent * form.k.extent, f"{_REASON}, along channels",
     )  # fmt: skip
     return _beside(launch, found, contraction.TEMPLATE, group, box, machine, constants)
