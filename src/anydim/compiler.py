@@ -432,7 +432,8 @@ def _scheduled(
     tuned = {d: tuned_for(on(part), 1 if d else threads) for d, part in first.items()}
     for part, graph in zip(parts, graphs):
         code, told = on(part), _unheard if part.device else begun
-        known = (code.machine, code.templates, options)
+        sharing = 0 if part.device or threads == 1 else threads
+        known = (replace(code.machine, threads=sharing), code.templates, options)
         dense = Schedule(*known, part.counter, told, store.constant, tuned[part.device])
         made.append((Opaque(*known) if part.opaque else dense).run(graph))
     unmet(options, [item for items in made for item in items])

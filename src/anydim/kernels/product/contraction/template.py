@@ -35,7 +35,9 @@ from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimu
 
 _DTYPES = (float32, float64, int32, int64)
 _FEW_TILES = 12  # row tiles that one panel of B at a time is enough for, and the least of a block
-_FEW_ROWS, _MANY_ROWS = 6, 16  # row tiles that threads share alone, if A is copied, and if not
+_ROWS = 6  # row tiles of each thread where they share these alone; half of them if A is copied
+_LARGE = 1 << 18  # elements of B that do not stay in the second cache
+_WIDE = 16  # columns for each row that are better shared
 
 
 def match_contraction(
@@ -66,7 +68,7 @@ def lower_contraction(
     if form is None:
         raise InternalError("a group that is no contraction reached its lowering")
     tile = schedule.tile
-    blocks = _blocks(form, schedule, tile)
+    blocks = _blocks(form, schedule, tile, machine.threads)
     packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
     writer = MainWriter(group, form, tile, blocks, schedule, machine)
     functions = writer.functions()
@@ -104,7 +106,7 @@ def _form(
     return form_of(group, constants, machine, box)
 
 
-def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
+def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: int) -> Blocks:
     """Rows and columns of a piece of work: as many rows as stay in the second cache.
 
     Few row tiles ask for the next panel of B while they use one; more of them have several panels,
@@ -119,15 +121,20 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile) -> Blocks:
     panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1)
     whole = form.k.extent * align_up(form.n.extent, tile.width) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
-    sharing = _sharing(form, tiles, tile)
+    sharing = _sharing(form, tiles, tile, threads)
     return Blocks(tiles, block_tiles, panels, panels * tile.width, b_bytes, sharing)
 
 
-def _sharing(form: ContractionForm, tiles: Size, tile: Tile) -> Sharing:
-    """Rows alone where they are more than columns, or half as many where A is copied."""
-    fewest = maximum(_MANY_ROWS, ceil_div(form.n.extent, tile.rows))
+def _sharing(form: ContractionForm, tiles: Size, tile: Tile, threads: int) -> Sharing:
+    """Rows alone where each thread has enough of them to hide how long B takes to come.
+
+    Else each has columns of its own, and what others wrote of A comes from their caches.
+    """
+    fewest = as_size(_ROWS * max(threads, 2))
     if form.copies_a:
-        fewest = maximum(_FEW_ROWS, ceil_div(form.n.extent, 2 * tile.rows))
+        large = from_on(form.k.extent * form.n.extent, _LARGE)
+        fewest = fewest // 2 * (1 + large)
+    fewest = maximum(fewest, ceil_div(form.n.extent, _WIDE * tile.rows))
     loops = tuple((walk.name, walk.extent) for walk in form.loops)
     around = product(walk.extent for walk in form.loops)
     work = work_of(around, form.m.extent, tiles, form.n.extent, form.k.extent)
