@@ -30,7 +30,7 @@ from anydim.lang.tree import Group, Read
 from anydim.sizes import Box, Size, Truth, product, prove
 
 MOST_KEYS = 512  # in one block
-UNITS_OF_ONE_BLOCK = 8  # of at most two tiles each, worth a thread
+UNITS_OF_ONE_BLOCK = 6  # of at most two tiles each, worth a thread
 
 
 @dataclass(frozen=True)
