@@ -1,4 +1,4 @@
-"""A writer of host code: words at addresses, calls, steps between threads.
+"""A writer of host code: words at addresses, calls.
 
 body = Body()
 block = Term(parameter)
@@ -70,19 +70,6 @@ class Body(Writer):
         taken = tuple(ir.Scalar(parameter) for parameter in parameters)
         returned = ir.INDEX if result else None
         return ir.Function(name, taken, self.written, public, returned, quick)
-
-    # ---- threads -------------------------------------------------------------------------------
-
-    def atomic(self, operation: str, address: Term, *arguments: Like) -> Term:
-        """An atomic step; what was at the address before."""
-        result = ir.Var(ir.INDEX, self.fresh("v"))
-        given = tuple(map(_value, arguments))
-        self.emit(ir.Atomic(operation, address.value, given, result))
-        return Term(result)
-
-    def publish(self, address: Term, value: Like) -> None:
-        """An atomic store."""
-        self.emit(ir.Atomic("store", address.value, (_value(value),)))
 
 
 def parameter(name: str) -> Term:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from anydim.base.dtypes import DTYPES, float32, int32
+from anydim.base.dtypes import DTYPES, float16, float32, float64, int32
 from anydim.kernels.launch import Machine
-from anydim.kernels.routines.running import CUM_PROD, CUM_SUM
+from anydim.kernels.routines.running import CUM_PROD, CUM_SUM, PIECE, ROWS
+from anydim.kernels.routines.running import LONG as PIECES
 from anydim.lang.tree import TensorType
 from anydim.sizes import Box, Dim, as_size
 from tests.unit.kernels.routine_data import ORDERED
@@ -89,3 +90,47 @@ def test_results_are_numpys():
     for (exclusive, reverse), row in right.items():
         attributes = {"axis": 1, "exclusive": exclusive, "reverse": reverse}
         assert CUM_SUM.evaluate([x], attributes, {})[0][0].tolist() == row
+
+
+LONG = Box.of(Dim("n", 0, 1 << 20), Dim("m", 0, 4096))
+
+
+def long(routine, dtype, shape: str, **attributes) -> Running:
+    sizes = tuple(as_size(part) for part in shape.split())
+    attributes = {"axis": 0, "exclusive": False, "reverse": False} | attributes
+    return Running(routine, [TensorType(dtype, sizes)], LONG, MACHINE, **attributes)
+
+
+@pytest.mark.parametrize(("exclusive", "reverse"), WAYS)
+@pytest.mark.parametrize(("shape", "axis"), [("m n", 1), ("n m", 0)])
+def test_a_row_has_the_same_bits_on_any_number_of_threads_and_beside_others(
+    shape, axis, exclusive, reverse
+):
+    code = long(CUM_SUM, float32, shape, axis=axis, exclusive=exclusive, reverse=reverse)
+    piece = PIECE if axis else ROWS
+    least = PIECES * piece
+    for n in (piece - 1, piece, piece + 1, 2 * piece, least - 1, least, least + 1, 20011):
+        one = np.random.default_rng(n).standard_normal((1, n)).astype(np.float32)
+        many = np.concatenate([one, np.ones((17, n), np.float32)])
+        x, batch = (one, many) if axis else (one.T, np.repeat(one.T, 70, 1))
+        env = {"n": n, "m": 1}
+        (alone,) = code([x], env, compiled=True)
+        for parts in (2, 3, 7):
+            same(code([x], env, parts=parts, compiled=True), (alone,))
+        env = {"n": n, "m": batch.shape[1 - axis]}
+        for parts in (1, 3):
+            (beside,) = code([batch], env, parts=parts, compiled=True)
+            same((beside[:1] if axis else beside[:, 66:67],), (alone,))
+        exact = np.abs(alone - code.expected([x.astype(np.float64)], {})[0]).max()
+        assert exact < 1e-6 * n  # sums of n numbers near 1, in pieces
+
+
+@pytest.mark.parametrize("dtype", [int32, float16, float64], ids=str)
+@pytest.mark.parametrize(("shape", "axis"), [("m n", 1), ("n m", 0)])
+def test_pieces_of_every_type(dtype, shape, axis):
+    code = long(CUM_SUM, dtype, shape, axis=axis)
+    n = PIECES * (PIECE if axis else ROWS) + 3
+    for m in (1, 3):
+        x = np.random.default_rng(m).integers(-1, 2, (m, n) if axis else (n, m))
+        x = x.astype(dtype.numpy)
+        same(code([x], {"n": n, "m": m}, parts=3, compiled=True), code.expected([x], {}))

@@ -7,6 +7,7 @@ import pytest
 
 import anydim as ad
 from anydim.graph.evaluate import evaluate
+from anydim.kernels.routines.running import PIECE, ROWS
 from anydim.sizes import as_size
 
 SIZES = [(0, 5), (3, 0), (1, 1), (2, 7), (5, 130), (1, 70000)]
@@ -79,3 +80,20 @@ def test_boxes_in_a_graph():
         kept = right["count"][0]
         assert found["count"][0] == kept
         np.testing.assert_array_equal(found["rows"][:kept], right["rows"][:kept])
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_threads_share_a_long_row(axis):
+    size = 40 * (PIECE if axis else ROWS) + 11
+    shape = (2, size) if axis else (size, 21)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+    found = []
+    for threads in (1, 2, 3, 7):
+        g = ad.Builder("sums")
+        sizes = g.dim("n", 0, 1 << 20), g.dim("m", 0, 1 << 20)
+        g.output("y", g.cum_sum(g.input("x", ad.float32, sizes), axis=axis))
+        model = ad.compile(g.graph(), threads=threads)
+        found += [model(x=x)["y"] for _ in range(10)]
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])

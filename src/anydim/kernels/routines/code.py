@@ -114,7 +114,7 @@ class Code(Writer):
     # ---- the whole -----------------------------------------------------------------------------
 
     def launch(
-        self, parallel: Size | int, work: Size | int, grain: int = 1, reason: str = ""
+        self, parallel: Size | int, work: Size | int, grain: Size | int = 1, reason: str = ""
     ) -> Launch:
         """The launch of the kernel over 0:parallel; `work` estimates the elements it touches."""
         operands = tuple(self._operands.values())

@@ -1,29 +1,43 @@
 """Running sums and products along an axis, in time linear in the tensor.
 
-Along the last axis a vector of elements becomes its own running sums in log2(lanes) steps (Hillis
-and Steele, Data parallel algorithms, 1986); what came before it is added to all lanes. Along
-another axis each lane has a column of its own. float16 and bfloat16 add up in float32.
+A row that is longer than a piece is done piece after piece, on any number of threads:
+
+    total(p) = x(p*PIECE) + ... + x(p*PIECE + PIECE - 1)     in an order of its own
+    start(0) = 0,  start(p + 1) = start(p) + total(p)
+    y(p*PIECE + i) = start(p) + x(p*PIECE) + ... + x(p*PIECE + i)
+
+One sweep does this, adding up the totals by the way. Where few rows are long, threads share the
+pieces: each takes the next one, makes its total, waits for where it starts, tells where the next
+one does, and only then writes its sums (Merrill and Garland, Single-pass parallel prefix scan with
+decoupled look-back, 2016). Who waits long, as where the other thread has lost its core, makes the
+total that is missing. A thread that is alone goes on as if it were one.
+float16 and bfloat16 add up in float32.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import numpy
 
-from anydim.base.dtypes import DType, converted, float32, from_numpy, int32
+from anydim.base.dtypes import DType, converted, float32, from_numpy, int64
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import axis_of, expect_inputs, expect_ordered
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, Rows
-from anydim.kernels.write.term import Term, apply, constant, iota, select, shuffle
-from anydim.kernels.write.writer import Buffer, Variable
-from anydim.lang.tree import TensorType
-from anydim.sizes import Box, ceil_div
+from anydim.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Taken, Way
+from anydim.kernels.write.term import Term, iota
+from anydim.lang.tree import Tensor, TensorType
+from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, simplify
 
-VECTORS = 4  # of columns side by side
+PIECE = 1 << 12  # elements of a row
+ROWS = 1 << 9  # elements of a column
+LONG = 16  # pieces of a row from which on threads share it
+MANY = 16  # rows, or blocks of columns, that keep the threads busy without that
+PART = 4  # pieces that are worth a thread
 
 
 @dataclass(frozen=True)
@@ -59,8 +73,14 @@ class Running:
 
     def lower(self, types: Types, attributes: Attributes, box: Box, machine: Machine) -> Steps:
         rows = Rows.of(types[0], axis_of(self.name, attributes["axis"], types[0].rank))
-        scan = _Scan(self, types[0].dtype, rows, attributes, Code(self.name, machine, box))
-        return Steps((scan.along() if rows.contiguous else scan.across(),))
+        wide = _wide(types[0].dtype)
+        piece = PIECE if rows.contiguous else ROWS
+        full = simplify(maximum(rows.length - 1, 0) // piece, box)
+        exclusive, reverse = bool(attributes["exclusive"]), bool(attributes["reverse"])
+        kinds = types[0].dtype, wide
+        way = Way(self.function, self.identity, *kinds, rows, piece, full, exclusive, reverse)
+        scan = _Scan(self.name, way, machine, box)
+        return Steps(tuple(scan.launches()), scan.temporaries())
 
 
 def _is_narrow(x: numpy.ndarray) -> bool:
@@ -74,112 +94,123 @@ def _wide(dtype: DType) -> DType:
 
 @dataclass(frozen=True)
 class _Scan:
-    running: Running
-    dtype: DType
-    rows: Rows
-    attributes: Attributes
-    code: Code
+    """The launches; a unit is a row, or a block of columns that lie side by side."""
+
+    name: str
+    way: Way
+    machine: Machine
+    box: Box
 
     @property
-    def reverse(self) -> bool:
-        return bool(self.attributes["reverse"])
+    def rows(self) -> Rows:
+        return self.way.rows
 
-    def _start(self, lanes: int) -> Term:
-        return constant(self.running.identity, _wide(self.dtype), lanes)
+    @property
+    def lanes(self) -> int:
+        return LANES if self.rows.contiguous else self.machine.lanes(self.way.wide)
 
-    def _join(self, left: Term, right: Term) -> Term:
-        return self.code.let(apply(self.running.function, left, right))
+    @property
+    def width(self) -> int:
+        """Columns of a unit."""
+        vectors = 4 if self.machine.registers >= 32 else 2
+        return 1 if self.rows.contiguous else vectors * self.lanes
 
-    def _load(self, x: Buffer, i: Term, where: Term | None, lanes: int) -> Term:
-        """Elements as sums are kept; where there are none, what changes no sum."""
-        elements = x.load(i, lanes, where).as_(_wide(self.dtype))
-        return elements if where is None else select(where, elements, self._start(lanes))
+    @property
+    def blocks(self) -> Size:
+        return ceil_div(self.rows.inner, self.width)
 
-    def _place(self, i: Term, count: Term, width: int = 1) -> Term:
-        """The first of `width` elements that step i looks at: from the front, or from the end."""
-        return self.code.let(count - width - i if self.reverse else i)
+    @property
+    def units(self) -> Size:
+        return self.rows.outer * self.blocks
 
-    # ---- along the last axis -------------------------------------------------------------------
+    @property
+    def columns(self) -> Size:
+        """All columns, those included that fill up blocks; lanes for a row."""
+        return self.units * (self.lanes if self.rows.contiguous else self.width)
 
-    def along(self) -> Launch:
-        """Row after row, a vector at a time."""
-        code, count = self.code, self.code.size(self.rows.length)
-        x, y = code.input("x0", self.dtype), code.output("y0", self.dtype)
-        with code.range(code.start, code.stop) as row:
-            start = self.rows.start(code, row)
-            before = code.variable(self._start(LANES))
-            whole = code.let(count & -LANES)
-            with code.range(0, whole, LANES) as i:
-                self._vector(
-                    x.part(start), y.part(start), self._place(i, count, LANES), None, before
-                )
-            with code.when(whole < count):
-                rest = code.let(count - whole)
-                place = constant(0) if self.reverse else whole
-                self._vector(x.part(start), y.part(start), place, iota(LANES) < rest, before)
-        work = self.rows.count * self.rows.length
-        return code.launch(self.rows.count, work, 1, "each row in one sweep")
+    @property
+    def shared(self) -> Size:
+        """1 where threads share pieces, else 0."""
+        least = LONG * self.way.piece
+        accelerator = self.machine.most_lanes > 0  # whose items need not run at the same time
+        if accelerator or bounds(self.rows.length, self.box).high < least:
+            return as_size(0)
+        long, few = minimum(1, self.rows.length // least), 1 - minimum(1, self.units // MANY)
+        return simplify(long * few, self.box)
 
-    def _vector(self, x: Buffer, y: Buffer, i: Term, where: Term | None, before: Variable) -> None:
-        sums, distance = self.code.let(self._load(x, i, where, LANES)), 1
-        while distance < LANES:
-            sums = self._joined(sums, distance)
-            distance *= 2
-        own = self._moved(sums, 1) if self.attributes["exclusive"] else sums
-        y.store(i, self._join(before(), own).as_(self.dtype), where)
-        last = 0 if self.reverse else LANES - 1
-        before.set(self._join(before(), shuffle(sums, sums, (last,) * LANES)))
+    def temporaries(self) -> tuple[Tensor, ...]:
+        if self.shared == 0:
+            return ()
+        places = simplify(self.columns * (self.way.full + 1) * self.shared, self.box)
+        words = as_size(FIRST + self.most)
+        kinds = (STARTS, self.way.wide, places), (STATE, int64, words)
+        return tuple(Tensor(name, TensorType(dtype, (size,))) for name, dtype, size in kinds)
 
-    def _joined(self, sums: Term, distance: int) -> Term:
-        """Each lane with the one `distance` before it, where there is one."""
-        turn = distance if self.reverse else -distance
-        turned = tuple((lane + turn) % LANES for lane in range(LANES))
-        number = iota(LANES, int32)
-        inside = number < LANES - distance if self.reverse else number >= distance
-        return self.code.let(select(inside, self._join(shuffle(sums, sums, turned), sums), sums))
+    @property
+    def most(self) -> int:
+        """Vectors of columns, at most, where threads share pieces."""
+        return MANY * max(1, self.width // self.lanes)
 
-    def _moved(self, sums: Term, distance: int) -> Term:
-        """Each lane has that of the lane `distance` before it in the order of the sum."""
-        step = distance if self.reverse else -distance
-        lanes = [lane + step for lane in range(LANES)]
-        inside = tuple(lane if 0 <= lane < LANES else LANES for lane in lanes)
-        return shuffle(sums, self._start(LANES), inside)
+    def launches(self) -> Iterator[Launch]:
+        if self.shared != 0:
+            yield self._begin()
+        yield self._sweep()
 
-    # ---- along another axis --------------------------------------------------------------------
+    def _begin(self) -> Launch:
+        """No piece is taken, and none known to start anywhere."""
+        code = Code(f"{self.name}_begin", self.machine, self.box)
+        state = code.output(STATE, int64)
+        with code.range(0, FIRST + self.most) as word:
+            state[word] = 0
+        return code.launch(self.shared, FIRST + self.most, 1, "no piece is taken yet")
 
-    def across(self) -> Launch:
-        """Blocks of columns: a lane for each."""
-        code = self.code
-        lanes = code.machine.lanes(_wide(self.dtype))
-        count, inner = code.size(self.rows.length), code.size(self.rows.inner)
-        blocks = ceil_div(self.rows.inner, VECTORS * lanes)
-        with code.range(code.start, code.stop) as item:
-            outer, block = code.let(item // code.size(blocks)), code.let(item % code.size(blocks))
-            base = code.let(outer * code.size(self.rows.length * self.rows.inner))
-            column = code.let(block * (VECTORS * lanes))
-            with code.when(column + VECTORS * lanes <= inner):
-                self._columns(base + column, count, inner, VECTORS, lanes, None)
-            with code.otherwise(), code.range(column, inner, lanes) as c:
-                there = iota(lanes) < code.let(inner - c)
-                self._columns(base + c, count, inner, 1, lanes, there)
-        work = self.rows.count * self.rows.length
-        return code.launch(self.rows.outer * blocks, work, 1, "columns side by side")
+    def _sweep(self) -> Launch:
+        """A position is a piece of a unit where threads share those, else a unit."""
+        code = Code(self.name, self.machine, self.box)
+        shared, full = self.shared, self.way.full
+        how = "each row in one sweep" if self.rows.contiguous else "columns side by side"
 
-    def _columns(
-        self, base: Term, count: Term, inner: Term, vectors: int, lanes: int, where: Term | None
-    ) -> None:
-        code, base = self.code, self.code.let(base)
-        x, y = code.input("x0", self.dtype).part(base), code.output("y0", self.dtype).part(base)
-        sums = [code.variable(self._start(lanes)) for _ in range(vectors)]
-        with code.range(0, count) as i:
-            row = code.let(self._place(i, count) * inner)
-            for number, total in enumerate(sums):
-                place = row + number * lanes
-                element, before = self._load(x, place, where, lanes), total()
-                after = self._join(before, element)
-                total.set(after)
-                shown = before if self.attributes["exclusive"] else after
-                y.store(place, shown.as_(self.dtype), where)
+        def whole() -> None:
+            with code.range(code.start, code.stop) as unit:
+                self._columns(code, unit, Columns.sweep)
+
+        if shared == 0:
+            whole()
+            return code.launch(self.units, self._work, 1, how)
+        with code.when(code.size(shared).equals(0)):
+            whole()
+        with code.otherwise():
+            pieces = code.size(full + 1)
+            taken = Taken(code, code.let(code.size(self.units) * pieces))
+            with taken.each() as item:
+                piece, alone = code.let(item % pieces), taken.alone
+                take = partial(Columns.take, piece=piece, alone=alone)
+                self._columns(code, code.let(item // pieces), take)
+        grain = simplify(1 + shared * (PART - 1), self.box)
+        positions = simplify(1 + shared * full, self.box)
+        return code.launch(self.units * positions, self._work, grain, how)
+
+    @property
+    def _work(self) -> Size:
+        return self.rows.count * self.rows.length
+
+    def _columns(self, code: Code, unit: Term, do: Callable[[Columns], None]) -> None:
+        """Do something for all columns of a unit, or for its row."""
+        if self.rows.contiguous:
+            start, place = self.rows.start(code, unit), unit * self.lanes
+            do(Row(self.way, code, start, self.lanes, 1, place, self.columns))
+            return
+        inner, blocks = code.size(self.rows.inner), code.size(self.blocks)
+        block = code.size(self.rows.length * self.rows.inner)
+        base, column = code.let(unit // blocks * block), code.let(unit % blocks * self.width)
+        own, lanes = (self.way, code), self.lanes
+        with code.when(column + self.width <= inner):
+            place, vectors = unit * self.width, self.width // lanes
+            do(Columns(*own, base + column, lanes, vectors, place, self.columns))
+        with code.otherwise(), code.range(column, inner, lanes) as c:
+            there = iota(lanes) < code.let(inner - c)
+            place = unit * self.width + (c - column)
+            do(Columns(*own, base + c, lanes, 1, place, self.columns, there))
 
 
 CUM_SUM = Running("cum_sum", "add", 0, (numpy.add, numpy.logical_or)).routine()

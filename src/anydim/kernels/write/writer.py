@@ -121,6 +121,23 @@ class Writer:
             yield
         self.emit(ir.If(last.condition, last.then, tuple(body)))
 
+    # ---- threads -------------------------------------------------------------------------------
+
+    def atomic(self, operation: str, address: Term, *arguments: Like) -> Term:
+        """An atomic step on the int64 at an address; what was there before."""
+        result = ir.Var(ir.INDEX, self.fresh("v"))
+        given = tuple(_word(argument).value for argument in arguments)
+        self.emit(ir.Atomic(operation, address.value, given, result))
+        return Term(result)
+
+    def publish(self, address: Term, value: Like) -> None:
+        """An atomic store."""
+        self.emit(ir.Atomic("store", address.value, (_word(value).value,)))
+
+
+def _word(value: Like) -> Term:
+    return value if isinstance(value, Term) else constant(value)
+
 
 class Buffer:
     """Memory that holds elements of one type, from `base` on: `b[i]`, `b[i] = value`."""

@@ -1,0 +1,287 @@
+"""The inside of running sums: pieces of a row by vectors, or of columns that have a lane each.
+
+Along a row a vector of elements becomes its own running sums in log2(lanes) steps (Hillis and
+Steele, Data parallel algorithms, 1986); what came before it is added to all lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from anydim.base.dtypes import DType, int32, int64
+from anydim.base.records import dataclass
+from anydim.kernels import ir
+from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.rows import LANES, Rows
+from anydim.kernels.write.term import Term, apply, constant, iota, select, shuffle
+from anydim.kernels.write.writer import Buffer, Variable
+from anydim.sizes import Size
+
+CHAINS = 4  # of elements whose total grows side by side
+STARTS, STATE = "starts", "state"  # what stands before pieces: [piece][column]; words:
+PATIENCE = 100  # pauses, some 4 us, after which a thread does another's work
+NEXT, WORKERS, FIRST = 0, 1, 2  # pieces taken, threads; of each vector of columns, known starts
+
+
+@dataclass(frozen=True)
+class Way:
+    """What is added up: `function` is 'add' or 'mul', `identity` what it starts from.
+
+    Sums are of type `wide` while they grow. A row has `full` pieces of `piece` elements, and a last
+    one, which may have none.
+    """
+
+    function: str
+    identity: int
+    dtype: DType
+    wide: DType
+    rows: Rows
+    piece: int
+    full: Size
+    exclusive: bool
+    reverse: bool
+
+
+class Taken:
+    """The pieces 0 ... `count`, each taken by one thread, in order."""
+
+    def __init__(self, code: Code, count: Term) -> None:
+        self.code, self.count = code, count
+        self._next, self._workers = (
+            code.let(Term(code.output(STATE, int64).address(word))) for word in (NEXT, WORKERS)
+        )
+
+    @contextmanager
+    def each(self) -> Iterator[Term]:
+        code = self.code
+        code.atomic("add", self._workers, 1)
+        item = code.variable(code.atomic("add", self._next, 1))
+        with code.loop(lambda: item() < self.count):
+            yield item()
+            item.set(code.atomic("add", self._next, 1))
+
+    def alone(self) -> Term:
+        """Whether no other thread has come yet."""
+        return self.code.let(self.code.atomic("load", self._workers) < 2)
+
+
+class Columns:
+    """`vectors` of columns from element `base` on, those lanes that are `there`.
+
+    The first one is column `place` of `columns`.
+    """
+
+    step = 1  # elements of a row that are done at once
+
+    def __init__(
+        self, way: Way, code: Code, base: Term, lanes: int, vectors: int, place: Term,
+        columns: Size, there: Term | None = None,
+    ) -> None:  # fmt: skip
+        self.way, self.code, self.lanes, self.vectors = way, code, lanes, vectors
+        self.place, self.columns, self.there = code.let(place), columns, there
+        base = code.let(base)
+        self.x = code.input("x0", way.dtype).part(base)
+        self.y = code.output("y0", way.dtype).part(base)
+        self.count, self.full = code.size(way.rows.length), code.size(way.full)
+
+    # ---- pieces --------------------------------------------------------------------------------
+
+    def sweep(self) -> None:
+        """All pieces."""
+        before = self._nothings()
+        if self.way.full != 0:
+            with self.code.range(0, self.full) as piece:
+                self._piece(piece, before)
+        self._last(self.code.let(self.full * self.way.piece), before)
+
+    def take(self, piece: Term, alone: Callable[[], Term]) -> None:
+        """A piece that this thread has taken, beside others unless it is `alone`."""
+        code, last = self.code, piece.equals(self.full)
+        totals = self._nothings()
+        ahead = code.let(~last & ~alone())
+        with code.when(ahead):
+            for each, total in zip(totals, self._totals(piece)):
+                each.set(total)
+        before = self._started(piece)
+        with code.when(last):
+            self._last(code.let(self.full * self.way.piece), before)
+        with code.otherwise():
+            with code.when(ahead):
+                self._tell(piece, before, totals)
+                self._blocks(piece, lambda i, _: self._elements(i, self.there, before))
+            with code.otherwise():
+                self._piece(piece, before)
+                self._tell(piece, before)
+
+    def _started(self, piece: Term) -> list[Variable]:
+        """What stands before a piece, once it is known; who waits long makes totals of others."""
+        code, before = self.code, self._nothings()
+        known = code.variable(code.atomic("load", self._known))
+        patience = code.variable(PATIENCE)
+        with code.loop(lambda: known() < piece):
+            code.emit(ir.Pause())
+            patience.set(patience() - 1)
+            with code.when(patience() < 0):
+                late, found = known(), self._nothings()
+                self._load_starts(late, found)
+                self._tell(late, found, self._totals(late))
+            known.set(code.atomic("load", self._known))
+        self._load_starts(piece, before)
+        return before
+
+    def _load_starts(self, piece: Term, into: Sequence[Variable]) -> None:
+        with self.code.when(piece > 0):
+            starts = self._starts(piece)
+            for vector, each in enumerate(into):
+                each.set(starts.load(vector * self.lanes, self.lanes))
+
+    def _tell(
+        self, piece: Term, before: Sequence[Variable], totals: Sequence[Variable | Term] = ()
+    ) -> None:
+        """What stands before the piece after this one: what stands before this, and its totals."""
+        after = self.code.let(piece + 1)
+        kept = self._starts(after)
+        for vector, each in enumerate(before):
+            start = each()
+            if totals:
+                total = totals[vector]
+                start = self._join(start, total if isinstance(total, Term) else total())
+            kept.store(vector * self.lanes, start)
+        self.code.atomic("exchange_if", self._known, piece, after)  # somebody else may have told
+
+    def _starts(self, piece: Term) -> Buffer:
+        first = self.code.let(piece * self.code.size(self.columns) + self.place)
+        return self.code.output(STARTS, self.way.wide).part(first)
+
+    @property
+    def _known(self) -> Term:
+        """The address of the number of the last piece of which it is known what stands before."""
+        word = self.code.let(self.place // self.lanes + FIRST)
+        return self.code.let(Term(self.code.output(STATE, int64).address(word)))
+
+    # ---- one piece -----------------------------------------------------------------------------
+
+    def _piece(self, piece: Term, before: Sequence[Variable]) -> None:
+        """All of a piece; where sums round, the next one starts from its total."""
+        if not self.way.wide.is_float:
+            self._blocks(piece, lambda i, _: self._elements(i, self.there, before))
+            return
+        starts = [each() for each in before]
+        totals = self._totals(piece, before)
+        for each, start, total in zip(before, starts, totals):
+            each.set(self._join(start, total))
+
+    def _totals(self, piece: Term, before: Sequence[Variable] | None = None) -> list[Term]:
+        """Of a piece, whose sums are written by the way where it is said what stands `before`."""
+        chains = range(CHAINS)
+        sums = [[self.code.variable(self._nothing) for _ in chains] for _ in range(self.vectors)]
+
+        def add(i: Term, chain: int) -> None:
+            for each, element in zip(sums, self._elements(i, self.there, before)):
+                each[chain].set(self._join(each[chain](), element))
+
+        self._blocks(piece, add)
+        return [self._total([chain() for chain in each]) for each in sums]
+
+    def _blocks(self, piece: Term, do: Callable[[Term, int], object]) -> None:
+        low = self.code.let(piece * self.way.piece)
+        with self.code.range(low, self.code.let(low + self.way.piece), CHAINS * self.step) as i:
+            for chain in range(CHAINS):
+                do(self.code.let(i + chain * self.step), chain)
+
+    def _total(self, chains: list[Term]) -> Term:
+        while len(chains) > 1:
+            chains = [self._join(*pair) for pair in zip(chains[::2], chains[1::2])]
+        return chains[0]
+
+    def _last(self, low: Term, before: Sequence[Variable]) -> None:
+        """The elements from `low` on."""
+        with self.code.range(low, self.count) as i:
+            self._elements(i, self.there, before)
+
+    def _elements(
+        self, i: Term, where: Term | None, before: Sequence[Variable] | None
+    ) -> list[Term]:
+        """Element i of all columns; its sums are written where it is said what stands `before`."""
+        place = self.count - 1 - i if self.way.reverse else i
+        row, found = self.code.let(place * self.code.size(self.way.rows.inner)), []
+        for number in range(self.vectors):
+            at = row + number * self.lanes
+            found.append(self._load(at, where))
+            if before is not None:
+                old = before[number]()
+                new = self._join(old, found[-1])
+                before[number].set(new)
+                self.y.store(at, (old if self.way.exclusive else new).as_(self.way.dtype), where)
+        return found
+
+    # ---- values --------------------------------------------------------------------------------
+
+    @property
+    def _nothing(self) -> Term:
+        return constant(self.way.identity, self.way.wide, self.lanes)
+
+    def _nothings(self) -> list[Variable]:
+        return [self.code.variable(self._nothing) for _ in range(self.vectors)]
+
+    def _join(self, left: Term, right: Term) -> Term:
+        return self.code.let(apply(self.way.function, left, right))
+
+    def _load(self, i: Term, where: Term | None) -> Term:
+        """Elements as sums are kept; where there are none, what changes no sum."""
+        elements = self.x.load(i, self.lanes, where).as_(self.way.wide)
+        return elements if where is None else select(where, elements, self._nothing)
+
+
+class Row(Columns):
+    """A row whose elements follow each other."""
+
+    step = LANES
+
+    def _total(self, chains: list[Term]) -> Term:
+        return self.code.let(super()._total(chains).combined(self.way.function).spread(LANES))
+
+    def _last(self, low: Term, before: Sequence[Variable]) -> None:
+        code, count = self.code, self.count
+        whole = code.let(count & -LANES)
+        with code.range(low, whole, LANES) as i:
+            self._elements(i, None, before)
+        with code.when(whole < count):
+            rest = code.let(count - whole)
+            place = code.let(count - LANES) if self.way.reverse else whole
+            self._elements(place, iota(LANES) < rest, before)
+
+    def _elements(
+        self, i: Term, where: Term | None, before: Sequence[Variable] | None
+    ) -> list[Term]:
+        place = self.code.let(self.count - LANES - i if self.way.reverse else i)
+        elements = self.code.let(self._load(place, where))
+        if before is not None:
+            self._show(place, elements, where, before[0])
+        return [elements]
+
+    def _show(self, place: Term, elements: Term, where: Term | None, before: Variable) -> None:
+        sums, distance = elements, 1
+        while distance < LANES:
+            sums = self._joined(sums, distance)
+            distance *= 2
+        own = self._moved(sums, 1) if self.way.exclusive else sums
+        self.y.store(place, self._join(before(), own).as_(self.way.dtype), where)
+        last = 0 if self.way.reverse else LANES - 1
+        before.set(self._join(before(), shuffle(sums, sums, (last,) * LANES)))
+
+    def _joined(self, sums: Term, distance: int) -> Term:
+        """Each lane with the one `distance` before it, where there is one."""
+        turn = distance if self.way.reverse else -distance
+        turned = tuple((lane + turn) % LANES for lane in range(LANES))
+        number = iota(LANES, int32)
+        inside = number < LANES - distance if self.way.reverse else number >= distance
+        return self.code.let(select(inside, self._join(shuffle(sums, sums, turned), sums), sums))
+
+    def _moved(self, sums: Term, distance: int) -> Term:
+        """Each lane has that of the lane `distance` before it in the order of the sum."""
+        step = distance if self.way.reverse else -distance
+        lanes = [lane + step for lane in range(LANES)]
+        inside = tuple(lane if 0 <= lane < LANES else LANES for lane in lanes)
+        return shuffle(sums, self._nothing, inside)
