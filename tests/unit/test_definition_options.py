@@ -9,11 +9,11 @@ import numpy
 import pytest
 
 import anydim as ad
+from anydim.kernels.knobs import RULES
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.rows.template import Rows
 from anydim.kernels.schedule import schedule_name
 from anydim.kernels.templates import TEMPLATES
-from anydim.kernels.wishes import RULES
 from anydim.passes.options import WHOLE, Options, given_options, parse_texts
 
 MATMUL = "def matmul(float(M,K) A, float(K,N) B) -> (C) { C(m,n) +=! A(m,k) * B(k,n) }"

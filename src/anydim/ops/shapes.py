@@ -28,9 +28,9 @@ from anydim.sizes import (
     Size,
     Truth,
     as_size,
+    broadcast_size,
     ceil_div,
     maximum,
-    met,
     minimum,
     product,
     prove,
@@ -172,7 +172,7 @@ def _meet(own: Size, wanted: Size, box: Box) -> tuple[Size, Size, Size]:
     step = one if own_wide else minimum(1, maximum(own - 1, 0))
     if own_wide or wanted_wide:
         return (own if own_wide else wanted), step, odd
-    return met((own, wanted), box), step, odd
+    return broadcast_size((own, wanted), box), step, odd
 
 
 def squeeze(types: Types, attributes: Attributes, box: Box) -> Written:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 
 from anydim.graph.nodes import Graph
 from anydim.kernels.ir import Library
+from anydim.kernels.knobs import first_match
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
-from anydim.kernels.wishes import first_match
 from anydim.lang.tree import Statement
 from anydim.passes.flow import group_of, unpack
 

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph, Node
+from anydim.kernels.knobs import first_match
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
-from anydim.kernels.wishes import first_match
 from anydim.lang.tree import Cast, Expr, Group, Index, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import reads, rewrite
 from anydim.passes.alike import canonical, in_own_sizes

@@ -17,9 +17,9 @@ from dataclasses import replace
 from anydim.base.dtypes import float32, int4, int8
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
+from anydim.kernels.knobs import first_match
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
-from anydim.kernels.wishes import first_match
 from anydim.lang.tree import Apply, Cast, Expr, Read, Statement, TensorType
 from anydim.lang.tree.affine import reads
 from anydim.passes.flow import Line, group_of, inputs_of, is_product, live, pack, unpack

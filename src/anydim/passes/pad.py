@@ -19,9 +19,9 @@ from anydim.base.frozen import FrozenMapping
 from anydim.base.records import dataclass
 from anydim.base.text import suggestion
 from anydim.graph.nodes import Graph, Node
+from anydim.kernels.knobs import first_match
 from anydim.kernels.launch import Machine
 from anydim.kernels.template import Template
-from anydim.kernels.wishes import first_match
 from anydim.lang.tree import Axis, Expr, Group, Index, Literal, Read, Statement, TensorType
 from anydim.lang.tree.affine import rewrite, to_expr
 from anydim.passes.flow import fused_node, group_of, unused, with_nodes

@@ -18,10 +18,10 @@ from anydim.base.errors import AnydimError, InternalError, OptionError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.ir import Kernel
+from anydim.kernels.knobs import first_match, wished
 from anydim.kernels.launch import Launch, Machine, Packing
 from anydim.kernels.schedule import parse_options
 from anydim.kernels.template import Template
-from anydim.kernels.wishes import first_match, wished
 from anydim.lang.surface.printer import print_statement
 from anydim.lang.tree import Group, Read
 from anydim.passes.alike import Found, canonical, in_own_sizes

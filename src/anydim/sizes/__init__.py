@@ -6,6 +6,7 @@ given sizes, and answers: proved, refuted or unknown over the whole box.
 
 from anydim.sizes.atoms import Atom
 from anydim.sizes.box import Box, Dim
+from anydim.sizes.broadcast import broadcast_size
 from anydim.sizes.covering import Covering
 from anydim.sizes.derived import align_up, ceil_div, product
 from anydim.sizes.expression import Size
@@ -14,7 +15,6 @@ from anydim.sizes.given import given_dims, given_sizes
 from anydim.sizes.guard import Guard, holds, joined
 from anydim.sizes.interval import LARGEST, Interval
 from anydim.sizes.largest import largest_value
-from anydim.sizes.meeting import met
 from anydim.sizes.own import OwnSizes, own_sizes
 from anydim.sizes.parsing import as_size, parse
 from anydim.sizes.proofs import Truth, bounds, prove, simplify
@@ -36,6 +36,7 @@ __all__ = [
     "align_up",
     "as_size",
     "bounds",
+    "broadcast_size",
     "ceil_div",
     "given_dims",
     "given_sizes",
@@ -43,7 +44,6 @@ __all__ = [
     "joined",
     "largest_value",
     "maximum",
-    "met",
     "minimum",
     "own_sizes",
     "parse",

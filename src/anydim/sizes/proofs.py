@@ -11,8 +11,8 @@ from anydim.base.errors import DimError, InternalError
 from anydim.sizes.atoms import Atom, inside_out
 from anydim.sizes.box import Box
 from anydim.sizes.expression import Size, apply, as_constant
+from anydim.sizes.indicators import without_needless
 from anydim.sizes.interval import Interval
-from anydim.sizes.presence import without_needless
 
 
 class Truth(Enum):
@@ -128,7 +128,7 @@ def simplify(size: Size, box: Box) -> Size:
 
     Operands of min and max that never win are dropped; quotients and remainders go where the
     bounds settle them; a factor that is never 0 cancels; factors that say whether there is
-    something are there once (`presence.py`).
+    something are there once (`indicators.py`).
     """
 
     known = box.simplified

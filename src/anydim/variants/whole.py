@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 
 from anydim.base.errors import AnydimError
 from anydim.base.records import dataclass
+from anydim.kernels.knobs import TRIED_WHOLE, wished
 from anydim.kernels.launch import Launch
 from anydim.kernels.schedule import parse_options, print_schedule, schedule_name
-from anydim.kernels.wishes import TRIED_WHOLE, wished
 from anydim.passes.recipes import parse_machine
 from anydim.program.recipe import Recipe
 from anydim.runtime.choices import Sizes

@@ -19,7 +19,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.arguments import expect_inputs
 from anydim.kernels.routines.code import Code
-from anydim.kernels.routines.foremost import Foremost
+from anydim.kernels.routines.partial_sort import PartialSort
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, fitting
 from anydim.kernels.routines.sort import order
@@ -155,7 +155,7 @@ class _Suppression:
         batches, classes, length = self.types[1].shape
         scores, boxes = code.input("x1", self.dtype), code.input("x0", self.dtype)
         kept, counts = code.output("kept", uint32), code.output("counts", int64)
-        ranked = Foremost.scratch(code, self.dtype, length)
+        ranked = PartialSort.scratch(code, self.dtype, length)
         chosen = _Chosen.scratch(code, self.dtype, length + LANES)
         count = code.size(length)
         most = smaller(larger(code.input("x2", int64)[0], constant(0)), count)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from anydim.lang.resolve.binding import Binding, spread_axes
 from anydim.lang.tree import Axis
-from anydim.sizes import Size, Truth, as_size, met, prove
+from anydim.sizes import Size, Truth, as_size, broadcast_size, prove
 
 
 def broadcast(binding: Binding) -> None:
@@ -44,7 +44,7 @@ def _meet(binding: Binding, ellipsis: str, meeting: list[tuple[str, Size]]) -> S
             _compatible(binding, ellipsis, (other, other_size), (tensor, size))
     if result is not None:
         return result
-    return met((size for _, size in distinct), binding.box)
+    return broadcast_size((size for _, size in distinct), binding.box)
 
 
 def _wide(binding: Binding, sizes: list[Size]) -> Size | None:

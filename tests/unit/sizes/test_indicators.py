@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anydim.sizes import Box, Dim, Size, as_size, maximum, met, minimum, simplify
+from anydim.sizes import Box, Dim, Size, as_size, broadcast_size, maximum, minimum, simplify
 from tests.unit.sizes.strategies import boxes, checked, points
 
 BOX = Box.of(Dim("n"), Dim("m"), Dim("k", 1))
@@ -40,7 +40,7 @@ def test_products_and_nests_become_one_factor(written: str, simple: str) -> None
 
 
 def test_a_size_that_meets_one_is_itself() -> None:
-    assert met([as_size("n"), as_size(1)], BOX) == as_size("n")
+    assert broadcast_size([as_size("n"), as_size(1)], BOX) == as_size("n")
 
 
 @st.composite

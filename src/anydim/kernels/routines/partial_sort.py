@@ -20,7 +20,7 @@ BLOCK = 64  # keys that are looked at together
 
 
 @dataclass(frozen=True)
-class Foremost:
+class PartialSort:
     """Scores that are yet to come: `left` of them, keys `low` and above, `wanted` the next time."""
 
     code: Code
@@ -32,12 +32,12 @@ class Foremost:
     wanted: Variable
 
     @staticmethod
-    def scratch(code: Code, dtype: DType, most: Size) -> Foremost:
+    def scratch(code: Code, dtype: DType, most: Size) -> PartialSort:
         """Room for `most` scores in the memory of a thread."""
         kind = key_type(dtype)
         keys, pairs = code.scratch(kind, most + BLOCK), Pairs.scratch(code, kind, most)
         low, end = code.variable(0, kind), code.variable(0, kind)
-        return Foremost(code, keys, pairs, code.variable(0), low, end, code.variable(0))
+        return PartialSort(code, keys, pairs, code.variable(0), low, end, code.variable(0))
 
     @property
     def _lanes(self) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from anydim.base.dtypes import float32
 from anydim.frontends.builder import Builder
-from anydim.sizes import Box, Dim, as_size, maximum, met, minimum
+from anydim.sizes import Box, Dim, as_size, broadcast_size, maximum, minimum
 from tests.unit.sizes.strategies import boxes, checked
 
 NAMES = tuple("abcdefghijkl")
@@ -21,7 +21,7 @@ def sizes(*texts):
 
 
 def test_the_common_size_is_that_of_numpy_wherever_the_sizes_fit():
-    common = met(sizes("a", "b", "c"), BOX)
+    common = broadcast_size(sizes("a", "b", "c"), BOX)
     for values in itertools.product((0, 1, 5), repeat=3):
         if len(set(values) - {1}) < 2:
             wanted = next((value for value in values if value != 1), 1)
@@ -30,12 +30,12 @@ def test_the_common_size_is_that_of_numpy_wherever_the_sizes_fit():
 
 def test_what_met_before_is_not_nested():
     box = BOX
-    everything = met(sizes(*NAMES), box)
+    everything = broadcast_size(sizes(*NAMES), box)
     chain = as_size("a")
     for name in NAMES[1:]:
-        chain = met([chain, as_size(name)], box)
+        chain = broadcast_size([chain, as_size(name)], box)
     assert chain == everything
-    assert met([chain, as_size("c")], box) == chain
+    assert broadcast_size([chain, as_size("c")], box) == chain
     assert str(everything).count("max") == str(everything).count("min") == 1
 
 
@@ -43,8 +43,8 @@ def test_what_met_before_is_not_nested():
 @given(boxes(), st.permutations(("a", "b", "n")))
 def test_bounds_do_not_change_the_value_of_a_chain(box, order):
     first, second, third = sizes(*order)
-    inner = met([first, second], box)
-    chain = met([inner, third], box)
+    inner = broadcast_size([first, second], box)
+    chain = broadcast_size([inner, third], box)
     highest = [9 if dim.hi is None else dim.hi for dim in box.dims]
     for values in itertools.product(*(range(d.lo, h + 1) for d, h in zip(box.dims, highest))):
         env = dict(zip(box.names, values))
@@ -57,7 +57,7 @@ def test_sizes_that_only_look_as_if_they_met_are_kept():
     odd = maximum(below, as_size("b")) * minimum(below, as_size("b"), 1)
     other = maximum(as_size("a"), as_size("b")) * minimum(as_size("c"), 1)
     for strange in (odd, other):
-        common = met([strange, as_size("d")], BOX)
+        common = broadcast_size([strange, as_size("d")], BOX)
         for values in itertools.product((0, 1, 2, 5), repeat=4):
             env = dict(zip("abcd", values))
             one, two = strange.evaluate(env), env["d"]
@@ -70,4 +70,4 @@ def test_a_dozen_dims_that_broadcast_in_any_order_have_one_size():
     total = values[0]
     for value in (*values[1:], *values):
         total = builder.add(total, value)
-    assert total.shape == (met(sizes(*NAMES), BOX),)
+    assert total.shape == (broadcast_size(sizes(*NAMES), BOX),)

@@ -1,4 +1,4 @@
-"""Schedules that a user asks for: which values are right, and how they change a proposal.
+"""The options of schedules: which values are right, which are tried, how a text changes a proposal.
 
 A text may name a few options only, `contraction(rows=6)`; the others stay as proposed. Every option
 has a row in `RULES` that says what it may be; an option without a row is the template's own affair.

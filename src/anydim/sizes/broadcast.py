@@ -15,7 +15,7 @@ from anydim.sizes.extremes import maximum, minimum
 from anydim.sizes.proofs import Truth, prove, simplify
 
 
-def met(sizes: Iterable[Size], box: Box) -> Size:
+def broadcast_size(sizes: Iterable[Size], box: Box) -> Size:
     """max(a, b, ...) * min(1, a, b, ...) for sizes from 0 up."""
     parts = list(dict.fromkeys(part for size in sizes for part in _parts(size, box)))
     return simplify(maximum(*parts) * minimum(1, *parts), box)

@@ -1,4 +1,4 @@
-"""The algebra of 0 or not: min(n, 1) is 1 where there is something, and 0 where there is nothing.
+"""The algebra of indicators: min(n, 1) is 1 where there is something, and 0 where there is nothing.
 
 Broadcasts of sizes that may be 0 bring such factors, and chains of broadcasts nest them. Over a
 box where the operands are never negative:
