@@ -17,13 +17,13 @@ from anydim.kernels.launch import Launch
 from anydim.kernels.naming import named_kernel
 from anydim.program.recipe import Recipe
 
-_NUMBERED = re.compile(r"p\d+")
+NUMBERED = re.compile(r"p\d+")  # names of sizes that say nothing of them
 
 
 def size_names(launch: Launch) -> tuple[str, ...]:
     """What the sizes of a launch are: their expressions, or what the kernel has them for."""
     return tuple(
-        str(size) if _NUMBERED.fullmatch(name) else name
+        str(size) if NUMBERED.fullmatch(name) else name
         for name, size in zip(launch.kernel.sizes, launch.sizes)
     )
 

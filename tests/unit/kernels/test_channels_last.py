@@ -6,7 +6,7 @@ Results are n h w c; x is so too, or has its channels first as a network's first
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy
@@ -228,6 +228,17 @@ def test_an_image_has_its_bits_in_every_batch_and_part(name: str) -> None:
         alone = given(layer, [arrays[0][image : image + 1], *arrays[1:]])
         (found,) = one.outputs(alone, {**sizes, "n": 1}, 1, compiled=True)
         assert found.tobytes() == whole[image : image + 1].tobytes()
+
+
+@pytest.mark.parametrize("name", ["3x3", "1x1 stride 2"])
+def test_layers_that_differ_in_channels_share_a_kernel(name: str) -> None:
+    """Whether channels in and out are as many, or happen to be what another size is."""
+    layers = (
+        replace(LAYERS[name], inner=inner, outer=outer)
+        for inner, outer in ((64, 64), (64, 128), (96, 48), (33, 70), (512, 1000))
+    )
+    kernels = {prepared(x, contraction.TEMPLATE, host_machine()).launch.kernel.name for x in layers}
+    assert len(kernels) == 1
 
 
 # ---- Winograd's way ----------------------------------------------------------------------------

@@ -6,11 +6,12 @@ unlike ways is held twice. The range of the launch is that of the one that runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from anydim.base.dtypes import uint8
 from anydim.kernels import ir
+from anydim.kernels.fitting import NUMBERED
 from anydim.kernels.launch import Argument, Launch
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.write.arithmetic import compare, constant, variable
@@ -25,7 +26,9 @@ def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Laun
     Functions of both have unlike names.
     """
     names = {a: f"o{n}" for n, a in enumerate(dict.fromkeys((*one.arguments, *other.arguments)))}
-    sizes = {size: f"p{n}" for n, size in enumerate(dict.fromkeys((*one.sizes, *other.sizes)))}
+    numbers: dict[Size, str] = {}
+    own, others = _named("one", one, numbers), _named("other", other, numbers)
+    sizes = own | others
     operands = [_operand(argument, name, one, other) for argument, name in names.items()]
     shared = {
         names[argument]
@@ -37,14 +40,14 @@ def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Laun
         "either",
         (
             *(ir.Pointer(o.name, o.dtype, alias=o.name in shared) for o in operands),
-            *(ir.Scalar(name) for name in (*sizes.values(), CHOICE, "start", "stop")),
+            *(ir.Scalar(name) for name in (*sizes, CHOICE, "start", "stop")),
             ir.Pointer("scratch", uint8),
         ),
         (
             ir.If(
                 compare("not_equal", variable(CHOICE), 0),
-                (_call(one, names, sizes),),
-                (_call(other, names, sizes),),
+                (_call(one, names, own),),
+                (_call(other, names, others),),
             ),
         ),
     )
@@ -52,7 +55,7 @@ def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Laun
     kernel = named_kernel(
         one.kernel.name.rpartition("_")[0],
         operands,
-        (*sizes.values(), CHOICE),
+        (*sizes, CHOICE),
         (*(function for kernel in kernels for function in kernel.functions), main),
         {library.name: library for kernel in kernels for library in kernel.libraries}.values(),
     )
@@ -60,7 +63,7 @@ def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Laun
         one,
         kernel=kernel,
         arguments=tuple(names),
-        sizes=(*sizes, choice),
+        sizes=(*sizes.values(), choice),
         parallel=choice * one.parallel + (1 - choice) * other.parallel,
         grain=minimum(one.grain, other.grain),
         scratch=maximum(one.scratch, other.scratch),
@@ -68,6 +71,19 @@ def either_launch(choice: Size, one: Launch, other: Launch, reason: str) -> Laun
         order=None,
         in_place=tuple(pair for pair in one.in_place if pair in other.in_place),
     )
+
+
+def _named(way: str, launch: Launch, numbers: dict[Size, str]) -> dict[str, Size]:
+    """The sizes of a launch, by the names that they have here: a role is that of one way.
+
+    Numbered ones have no role, so equal ones are one, of both ways.
+    """
+    return {
+        numbers.setdefault(size, f"p{len(numbers)}")
+        if NUMBERED.fullmatch(name)
+        else f"{way}_{name}": size
+        for name, size in zip(launch.kernel.sizes, launch.sizes)
+    }
 
 
 def _operand(argument: Argument, name: str, *launches: Launch) -> ir.Operand:
@@ -81,13 +97,13 @@ def _operand(argument: Argument, name: str, *launches: Launch) -> ir.Operand:
     return ir.Operand(name, found[0].dtype, any(operand.written for operand in found))
 
 
-def _call(launch: Launch, names: Mapping[Argument, str], sizes: Mapping[Size, str]) -> ir.Call:
+def _call(launch: Launch, names: Mapping[Argument, str], sizes: Iterable[str]) -> ir.Call:
     """What main does for one of both."""
     return ir.Call(
         launch.kernel.main.name,
         (
             *(ir.Address(names[argument], constant(0)) for argument in launch.arguments),
-            *(variable(sizes[size]) for size in launch.sizes),
+            *map(variable, sizes),
             variable("start"),
             variable("stop"),
             ir.Address("scratch", constant(0)),

@@ -113,12 +113,12 @@ def launch_of(
 
 
 def packed_at(
-    loops: Sequence[tuple[str, Size]], group: Size | int, value: Callable[[Size], ir.Value]
+    loops: Sequence[tuple[str, Size]], group: Size | int, role: Callable[[str, Size], ir.Value]
 ) -> list[ir.Value]:
     """The terms of where the loops are in a packed constant that has a `group` for each of them."""
     terms: list[ir.Value] = []
     inner = as_size(1)
     for name, extent in reversed(loops):
-        terms.append(times(variable(name), value(inner * group)))
+        terms.append(times(variable(name), role(f"{name}_packed", inner * group)))
         inner = inner * extent
     return terms

@@ -13,7 +13,7 @@ from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, SizeTerm
 from anydim.lang.tree.affine import Affine, affine, rewrite
 from anydim.sizes import Box, Size, Truth, as_size, prove
 
-_SMALL = 8  # strides, windows and paddings
+SMALL = 8  # strides, windows and paddings
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,13 @@ class LayerSizes(SizeParameters):
         self._roles[name] = size
         return ir.Var(ir.INDEX, name)
 
+    def known(self, name: str, size: Size, most: int = 1) -> ir.Value:
+        """A role, but a small constant is part of the text: one of `most` at most."""
+        constant = size.constant
+        if constant is not None and abs(constant) <= most:
+            return ir.Const(ir.INDEX, constant)
+        return self.role(name, size)
+
     @property
     def names(self) -> tuple[str, ...]:
         return (*super().names, *self._roles)
@@ -139,7 +146,7 @@ class LayerSizes(SizeParameters):
     def value(self, size: Size | int) -> ir.Value:
         size = as_size(size)
         known = size.constant
-        if known is not None and abs(known) <= _SMALL:
+        if known is not None and abs(known) <= SMALL:
             return ir.Const(ir.INDEX, known)
         name = self._names.setdefault(size, f"p{len(self._names)}")
         return ir.Var(ir.INDEX, name)

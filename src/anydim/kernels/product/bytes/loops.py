@@ -263,7 +263,7 @@ class BytesWriter:
         """Which group of a packed factor the loops are at."""
         used = free_axes(factor.read)
         loops = [(walk.name, walk.extent) for walk in self.form.loops if walk.name in used]
-        return plus(*packed_at(loops, 1, self.sizes.value))
+        return plus(*packed_at(loops, 1, lambda _, size: self.sizes.value(size)))
 
     def _a_at(self) -> ir.Value:
         """The first row of the block of rows, in a or in scratch."""

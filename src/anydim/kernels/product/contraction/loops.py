@@ -40,6 +40,7 @@ from anydim.kernels.product.kernel import (
     shared_names,
 )
 from anydim.kernels.product.micro import GIVEN, Tile, give
+from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -57,7 +58,6 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.values import number
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import address
@@ -86,7 +86,7 @@ class MainWriter:
         self.schedule = schedule
         self.machine = machine
         self.prefix = prefix_of(tile, form.dtype)
-        self.sizes = SizeParameters()
+        self.sizes = LayerSizes()
         self.libraries = {made.name: made for made in contraction_libraries(tile, form.dtype)}
         self.operands = operands_of(group, form, schedule.packed)
         self.scratch = scratch_of(form, tile, blocks, schedule.packed, self.operands.target is None)
@@ -131,25 +131,48 @@ class MainWriter:
             ]
         steps += self._given_once()
         steps += [ir.Declare("b_ready", constant(-1))] if self.scratch.holds_b else []
-        tiles, rows = self.sizes.value(self.blocks.tiles), self.sizes.value(self.form.m.extent)
+        tiles, rows = self.sizes.role("all_tiles", self.blocks.tiles), self.all_rows
         steps += [
             ir.Let("even", quotient(rows, greatest(tiles, 1))),
             ir.Let("taller", minus(rows, times(variable("even"), tiles))),
         ]
-        sharing, value = self.blocks.sharing, self.sizes.value
-        return (*steps, *sharing.rectangles(lambda _, size: value(size), self._rectangle()))
+        sharing, role = self.blocks.sharing, self.sizes.role
+        shared = sharing.rectangles(lambda name, size: role(f"all_{name}", size), self._rectangle())
+        return (*steps, *shared)
+
+    @property
+    def all_rows(self) -> ir.Value:
+        return self.sizes.known("all_rows", self.form.m.extent)
+
+    @property
+    def all_columns(self) -> ir.Value:
+        return self.sizes.known("all_columns", self.form.n.extent)
+
+    @property
+    def all_k(self) -> ir.Value:
+        return self.sizes.role("all_k", self.form.k.extent)
+
+    @property
+    def c_row(self) -> ir.Value:
+        """Elements between the rows of results."""
+        return self.sizes.role("c_row", self.form.m.c)
+
+    @property
+    def _block_columns(self) -> ir.Value:
+        return self.sizes.role("block_columns", self.blocks.columns)
 
     def _rectangle(self) -> list[ir.Step]:
         """Blocks of rows, and of each all blocks of columns."""
-        value, blocks = self.sizes.value, self.blocks
-        stop = least(plus(variable("tile0"), value(blocks.block_tiles)), variable("stop_tile"))
+        role, blocks = self.sizes.role, self.blocks
+        at_once = role("block_tiles", blocks.block_tiles)
+        stop = least(plus(variable("tile0"), at_once), variable("stop_tile"))
         panels = minus(variable("stop_panel"), variable("first_panel"))
         from_end = minus(minus_one(variable("blocks")), variable("block"))
         forwards = compare("equal", variable(BACKWARDS), 0)
-        count = ir.Let("blocks", quotient_up(panels, value(blocks.panels)))
-        a_at = ir.Let("a_at", self.start_of(self.form.a_start, lambda w: w.a))
+        count = ir.Let("blocks", quotient_up(panels, role("block_panels", blocks.panels)))
+        a_at = ir.Let("a_at", self.start_of("a", self.form.a_start, lambda w: w.a))
         all_blocks = loop(
-            "tile0", variable("first_tile"), variable("stop_tile"), value(blocks.block_tiles),
+            "tile0", variable("first_tile"), variable("stop_tile"), at_once,
             ir.Let("tile1", stop),
             ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
             *self.pack_a(),
@@ -166,13 +189,15 @@ class MainWriter:
 
     def _unit(self) -> list[ir.Step]:
         """One block of columns."""
-        value, blocks, form = self.sizes.value, self.blocks, self.form
-        panel = plus(variable("first_panel"), times(variable("place"), value(blocks.panels)))
-        stop = least(times(variable("stop_panel"), self.tile.width), value(form.n.extent))
+        panels = self.sizes.role("block_panels", self.blocks.panels)
+        panel = plus(variable("first_panel"), times(variable("place"), panels))
+        stop = least(times(variable("stop_panel"), self.tile.width), self.all_columns)
         return [
             ir.Let("column0", times(panel, self.tile.width)),
-            ir.Let("width", least(minus(stop, variable("column0")), value(blocks.columns))),
-            ir.Let("c_at", plus(self.start_of(as_size(0), lambda w: w.c), variable("column0"))),
+            ir.Let("width", least(minus(stop, variable("column0")), self._block_columns)),
+            ir.Let(
+                "c_at", plus(self.start_of("c", as_size(0), lambda w: w.c), variable("column0"))
+            ),
             ir.Let("b_at", self._start_of_b()),
             ir.Let("chunk", self._chunk()),
             *self._ahead(),
@@ -182,7 +207,7 @@ class MainWriter:
 
     def _chunk(self) -> ir.Value:
         """Steps of k that all row tiles do before they go on; as many whatever rows there are."""
-        k = self.sizes.value(self.form.k.extent)
+        k = self.all_k
         blocks = quotient_up(k, self.schedule.block_k)
         even = round_down(plus(quotient_up(k, greatest(blocks, 1)), 7), 8)
         return either(compare("less_equal", blocks, 1), k, even)
@@ -192,7 +217,7 @@ class MainWriter:
 
         Sums that no output holds are those of one row tile: it does all of k before the next one.
         """
-        k = self.sizes.value(self.form.k.extent)
+        k = self.all_k
         length = ir.Let("length", least(minus(k, variable("k0")), variable("chunk")))
         place, work = self._place(), self._chunk_of_tile(vectors)
 
@@ -207,20 +232,34 @@ class MainWriter:
             return [all_tiles(*place, all_of_k(*work))]
         return [all_of_k(all_tiles(*place, *work))]
 
-    def start_of(self, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
-        parts = [times(variable(w.name), self.sizes.value(stride(w))) for w in self.form.loops]
-        return plus(self.sizes.value(start), *parts)
+    def start_of(self, name: str, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
+        """Where the iteration of the loops begins in the operand of that name."""
+        known = self.sizes.known
+        parts = [
+            times(variable(w.name), known(f"{name}_{w.name}", stride(w))) for w in self.form.loops
+        ]
+        return plus(known(f"{name}_start", start), *parts)
 
     def _start_of_b(self) -> ir.Value:
         """The first element of the block of columns; in panels for a packed B."""
-        form, value = self.form, self.sizes.value
+        form = self.form
         if not self.schedule.packed:
-            columns = times(variable("column0"), value(form.n.b))
-            return plus(self.start_of(form.b_start, lambda w: w.b), columns)
+            columns = times(variable("column0"), self.b_column)
+            return plus(self.start_of("b", form.b_start, lambda w: w.b), columns)
         group = align_up(form.n.extent, self.tile.width) * form.k.extent
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.b != 0]
-        terms = packed_at(loops, group, value)
-        return plus(*terms, times(variable("column0"), value(form.k.extent)))
+        terms = packed_at(loops, group, self.sizes.role)
+        return plus(*terms, times(variable("column0"), self.all_k))
+
+    @property
+    def b_column(self) -> ir.Value:
+        """Elements between the columns of B."""
+        return self.sizes.known("b_column", self.form.n.b)
+
+    @property
+    def b_step(self) -> ir.Value:
+        """Elements between neighbours in B along k."""
+        return self.sizes.known("b_step", self.form.k.b)
 
     def first_row(self, tile: ir.Value) -> ir.Value:
         return plus(times(tile, variable("even")), least(tile, variable("taller")))
@@ -232,9 +271,9 @@ class MainWriter:
         if self.scratch.holds_b:
             return []
         single = compare("equal", variable("tiles"), 1)
-        chunked = compare("less", variable("chunk"), self.sizes.value(self.form.k.extent))
+        chunked = compare("less", variable("chunk"), self.all_k)
         part = times(variable("chunk"), self.tile.width)
-        block = self.sizes.value(self.form.k.extent * self.blocks.columns)
+        block = times(self.all_k, self._block_columns)
         window = constant(self.tile.width * self.tile.unroll)
         return [
             ir.Let("part", part),
@@ -251,11 +290,10 @@ class MainWriter:
         """
         if not self.scratch.holds_a:
             return []
-        value, form, lanes = self.sizes.value, self.form, self.tile.lanes
+        known, form, lanes = self.sizes.known, self.form, self.tile.lanes
         rows = minus(self.first_row(variable("tile1")), variable("first_row"))
-        source = plus(variable("a_at"), times(variable("first_row"), value(form.m.a)))
         first = ir.Let("first_row", self.first_row(variable("tile0")))
-        row = value(self.scratch.k_padded)
+        row = self._copied_row
         if form.windows is not None:
             ends = {
                 "x": ir.Address(self.operands.a, constant(0)),
@@ -265,30 +303,33 @@ class MainWriter:
                 first,
                 call(self.windows, **ends, x_at=variable("a_at"), rows=rows, dst_row=row),
             ]
+        source = plus(variable("a_at"), times(variable("first_row"), self._a_row))
+        step = known("a_step", form.k.a)
         pieces = form.pieces if form.cuts_a else None
         if pieces is None:
             to = ir.Address("scratch", constant(0))
-            shape = (value(form.k.a), row, value(form.k.extent), rows, row)
+            shape = (step, row, self.all_k, rows, row)
             copy = transpose_library(lanes, form.dtype)
             return [first, self._copy(copy, (ir.Address(self.operands.a, source), to, *shape))]
-        length, at = value(pieces.length), times(variable("piece"), value(pieces.a))
+        length = known("piece_length", pieces.length)
+        at = times(variable("piece"), known("a_piece", pieces.a))
         each = ir.Address(self.operands.a, plus(source, at))
         to = ir.Address("scratch", times(times(variable("piece"), length), form.dtype.bytes))
         whole = round_down(plus(length, lanes - 1), lanes)
         if form.k.a == 1:
-            shape = (value(form.m.a), row, rows, length, whole)
+            shape = (self._a_row, row, rows, length, whole)
             copy = gather_library(lanes, form.dtype)
         else:
-            shape = (value(form.k.a), row, length, rows, whole)
+            shape = (step, row, length, rows, whole)
             copy = transpose_library(lanes, form.dtype)
         copied = self._copy(copy, (each, to, *shape))
-        return [first, loop("piece", 0, value(pieces.count), 1, copied)]
+        return [first, loop("piece", 0, known("pieces", pieces.count), 1, copied)]
 
     def _pack_b(self) -> list[ir.Step]:
         """The block of columns of B as panels in scratch, unless the last piece left it there."""
         if not self.scratch.holds_b:
             return []
-        columns = plus(self.sizes.value(self.form.n.extent), 1)
+        columns = plus(self.all_columns, 1)
         block = plus(times(variable("around"), columns), variable("column0"))
         wanted = plus(times(block, columns), variable("width"))
         missing = compare("not_equal", register("b_ready"), variable("b_wanted"))
@@ -300,27 +341,45 @@ class MainWriter:
 
     def _panel(self) -> ir.Step:
         """A panel of B, of every piece of k where it has some."""
-        form, value, lanes = self.form, self.sizes.value, self.tile.lanes
+        form, known, lanes = self.form, self.sizes.known, self.tile.lanes
         panel, size = variable("panel"), form.dtype.bytes
         columns = least(minus(variable("width"), panel), self.tile.width)
         padded = round_down(plus(columns, lanes - 1), lanes)
-        offset = plus(times(panel, value(form.k.extent * size)), value(self.scratch.b_offset))
-        at = plus(variable("b_at"), times(panel, value(form.n.b)))
-        width, length = constant(self.tile.width), value(form.k.extent)
+        offset = plus(times(times(panel, self.all_k), size), self._b_offset)
+        at = plus(variable("b_at"), times(panel, self.b_column))
+        width, length = constant(self.tile.width), self.all_k
         pieces = form.pieces if form.cuts_b else None
         if pieces is not None:
-            length = value(pieces.length)
+            length = known("piece_length", pieces.length)
             before = times(times(variable("piece"), length), self.tile.width * size)
-            offset, at = plus(offset, before), plus(at, times(variable("piece"), value(pieces.b)))
+            moved = times(variable("piece"), known("b_piece", pieces.b))
+            offset, at = plus(offset, before), plus(at, moved)
         ends = ir.Address(self.operands.b, at), ir.Address("scratch", offset)
         if form.n.b == 1:
-            shape = (value(form.k.b), width, length, columns, padded)
+            shape = (self.b_step, width, length, columns, padded)
             copy = gather_library(lanes, form.dtype)
         else:
-            shape = (value(form.n.b), width, columns, length, padded)
+            shape = (self.b_column, width, columns, length, padded)
             copy = transpose_library(lanes, form.dtype)
         copied = self._copy(copy, (*ends, *shape))
-        return copied if pieces is None else loop("piece", 0, value(pieces.count), 1, copied)
+        if pieces is None:
+            return copied
+        return loop("piece", 0, known("pieces", pieces.count), 1, copied)
+
+    @property
+    def _b_offset(self) -> ir.Value:
+        """Where B is in scratch."""
+        return self.sizes.known("b_offset", self.scratch.b_offset)
+
+    @property
+    def _a_row(self) -> ir.Value:
+        """Elements between the rows of A, where they lie."""
+        return self.sizes.known("a_row", self.form.m.a)
+
+    @property
+    def _copied_row(self) -> ir.Value:
+        """Elements between the rows of A, where they are copied to."""
+        return self.sizes.role("copied_row", self.scratch.k_padded)
 
     def _copy(self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]) -> ir.Call:
         """A call of the one function of a library, which the kernel then needs."""
@@ -346,33 +405,31 @@ class MainWriter:
         steps = [*self._given(), ir.If(is_first, self._row(self._start(), vectors), more)]
         if not self.finished:
             done = plus(variable("k0"), variable("length"))
-            is_last = compare("greater_equal", done, self.sizes.value(self.form.k.extent))
+            is_last = compare("greater_equal", done, self.all_k)
             steps.append(ir.If(is_last, (self.finish_call(),)))
         return steps
 
     def sums_at(self) -> ir.Value:
         if self.operands.target is None:
             return constant(0)
-        row = times(variable("row0"), self.sizes.value(self.form.m.c))
-        return plus(variable("c_at"), row)
+        return plus(variable("c_at"), times(variable("row0"), self.c_row))
 
     def sums(self) -> tuple[ir.Address, ir.Value]:
         """Where the sums of the row tile go, and the stride of their rows."""
         target = self.operands.target
         if target is not None:
-            row = self.sizes.value(self.form.m.c)
-            return ir.Address(self.operands.buffers[target.tensor], variable("sums_at")), row
-        at = self.sizes.value(self.scratch.sums_offset)
-        return ir.Address("scratch", at), self.sizes.value(self.blocks.columns)
+            buffer = self.operands.buffers[target.tensor]
+            return ir.Address(buffer, variable("sums_at")), self.c_row
+        at = self.sizes.known("sums_offset", self.scratch.sums_offset)
+        return ir.Address("scratch", at), self._block_columns
 
     def _given_once(self) -> list[ir.Step]:
         """The block of scalars that rows take, and those that are the same for all."""
-        value = self.sizes.value
         return [
             ir.Stack("given", int64, len(GIVEN)),
             give("k_block", constant(self.schedule.block_k)),
             give("a_row", self._a()[1]),
-            give("b_panel", value(self.form.k.extent * self.tile.width)),
+            give("b_panel", times(self.all_k, self.tile.width)),
             give("c_row", self.sums()[1]),
         ]
 
@@ -401,10 +458,9 @@ class MainWriter:
         b = ir.Address("b", plus(variable("b_at"), k_panel))
         if self.scratch.holds_b:
             k_bytes = times(k_panel, self.form.dtype.bytes)
-            offset = self.sizes.value(self.scratch.b_offset)
-            b = ir.Address("scratch", plus(offset, k_bytes))
+            b = ir.Address("scratch", plus(self._b_offset, k_bytes))
         if vectors:
-            along = times(variable("k0"), self.sizes.value(self.form.k.b))
+            along = times(variable("k0"), self.b_step)
             b = ir.Address(self.operands.b, plus(variable("b_at"), along))
         function = vectors or f"{self.prefix}_row"
         return (
@@ -414,15 +470,12 @@ class MainWriter:
         )
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
-        value, form = self.sizes.value, self.form
         if not self.scratch.holds_a:
-            row = times(variable("row0"), value(form.m.a))
-            at = plus(variable("a_at"), row, variable("k0"))
-            return ir.Address(self.operands.a, at), value(form.m.a)
-        row = value(self.scratch.k_padded * form.dtype.bytes)
+            at = plus(variable("a_at"), times(variable("row0"), self._a_row), variable("k0"))
+            return ir.Address(self.operands.a, at), self._a_row
         inside = minus(variable("row0"), variable("first_row"))
-        at = plus(times(inside, row), times(variable("k0"), form.dtype.bytes))
-        return ir.Address("scratch", at), value(self.scratch.k_padded)
+        at = plus(times(inside, self._copied_row), variable("k0"))
+        return ir.Address("scratch", times(at, self.form.dtype.bytes)), self._copied_row
 
     def _start(self) -> tuple[ir.Address, ir.Value, ir.Value]:
         """What the sums start from: address, stride of rows, stride of panels."""
@@ -431,19 +484,14 @@ class MainWriter:
             return ir.Address("zeros", constant(0)), constant(0), constant(0)
         form = address(read, self.group.type_of(read.tensor).shape)
         assert form is not None
-        value = self.sizes.value
-        row = value(form.stride("m"))
-        at = plus(
-            value(form.constant),
-            times(variable("row0"), row),
-            variable("column0"),
-            *(times(variable(w.name), value(form.stride(w.name))) for w in self.form.loops),
-        )
+        row = self.sizes.known("start_row", form.stride("m"))
+        before = self.start_of("start", form.constant, lambda w: form.stride(w.name))
+        at = plus(before, times(variable("row0"), row), variable("column0"))
         return ir.Address(self.operands.buffers[read.tensor], at), row, constant(self.tile.width)
 
     def finish_call(self) -> ir.Call:
         sums, sums_row = self.sums()
-        row = self.sizes.value(self.form.m.c)
+        row = self.c_row
         out = plus(variable("c_at"), times(variable("row0"), row))
         return call(
             self.finish, sums=sums, sums_row=sums_row, out_at=out, out_row=row,

@@ -14,6 +14,7 @@ from anydim.kernels.product.contraction.places import Operands
 from anydim.kernels.product.contraction.schedule import Contraction
 from anydim.kernels.product.contraction.vectors import WIDE, vector_libraries
 from anydim.kernels.product.micro import Tile, give
+from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -24,7 +25,6 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.values import operate
 from anydim.sizes import Size, as_size
 
@@ -36,13 +36,25 @@ class Product(Protocol):
     tile: Tile
     schedule: Contraction
     operands: Operands
-    sizes: SizeParameters
+    sizes: LayerSizes
     libraries: dict[str, ir.Library]
     finished: bool
 
     def pack_a(self) -> list[ir.Step]: ...
     def tiles(self, vectors: str = "") -> list[ir.Step]: ...
-    def start_of(self, start: Size, stride: Callable[[Walk], Size]) -> ir.Value: ...
+    @property
+    def all_rows(self) -> ir.Value: ...
+    @property
+    def all_columns(self) -> ir.Value: ...
+    @property
+    def all_k(self) -> ir.Value: ...
+    @property
+    def c_row(self) -> ir.Value: ...
+    @property
+    def b_column(self) -> ir.Value: ...
+    @property
+    def b_step(self) -> ir.Value: ...
+    def start_of(self, name: str, start: Size, stride: Callable[[Walk], Size]) -> ir.Value: ...
     def first_row(self, tile: ir.Value) -> ir.Value: ...
     def sums(self) -> tuple[ir.Address, ir.Value]: ...
     def sums_at(self) -> ir.Value: ...
@@ -51,13 +63,15 @@ class Product(Protocol):
 
 def vector_ways(writer: Product) -> list[tuple[ir.Value, list[ir.Step]]]:
     """Conditions under which nothing is packed, and what is done then; the last one counts."""
-    form, value = writer.form, writer.sizes.value
+    form = writer.form
     if writer.schedule.packed or writer.operands.target is None or form.cuts_b:
         return []
     row, dots = vector_libraries(writer.tile.lanes, form.dtype)
     found: list[tuple[ir.Value, list[ir.Step]]] = []
-    one_row, one_column = (compare("equal", value(walk.extent), 1) for walk in (form.m, form.n))
-    along = operate("and", one_column, compare("equal", value(form.k.b), 1))
+    one_row, one_column = (
+        compare("equal", extent, 1) for extent in (writer.all_rows, writer.all_columns)
+    )
+    along = operate("and", one_column, compare("equal", writer.b_step, 1))
     rows, columns = (walk.extent.constant for walk in (form.m, form.n))
     if form.n.b == 1 and rows in (None, 1):
         writer.libraries[row.name] = row
@@ -69,22 +83,22 @@ def vector_ways(writer: Product) -> list[tuple[ir.Value, list[ir.Step]]]:
         found.append((along, _one_column(writer, dots.name)))
     elif form.m.a == 1 and form.start is None:
         writer.libraries[row.name] = row
-        side = operate("and", along, compare("equal", value(form.m.c), 1))
+        side = operate("and", along, compare("equal", writer.c_row, 1))
         found.append((side, _turned(writer, row.name)))
     return found
 
 
 def _one_row(writer: Product, function: str) -> list[ir.Step]:
     """Rows of B as they lie, for wide blocks of columns."""
-    value, form, width = writer.sizes.value, writer.form, writer.tile.width
-    stop = least(times(variable("stop_panel"), width), value(form.n.extent))
+    width = writer.tile.width
+    stop = least(times(variable("stop_panel"), width), writer.all_columns)
     first = times(variable("first_panel"), width)
     wide = WIDE // width * width
     return [
         ir.Let("tile0", variable("first_tile")),
         ir.Let("tile1", variable("stop_tile")),
         *writer.pack_a(),
-        give("b_panel", value(form.k.b)),
+        give("b_panel", writer.b_step),
         loop(
             "column0", first, stop, wide,
             ir.Let("width", least(minus(stop, variable("column0")), wide)),
@@ -105,31 +119,32 @@ def _one_column(writer: Product, function: str) -> list[ir.Step]:
 
 
 def _whole_k(writer: Product, function: str) -> list[ir.Step]:
-    start = writer.start_of(writer.form.b_start, lambda w: w.b)
-    columns = times(variable("column0"), writer.sizes.value(writer.form.n.b))
+    start = writer.start_of("b", writer.form.b_start, lambda w: w.b)
+    columns = times(variable("column0"), writer.b_column)
+    results = writer.start_of("c", as_size(0), lambda w: w.c)
     return [
-        ir.Let("c_at", plus(writer.start_of(as_size(0), lambda w: w.c), variable("column0"))),
+        ir.Let("c_at", plus(results, variable("column0"))),
         ir.Let("b_at", plus(start, columns)),
-        ir.Let("chunk", writer.sizes.value(writer.form.k.extent)),
+        ir.Let("chunk", writer.all_k),
         *writer.tiles(function),
     ]
 
 
 def _turned(writer: Product, function: str) -> list[ir.Step]:
     """The one column of B by rows of A that lie along k: a row by a matrix."""
-    value, form = writer.sizes.value, writer.form
+    form = writer.form
     first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
     a = ir.Address(writer.operands.a, plus(variable("a_at"), variable("row0")))
-    b = ir.Address(writer.operands.b, writer.start_of(form.b_start, lambda w: w.b))
+    b = ir.Address(writer.operands.b, writer.start_of("b", form.b_start, lambda w: w.b))
     sums, _ = writer.sums()
     zeros = ir.Address("zeros", constant(0))
     call = ir.Call(function, (b, a, zeros, sums, ir.Address("given", constant(0))))
     return [
-        ir.Let("c_at", writer.start_of(as_size(0), lambda w: w.c)),
+        ir.Let("c_at", writer.start_of("c", as_size(0), lambda w: w.c)),
         ir.Let("column0", constant(0)),
         ir.Let("width", constant(1)),
-        give("k", value(form.k.extent)),
-        give("b_panel", value(form.k.a)),
+        give("k", writer.all_k),
+        give("b_panel", writer.sizes.known("a_step", form.k.a)),
         give("init_panel", constant(0)),
         loop(
             "row0", first, stop, WIDE,

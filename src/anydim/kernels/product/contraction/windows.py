@@ -15,16 +15,22 @@ from itertools import product as every
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
-from anydim.kernels.product.places import Bound, WindowAxis, bounds_of, merged_places
+from anydim.kernels.product.places import (
+    SMALL,
+    Bound,
+    LayerSizes,
+    WindowAxis,
+    bounds_of,
+    merged_places,
+)
 from anydim.kernels.write.arithmetic import first_lanes
-from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.term import Term, constant, larger, select, smaller
 from anydim.kernels.write.writer import Writer
 from anydim.lang.tree import Axis, Read
 from anydim.lang.tree.affine import Affine, affine
 from anydim.sizes import Box, Size, as_size, product
 
-_STRAIGHT = 48  # vectors of a window that are copied without a loop
+_STRAIGHT = 48  # short runs of a window that are copied without a loop
 WINDOW_SCALARS = ("x_at", "first_row", "rows", "dst_row")
 
 
@@ -45,11 +51,6 @@ class WindowSide:
     def run_bound(self) -> Bound | None:
         """What a run may leave."""
         return next((b for b in self.bounds if self.tap and b.tap == self.tap.name), None)
-
-    def vectors(self, lanes: int) -> int | None:
-        """Vectors of a whole window, where that is known."""
-        run, taps = self.run.constant, product(tap.extent for tap in self.taps).constant
-        return None if run is None or taps is None else -(-run // lanes) * taps
 
 
 def moves(read: Read, rows: Sequence[Axis], reduced: Sequence[Axis]) -> bool:
@@ -103,9 +104,7 @@ def _axis(axis: Axis, x: Affine) -> WindowAxis:
     return WindowAxis(axis.name, axis.extent, x.stride(axis.name), as_size(0))
 
 
-def window_function(
-    side: WindowSide, dtype: DType, lanes: int, sizes: SizeParameters
-) -> ir.Function:
+def window_function(side: WindowSide, dtype: DType, lanes: int, sizes: LayerSizes) -> ir.Function:
     """dst[i, :k] for the rows from `first_row` on; what lies behind a row in dst is written over.
 
     Call it when the sizes are complete.
@@ -130,18 +129,29 @@ def _given(name: str) -> Term:
 class _Windows:
     """Writes the body of the function."""
 
-    def __init__(self, side: WindowSide, vector: ir.Type, sizes: SizeParameters) -> None:
+    def __init__(self, side: WindowSide, vector: ir.Type, sizes: LayerSizes) -> None:
         self.side, self.vector, self.sizes = side, vector, sizes
         self.code = Writer()
-        self.run = self._size(side.run)
+        self.steps = {
+            place.name: self._size(f"step{n}", place.x) for n, place in enumerate(side.places)
+        }
+        self.taps = [self._size(f"tap{n}", tap.x) for n, tap in enumerate(side.taps)]
+        self.extents = {
+            bound: self._size(f"bound{n}", bound.extent) for n, bound in enumerate(side.bounds)
+        }
+        self.run = self._size("run", side.run, vector.lanes)
 
-    def _size(self, size: Size) -> Term:
-        return Term(self.sizes.value(size))
+    def _size(self, name: str, size: Size, most: int = 0) -> Term:
+        """A size of this role, in the text where it is a constant up to `most`."""
+        return Term(self.sizes.known(f"x_{name}", size, most))
 
     def rows(self) -> tuple[ir.Step, ...]:
         """Row by row; the place of the next one follows from that of the last."""
         code, side = self.code, self.side
-        extents = [code.let(larger(self._size(place.extent), 1)) for place in side.places]
+        extents = [
+            code.let(larger(self._size(f"places{n}", place.extent), 1))
+            for n, place in enumerate(side.places)
+        ]
         left, firsts = _given("first_row"), list[Term]()
         for extent in reversed(extents[1:]):
             above = code.let(left / extent)
@@ -167,17 +177,19 @@ class _Windows:
         code, side = self.code, self.side
         source = _given("x_at")
         for place in side.places:
-            source = source + places[place.name] * self._size(place.x)
+            source = source + places[place.name] * self.steps[place.name]
         source = code.let(source)
         inside: Term | None = None
         bases = {}
-        for bound in side.bounds:
-            base = self._size(bound.constant)
+        for n, bound in enumerate(side.bounds):
+            base = self._size(f"base{n}", bound.constant, SMALL)
             if bound.place:
-                base = base + places[bound.place] * self._size(bound.stride)
+                stride = self._size(f"stride{n}", bound.stride, SMALL)
+                base = base + places[bound.place] * stride
             bases[bound] = base = code.let(base)
-            reach = self._size((self._extent(bound.tap) - 1) * bound.spread) if bound.tap else 0
-            fine = (base >= 0) & (base + reach < self._size(bound.extent))
+            last = (self._extent(bound.tap) - 1) * bound.spread if bound.tap else as_size(0)
+            reach = self._size(f"reach{n}", last, SMALL)
+            fine = (base >= 0) & (base + reach < self.extents[bound])
             inside = fine if inside is None else inside & fine
         if inside is None:
             self._whole(source, to)
@@ -192,24 +204,19 @@ class _Windows:
         return next(axis.extent for axis in axes if axis.name == tap)
 
     def _whole(self, source: Term, to: Term) -> None:
-        """All of a window, in a row of copies where these are few."""
+        """All of a window, in a row of copies where runs are short and these are few."""
         side, code, lanes = self.side, self.code, self.vector.lanes
-        count = side.vectors(lanes)
-        if count is None or count > _STRAIGHT:
+        run, count = side.run.constant, product(tap.extent for tap in side.taps).constant
+        if run is None or run > lanes or count is None or count > _STRAIGHT:
             self._taps(source, to, {})
             return
-        run = int(side.run.constant or 0)
         ranges = [range(int(tap.extent.constant or 0)) for tap in side.taps]
-        mask = Term(first_lanes(constant(run % lanes).value, lanes)) if run % lanes else None
-        mask = None if mask is None else code.let(mask)
+        mask = code.let(Term(first_lanes(constant(run).value, lanes))) if run < lanes else None
         for number, places in enumerate(every(*ranges)):
             at = source
-            for place, tap in zip(places, side.taps):
-                at = at + self._size(tap.x * place)
-            at = code.let(at)
-            for begin in range(0, run, lanes):
-                part = mask if begin + lanes > run else None
-                self._copy(at + begin, to + (number * run + begin), part)
+            for place, step in zip(places, self.taps):
+                at = at + step * place
+            self._copy(code.let(at), to + number * run, mask)
 
     def _copy(self, source: Term, to: Term, mask: Term | None = None) -> None:
         load = ir.Load(self.vector, "x", source.value, None if mask is None else mask.value)
@@ -221,11 +228,11 @@ class _Windows:
         low, high = constant(0), self.run
         own = side.run_bound
         if side.tap is not None and own is not None and bases:
-            unit, base = self._size(side.tap.x), bases[own]
-            steps = self._size(side.tap.extent)
+            unit, base = self._size("unit", side.tap.x), bases[own]
+            steps = self._size("steps", side.tap.extent, SMALL)
             first = smaller(larger(0 - base, 0), steps)
             low = code.let(first * unit)
-            behind = smaller(larger(self._size(own.extent) - base, first), steps)
+            behind = smaller(larger(self.extents[own] - base, first), steps)
             high = code.let(behind * unit)
         self._tap(0, source, constant(0), to, (low, high), bases, None)
 
@@ -239,15 +246,17 @@ class _Windows:
             self._one(code.let(source), code.let(to + at * self.run), ends, fine, bases)
             return
         tap = side.taps[number]
-        with code.range(0, self._size(tap.extent)) as place:
+        extent = self._size(f"taps{number}", tap.extent, SMALL)
+        with code.range(0, extent) as place:
             now = fine
             for bound, base in bases.items():
                 if bound.tap == tap.name:
-                    index = code.let(base + place * self._size(bound.spread))
-                    here = (index >= 0) & (index < self._size(bound.extent))
+                    spread = self._size(f"spread{number}", bound.spread, SMALL)
+                    index = code.let(base + place * spread)
+                    here = (index >= 0) & (index < self.extents[bound])
                     now = here if now is None else now & here
-            inner = at * self._size(tap.extent) + place
-            moved = source + place * self._size(tap.x)
+            inner = at * extent + place
+            moved = source + place * self.taps[number]
             self._tap(number + 1, moved, inner, to, ends, bases, now)
 
     def _one(
@@ -259,7 +268,7 @@ class _Windows:
         low, high = ends
         for bound, base in bases.items():
             if not bound.tap:
-                here = (base >= 0) & (base < self._size(bound.extent))
+                here = (base >= 0) & (base < self.extents[bound])
                 fine = here if fine is None else fine & here
         if fine is not None:
             low = code.let(select(fine, low, self.run))

@@ -272,7 +272,7 @@ class ConvolutionWriter:
         group = align_up(form.rows, self.tile.rows) * form.k
         row = times(variable("row0"), self._k)
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
-        return plus(row, *packed_at(loops, group, value))
+        return plus(row, *packed_at(loops, group, self.sizes.role))
 
     def _chunk(self) -> list[ir.Step]:
         """All panels and tiles for a chunk of channels."""

@@ -127,7 +127,7 @@ class WinogradWriter(WinogradKernel):
         group = align_up(form.rows, self.tile.rows) * form.channels.extent * PRODUCTS
         row = times(variable("row0"), value(form.channels.extent))
         loops = [(walk.name, walk.extent) for walk in form.loops if walk.w != 0]
-        return plus(row, *packed_at(loops, group, value))
+        return plus(row, *packed_at(loops, group, self.sizes.role))
 
     def _tile(self) -> list[ir.Step]:
         value, form = self.sizes.value, self.form
