@@ -45,7 +45,7 @@ SHAKES = 3
 _ONE_SHAKES = threading.Lock()  # shaking changes the evaluator
 SLACK = 24.0  # how much worse than shaken results a result may be
 LEAST_EXP = 1.9e-38  # exp of float32 is 0 below, and 0 * inf is not what little * inf is
-WINOGRAD = 3e-6  # of the largest result: what the algorithm's transforms lose in float32
+WINOGRAD = 1e-5  # of the largest result: what the algorithm's transforms lose in float32
 GREAT = 1e-9  # of the largest number: from there on parts of a sum may overflow
 BASE = {"bfloat16": 2.4e-2, "float16": 3e-3, "float32": 2e-5, "float64": 2e-13}
 

@@ -1,8 +1,9 @@
 """Less to compute, same results: local algebra, folding of constants, equal statements once.
 
 After: no body has a place where a rule of `rules.py` fits; no statement reads only constants
-(unless its result would be large); no two statements compute the same thing; indices that turned
-out to be constants are proven inside, or guarded where the sizes of a call decide it.
+(unless its result would be large, or takes little and is larger than these); no two statements
+compute the same thing; indices that turned out to be constants are proven inside, or guarded where
+the sizes of a call decide it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from anydim.base.errors import InputError
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Constant, Graph
 from anydim.kernels.inference import dtype_of, free_axes
+from anydim.kernels.rows.passplan import cost
 from anydim.lang.meaning.evaluate import evaluate
 from anydim.lang.resolve.ranges import INSIDE, UNDECIDED, read_guards, read_status
 from anydim.lang.tree import Apply, Axis, Expr, Index, Literal, Read, Statement
@@ -55,19 +57,26 @@ class Simplify:
 
     def _fold(self, graph: Graph, lines: list[Line]) -> tuple[Graph, list[Line]]:
         constants = dict(graph.constants)
-        views: dict[str, Statement] = {}  # of constants, made when something else is made of them
-        kept = []
+        later: dict[str, Statement] = {}  # views of constants, and what is wider than they are:
+        kept = []  # made when something else is made of them
         for line in lines:
             statement = line.statement
-            if all(name in constants or name in views for name in inputs_of(statement)):
+            if all(name in constants or name in later for name in inputs_of(statement)):
                 if self._foldable(statement, graph):
-                    folded = _folded(statement, views, constants, graph)
+                    folded = _folded(statement, later, constants, graph)
                     if folded is not None:
                         constants[line.target] = folded
                         continue
+                    later[line.target] = statement
                 elif is_view(statement, graph.types) and not _mentions_dims(statement):
-                    views[line.target] = statement
+                    later[line.target] = statement
+            elif statement.combine:  # weights are packed once where they are constants
+                for name in _wide(statement, later, graph):
+                    wanted = _folded(later[name], later, constants, graph, wanted=True)
+                    if wanted is not None:
+                        constants[name] = wanted
             kept.append(line)
+        kept = [line for line in kept if line.target not in constants]
         return graph.replace(constants=constants), kept
 
     def _foldable(self, statement: Statement, graph: Graph) -> bool:
@@ -82,31 +91,50 @@ class Simplify:
 
 def _folded(
     statement: Statement,
-    views: Mapping[str, Statement],
+    later: Mapping[str, Statement],
     constants: Mapping[str, Constant],
     graph: Graph,
+    wanted: bool = False,
 ) -> Constant | None:
-    """The value of a statement that reads constants and views of constants.
+    """The value of a statement that reads constants and what is made of them `later`.
 
-    None where it would be larger than they are (an expand is better an index), or an error.
+    None where it would be larger than they are (an expand is better an index) for little work,
+    unless it is `wanted` so; or where it is an error.
     """
     needed: dict[str, Statement] = {}
     pending = [*inputs_of(statement)]
     while pending:
         name = pending.pop()
-        if name in views:
-            needed[name] = views[name]
-            pending += inputs_of(views[name])
-    ordered = [view for name, view in views.items() if name in needed]
+        if name in later and not (name in constants or name in needed):
+            needed[name] = later[name]
+            pending += inputs_of(later[name])
+    ordered = [made for name, made in later.items() if name in needed]
     group = group_of([*ordered, statement], graph.types, [statement.target])
     arrays = {tensor.name: constants[tensor.name].array for tensor in group.inputs}
     count = math.prod(axis.extent.constant or 0 for axis in statement.axes)
     if ordered and count > sum(array.size for array in arrays.values()):
-        return None
+        if count > _WIDE or not (wanted or cost(statement.body) >= _LONG):
+            return None
     try:
         return Constant(evaluate(group, arrays, {})[statement.target])
     except InputError:  # a constant index that is outside: an error of the call
         return None
+
+
+def _wide(statement: Statement, later: Mapping[str, Statement], graph: Graph) -> list[str]:
+    """What a statement reads, perhaps by views, that is wider than the constants it is made of."""
+    found, pending = [], [*inputs_of(statement)]
+    while pending:
+        name = pending.pop()
+        if name in later and is_view(later[name], graph.types):
+            pending += inputs_of(later[name])
+        elif name in later:
+            found.append(name)
+    return found
+
+
+_WIDE = 1 << 20  # elements of a constant that is made of smaller ones to save time
+_LONG = 10  # cheap operations: more than to read a number from memory
 
 
 def _decided(line: Line, graph: Graph) -> tuple[Line, list[Guard]]:
