@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
 from anydim.kernels.rows.flatten import flatten
 from anydim.lang.tree import Axis, Expr, Group, Literal, Read, Statement
 from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
-from anydim.sizes import Box, Size, Truth, as_size, prove
+from anydim.sizes import Box, Size, Truth, as_size, maximum, prove
+
+
+_BLOCK = 128  # bytes of the source that lie together, each of a row of the target
+_PIECE = 4096  # elements, where rows of the target are short
 
 
 @dataclass(frozen=True)
@@ -67,6 +72,24 @@ def form_of(group: Group, box: Box) -> TranspositionForm | None:
     return TranspositionForm(
         outer, rows[0], lane, source, flat_target, inside, statement.body, read
     )
+
+
+def block_of(form: TranspositionForm, dtype: DType) -> Size:
+    """Neighbours of the source in a piece of work, each a row of the target."""
+    block = _BLOCK // dtype.bytes
+    return maximum(1, as_size(_PIECE) // maximum(1, block * form.lane.extent)) * block
+
+
+def blocks_of(form: TranspositionForm, dtype: DType) -> Size:
+    """Pieces of work along the rows; the last one has half a block more, or less."""
+    block = block_of(form, dtype)
+    return maximum(1, (form.row.extent + block // 2) // block)
+
+
+def grain_of(form: TranspositionForm, dtype: DType) -> Size:
+    """Pieces that are worth a thread: about 8000 elements."""
+    elements = maximum(form.lane.extent * block_of(form, dtype), 1)
+    return maximum(as_size(8192) // elements, 1)
 
 
 def _only_read(statement: Statement) -> Read | None:

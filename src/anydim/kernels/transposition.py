@@ -4,7 +4,8 @@ functions of them.
     y(..., k, w) = f(x(..., w, k))
 
 Squares of vectors go through registers, so that both sides move whole cache lines: gathering
-along the source's rows takes several times as long. A guarded read yields 0 where its lanes leave
+along the source's rows takes several times as long. Of copies they are as wide as half the widest
+registers, which more units shuffle. A guarded read yields 0 where its lanes leave
 the source. A function that is more than a copy is computed where the square has been transposed.
 
 Which axes are long is known in a call alone: where one of the two is a few elements, squares would
@@ -14,6 +15,8 @@ be nearly empty, and elements go one by one; where neighbours of one side are so
 
 from __future__ import annotations
 
+from functools import partial
+
 from anydim.base.dtypes import DType, boolean, uint8
 from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
@@ -22,7 +25,7 @@ from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
-from anydim.kernels.transposed import TranspositionForm, form_of
+from anydim.kernels.transposed import TranspositionForm, block_of, blocks_of, form_of, grain_of
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -40,28 +43,26 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
-from anydim.kernels.write.squares import transposed, unzipped, zipped
+from anydim.kernels.write.squares import PIECE, columns_of, unzipped, zipped
 from anydim.kernels.write.values import operate
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine
-from anydim.sizes import Box, Size, as_size, ceil_div, maximum, minimum, product
+from anydim.sizes import Box, Size, as_size, product
 
 _MOST_LANES = 16  # of small elements: squares of more do not fit into registers
 _SQUARE = "square"
-_BLOCK = 32  # rows of the target: stores to many pages take longer than loads from as many
-_LONG = 512  # elements of a row of which a page holds one or two
-_PIECE = 4096  # elements, where rows of the target are short
+_REGISTER = 32  # bytes of those that copies go through: there are two units that shuffle these
+_STRIP = {1: 128, 2: 128}  # lanes that are written before the next rows, by bytes; others: a line
+_LINE = 64  # bytes
 _FEW = (2, 3, 4, 8)  # columns that are brought together, or apart, by shuffles
 _UNROLLED = 4  # elements that go one by one
 
 
 @dataclass(frozen=True)
 class Transposition:
-    """Squares of `lanes` x `lanes`; a piece of work has `block` neighbours of the source, or more
-    where each has few places in the target."""
+    """Squares of `lanes` x `lanes`."""
 
     lanes: int
-    block: int = 2 * _BLOCK
 
 
 register("transposition", Transposition)
@@ -84,7 +85,9 @@ def match(
         short.pop()
     if any(extent is not None and 2 * extent < lanes for extent in short) and dtype.bytes > 2:
         return None
-    return Transposition(lanes, _BLOCK if dtype.bytes > 2 else 2 * _BLOCK)
+    if form.value == form.read:
+        lanes = min(lanes, _REGISTER // dtype.bytes)
+    return Transposition(lanes)
 
 
 def _goes_together(form: TranspositionForm) -> bool:
@@ -107,7 +110,6 @@ def lower(
     types = {tensor.name: tensor.type for tensor in (given, made)}
     context = Context(types, sizes, machine)
     body = _Body(form, schedule, context, made.type.dtype, ir.Type(dtype, schedule.lanes))
-    blocks = ceil_div(form.row.extent, block_of(form, schedule))
     operands = (ir.Operand("x", dtype), ir.Operand("y", made.type.dtype, written=True))
     steps = body.steps()
     main = ir.Function(
@@ -126,30 +128,14 @@ def lower(
         kernel=named_kernel("transposition", operands, sizes.names, (main,)),
         arguments=(Argument(given.name), Argument(made.name)),
         sizes=sizes.sizes,
-        parallel=product(axis.extent for axis in form.outer) * blocks,
-        grain=_grain(form, schedule),
+        parallel=product(axis.extent for axis in form.outer) * blocks_of(form, dtype),
+        grain=grain_of(form, dtype),
         scratch=as_size(0),
         flops=as_size(0),
         moved=(dtype.bytes + made.type.dtype.bytes) * elements,
         schedule=print_schedule(schedule),
         reason="a copy whose neighbours are another axis than in its source",
     )
-
-
-def block_of(form: TranspositionForm, schedule: Transposition) -> Size:
-    """Neighbours of the source in a piece of work, each a row of the target.
-
-    Few of them where their pages are few then; long rows have pages of their own.
-    """
-    apart = form.target.stride(form.row.name)
-    block = minimum(2 * _BLOCK, schedule.block * (1 + minimum(1, apart // _LONG)))
-    return maximum(1, as_size(_PIECE) // maximum(1, block * form.lane.extent)) * block
-
-
-def _grain(form: TranspositionForm, schedule: Transposition) -> Size:
-    """Pieces that are worth a thread: about 8000 elements."""
-    elements = maximum(form.lane.extent * block_of(form, schedule), 1)
-    return maximum(as_size(8192) // elements, 1)
 
 
 @dataclass(frozen=True)
@@ -194,17 +180,18 @@ class _Body:
 
     def steps(self) -> list[ir.Step]:
         value, form = self.sizes.value, self.form
-        block = block_of(form, self.schedule)
-        blocks = value(ceil_div(form.row.extent, block))
+        block = block_of(form, self.vector.dtype)
+        blocks = value(blocks_of(form, self.vector.dtype))
         outer = ((axis.name, value(axis.extent)) for axis in reversed(form.outer))
         first = times(variable("block"), value(block))
-        last = plus(variable("row0"), value(block))
+        end, last = value(form.row.extent), plus(variable("row0"), value(block))
+        is_last = compare("less", minus(end, last), value(block // 2))
         return [
             *split_index("unit", ("block", blocks), *outer),
             ir.Let("source", self._at(form.source)),
             ir.Let("target", self._at(form.target)),
             ir.Let("row0", first),
-            ir.Let("row1", least(value(form.row.extent), last)),
+            ir.Let("row1", either(is_last, end, last)),
             *self._by_lengths(),
         ]
 
@@ -213,7 +200,7 @@ class _Body:
         form, squares = self.form, self._squares()
         if form.inside is not None:
             return squares
-        value, least_filled = self.sizes.value, max(2, self.vector.lanes // 4)
+        value, least_filled = self.sizes.value, max(2, min(_MOST_LANES, self.wide.lanes) // 4)
         width, height = value(form.lane.extent), value(form.row.extent)
         apart = value(form.source.stride(form.lane.name)), value(form.target.stride(form.row.name))
         ways: list[tuple[ir.Value, list[ir.Step]]] = [
@@ -238,26 +225,44 @@ class _Body:
         return steps
 
     def _squares(self) -> list[ir.Step]:
-        """The piece in squares of vectors, the last ones masked."""
+        """The piece in squares of vectors, row after row of them.
+
+        The last ones of an axis lie over those before, or are masked where it is shorter than a
+        vector or guarded.
+        """
         form, lanes = self.form, self.vector.lanes
         width = self.sizes.value(form.lane.extent)
-        inside = width
-        if form.inside is not None:
+        low, high, end = variable("row0"), variable("row1"), variable("whole")
+        rows, last = minus(high, low), plus(end, -lanes)
+        if form.inside is None:
+            inside = width
+            whole = either(compare("greater_equal", width, lanes), width, constant(0))
+            lane0 = least(variable("lane"), last)
+        else:
             inside = least(width, greatest(self._at(form.inside), 0))
-        squares = plus(
-            variable("row0"), round_down(minus(variable("row1"), variable("row0")), lanes)
-        )
-        is_whole = compare("greater_equal", variable("known"), lanes)
+            whole, lane0 = round_down(inside, lanes), variable("lane")
+        enough = compare("greater_equal", rows, lanes)
+        bytes = self.vector.dtype.bytes
+        each = max(lanes, _STRIP.get(bytes, _LINE // bytes))
+        strip = least(end, plus(variable("strip"), each))
         return [
             ir.Let("inside", inside),
+            ir.Let("whole", either(enough, whole, constant(0))),
             loop(
-                "lane0", 0, width, lanes,
+                "strip", 0, end, each,
+                loop(
+                    "row", low, high, lanes,
+                    ir.Let("k", least(variable("row"), plus(high, -lanes))),
+                    loop("lane", variable("strip"), strip, lanes,
+                         ir.Let("lane0", lane0), *self._square("k")),
+                ),
+            ),
+            loop(
+                "lane0", end, width, lanes,
                 ir.Let("left", minus(width, variable("lane0"))),
                 ir.Let("known", minus(variable("inside"), variable("lane0"))),
-                ir.Let("whole", either(is_whole, squares, variable("row0"))),
-                loop("k", variable("row0"), variable("whole"), lanes, *self._square("k", False)),
-                *self._narrow(squares),
-                loop("e", variable("done"), variable("row1"), lanes, *self._square("e", True)),
+                *self._narrow(plus(low, round_down(rows, lanes))),
+                loop("e", variable("done"), high, lanes, *self._square("e", edge=True)),
             ),
         ]  # fmt: skip
 
@@ -268,13 +273,13 @@ class _Body:
         before: whole vectors do then, but for the last square of a piece.
         """
         if self.form.inside is not None:
-            return [ir.Let("done", variable("whole"))]
+            return [ir.Let("done", variable("row0"))]
         lanes, stride = self.vector.lanes, self.form.target.stride(self.form.row.name)
         steps: list[ir.Step] = [
             ir.Let("done", squares),
             ir.Let("few", first_lanes(least(variable("left"), lanes), lanes)),
         ]
-        begin: ir.Value = variable("whole")
+        begin: ir.Value = variable("row0")
         if self.copies:
             packed = compare("equal", self.sizes.value(stride), variable("left"))
             last = greatest(minus(squares, constant(lanes)), begin)
@@ -304,14 +309,15 @@ class _Body:
     def _vectors(self, along_rows: bool) -> list[ir.Step]:
         """Vectors as they are, along the axis whose elements are neighbours on both sides."""
         own, other = ("row", "lane") if along_rows else ("lane", "row")
-        name, lanes = f"{own}_vector", self.vector.lanes
+        kind = self.wide if self.copies else self.vector
+        name, lanes = f"{own}_vector", kind.lanes
         low, high = self._ends(own)
         whole = plus(low, round_down(minus(high, low), lanes))
 
         def moved(mask: ir.Value | None) -> list[ir.Step]:
             at = {own: variable(name), other: variable(other)}
             source, target = self._places(at["row"], at["lane"])
-            return self._written(target, ir.Load(self.vector, "x", source, mask), mask)
+            return self._written(target, ir.Load(kind, "x", source, mask), mask)
 
         rest = first_lanes(minus(high, variable(name)), lanes)
         return [
@@ -416,18 +422,7 @@ class _Body:
             ir.Let(f"{row}_to", plus(variable("target"), variable("lane0"),
                                      times(variable(row), row_stride))),
         ]  # fmt: skip
-        rows: list[ir.Value] = []
-        for number in range(self.vector.lanes):
-            at = plus(variable(f"{row}_from"), times(lane_stride, number))
-            wanted = None
-            if narrow:
-                first = variable(f"{row}_from")
-                at = either(compare("greater", variable("known"), number), at, first)
-            elif edge:
-                at = either(compare("greater", variable("known"), number), at, constant(0))
-                wanted = self._mask(number, variable("known"), variable(f"{row}_left"))
-            rows.append(ir.Load(self.vector, "x", at, wanted))
-        made, columns = transposed(self.vector, rows, f"{row}_")
+        made, columns = self._columns(row, edge, narrow)
         steps += made
         if not self.copies:
             return steps + self._computed(row, columns, edge or narrow)
@@ -436,9 +431,38 @@ class _Body:
             kept = mask
             if edge:
                 at = either(compare("greater", variable(f"{row}_left"), number), at, constant(0))
-                kept = self._mask(number, variable(f"{row}_left"), variable("left"))
+                kept = self._mask(
+                    number, variable(f"{row}_left"), variable("left"), self.vector.lanes
+                )
             steps.append(ir.Store("y", at, column, kept))
         return steps
+
+    def _columns(self, row: str, edge: bool, narrow: bool) -> tuple[list[ir.Step], list[ir.Value]]:
+        """What is loaded for a square, transposed: pieces of rows side by side, or whole rows."""
+        side, first = self.vector.lanes, variable(f"{row}_from")
+        lane_stride = self.sizes.value(self.form.source.stride(self.form.lane.name))
+
+        def piece(kind: ir.Type, begin: int, number: int) -> ir.Value:
+            at: ir.Value = plus(first, times(lane_stride, number))
+            inside = compare("greater", variable("known"), number)
+            if narrow or edge:
+                at = either(inside, at, first if narrow else constant(0))
+            wanted = None
+            if edge:
+                rest = plus(variable(f"{row}_left"), -begin)
+                wanted = self._mask(number, variable("known"), rest, kind.lanes)
+            return ir.Load(kind, "x", plus(at, begin), wanted)
+
+        few = ir.Type(self.vector.dtype, min(side, PIECE // self.vector.dtype.bytes))
+        most = few.lanes * side if few.lanes == side else side
+        wide = ir.Type(self.vector.dtype, min(self.wide.lanes, most))
+        steps: list[ir.Step] = []
+        columns: list[ir.Value] = []
+        for begin in range(0, side, few.lanes):
+            made, found = columns_of(wide, side, partial(piece, few, begin), f"{row}_{begin}_")
+            steps += made
+            columns += found
+        return steps, columns
 
     def _computed(self, row: str, columns: list[ir.Value], edge: bool) -> list[ir.Step]:
         """The function of the columns of a square, one after the other."""
@@ -453,11 +477,11 @@ class _Body:
         count = least(variable(f"{row}_left"), lanes)
         return [*kept, loop(name, 0, count, 1, *self._written(place, found, mask))]
 
-    def _mask(self, number: int, count: ir.Value, lanes: ir.Value) -> ir.Value:
-        """The first `lanes` lanes of vector `number`; none from vector `count` on."""
+    def _mask(self, number: int, count: ir.Value, first: ir.Value, lanes: int) -> ir.Value:
+        """The `first` lanes of vector `number`, which has `lanes`; none from vector `count` on."""
         wanted = compare("greater", count, number)
-        kept = either(wanted, greatest(lanes, 0), constant(0))
-        return first_lanes(least(kept, self.vector.lanes), self.vector.lanes)
+        kept = either(wanted, greatest(first, 0), constant(0))
+        return first_lanes(least(kept, lanes), lanes)
 
 
 TEMPLATE = Template("transposition", Transposition, match, lower)
