@@ -13,7 +13,6 @@ from anydim.lang.tree.affine import Affine, address, affine, reads, rewrite, row
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Box, Size, Truth, as_size, maximum, prove
 
-
 _BLOCK = 128  # bytes of the source that lie together, each of a row of the target
 _PIECE = 4096  # elements, where rows of the target are short
 

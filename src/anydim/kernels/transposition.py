@@ -47,7 +47,7 @@ from anydim.kernels.write.squares import PIECE, columns_of, unzipped, zipped
 from anydim.kernels.write.values import operate
 from anydim.lang.tree import Group
 from anydim.lang.tree.affine import Affine
-from anydim.sizes import Box, Size, as_size, product
+from anydim.sizes import Box, as_size, product
 
 _MOST_LANES = 16  # of small elements: squares of more do not fit into registers
 _SQUARE = "square"
