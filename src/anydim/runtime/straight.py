@@ -9,6 +9,7 @@ import ctypes
 import math
 import struct
 from collections.abc import Mapping, Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy
@@ -37,7 +38,7 @@ class _Frame(Arena):
         self.shapes: list[int] | None = None
         self.results: list[tuple[int, ...]] = []
         self.asked_for = 0  # bytes of the arena
-        self.parallel = False
+        self.parallel = 0  # what the block says of threads at these sizes
 
 
 class StraightExecutable(Executable[_Frame]):
@@ -70,6 +71,8 @@ class StraightExecutable(Executable[_Frame]):
             raise self._refused(self.interface.failures[-1], frame.block)
         outputs = self._allocate(frame, into)
         pool = self._take_pool() if frame.parallel else None
+        if pool:
+            frame.block[PARALLEL] = pool.worth(frame.parallel)
         self._call.pack_into(
             frame.block, WORD * ARENA, frame.address, pool.address if pool else 0,
             *self._addresses, *pointers(arrays), *pointers(outputs.values()),
@@ -78,6 +81,7 @@ class StraightExecutable(Executable[_Frame]):
             failed = self._run(frame.words)
         finally:
             if pool:
+                pool.ended = perf_counter()
                 pool.lock.release()
         if failed:
             raise self._failed(self.interface.bound + failed, frame.block)
@@ -92,7 +96,7 @@ class StraightExecutable(Executable[_Frame]):
         failed = self._bind(frame.words)
         if failed:
             raise self._failed(failed, block)
-        frame.asked_for, frame.parallel = block[ARENA_BYTES], bool(block[PARALLEL])
+        frame.asked_for, frame.parallel = block[ARENA_BYTES], block[PARALLEL]
         sizes, at, frame.results = self._results.unpack_from(block, self._results_at), 0, []
         for _, _, rank in self._outputs:
             frame.results.append(sizes[at : at + rank])

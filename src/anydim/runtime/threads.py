@@ -19,6 +19,7 @@ from anydim.base.records import dataclass
 from anydim.runtime.cores import usual_cores
 
 SPINNING = 50e-6  # seconds that a worker looks for work before it blocks: most calls follow sooner
+_ALL_WORTH = 1 << 16  # more than work has to be for which sleeping workers are woken
 _TRIED = 1000  # looks at a time, whose seconds are measured: some 10 to 60 us
 _CLOSING_SECONDS = 1.0
 _WAIT = 2  # the place of the function that blocks
@@ -73,7 +74,7 @@ class Pool:
 
     def __init__(self, code: PoolCode, threads: int) -> None:
         """Raises OSError where the system offers no blocking, RuntimeError for no more threads."""
-        self.lock = threading.Lock()
+        self.lock, self.ended = threading.Lock(), 0.0  # when the last call did
         self.process = os.getpid()
         memory = _Memory(threads)
         self._memory = memory  # at exit a call may still be running when the pool is closed
@@ -93,6 +94,14 @@ class Pool:
                 memory.pool.alive -= 1
                 self.close()
                 raise
+
+    def worth(self, parallel: int) -> int:
+        """What a call is to say of threads (`WORTH_WAKING` in `native/threads.py`).
+
+        In a row of calls workers stay up from one to the next, so little work is worth it too.
+        """
+        soon = time.perf_counter() - self.ended < SPINNING
+        return max(parallel, _ALL_WORTH) if soon else parallel
 
     def close(self) -> None:
         """End the workers; they hold nothing of the pool afterwards."""

@@ -115,3 +115,15 @@ assert (run({{"a": X, "b": X}})["y"] == 3).all()
         [sys.executable, "-c", script], env=environment, timeout=60, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_little_work_wakes_workers_in_a_row_of_calls_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = executable(adder(BOX, "n", threads=2))
+    assert calls(run) and run._pool is not None
+    pool, clock = run._pool, [100.0]
+    monkeypatch.setattr(pools.time, "perf_counter", lambda: clock[0])
+    pool.ended = clock[0]
+    clock[0] += pools.SPINNING / 2
+    assert pool.worth(1) > 1 and pool.worth(40) > 40
+    clock[0] += pools.SPINNING
+    assert pool.worth(1) == 1 and pool.worth(40) == 40

@@ -27,10 +27,10 @@ from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import constant, variable
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Group, Read
-from anydim.sizes import Box, Size, Truth, product, prove
+from anydim.sizes import Box, Size, Truth, as_size, maximum, minimum, product, prove
 
 MOST_KEYS = 512  # in one block
-UNITS_OF_ONE_BLOCK = 6  # of at most two tiles each, worth a thread
+_WORTH = 180_000  # multiply-adds that are worth a thread, some 4 us
 
 
 @dataclass(frozen=True)
@@ -97,13 +97,20 @@ def lower(
         arguments=touched.arguments,
         sizes=sizes.sizes,
         parallel=product(axis.extent for axis in form.batch) * plan.chunks,
-        grain=UNITS_OF_ONE_BLOCK if fit else 1,
+        grain=_grain(form, schedule),
         scratch=plan.scratch,
         flops=_flops(form),
         moved=moved_bytes(group),
         schedule=print_schedule(schedule),
         reason=f"two products joined by softmax; {way}",
     )
+
+
+def _grain(form: AttentionForm, schedule: Attention) -> Size:
+    """Blocks of queries that are worth a thread."""
+    queries = minimum(form.query.extent, schedule.query_block)
+    each = queries * form.key.extent * (form.depth.extent + form.width.extent)
+    return maximum(as_size(_WORTH) // maximum(each, 1), 1)
 
 
 def _kernel(plan: Plan, touched: Operands, sizes: SizeParameters, machine: Machine) -> ir.Kernel:
