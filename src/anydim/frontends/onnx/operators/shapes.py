@@ -125,7 +125,7 @@ def _always_one(call: OnnxNode) -> list[int]:
         elif not call.proved(size, "!=", 1):
             message = (
                 f"{call.source}: a Squeeze that names no axes keeps axis {axis}, which has to have "
-                "another size than 1; name the axes"
+                f"another size than 1; name the axes, or compile for {size} = 1"
             )
             call.emitter.guards.append(Guard(size, "!=", as_size(1), message))
     return axes
