@@ -32,6 +32,7 @@ class Family:
     Tensors are written as there: "float[n,3] x"; sizes of inputs may be names, which are free.
     `constants` are drawn once. Floats are uniform in `spread`, integers below `below`, which may
     name a size. `numpy` takes the inputs and is the peer where onnxruntime has no such kernel.
+    `steps` counts what is done to one element after the other, which no plan tells: of sorting.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Family:
     below: Mapping[str, int | str] = field(default_factory=dict)
     spread: tuple[float, float] = (0.1, 0.9)
     numpy: Peer | None = None
+    steps: Callable[[Sizes], float] | None = None
     opset: int = OPSET
 
     def model(self) -> bytes:

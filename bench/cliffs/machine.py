@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate
+from math import log
 from time import perf_counter
 
 import llvmlite.binding as llvm
@@ -14,6 +16,7 @@ SIZES = tuple(1 << power for power in range(13, 28, 2))
 CHAINS = 12  # independent sums: more than latency times units, few enough for 16 registers
 TURNS = 2_000_000
 ROUNDS = 7
+STEP = 1e-9  # seconds of what is done to one element after the other: a branch, a store
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,18 @@ class Limits:
     flops: float
     rates: tuple[tuple[int, float], ...]
 
-    def seconds(self, flops: int, touched: int) -> float:
-        """The least time for so much work."""
-        rate = next((rate for size, rate in self.rates if size >= touched), self.rates[-1][1])
-        return max(flops / self.flops, touched / rate)
+    def seconds(self, flops: int, touched: int, steps: float = 0.0) -> float:
+        """The least time for so much work; `steps` are a nanosecond each, beside the rest."""
+        return max(flops / self.flops, touched / self.rate(touched)) + steps * STEP
+
+    def rate(self, touched: int) -> float:
+        """Bytes in a second, between the sizes that were measured as both ends say.
+
+        A small copy is no slower than a large one: where it seems so, the call is what takes long.
+        """
+        sizes = [log(size) for size, _ in self.rates]
+        rates = list(accumulate([rate for _, rate in reversed(self.rates)], max))[::-1]
+        return float(numpy.interp(log(max(touched, 1)), sizes, rates))
 
 
 def measured() -> Limits:

@@ -88,7 +88,8 @@ def _found(
     arrays = [*feeds.values(), *results.values()]
     touched = sum(numpy.asarray(array).nbytes for array in arrays)
     flops = _flops(model, sizes)
-    least = limits.seconds(flops // threads, touched)
+    steps = family.steps(sizes) if family.steps else 0.0
+    least = limits.seconds(flops // threads, touched, steps)
     return Found(
         area=family.area, family=family.name, sizes=dict(sizes), threads=threads, peer=name,
         ours=1e6 * timings.median("ours"), theirs=1e6 * timings.median("theirs"),

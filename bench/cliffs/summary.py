@@ -14,6 +14,8 @@ from bench.cliffs.running import Found
 
 AIM = 1.1  # of the peer's time
 SEEN = 10.0  # microseconds: below, what a call costs hides what an element costs
+NOTHING = 0.3  # microseconds of work: what takes longer than that is what a call costs
+LEAST = 0.1  # of the time of a call: what a call costs is not known better
 JUMP = 1.5  # what an element may cost for one at the neighbouring size
 NEAR = 8.0  # neighbours have at most so many times the work of each other
 
@@ -40,15 +42,19 @@ def share(found: Sequence[Found], aim: float = AIM) -> float:
 def jumps(found: Sequence[Found]) -> list[Jump]:
     """Neighbours by work in a family, the largest ratio first.
 
-    What an element costs is without what a call of almost nothing takes.
+    What an element costs is without what a call of almost nothing takes: of the same family, where
+    it has one (data that finds sizes, or many inputs, cost more), else of any.
     """
-    call = min((one.ours for one in found), default=0.0)
-
-    def cost(one: Found) -> float:
-        return (one.ours - call) / one.limit
+    least = min((one.ours for one in found), default=0.0)
 
     def pairs() -> Iterator[Jump]:
-        for _, family in groupby(found, lambda one: (one.family, one.threads)):
+        for _, group in groupby(found, lambda one: (one.family, one.threads)):
+            family = list(group)
+            call = min((one.ours for one in family if one.limit < NOTHING), default=least)
+
+            def cost(one: Found, call: float = call) -> float:
+                return max(one.ours - call, LEAST * one.ours) / one.limit
+
             ordered = sorted(
                 (one for one in family if one.ours > SEEN and one.limit > 0),
                 key=lambda one: one.limit,

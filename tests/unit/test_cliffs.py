@@ -10,6 +10,7 @@ from anydim.frontends.source import read
 from anydim.graph.nodes import Graph
 from bench.cliffs.families import families
 from bench.cliffs.family import Family, at, grid, typed
+from bench.cliffs.machine import Limits
 from bench.cliffs.page import page
 from bench.cliffs.running import Found
 from bench.cliffs.summary import even, jumps, mean, share
@@ -77,6 +78,25 @@ def test_jumps_are_between_neighbours_that_take_long_enough() -> None:
     assert even([jump]) == 0 and even([replace(jump, ratio=1.5), jump]) == 0.5
     assert mean(rows) == pytest.approx(32 ** (1 / 4))
     assert share(rows) == 0.25
+
+
+def test_what_a_call_costs_is_that_of_its_family() -> None:
+    rows = [found("f", 1, 5, 5, 0.1), found("g", 1, 9, 5, 0.1), found("g", 2, 19, 20, 10),
+            found("g", 3, 39, 20, 20),
+            found("h", 1, 12, 9, 1), found("h", 2, 12, 9, 2)]  # fmt: skip
+    (other, own) = jumps(rows)
+    assert own.slow.family == "g" and own.ratio == pytest.approx((39 - 9) / 20 / ((19 - 9) / 10))
+    assert other.ratio == pytest.approx(2)  # 12 - 5 of each
+
+
+def test_limits_lie_between_those_measured() -> None:
+    limits = Limits(1e9, ((1 << 10, 1e9), (1 << 12, 4e9), (1 << 14, 1e9)))
+    assert limits.rate(1) == limits.rate(1 << 11) == 4e9  # a small copy is no slower
+    assert limits.rate(1 << 13) == pytest.approx(2.5e9)
+    assert limits.rate(1 << 20) == 1e9
+    assert limits.seconds(0, 1 << 14) == pytest.approx((1 << 14) / 1e9)
+    assert limits.seconds(10**6, 1) == pytest.approx(1e-3)
+    assert limits.seconds(0, 0, steps=7) == pytest.approx(7e-9)
 
 
 def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import log2
 
-from bench.cliffs.family import Family, at, typed
+from bench.cliffs.family import Family, Sizes, at, typed
 
 TABLES = at(
     "n m k",
@@ -17,6 +18,15 @@ TABLES = at(
     (10, 100000, 5),
 )
 LONG = at("n m", (1, 1), (1, 17), (7, 100), (1000, 10), (1, 10000), (4, 50000), (100, 1000))
+
+
+COMPARED = 32  # elements with a bound, in a step
+KEPT = 100  # boxes of a class, at most
+
+
+def chosen(rows: int, length: int, count: int) -> float:
+    """Steps of finding the largest of rows, in order: all are looked at, the found ones sorted."""
+    return rows * (length / COMPARED + count * log2(length + 1))
 
 
 def gathers() -> Iterator[Family]:
@@ -100,19 +110,36 @@ def scatters() -> Iterator[Family]:
 def sorting() -> Iterator[Family]:
     for k in (1, 5):
         text = f"k := int64[1] {{{k}}} y, i = TopK <axis=%d> (x, k)"
-        yield Family(f"TopK {k} last", text % 1, ("float[n,m] x",), LONG[1:])
-        yield Family(f"TopK {k} axis 0", text % 0, ("float[m,n] x",), LONG[1:])
+
+        def steps(sizes: Sizes, k: int = k) -> float:
+            return chosen(sizes["n"], sizes["m"], k)
+
+        yield Family(f"TopK {k} last", text % 1, ("float[n,m] x",), LONG[1:], steps=steps)
+        yield Family(f"TopK {k} axis 0", text % 0, ("float[m,n] x",), LONG[1:], steps=steps)
     yield Family(
-        "TopK all", "s = Shape <start=1> (x) y, i = TopK <axis=1> (x, s)", ("float[n,m] x",), LONG
+        "TopK all",
+        "s = Shape <start=1> (x) y, i = TopK <axis=1> (x, s)",
+        ("float[n,m] x",),
+        LONG,
+        steps=lambda sizes: chosen(sizes["n"], sizes["m"], sizes["m"]),
     )
     yield Family(
         "TopK half",
         "s = Shape <start=1> (x) t := int64[1] {2} k = Div (s, t) y, i = TopK <axis=1> (x, k)",
         ("float[n,m] x",),
         LONG[1:],
+        steps=lambda sizes: chosen(sizes["n"], sizes["m"], sizes["m"] // 2),
     )
     yield from typed(
-        Family("Unique", "y, i, j, c = Unique (x)", ("T[n,m] x",), LONG), "float", "int64"
+        Family(
+            "Unique",
+            "y, i, j, c = Unique (x)",
+            ("T[n,m] x",),
+            LONG,
+            steps=lambda sizes: chosen(1, sizes["n"] * sizes["m"], sizes["n"] * sizes["m"]),
+        ),
+        "float",
+        "int64",
     )
     yield Family("NonZero", "y = NonZero (x)", ("bool[n,m] x",), LONG)
     yield Family(
@@ -124,6 +151,7 @@ def sorting() -> Iterator[Family]:
         box,
         ("float[1,n,4] b", "float[1,c,n] s"),
         at("n c", (10, 1), (300, 1), (2000, 1), (300, 20), (8400, 1)),
+        steps=lambda sizes: chosen(sizes["c"], sizes["n"], KEPT) + sizes["c"] * KEPT**2 / 16,
     )
 
 

@@ -133,7 +133,7 @@ class RegionExecutable(Executable["_Frame"]):
             if made is None:
                 if bytes >= COPIED_BELOW and _alone(data, owner, bytes):
                     memory = self._leave(frame.address, owner)
-                    outputs[name] = _owned(data, memory, bytes, dtype, shape)
+                    outputs[name] = _owned(data, memory, dtype, shape)
                     continue
                 try:
                     made = numpy.empty(shape, dtype)
@@ -261,21 +261,28 @@ def _give_back(
 # ---- results that keep their memory --------------------------------------------------------------
 
 
+_FREE = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(memory_functions()[1])
+
+
 class _Memory:
     """Memory of the system's malloc that goes back with the last array that looks at it."""
 
-    def __init__(self, memory: int, data: int, bytes: int) -> None:
+    __slots__ = ("__array_interface__", "_free", "_memory")
+
+    def __init__(self, memory: int, data: int, dtype: numpy.dtype, shape: tuple[int, ...]) -> None:
         self.__array_interface__ = {
-            "data": (data, False), "shape": (bytes,), "typestr": "|u1", "version": 3
+            "data": (data, False), "shape": shape, "typestr": dtype.str, "version": 3
         }  # fmt: skip
-        function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(memory_functions()[1])
-        weakref.finalize(self, function, memory).atexit = False
+        self._memory, self._free = memory, _FREE
+
+    def __del__(self) -> None:
+        self._free(self._memory)
 
 
-def _owned(
-    data: int, memory: int, bytes: int, dtype: numpy.dtype, shape: tuple[int, ...]
-) -> numpy.ndarray:
-    return numpy.asarray(_Memory(memory, data, bytes)).view(dtype).reshape(shape)
+def _owned(data: int, memory: int, dtype: numpy.dtype, shape: tuple[int, ...]) -> numpy.ndarray:
+    """The array; types that numpy does not have are bytes to it at first."""
+    array = numpy.asarray(_Memory(memory, data, dtype, shape))
+    return array if array.dtype is dtype else array.view(dtype)
 
 
 def _alone(data: int, owner: int, bytes: int) -> bool:

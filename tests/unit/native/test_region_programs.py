@@ -165,6 +165,23 @@ def test_large_results_keep_their_memory_and_outlive_the_model() -> None:
         np.testing.assert_array_equal(result["z"], x)
 
 
+@pytest.mark.parametrize("dtype", [ad.float32, ad.boolean, ad.bfloat16, ad.uint8], ids=str)
+def test_large_results_of_any_type_are_handed_over(dtype: ad.DType) -> None:
+    g = ad.Builder("g")
+    n = g.dim("n", 1, 1 << 20)
+    x, wanted = g.input("x", dtype, (n, 2)), g.input("wanted", ad.boolean, (n,))
+    g.output("y", g.compress(x, wanted, axis=0))
+    model = ad.compile(g.graph())
+    random = np.random.default_rng(0)
+    values = random.integers(0, 2, (100_003, 2)).astype(dtype.numpy)
+    kept = random.integers(0, 2, len(values)).astype(bool)
+    made = model(x=values, wanted=kept)["y"]
+    assert made.dtype == dtype.numpy and made.flags.writeable and not made.flags.owndata
+    del model
+    gc.collect()
+    np.testing.assert_array_equal(made, values[kept])
+
+
 def test_a_list_of_arrays_goes_in_and_comes_out() -> None:
     example = EXAMPLES["listed"]()
     model = ad.compile(example.graph)
