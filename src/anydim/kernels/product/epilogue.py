@@ -7,7 +7,7 @@ rest is a small loop over the tile that was just finished, while it is in the fi
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from anydim.base.records import dataclass
@@ -67,6 +67,12 @@ def epilogue_of(group: Group, product: Statement) -> tuple[Output, ...] | None:
     if not outputs or any(value is None for _, value in outputs):
         return None
     return tuple(Output(name, value) for name, value in outputs if value is not None)
+
+
+def read_by(outputs: Iterable[Output]) -> list[str]:
+    """The tensors that outputs read beside the product."""
+    found = (read.tensor for output in outputs for read in reads(output.value))
+    return [tensor for tensor in dict.fromkeys(found) if tensor != PRODUCT]
 
 
 class _Unfit(Exception):

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
 
 from anydim.base.dtypes import DType, uint8
 from anydim.kernels import ir
-from anydim.kernels.launch import Argument, Launch, Machine, Packing, moved_bytes
-from anydim.kernels.naming import named_kernel
+from anydim.kernels.launch import Machine
 from anydim.kernels.product.epilogue import PRODUCT, Output
 from anydim.kernels.product.finish import finish_function
-from anydim.kernels.product.sharing import GRAIN, Sharing
-from anydim.kernels.schedule import print_schedule
 from anydim.kernels.write.arithmetic import constant, times, variable
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.lang.tree import Group, TensorType
@@ -62,54 +58,6 @@ def finish_of(
     types[PRODUCT] = TensorType(dtype, ())
     context = Context(types, sizes, machine, buffers)
     return finish_function(outputs, dtype, lanes, tuple(loops), context, pointers)
-
-
-class Writer(Protocol):
-    """What writes the functions of a kernel of a product.
-
-    `name` begins that of the kernel; `roles` are (tensor, operand). Sizes are complete when the
-    functions are written.
-    """
-
-    name: str
-    in_place: tuple[tuple[str, str], ...]
-
-    @property
-    def sizes(self) -> SizeParameters: ...
-    @property
-    def roles(self) -> Sequence[tuple[str, str]]: ...
-    @property
-    def operands(self) -> Sequence[ir.Operand]: ...
-    @property
-    def libraries(self) -> Sequence[ir.Library]: ...
-    @property
-    def sharing(self) -> Sharing: ...
-    @property
-    def scratch(self) -> Size: ...
-    def functions(self) -> tuple[ir.Function, ...]: ...
-
-
-def launch_of(
-    writer: Writer, group: Group, schedule: object, packings: Mapping[str, Packing | None],
-    work: Size, reason: str,
-) -> Launch:  # fmt: skip
-    """The launch of a product of `work` multiply-adds; `packings` are those of operands."""
-    functions = writer.functions()
-    return Launch(
-        kernel=named_kernel(
-            writer.name, writer.operands, writer.sizes.names, functions, writer.libraries
-        ),
-        arguments=tuple(Argument(tensor, packings.get(role)) for tensor, role in writer.roles),
-        sizes=writer.sizes.sizes,
-        parallel=writer.sharing.steps,
-        grain=GRAIN,
-        scratch=writer.scratch,
-        flops=2 * work,
-        moved=moved_bytes(group),
-        schedule=print_schedule(schedule),
-        reason=reason,
-        in_place=writer.in_place,
-    )
 
 
 def packed_at(

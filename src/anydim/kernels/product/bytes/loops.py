@@ -16,19 +16,17 @@ from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine
+from anydim.kernels.product.blocked import Blocked, Level, roles_of
 from anydim.kernels.product.bytes.form import Bytes, BytesForm
 from anydim.kernels.product.bytes.image import Image, ImagePack, image_of
 from anydim.kernels.product.bytes.layout import COLUMN_SUMS, ROW_SUMS, WORD, Layout, corrected
 from anydim.kernels.product.bytes.library import TILE_SCALARS, bytes_library, bytes_prefix
 from anydim.kernels.product.bytes.packing import BytesPack
-from anydim.kernels.product.epilogue import PRODUCT, read_in_place
+from anydim.kernels.product.epilogue import PRODUCT, read_by, read_in_place
 from anydim.kernels.product.finish import finish_function
 from anydim.kernels.product.kernel import (
     call,
-    main_function,
     packed_at,
-    pointers_of,
-    shared_names,
 )
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
@@ -99,69 +97,38 @@ def cut_of(
     return ByteBlocks(rows, columns, panels, a_bytes, a_bytes + b_bytes, scratch, sharing)
 
 
-class BytesWriter:
-    """Writes the functions of one kernel, and collects the sizes it needs."""
+class BytesWriter(Blocked):
+    """The kernel of a product of bytes: either side came packed, or is evaluated into place."""
 
     name = "bytes"
 
     def __init__(
         self, group: Group, form: BytesForm, layout: Layout, tile: Tile, machine: Machine
     ) -> None:
-        self.group, self.form, self.layout, self.tile = group, form, layout, tile
-        self.machine = machine
+        super().__init__(group, corrected(form, layout), int32, tile, SizeParameters())
+        self.form, self.layout, self.machine = form, layout, machine
         self.image = image_of(form, layout.b_packed)
         self.cut = cut_of(form, layout, tile, machine, self.image)
-        self.sizes = SizeParameters()
+        self.sharing = self.cut.sharing
         self.prefix = bytes_prefix(tile, layout.a_unsigned, layout.depth)
         self.libraries = (bytes_library(tile, layout.a_unsigned, layout.depth),)
-        self.outputs = corrected(form, layout)
-        self.buffers: dict[str, str] = {}
-        self.roles = self._roles()
-        self.operands = tuple(self._operand(tensor, role) for tensor, role in self.roles)
+        packed = (("a", layout.a_packed), ("b", layout.b_packed))
+        self.packed = {role: uint8 for role, is_packed in packed if is_packed}
+        self.roles, self.buffers = roles_of(
+            ((form.a.read.tensor, "a"), (form.b.read.tensor, "b")), self.packed, self._read(),
+            (output.tensor for output in form.outputs),
+        )  # fmt: skip
         self.in_place = self._in_place()
-        shared = shared_names(self.in_place, self.buffers)
-        self.pointers = pointers_of(self.operands, shared)
-
-    @property
-    def sharing(self) -> Sharing:
-        return self.cut.sharing
 
     @property
     def scratch(self) -> Size:
         return self.cut.scratch
 
-    # ---- operands ------------------------------------------------------------------------------
-
-    def _roles(self) -> list[tuple[str, str]]:
-        """(tensor, operand): a packed factor is an operand of its own, any other tensor one."""
-        roles: list[tuple[str, str]] = []
-        for factor, packed, role in (
-            (self.form.a, self.layout.a_packed, "a"), (self.form.b, self.layout.b_packed, "b"),
-        ):  # fmt: skip
-            if packed:
-                roles.append((factor.read.tensor, role))
-            else:
-                self._use(factor.read.tensor, roles)
-        exprs = [output.value for output in self.outputs]
-        exprs += [f.read.default for f in (self.form.a, self.form.b) if f.read.default is not None]
-        for expr in exprs:
-            for read in reads(expr):
-                if read.tensor not in (PRODUCT, ROW_SUMS, COLUMN_SUMS):
-                    self._use(read.tensor, roles)
-        for output in self.form.outputs:
-            self._use(output.tensor, roles)
-        return roles
-
-    def _use(self, tensor: str, roles: list[tuple[str, str]]) -> None:
-        if tensor not in self.buffers:
-            self.buffers[tensor] = f"r{len(roles)}"
-            roles.append((tensor, self.buffers[tensor]))
-
-    def _operand(self, tensor: str, role: str) -> ir.Operand:
-        if role in ("a", "b"):
-            return ir.Operand(role, uint8)
-        written = any(output.tensor == tensor for output in self.form.outputs)
-        return ir.Operand(role, self.group.type_of(tensor).dtype, written)
+    def _read(self) -> list[str]:
+        """The tensors that are read beside the factors."""
+        outside = [f.read.default for f in (self.form.a, self.form.b)]
+        found = [read.tensor for expr in outside if expr is not None for read in reads(expr)]
+        return [t for t in (*read_by(self.outputs), *found) if t not in (ROW_SUMS, COLUMN_SUMS)]
 
     def _in_place(self) -> tuple[tuple[str, str], ...]:
         """Results with what only the finish of their own element reads; see `Launch.in_place`."""
@@ -183,8 +150,8 @@ class BytesWriter:
 
     # ---- functions -----------------------------------------------------------------------------
 
-    def functions(self) -> tuple[ir.Function, ...]:
-        """What brings the factors into place, what follows the sums, and main."""
+    def made(self) -> tuple[ir.Function, ...]:
+        """What brings the factors into place, and what follows the sums."""
         lanes, context = self.tile.lanes, self._context()
         pack = BytesPack(self.form, self.layout, context, self.pointers, lanes)
         self.packing: dict[str, ir.Function] = {}
@@ -200,17 +167,14 @@ class BytesWriter:
             self.outputs, int32, lanes, loops, self._context(running=True),
             (*self.pointers, ir.Pointer("scratch", uint8)),
         )  # fmt: skip
-        body = self._body()
-        main = main_function("product", self.pointers, self.sizes.names, body)
-        return (*self.packing.values(), self.finish, main)
+        return (*self.packing.values(), self.finish)
 
-    def _body(self) -> tuple[ir.Step, ...]:
-        value = self.sizes.value
-        rectangles = self.cut.sharing.rectangles(lambda _, size: value(size), self._rectangle())
+    def start(self) -> list[ir.Step]:
         stack = ir.Stack("sums", int32, self.tile.rows * self.tile.width)
-        if self.layout.depth == 1:
-            return (stack, *rectangles)
-        return (stack, *self._zeros(), ir.Tiles(True), *rectangles, ir.Tiles(False))
+        return [stack] if self.layout.depth == 1 else [stack, *self._zeros(), ir.Tiles(True)]
+
+    def end(self) -> list[ir.Step]:
+        return [] if self.layout.depth == 1 else [ir.Tiles(False)]
 
     def _zeros(self) -> list[ir.Step]:
         """Those behind the words of the panel in scratch, which nothing else is written to."""
@@ -223,39 +187,38 @@ class BytesWriter:
             loop("zero_at", start, stop, lanes, ir.Store("scratch", at, number(int32, 0, lanes)))
         ]
 
-    def _rectangle(self) -> list[ir.Step]:
-        """Blocks of rows, and of each all panels."""
-        value, form = self.sizes.value, self.form
-        rows = value(self.cut.rows)
+    def enter(self) -> list[ir.Step]:
         stop = times(variable("stop_tile"), self.tile.rows)
-        start = times(variable("first_tile"), self.tile.rows)
-        panels = loop(
-            "panel", variable("first_panel"), variable("stop_panel"), 1, *self._panel()
-        )  # fmt: skip
-        return [
-            *self._image(),
-            ir.Let("row_stop", least(stop, value(form.m.extent))),
-            loop(
-                "block_row", start, variable("row_stop"), rows,
-                ir.Let("last", least(variable("row_stop"), plus(variable("block_row"), rows))),
-                ir.Let("a_at", self._a_at()),
-                ir.Let("row_sums_at", self._row_sums_at()),
-                *self._pack_rows(),
-                panels,
-            ),
-        ]  # fmt: skip
+        rows = self.sizes.value(self.form.m.extent)
+        return [*self._image(), ir.Let("row_stop", least(stop, rows))]
 
-    def _panel(self) -> list[ir.Step]:
-        value, cut = self.sizes.value, self.cut
-        left = minus(value(self.form.n.extent), variable("column0"))
+    def levels(self) -> list[Level]:
+        """Blocks of rows, panels of columns, tiles."""
+        rows, columns = (self.sizes.value(size) for size in (self.cut.rows, self.cut.columns))
+        first = times(variable("first_tile"), self.tile.rows)
+        left = minus(self.sizes.value(self.form.n.extent), variable("column0"))
         return [
-            ir.Let("column0", times(variable("panel"), value(cut.columns))),
-            ir.Let("columns", least(left, value(cut.columns))),
-            ir.Let("b_at", self._b_at()),
-            *self._pack_panel(),
-            ir.Let("column_sums_at", self._column_sums_at()),
-            *self._tiles(),
-        ]
+            Level(
+                "block_row", first, variable("row_stop"), rows,
+                [
+                    ir.Let("last", least(variable("row_stop"), plus(variable("block_row"), rows))),
+                    ir.Let("a_at", self._a_at()),
+                    ir.Let("row_sums_at", self._row_sums_at()),
+                    *self._pack_rows(),
+                ],
+            ),
+            Level(
+                "panel", variable("first_panel"), variable("stop_panel"), 1,
+                [
+                    ir.Let("column0", times(variable("panel"), columns)),
+                    ir.Let("columns", least(left, columns)),
+                    ir.Let("b_at", self._b_at()),
+                    *self._pack_panel(),
+                    ir.Let("column_sums_at", self._column_sums_at()),
+                ],
+            ),
+            Level("row0", variable("block_row"), variable("last"), self.tile.rows, self._tile()),
+        ]  # fmt: skip
 
     # ---- where things are, in words of four bytes ----------------------------------------------
 
@@ -317,7 +280,8 @@ class BytesWriter:
             call(self.packing["image"], dst=self._image_at(), first=constant(0), count=constant(0))
         ]
 
-    def _tiles(self) -> list[ir.Step]:
+    def _tile(self) -> list[ir.Step]:
+        """One register tile, and what follows its sums."""
         row = self.sizes.value(self.layout.row)
         rows = least(minus(variable("last"), variable("row0")), self.tile.rows)
         a_row = plus(variable("a_at"), times(minus(variable("row0"), variable("block_row")), row))
@@ -344,8 +308,4 @@ class BytesWriter:
             self.finish, sums=sums, sums_row=constant(self.layout.width), out_at=out,
             out_row=out_row,
         )  # fmt: skip
-        tiles = loop(
-            "row0", variable("block_row"), variable("last"), self.tile.rows,
-            ir.Let("rows", rows), tile, finish,
-        )  # fmt: skip
-        return [tiles]
+        return [ir.Let("rows", rows), tile, finish]

@@ -30,7 +30,6 @@ from anydim.kernels.product.bytes.library import (
     tiles_of_words,
 )
 from anydim.kernels.product.bytes.loops import BytesWriter
-from anydim.kernels.product.kernel import launch_of
 from anydim.kernels.product.micro import TileSchedule, tile_of
 from anydim.kernels.schedule import register
 from anydim.kernels.template import Template
@@ -92,7 +91,7 @@ def lower_bytes(
     work = product(walk.extent for walk in form.loops) * form.m.extent * form.n.extent
     work = work * form.tap_count * form.k
     used = replace(schedule, depth=schedule.words)
-    return launch_of(writer, group, used, packings, work, _reason(form, layout))
+    return writer.launch(used, packings, work, _reason(form, layout))
 
 
 TEMPLATE = Template("bytes", BytesProduct, match_bytes, lower_bytes)

@@ -14,27 +14,24 @@ and a chunk stay in the second one for all panels of a block.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
+from anydim.kernels.product.blocked import Blocked, Level, roles_of
 from anydim.kernels.product.convolution.ending import Ending
-from anydim.kernels.product.convolution.form import OuterLoop, Windows
+from anydim.kernels.product.convolution.form import Windows
 from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_SCALARS, called
 from anydim.kernels.product.convolution.merged import MergedPack, can_merge
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.schedule import Convolution
-from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.epilogue import read_by
 from anydim.kernels.product.kernel import (
     call,
-    finish_of,
-    main_function,
     packed_at,
-    pointers_of,
-    shared_names,
 )
-from anydim.kernels.product.micro import LINE, Tile
+from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import (
@@ -43,16 +40,14 @@ from anydim.kernels.write.arithmetic import (
     either,
     greatest,
     least,
-    loop,
     minus,
     plus,
     times,
     variable,
 )
-from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.values import number
 from anydim.lang.tree import Group, Read
-from anydim.lang.tree.affine import affine, reads
+from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, product
 
 _FEW_PANELS, _MANY_TILES = 4, 16  # then each thread reads weights of its own, all of the windows
@@ -91,59 +86,33 @@ def cut_of(form: Windows, schedule: Convolution) -> WindowBlocks:
     )  # fmt: skip
 
 
-class ConvolutionWriter:
-    """Writes the functions of one kernel, and collects the sizes it needs."""
+class ConvolutionWriter(Blocked):
+    """The kernel of a convolution: rows are channels of the result, columns its places."""
 
     name = "convolution"
+    sizes: LayerSizes
 
     def __init__(
         self, group: Group, form: Windows, ending: Ending | None, schedule: Convolution,
         machine: Machine,
     ) -> None:  # fmt: skip
-        self.group, self.form, self.schedule, self.machine = group, form, schedule, machine
+        super().__init__(group, form.outputs, form.dtype, schedule.tile, LayerSizes())
+        self.form, self.schedule, self.machine = form, schedule, machine
         self.ending = ending
-        self.tile: Tile = schedule.tile
         self.micro_kernel, self.libraries = called(self.tile, form.dtype, form.rows)
         self.cut = cut_of(form, schedule)
-        self.sizes = LayerSizes()
-        self.target = next(
-            (o for o in form.outputs if o.is_product and self._fits(o.tensor)), None
-        ) or next(o for o in form.outputs if self._fits(o.tensor))
-        self.in_place = (
-            () if ending is None else ending.in_place((form.x, form.w), form.outputs[0].tensor)
-        )
+        self.sharing = self.cut.sharing
+        fitting = [o for o in form.outputs if group.type_of(o.tensor).dtype == form.dtype]
+        self.target = next((o for o in fitting if o.is_product), fitting[0])
+        if ending is not None:
+            self.in_place = ending.in_place((form.x, form.w), form.outputs[0].tensor)
         self.finished = ending is not None or [o.is_product for o in form.outputs] == [True]
-        self.roles = self._roles()
-        self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
-        if not schedule.packed:
-            self.buffers[form.w] = "w"
-
-    def _fits(self, tensor: str) -> bool:
-        return self.group.type_of(tensor).dtype == self.form.dtype
-
-    def _roles(self) -> list[tuple[str, str]]:
-        """(tensor, operand): x, packed weights or w, what the epilogue reads, the results."""
-        form = self.form
-        roles = [(form.w, "w"), (form.x, "x")]
-        taken = {form.x} if self.schedule.packed else {form.x, form.w}
-        for output in form.outputs:
-            for read in reads(output.value):
-                if read.tensor != PRODUCT and read.tensor not in taken:
-                    taken.add(read.tensor)
-                    roles.append((read.tensor, f"r{len(roles)}"))
-        return roles + [(o.tensor, f"y{n}") for n, o in enumerate(form.outputs)]
-
-    @property
-    def operands(self) -> tuple[ir.Operand, ...]:
-        written = {output.tensor for output in self.form.outputs}
-        return tuple(
-            ir.Operand(role, self.group.type_of(tensor).dtype, tensor in written)
-            for tensor, role in self.roles
-        )
-
-    @property
-    def sharing(self) -> Sharing:
-        return self.cut.sharing
+        if schedule.packed:
+            self.packed = {"w": form.dtype}
+        self.roles, self.buffers = roles_of(
+            ((form.w, "w"), (form.x, "x")), self.packed, read_by(form.outputs),
+            (output.tensor for output in form.outputs),
+        )  # fmt: skip
 
     @property
     def panel_row(self) -> int:
@@ -165,109 +134,97 @@ class ConvolutionWriter:
         weights = self.cut.rows * self.cut.channels * self.form.window * self.form.dtype.bytes
         return self.panel_bytes + weights
 
-    # ---- functions -----------------------------------------------------------------------------
+    def role(self, name: str, size: Size) -> ir.Value:
+        return self.sizes.role(name, size)
 
-    def functions(self) -> tuple[ir.Function, ...]:
-        """The epilogue where the tile does not do it, the packing, and main."""
-        made = [] if self.finished else [self._finish_function()]
+    def made(self) -> list[ir.Function]:
+        """The epilogue where the tile does not do it, and the packing."""
+        made = []
+        if not self.finished:
+            self.finish = self.finish_function((w.name for w in self.form.loops), self.machine)
+            made.append(self.finish)
         if not self.schedule.direct:
             made += self._packing()
         if not self.schedule.packed:
-            weights = lambda: weights_function(self.form, self.sizes, self.tile.rows)  # noqa: E731
-            self.weights = _sized(weights, self.sizes)
+            weights = partial(weights_function, self.form, self.sizes, self.tile.rows)
+            self.weights = self.sized(weights)
             made.append(self.weights)
-        body = self._body()
-        return (*made, main_function("convolution", self._pointers(), self.sizes.names, body))
+        return made
 
     def _packing(self) -> list[ir.Function]:
         """What brings windows into a panel, and what does so where rows have few places."""
         given = (self.form, self.sizes, self.tile.lanes, self.panel_row)
-        self.windows = [_sized(WindowPack(*given).function, self.sizes)]
+        self.windows = [self.sized(WindowPack(*given).function)]
         if can_merge(self.form):
             merged = MergedPack(*given)
             self.worth_merging = merged.worth_it()
-            self.windows.append(_sized(merged.function, self.sizes))
+            self.windows.append(self.sized(merged.function))
         return self.windows
 
-    def _pointers(self) -> tuple[ir.Pointer, ...]:
-        return pointers_of(self.operands, shared_names(self.in_place, self.buffers))
-
-    def _finish_function(self) -> ir.Function:
-        form = self.form
-        self.finish = finish_of(
-            self.group, form.outputs, form.dtype, self.tile.lanes, (w.name for w in form.loops),
-            self.sizes, self.machine, self.buffers, self._pointers(),
-        )  # fmt: skip
-        return self.finish
-
-    def _body(self) -> tuple[ir.Step, ...]:
+    def start(self) -> list[ir.Step]:
         zero = number(self.form.dtype, 0)
-        return (
-            ir.Stack("zeros", self.form.dtype, 1),
-            ir.Store("zeros", constant(0), zero),
-            *self.cut.sharing.rectangles(self.sizes.role, self._rectangle()),
-        )
+        return [ir.Stack("zeros", self.form.dtype, 1), ir.Store("zeros", constant(0), zero)]
 
-    def _rectangle(self) -> list[ir.Step]:
-        """Blocks of rows, and of each all blocks of columns."""
-        role, tile = self.sizes.role, self.tile
-        rows = role("block_rows", self.cut.rows)
-        columns = role("block_columns", self.cut.columns)
-        row_stop = times(variable("stop_tile"), tile.rows)
-        stop = times(variable("stop_panel"), tile.width)
-        return [
-            ir.Let("row_stop", least(row_stop, role("all_rows", self.form.rows))),
-            ir.Let("column_stop", least(stop, self.sizes.value(self.form.columns))),
-            loop(
-                "row0", times(variable("first_tile"), tile.rows), variable("row_stop"), rows,
-                ir.Let("rows", least(minus(variable("row_stop"), variable("row0")), rows)),
-                loop(
-                    "column0", times(variable("first_panel"), tile.width), variable("column_stop"),
-                    columns, *self._unit(),
-                ),
-            ),
-        ]  # fmt: skip
+    # ---- the loops -----------------------------------------------------------------------------
 
-    def _unit(self) -> list[ir.Step]:
-        """One block of columns."""
-        form, role = self.form, self.sizes.role
-        end = plus(variable("column0"), role("block_columns", self.cut.columns))
-        x = self._sum(form.x_start, form.loops, lambda walk: walk.x)
-        y = self._sum(as_size(0), form.loops, lambda walk: walk.y)
+    def enter(self) -> list[ir.Step]:
+        row_stop = times(variable("stop_tile"), self.tile.rows)
+        column_stop = times(variable("stop_panel"), self.tile.width)
+        rows = self.role("all_rows", self.form.rows)
         return [
-            ir.Let("columns", least(end, variable("column_stop"))),
-            ir.Let("x_unit", x),
-            ir.Let("y_unit", y),
-            ir.Let("w_unit", self._weights_start()),
-            loop(
-                "channel0", 0, greatest(self._channels, 1), self._chunk_channels,
-                *self._chunk(),
+            ir.Let("row_stop", least(row_stop, rows)),
+            ir.Let("column_stop", least(column_stop, self.sizes.value(self.form.columns))),
+        ]
+
+    def levels(self) -> list[Level]:
+        """Blocks of rows, of columns, chunks of channels, panels, tiles."""
+        tile, form = self.tile, self.form
+        rows = self.role("block_rows", self.cut.rows)
+        columns = self.role("block_columns", self.cut.columns)
+        first_row = times(variable("first_tile"), tile.rows)
+        first_column = times(variable("first_panel"), tile.width)
+        left = minus(variable("row_stop"), variable("row0"))
+        end = least(plus(variable("column0"), columns), variable("column_stop"))
+        all_channels, channels = greatest(self._channels, 1), self._chunk_channels
+        width = least(minus(variable("columns"), variable("column")), tile.width)
+        return [
+            Level(
+                "row0", first_row, variable("row_stop"), rows, [ir.Let("rows", least(left, rows))]
             ),
+            Level(
+                "column0", first_column, variable("column_stop"), columns,
+                [
+                    ir.Let("columns", end),
+                    ir.Let("x_unit", self.at(form.x_start, ((w.name, w.x) for w in form.loops))),
+                    ir.Let("y_unit", self.at(0, ((w.name, w.y) for w in form.loops))),
+                    ir.Let("w_unit", self._weights_start()),
+                ],
+            ),
+            Level("channel0", 0, all_channels, channels, self._chunk()),
+            Level(
+                "column", variable("column0"), variable("columns"), tile.width,
+                [ir.Let("width", width), *self._pack_windows()],
+            ),
+            Level("row", 0, variable("rows"), tile.rows, self._tile()),
         ]  # fmt: skip
 
     @property
     def _channels(self) -> ir.Value:
-        return self.sizes.role("all_channels", self.form.channels.extent)
+        return self.role("all_channels", self.form.channels.extent)
 
     @property
     def _chunk_channels(self) -> ir.Value:
-        return self.sizes.role("chunk", self.cut.channels)
+        return self.role("chunk", self.cut.channels)
 
     @property
     def _k(self) -> ir.Value:
-        return self.sizes.role("all_k", self.form.k)
-
-    def _sum(
-        self, start: Size, loops: tuple[OuterLoop, ...], stride: Callable[[OuterLoop], Size]
-    ) -> ir.Value:
-        value = self.sizes.value
-        return plus(value(start), *(times(variable(w.name), value(stride(w))) for w in loops))
+        return self.role("all_k", self.form.k)
 
     def _weights_start(self) -> ir.Value:
         """The first weight of the block of rows."""
         value, form = self.sizes.value, self.form
         if not self.schedule.packed:
-            first = self._sum(form.w_start, form.loops, lambda walk: walk.w)
+            first = self.at(form.w_start, ((walk.name, walk.w) for walk in form.loops))
             return plus(first, times(variable("row0"), value(form.row_w)))
         group = align_up(form.rows, self.tile.rows) * form.k
         row = times(variable("row0"), self._k)
@@ -275,7 +232,7 @@ class ConvolutionWriter:
         return plus(row, *packed_at(loops, group, self.sizes.role))
 
     def _chunk(self) -> list[ir.Step]:
-        """All panels and tiles for a chunk of channels."""
+        """What all panels and tiles know of a chunk of channels."""
         value, form = self.sizes.value, self.form
         channels = least(minus(self._channels, variable("channel0")), self._chunk_channels)
         end = plus(variable("channel0"), self._chunk_channels)
@@ -289,11 +246,7 @@ class ConvolutionWriter:
             ir.Let("last", last),
             ir.Let("x_at", x),
             *self._pack_weights(),
-            loop(
-                "column", variable("column0"), variable("columns"), self.tile.width,
-                *self._panel(),
-            ),
-        ]  # fmt: skip
+        ]
 
     def _pack_weights(self) -> list[ir.Step]:
         if self.schedule.packed:
@@ -302,18 +255,13 @@ class ConvolutionWriter:
         dst = ir.Address("scratch", self.sizes.value(self.panel_bytes))
         return [call(self.weights, dst=dst, w_at=plus(variable("w_unit"), at))]
 
-    def _panel(self) -> list[ir.Step]:
-        width = least(minus(variable("columns"), variable("column")), self.tile.width)
-        steps: list[ir.Step] = [ir.Let("width", width)]
-        if not self.schedule.direct:
-            steps.append(self._pack_windows())
-        return [*steps, loop("row", 0, variable("rows"), self.tile.rows, *self._tile())]
-
-    def _pack_windows(self) -> ir.Step:
+    def _pack_windows(self) -> list[ir.Step]:
+        if self.schedule.direct:
+            return []
         rows, *merged = (
             call(made, dst=ir.Address("scratch", constant(0))) for made in self.windows
         )
-        return ir.If(self.worth_merging, tuple(merged), (rows,)) if merged else rows
+        return [ir.If(self.worth_merging, tuple(merged), (rows,)) if merged else rows]
 
     def _tile(self) -> list[ir.Step]:
         """One register tile; after the last chunk of channels, what follows the sums."""
@@ -379,9 +327,9 @@ class ConvolutionWriter:
         form = affine(read.indices[0])
         assert form is not None
         value = self.sizes.value
-        terms = [times(variable(w.name), value(form.stride(w.name))) for w in self.form.loops]
         step = value(form.stride("m"))
-        at = plus(value(form.constant), times(variable("m"), step), *terms)
+        loops = ((w.name, form.stride(w.name)) for w in self.form.loops)
+        at = plus(self.at(form.constant, loops), times(variable("m"), step))
         return ir.Address(self.buffers[read.tensor], at), step
 
     def _finish_call(self, y: str) -> ir.Call:
@@ -391,10 +339,3 @@ class ConvolutionWriter:
             out_at=variable("y_at"), out_row=row, row0=variable("m"), rows=variable("height"),
             column0=variable("column"), columns=variable("width"),
         )  # fmt: skip
-
-
-def _sized(make: Callable[[], ir.Function], sizes: SizeParameters) -> ir.Function:
-    """A function whose parameters are all sizes it turned out to need: made until none is new."""
-    known = sizes.names
-    made = make()
-    return made if sizes.names == known else make()

@@ -22,7 +22,6 @@ from anydim.kernels.product.convolution.ending import ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
 from anydim.kernels.product.convolution.loops import ConvolutionWriter
 from anydim.kernels.product.convolution.schedule import Convolution
-from anydim.kernels.product.kernel import launch_of
 from anydim.kernels.product.micro import Tile, tile_of
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
@@ -72,7 +71,7 @@ def lower_convolution(
     packing = _panels(form, schedule.tile) if schedule.packed else None
     work = product(walk.extent for walk in form.loops) * form.rows * form.columns * form.k
     reason = _reason(form, schedule, writer.finished)
-    return launch_of(writer, group, schedule, {"w": packing}, work, reason)
+    return writer.launch(schedule, {"w": packing}, work, reason)
 
 
 TEMPLATE = Template("convolution", Convolution, match_convolution, lower_convolution)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
+from anydim.kernels.product.blocked import Level
 from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
 from anydim.kernels.product.kernel import call
 from anydim.kernels.product.micro import GIVEN, LINE, give
@@ -25,14 +26,13 @@ from anydim.kernels.product.winograd.transforms import PRODUCTS
 from anydim.kernels.write.arithmetic import (
     constant,
     least,
-    loop,
     minus,
     plus,
     times,
     variable,
 )
 from anydim.kernels.write.values import number
-from anydim.lang.tree import Read
+from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div
 
@@ -45,11 +45,11 @@ class AcrossWriter(WinogradKernel):
 
     name = "winograd_across"
 
-    def __init__(self, images: Images, schedule: WinogradAcross, threads: int) -> None:
+    def __init__(
+        self, group: Group, images: Images, schedule: WinogradAcross, threads: int
+    ) -> None:
         form = images.form
-        super().__init__(
-            (form.b, form.a), form.outputs[0].tensor, form.dtype, images.ending, schedule.tile
-        )
+        super().__init__(group, form.outputs, (form.b, form.a), images.ending, schedule.tile)
         self.images, self.form, self.schedule = images, form, schedule
         self.lanes = schedule.lanes
         self.libraries = contraction_libraries(self.tile, form.dtype)
@@ -93,48 +93,49 @@ class AcrossWriter(WinogradKernel):
         given = self.images, self.sizes, self.lanes, self.tile.width, self.sums_apart
         return AcrossCollect(*given).function()
 
-    def _body(self) -> tuple[ir.Step, ...]:
-        dtype, value, tile = self.form.dtype, self.sizes.value, self.tile
+    def start(self) -> list[ir.Step]:
+        dtype, tile = self.form.dtype, self.tile
         zero = number(dtype, 0, tile.lanes)
-        channels = value(self.images.channels)
-        return (
+        channels = self.sizes.value(self.images.channels)
+        return [
             ir.Stack("zeros", dtype, tile.width),
             *(ir.Store("zeros", constant(j * tile.lanes), zero) for j in range(tile.vectors)),
             ir.Stack("given", int64, len(GIVEN)),
-            give("a_row", value(self.row)),
+            give("a_row", self.sizes.value(self.row)),
             give("b_panel", times(channels, tile.width)),
             give("c_row", constant(tile.width)),
-            *self.sharing.rectangles(self.sizes.role, self._rectangle()),
-        )
+        ]
 
-    def _rectangle(self) -> list[ir.Step]:
-        """Blocks of windows, and of each all panels."""
-        windows, width, rows = (
-            self.sizes.value(self.images.windows),
-            self.tile.width,
-            self.tile.rows,
-        )
+    def enter(self) -> list[ir.Step]:
+        stop = times(variable("stop_tile"), self.tile.rows)
+        windows = self.sizes.value(self.images.windows)
+        return [ir.Let("stop_window", least(stop, windows))]
+
+    def levels(self) -> list[Level]:
+        """Blocks of windows, panels, products, tiles."""
+        width, block = self.tile.width, self.schedule.block
+        first = times(variable("first_tile"), self.tile.rows)
         left = minus(variable("stop_window"), variable("first"))
         columns = minus(self.sizes.value(self.form.n.extent), variable("column0"))
         return [
-            ir.Let("stop_window", least(times(variable("stop_tile"), rows), windows)),
-            loop(
-                "first", times(variable("first_tile"), rows), variable("stop_window"),
-                self.schedule.block,
-                ir.Let("count", least(left, self.schedule.block)),
-                call(self.spread, dst=ir.Address("scratch", constant(0))),
-                loop(
-                    "panel", variable("first_panel"), variable("stop_panel"), 1,
+            Level(
+                "first", first, variable("stop_window"), block,
+                [
+                    ir.Let("count", least(left, block)),
+                    call(self.spread, dst=ir.Address("scratch", constant(0))),
+                ],
+            ),
+            Level(
+                "panel", variable("first_panel"), variable("stop_panel"), 1,
+                [
                     ir.Let("column0", times(variable("panel"), width)),
                     ir.Let("columns", least(columns, width)),
                     give("columns", variable("columns")),
-                    loop(
-                        "product", 0, PRODUCTS, 1,
-                        loop("window", 0, variable("count"), self.tile.rows, *self._tile()),
-                    ),
-                    *self._results(),
-                ),
+                ],
+                self._results(),
             ),
+            Level("product", 0, PRODUCTS, 1),
+            Level("window", 0, variable("count"), self.tile.rows, self._tile()),
         ]  # fmt: skip
 
     def _tile(self) -> list[ir.Step]:

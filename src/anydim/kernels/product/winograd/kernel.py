@@ -1,63 +1,49 @@
-"""What kernels of Winograd convolutions share, whichever way tensors lie: operands, functions."""
+"""What kernels of Winograd convolutions share, whichever way tensors lie."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from abc import abstractmethod
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import float32
 from anydim.kernels import ir
+from anydim.kernels.product.blocked import Blocked, roles_of
 from anydim.kernels.product.convolution.ending import Ending
-from anydim.kernels.product.kernel import main_function, pointers_of, shared_names
+from anydim.kernels.product.epilogue import Output, read_by
 from anydim.kernels.product.micro import Tile
 from anydim.kernels.product.places import LayerSizes
-from anydim.kernels.product.sharing import Sharing
 from anydim.kernels.write.arithmetic import constant
-from anydim.lang.tree import Read
+from anydim.lang.tree import Group, Read
 from anydim.sizes import Size
 
 
-class WinogradKernel(ABC):
-    """Writes the functions of one kernel, and collects the sizes it needs.
+class WinogradKernel(Blocked):
+    """A product of one side transformed as it is used, and one that came so.
 
-    Operands are the transformed weights w, x, what an ending reads, and the result y.
+    Operands are the transformed weights w, x, what an ending reads, and the result.
     """
 
-    name: str
-    libraries: Sequence[ir.Library]
-    sharing: Sharing
+    sizes: LayerSizes
+    packed = {"w": float32}
 
     def __init__(
-        self, factors: tuple[str, str], result: str, dtype: DType, ending: Ending, tile: Tile
-    ) -> None:
-        self.dtype, self.ending, self.tile = dtype, ending, tile
-        self.sizes = LayerSizes()
-        w, x = factors
-        self.roles = [(w, "w"), (x, "x")]
-        for read in (ending.bias, ending.more):
-            if read is not None and read.tensor not in {tensor for tensor, _ in self.roles[1:]}:
-                self.roles.append((read.tensor, f"r{len(self.roles)}"))
-        self.roles.append((result, "y"))
-        self.buffers = {tensor: role for tensor, role in self.roles if role != "w"}
-        self.in_place = ending.in_place(factors, result)
+        self, group: Group, outputs: tuple[Output, ...], factors: tuple[str, str], ending: Ending,
+        tile: Tile,
+    ) -> None:  # fmt: skip
+        super().__init__(group, outputs, float32, tile, LayerSizes())
+        self.ending = ending
+        results = [output.tensor for output in outputs]
+        roles = zip(factors, ("w", "x"))
+        self.roles, self.buffers = roles_of(tuple(roles), self.packed, read_by(outputs), results)
+        self.in_place = ending.in_place(factors, results[0])
 
-    @property
-    def operands(self) -> tuple[ir.Operand, ...]:
-        return tuple(ir.Operand(role, self.dtype, role == "y") for _, role in self.roles)
+    def role(self, name: str, size: Size) -> ir.Value:
+        return self.sizes.role(name, size)
 
-    def functions(self) -> tuple[ir.Function, ...]:
-        """The two transforms and main."""
+    def made(self) -> tuple[ir.Function, ...]:
+        """The two transforms."""
         self._spread(), self._collect()  # for all of the sizes they need
         self.spread, self.collect = self._spread(), self._collect()
-        pointers = pointers_of(self.operands, shared_names(self.in_place, self.buffers))
-        body = self._body()
-        main = main_function(self.name, pointers, self.sizes.names, body)
-        return (self.spread, self.collect, main)
-
-    @property
-    @abstractmethod
-    def scratch(self) -> Size:
-        """Bytes of scratch."""
+        return (self.spread, self.collect)
 
     @abstractmethod
     def _spread(self) -> ir.Function:
@@ -68,19 +54,16 @@ class WinogradKernel(ABC):
         """Sums of products to results."""
 
     @abstractmethod
-    def _body(self) -> tuple[ir.Step, ...]:
-        """What main does."""
-
-    @abstractmethod
     def _bias(self, read: Read) -> ir.Value:
         """Where the first element of a bias lies."""
 
     def _added(self) -> dict[str, ir.Address]:
-        """The bias and what else is added, as arguments; zeros for what there is not."""
+        """The result, the bias and what else is added, as arguments; zeros for what there is not."""
         bias = more = ir.Address("zeros", constant(0))
         if self.ending.bias is not None:
             tensor = self.ending.bias.tensor
             bias = ir.Address(self.buffers[tensor], self._bias(self.ending.bias))
         if self.ending.more is not None:
             more = ir.Address(self.buffers[self.ending.more.tensor], constant(0))
-        return {"bias": bias, "more": more}
+        y = ir.Address(self.buffers[self.outputs[0].tensor], constant(0))
+        return {"y": y, "bias": bias, "more": more}

@@ -10,12 +10,12 @@ for each rectangle of a thread's part (`product/sharing.py`), each panel of wind
 from __future__ import annotations
 
 from anydim.kernels import ir
-from anydim.kernels.product.convolution.ending import Ending
-from anydim.kernels.product.convolution.form import Windows
+from anydim.kernels.product.blocked import Level
 from anydim.kernels.product.convolution.library import TILE_SCALARS, called
 from anydim.kernels.product.kernel import call, packed_at
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.sharing import Sharing, work_of
+from anydim.kernels.product.winograd.form import Planes
 from anydim.kernels.product.winograd.kernel import WinogradKernel
 from anydim.kernels.product.winograd.schedule import Winograd
 from anydim.kernels.product.winograd.transforms import (
@@ -34,7 +34,7 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.values import number
-from anydim.lang.tree import Read
+from anydim.lang.tree import Group, Read
 from anydim.lang.tree.affine import affine
 from anydim.sizes import Size, align_up, as_size, ceil_div, product
 
@@ -44,10 +44,9 @@ class WinogradWriter(WinogradKernel):
 
     name = "winograd"
 
-    def __init__(self, form: Windows, ending: Ending, schedule: Winograd) -> None:
-        super().__init__(
-            (form.w, form.x), form.outputs[0].tensor, form.dtype, ending, schedule.tile
-        )
+    def __init__(self, group: Group, planes: Planes, schedule: Winograd) -> None:
+        form = planes.form
+        super().__init__(group, form.outputs, (form.w, form.x), planes.ending, schedule.tile)
         self.form, self.schedule = form, schedule
         self.micro_kernel, self.libraries = called(self.tile, form.dtype, form.rows)
         down, along = windows_across(form)
@@ -78,47 +77,41 @@ class WinogradWriter(WinogradKernel):
     def _collect(self) -> ir.Function:
         return Collect(self.form, self.sizes, self.tile.lanes, self.ending).function()
 
-    def _body(self) -> tuple[ir.Step, ...]:
-        return (
-            ir.Stack("zeros", self.form.dtype, 1),
-            ir.Store("zeros", constant(0), number(self.form.dtype, 0)),
-            *self.sharing.rectangles(self.sizes.role, self._rectangle()),
-        )
+    def start(self) -> list[ir.Step]:
+        zero = number(self.form.dtype, 0)
+        return [ir.Stack("zeros", self.form.dtype, 1), ir.Store("zeros", constant(0), zero)]
 
-    def _rectangle(self) -> list[ir.Step]:
-        """Panels, and of each all blocks of rows."""
-        value, form, rows = self.sizes.value, self.form, self.schedule.block_rows
-        stop = least(times(variable("stop_tile"), self.tile.rows), value(form.rows))
-        left = minus(value(self.windows), variable("column"))
-        x = [times(variable(walk.name), value(walk.x)) for walk in form.loops]
-        y = [times(variable(walk.name), value(walk.y)) for walk in form.loops]
+    def enter(self) -> list[ir.Step]:
+        form = self.form
+        stop = least(times(variable("stop_tile"), self.tile.rows), self.sizes.value(form.rows))
         return [
             ir.Let("row_stop", stop),
-            ir.Let("x_unit", plus(value(form.x_start), *x)),
-            ir.Let("y_unit", plus(constant(0), *y)),
-            loop(
-                "panel", variable("first_panel"), variable("stop_panel"), 1,
-                ir.Let("column", times(variable("panel"), self.tile.width)),
-                ir.Let("width", least(left, self.tile.width)),
-                call(self.spread, dst=ir.Address("scratch", constant(0))),
-                loop(
-                    "row0", times(variable("first_tile"), self.tile.rows), variable("row_stop"),
-                    rows,
-                    ir.Let("rows", least(minus(variable("row_stop"), variable("row0")), rows)),
-                    *self._block(),
-                ),
-            ),
-        ]  # fmt: skip
+            ir.Let("x_unit", self.at(form.x_start, ((walk.name, walk.x) for walk in form.loops))),
+            ir.Let("y_unit", self.at(0, ((walk.name, walk.y) for walk in form.loops))),
+        ]
 
-    def _block(self) -> list[ir.Step]:
-        """One block of rows."""
+    def levels(self) -> list[Level]:
+        """Panels of windows, blocks of rows, products, tiles."""
+        rows, tile = self.schedule.block_rows, self.tile
+        left = minus(self.sizes.value(self.windows), variable("column"))
+        behind = minus(variable("row_stop"), variable("row0"))
+        results = loop("m", 0, variable("rows"), 1, *self._results())
         return [
-            ir.Let("w_unit", self._weights()),
-            loop(
-                "product", 0, PRODUCTS, 1,
-                loop("row", 0, variable("rows"), self.tile.rows, *self._tile()),
+            Level(
+                "panel", variable("first_panel"), variable("stop_panel"), 1,
+                [
+                    ir.Let("column", times(variable("panel"), tile.width)),
+                    ir.Let("width", least(left, tile.width)),
+                    call(self.spread, dst=ir.Address("scratch", constant(0))),
+                ],
             ),
-            loop("m", 0, variable("rows"), 1, *self._results()),
+            Level(
+                "row0", times(variable("first_tile"), tile.rows), variable("row_stop"), rows,
+                [ir.Let("rows", least(behind, rows)), ir.Let("w_unit", self._weights())],
+                [results],
+            ),
+            Level("product", 0, PRODUCTS, 1),
+            Level("row", 0, variable("rows"), tile.rows, self._tile()),
         ]  # fmt: skip
 
     def _weights(self) -> ir.Value:
@@ -182,7 +175,6 @@ class WinogradWriter(WinogradKernel):
     def _bias(self, read: Read) -> ir.Value:
         form = affine(read.indices[0])
         assert form is not None
-        value = self.sizes.value
-        terms = [times(variable(w.name), value(form.stride(w.name))) for w in self.form.loops]
-        terms.append(times(variable("channel"), value(form.stride("m"))))
-        return plus(value(form.constant), *terms)
+        loops = ((w.name, form.stride(w.name)) for w in self.form.loops)
+        channel = times(variable("channel"), self.sizes.value(form.stride("m")))
+        return plus(self.at(form.constant, loops), channel)

@@ -19,7 +19,6 @@ from anydim.kernels.launch import Launch, Machine, ProductPanels, known_number, 
 from anydim.kernels.product.contraction import template as contraction
 from anydim.kernels.product.convolution import template as convolution
 from anydim.kernels.product.either import either_launch
-from anydim.kernels.product.kernel import launch_of
 from anydim.kernels.product.micro import tile_of
 from anydim.kernels.product.winograd.across import AcrossWriter
 from anydim.kernels.product.winograd.form import Images, Planes, images_of, planes_of
@@ -55,10 +54,9 @@ def lower_winograd(
     panels = ProductPanels(
         schedule.tile.rows, batch, k[:1], rows, known_number(form.w_start), k[1:], WEIGHTS
     )
-    launch = launch_of(
-        WinogradWriter(form, found.ending, schedule), group, schedule, {"w": panels},
-        product(walk.extent for walk in form.loops) * form.rows * form.columns * form.k, _REASON,
-    )  # fmt: skip
+    work = product(walk.extent for walk in form.loops) * form.rows * form.columns * form.k
+    writer = WinogradWriter(group, found, schedule)
+    launch = writer.launch(schedule, {"w": panels}, work, _REASON)
     return _beside(launch, found, convolution.TEMPLATE, group, box, machine, constants)
 
 
@@ -86,10 +84,9 @@ def lower_across(
     panels = ProductPanels(
         schedule.tile.width, batch, k[2:], n, known_number(form.b_start), k[:2], WEIGHTS
     )
-    launch = launch_of(
-        AcrossWriter(found, schedule, machine.threads), group, schedule, {"w": panels},
-        form.m.extent * form.n.extent * form.k.extent, f"{_REASON}, along channels",
-    )  # fmt: skip
+    work = form.m.extent * form.n.extent * form.k.extent
+    writer = AcrossWriter(group, found, schedule, machine.threads)
+    launch = writer.launch(schedule, {"w": panels}, work, f"{_REASON}, along channels")
     return _beside(launch, found, contraction.TEMPLATE, group, box, machine, constants)
 
 
