@@ -138,7 +138,7 @@ class Blocked(ABC):
         made = self.made()
         rectangles = self.sharing.rectangles
         body = (*self.start(), *rectangles(self.role, self.rectangle()), *self.end())
-        return (*made, main_function("product", self.pointers, self.sizes.names, body))
+        return (*made, main_function(self.name, self.pointers, self.sizes.names, body))
 
     def sized(self, make: Callable[[], ir.Function]) -> ir.Function:
         """A function whose parameters are all sizes it turned out to need."""
@@ -189,12 +189,13 @@ def roles_of(
     A packed factor is an operand of its own; any other tensor is one, however often it is read.
     """
     apart = set(packed)
-    roles = [(tensor, role) for tensor, role in factors if role in apart]
+    roles: list[tuple[str, str]] = []
     buffers: dict[str, str] = {}
     for tensor, role in factors:
+        if role in apart or tensor not in buffers:
+            roles.append((tensor, role))
         if role not in apart:
             buffers.setdefault(tensor, role)
-    roles += buffers.items()
     for letter, tensors in (("r", read), ("y", written)):
         for tensor in tensors:
             if tensor not in buffers:

@@ -58,7 +58,7 @@ class WinogradKernel(Blocked):
         """Where the first element of a bias lies."""
 
     def _added(self) -> dict[str, ir.Address]:
-        """The result, the bias and what else is added, as arguments; zeros for what there is not."""
+        """The result, the bias and what else is added; zeros for what there is not."""
         bias = more = ir.Address("zeros", constant(0))
         if self.ending.bias is not None:
             tensor = self.ending.bias.tensor
