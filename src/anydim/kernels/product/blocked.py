@@ -35,7 +35,9 @@ from anydim.kernels.schedule import print_schedule
 from anydim.kernels.write.arithmetic import loop, plus, times, variable
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.tree import Group
-from anydim.sizes import Size
+from anydim.sizes import Size, as_size
+
+BACKWARDS = "backwards"  # the size that is 1 where blocks of columns come in the opposite order
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,12 @@ class Blocked(ABC):
 
     `name` begins that of the kernel. `roles` are (tensor, operand) of its operands, those of
     `packed` tensors with their types; `buffers` the operands of tensors that lie as they are.
-    `in_place` is as in `Launch`.
+    `in_place` is as in `Launch`. An `ordered` kernel has a last size, `BACKWARDS`.
     """
 
     name: str
-    libraries: Iterable[ir.Library] = ()
+    ordered: bool = False
+    libraries: tuple[ir.Library, ...] = ()
     sharing: Sharing
     in_place: tuple[tuple[str, str], ...] = ()
     packed: Mapping[str, DType] = {}
@@ -138,7 +141,16 @@ class Blocked(ABC):
         made = self.made()
         rectangles = self.sharing.rectangles
         body = (*self.start(), *rectangles(self.role, self.rectangle()), *self.end())
-        return (*made, main_function(self.name, self.pointers, self.sizes.names, body))
+        return (*made, main_function(self.name, self.pointers, self._size_names, body))
+
+    @property
+    def _size_names(self) -> tuple[str, ...]:
+        return (*self.sizes.names, BACKWARDS) if self.ordered else self.sizes.names
+
+    def needs(self, library: ir.Library) -> None:
+        """One more library that is called."""
+        if all(library.name != each.name for each in self.libraries):
+            self.libraries = (*self.libraries, library)
 
     def sized(self, make: Callable[[], ir.Function]) -> ir.Function:
         """A function whose parameters are all sizes it turned out to need."""
@@ -162,13 +174,13 @@ class Blocked(ABC):
         self, schedule: object, packings: Mapping[str, Packing | None], work: Size, reason: str
     ) -> Launch:
         """The launch of a product of `work` multiply-adds; `packings` are those of operands."""
-        functions = self.functions()
+        functions, sizes = self.functions(), self.sizes.sizes
         return Launch(
             kernel=named_kernel(
-                self.name, self.operands, self.sizes.names, functions, self.libraries
+                self.name, self.operands, self._size_names, functions, self.libraries
             ),
             arguments=tuple(Argument(tensor, packings.get(role)) for tensor, role in self.roles),
-            sizes=self.sizes.sizes,
+            sizes=(*sizes, as_size(0)) if self.ordered else sizes,
             parallel=self.sharing.steps,
             grain=GRAIN,
             scratch=self.scratch,
@@ -176,6 +188,7 @@ class Blocked(ABC):
             moved=moved_bytes(self.group),
             schedule=print_schedule(schedule),
             reason=reason,
+            order=len(sizes) if self.ordered else None,
             in_place=self.in_place,
         )
 

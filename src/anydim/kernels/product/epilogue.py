@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of
 from anydim.lang.tree import (
@@ -73,6 +74,12 @@ def read_by(outputs: Iterable[Output]) -> list[str]:
     """The tensors that outputs read beside the product."""
     found = (read.tensor for output in outputs for read in reads(output.value))
     return [tensor for tensor in dict.fromkeys(found) if tensor != PRODUCT]
+
+
+def target_of(outputs: tuple[Output, ...], group: Group, dtype: DType) -> Output | None:
+    """The output whose memory holds the sums; None when none has their type."""
+    fitting = [o for o in outputs if group.type_of(o.tensor).dtype == dtype]
+    return next((o for o in fitting if o.is_product), fitting[0] if fitting else None)
 
 
 class _Unfit(Exception):

@@ -13,6 +13,7 @@ the stack: so both are called alike, with numbers below 2^31.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache, partial
 
 from anydim.base.dtypes import float32, float64, int64, uint8
@@ -22,7 +23,7 @@ from anydim.kernels import ir
 from anydim.kernels.launch import Argument, Launch, Machine, moved_bytes
 from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.contraction.form import ContractionForm, Walk, form_of
-from anydim.kernels.product.contraction.places import Operands, operands_of
+from anydim.kernels.product.contraction.places import roles_of_form
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
 from anydim.kernels.write.arithmetic import (
@@ -89,25 +90,29 @@ def lower_blas(
     form = _form(group, box, machine)
     if form is None:
         raise InternalError("a group that is no plain product reached its lowering")
-    operands, sizes = operands_of(group, form, packed=False), SizeParameters()
-    body = _Writer(form, operands, sizes).body()
+    roles, buffers = roles_of_form(form)
+    operands = tuple(
+        ir.Operand(role, form.dtype, tensor == form.outputs[0].tensor) for tensor, role in roles
+    )
+    sizes = SizeParameters()
+    body = _Writer(form, buffers, sizes).body()
     words = ir.Operand("library", int64)
     main = ir.Function(
         "product",
         (
-            *(ir.Pointer(o.name, o.dtype, alias=o.written) for o in operands.operands),
+            *(ir.Pointer(o.name, o.dtype, alias=o.written) for o in operands),
             ir.Pointer(words.name, words.dtype),
             *(ir.Scalar(name) for name in sizes.names),
             ir.Scalar("start"), ir.Scalar("stop"), ir.Pointer("scratch", uint8),
         ),
         body,
     )  # fmt: skip
-    kernel = named_kernel("blas", (*operands.operands, words), sizes.names, (main,))
+    kernel = named_kernel("blas", (*operands, words), sizes.names, (main,))
     work = form.m.extent * form.n.extent * form.k.extent * product(w.extent for w in form.loops)
     return Launch(
         kernel=kernel,
         arguments=(
-            *(Argument(tensor) for tensor, _ in operands.arguments),
+            *(Argument(tensor) for tensor, _ in roles),
             Argument(WORDS, words=addresses),
         ),
         sizes=sizes.sizes,
@@ -161,9 +166,13 @@ class _Writer:
     the part is computed as the product is defined.
     """
 
-    def __init__(self, form: ContractionForm, operands: Operands, sizes: SizeParameters) -> None:
-        self.form, self.operands, self.sizes = form, operands, sizes
-        self.c = operands.buffers[form.outputs[0].tensor]
+    def __init__(
+        self, form: ContractionForm, buffers: Mapping[str, str], sizes: SizeParameters
+    ) -> None:
+        self.form, self.sizes = form, sizes
+        self.a, self.b, self.c = (
+            buffers[tensor] for tensor in (form.a, form.b, form.outputs[0].tensor)
+        )
         self.m, self.n, self.k = (sizes.value(x.extent) for x in (form.m, form.n, form.k))
 
     def body(self) -> tuple[ir.Step, ...]:
@@ -228,7 +237,7 @@ class _Writer:
         turned = [constant(_TRANSPOSED if x.transposed else _PLAIN) for x in (a, b)]
         lead = [self.sizes.value(matrix.stride) for matrix in (a, b, c)]
         one, zero = (ir.Const(ir.Type(self.form.dtype), number) for number in (1.0, 0.0))
-        names = ((self.operands.a, "a_at"), (self.operands.b, "b_at"), (self.c, "c_at"))
+        names = ((self.a, "a_at"), (self.b, "b_at"), (self.c, "c_at"))
         place = [ir.Address(name, variable(at)) for name, at in names]
         sizes = (variable("rows"), variable("columns"), self.k)
         return ir.Call(
@@ -244,7 +253,7 @@ class _Writer:
         a = self._at("a_at", ("row", form.m.a), ("step", form.k.a))
         b = self._at("b_at", ("step", form.k.b), ("column", form.n.b))
         c = self._at("c_at", ("row", form.m.c), ("column", form.n.c))
-        factors = ir.Load(kind, self.operands.a, a), ir.Load(kind, self.operands.b, b)
+        factors = ir.Load(kind, self.a, a), ir.Load(kind, self.b, b)
         total = ir.Get(kind, "sum")
         more = ir.Op(kind, "add", (total, ir.Op(kind, "mul", factors)))
         return loop(

@@ -15,31 +15,29 @@ of up to 8 are 7 + 6.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from anydim.base.dtypes import int64
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
+from anydim.kernels.product.blocked import BACKWARDS, Blocked, Level
 from anydim.kernels.product.contraction.copies import gather_library, transpose_library
 from anydim.kernels.product.contraction.form import ContractionForm, Walk
 from anydim.kernels.product.contraction.library import contraction_libraries, prefix_of
 from anydim.kernels.product.contraction.places import (
     Blocks,
-    operands_of,
+    roles_of_form,
     scratch_of,
     started_in_place,
 )
 from anydim.kernels.product.contraction.schedule import Contraction
-from anydim.kernels.product.contraction.ways import vector_ways
 from anydim.kernels.product.contraction.windows import window_function
+from anydim.kernels.product.epilogue import target_of
 from anydim.kernels.product.kernel import (
     call,
-    finish_of,
-    main_function,
     packed_at,
-    pointers_of,
-    shared_names,
 )
-from anydim.kernels.product.micro import GIVEN, Tile, give
+from anydim.kernels.product.micro import GIVEN, give
 from anydim.kernels.product.places import LayerSizes
 from anydim.kernels.write.arithmetic import (
     compare,
@@ -64,63 +62,57 @@ from anydim.lang.tree.affine import address
 from anydim.sizes import Size, align_up, as_size
 
 _SOON = 1024  # elements of B: how far a single row tile, which reads B once, asks ahead
-BACKWARDS = "backwards"  # the size that is 1 where blocks of columns come in the opposite order
 
 
-class MainWriter:
-    """Writes the functions of one kernel, and collects the sizes and libraries it needs."""
+class MainWriter(Blocked):
+    """The kernel of a matrix product; rows of A lie in place, are copied, or are windows.
+
+    B came packed or in panels, or is packed as it is used.
+    """
+
+    name = "contraction"
+    ordered = True
+    sizes: LayerSizes
 
     def __init__(
-        self,
-        group: Group,
-        form: ContractionForm,
-        tile: Tile,
-        blocks: Blocks,
-        schedule: Contraction,
+        self, group: Group, form: ContractionForm, blocks: Blocks, schedule: Contraction,
         machine: Machine,
-    ) -> None:
-        self.group = group
-        self.form = form
-        self.tile = tile
-        self.blocks = blocks
-        self.schedule = schedule
-        self.machine = machine
-        self.prefix = prefix_of(tile, form.dtype)
-        self.sizes = LayerSizes()
-        self.libraries = {made.name: made for made in contraction_libraries(tile, form.dtype)}
-        self.operands = operands_of(group, form, schedule.packed)
-        self.scratch = scratch_of(form, tile, blocks, schedule.packed, self.operands.target is None)
-        target = self.operands.target
-        self.in_place = started_in_place(group, form, target)
-        self.finished = target is not None and [o.is_product for o in form.outputs] == [True]
+    ) -> None:  # fmt: skip
+        super().__init__(group, form.outputs, form.dtype, schedule.tile, LayerSizes())
+        self.form, self.blocks, self.schedule, self.machine = form, blocks, schedule, machine
+        self.sharing = blocks.sharing
+        self.prefix = prefix_of(self.tile, form.dtype)
+        self.libraries = contraction_libraries(self.tile, form.dtype)
+        self.packed = {"b": form.dtype} if schedule.packed else {}
+        self.roles, self.buffers = roles_of_form(form, self.packed)
+        self.a = self.buffers[form.a]
+        self.b = "b" if schedule.packed else self.buffers[form.b]
+        self.target = target_of(form.outputs, group, form.dtype)
+        self.held = scratch_of(form, self.tile, blocks, schedule.packed, self.target is None)
+        self.in_place = started_in_place(group, form, self.target)
+        self.finished = self.target is not None and [o.is_product for o in form.outputs] == [True]
 
-    # ---- functions -----------------------------------------------------------------------------
+    @property
+    def scratch(self) -> Size:
+        return self.held.bytes
 
-    def functions(self) -> tuple[ir.Function, ...]:
-        """The epilogue's function where there is one, and main."""
-        finish = () if self.finished else (self._finish_function(),)
-        side, lanes = self.form.windows, self.tile.lanes
-        if side is not None:
-            window_function(side, self.form.dtype, lanes, self.sizes)  # for all sizes it needs
-            self.windows = window_function(side, self.form.dtype, lanes, self.sizes)
-            finish = (self.windows, *finish)
-        body = self._body()
-        sizes = (*self.sizes.names, BACKWARDS)
-        return (*finish, main_function("product", self._pointers(), sizes, body))
+    def role(self, name: str, size: Size) -> ir.Value:
+        return self.sizes.role(f"all_{name}", size)
 
-    def _pointers(self) -> tuple[ir.Pointer, ...]:
-        operands = self.operands
-        return pointers_of(operands.operands, shared_names(self.in_place, operands.buffers))
+    def made(self) -> list[ir.Function]:
+        """The copying of windows where rows are any, and the epilogue where there is one."""
+        made = []
+        if not self.finished:
+            self.finish = self.finish_function((w.name for w in self.form.loops), self.machine)
+            made.append(self.finish)
+        if self.form.windows is not None:
+            given = self.form.windows, self.form.dtype, self.tile.lanes, self.sizes
+            self.windows = self.sized(lambda: window_function(*given))
+            made.insert(0, self.windows)
+        return made
 
-    def _finish_function(self) -> ir.Function:
-        form = self.form
-        self.finish = finish_of(
-            self.group, form.outputs, form.dtype, self.tile.lanes, (w.name for w in form.loops),
-            self.sizes, self.machine, self.operands.buffers, self._pointers(),
-        )  # fmt: skip
-        return self.finish
-
-    def _body(self) -> tuple[ir.Step, ...]:
+    def start(self) -> list[ir.Step]:
+        """Zeros to start from, the block of scalars, and how high tiles of rows are."""
         steps: list[ir.Step] = []
         if self.form.start is None:
             zero = number(self.form.dtype, 0, self.tile.lanes)
@@ -130,15 +122,13 @@ class MainWriter:
                 for j in range(self.tile.vectors)
             ]
         steps += self._given_once()
-        steps += [ir.Declare("b_ready", constant(-1))] if self.scratch.holds_b else []
+        steps += [ir.Declare("b_ready", constant(-1))] if self.held.holds_b else []
         tiles, rows = self.sizes.role("all_tiles", self.blocks.tiles), self.all_rows
         steps += [
             ir.Let("even", quotient(rows, greatest(tiles, 1))),
             ir.Let("taller", minus(rows, times(variable("even"), tiles))),
         ]
-        sharing, role = self.blocks.sharing, self.sizes.role
-        shared = sharing.rectangles(lambda name, size: role(f"all_{name}", size), self._rectangle())
-        return (*steps, *shared)
+        return steps
 
     @property
     def all_rows(self) -> ir.Value:
@@ -161,48 +151,48 @@ class MainWriter:
     def _block_columns(self) -> ir.Value:
         return self.sizes.role("block_columns", self.blocks.columns)
 
-    def _rectangle(self) -> list[ir.Step]:
-        """Blocks of rows, and of each all blocks of columns."""
-        role, blocks = self.sizes.role, self.blocks
-        at_once = role("block_tiles", blocks.block_tiles)
-        stop = least(plus(variable("tile0"), at_once), variable("stop_tile"))
+    def enter(self) -> list[ir.Step]:
         panels = minus(variable("stop_panel"), variable("first_panel"))
-        from_end = minus(minus_one(variable("blocks")), variable("block"))
-        forwards = compare("equal", variable(BACKWARDS), 0)
-        count = ir.Let("blocks", quotient_up(panels, role("block_panels", blocks.panels)))
-        a_at = ir.Let("a_at", self.start_of("a", self.form.a_start, lambda w: w.a))
-        all_blocks = loop(
-            "tile0", variable("first_tile"), variable("stop_tile"), at_once,
-            ir.Let("tile1", stop),
-            ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
-            *self.pack_a(),
-            loop(
-                "block", 0, variable("blocks"), 1,
-                ir.Let("place", either(forwards, variable("block"), from_end)),
-                *self._unit(),
-            ),
-        )  # fmt: skip
-        steps: list[ir.Step] = [count, a_at, all_blocks]
-        for condition, way in vector_ways(self):
-            steps = [a_at, ir.If(condition, tuple(way), tuple(s for s in steps if s != a_at))]
-        return steps
+        blocks = quotient_up(panels, self.sizes.role("block_panels", self.blocks.panels))
+        return [ir.Let("blocks", blocks), self.a_at()]
 
-    def _unit(self) -> list[ir.Step]:
-        """One block of columns."""
+    def a_at(self) -> ir.Let:
+        return ir.Let("a_at", self.start_of("a", self.form.a_start, lambda w: w.a))
+
+    def levels(self) -> list[Level]:
+        """Blocks of rows, blocks of columns, pieces of k, tiles."""
+        tiles = self.sizes.role("block_tiles", self.blocks.block_tiles)
+        stop = least(plus(variable("tile0"), tiles), variable("stop_tile"))
+        return [
+            Level(
+                "tile0", variable("first_tile"), variable("stop_tile"), tiles,
+                [
+                    ir.Let("tile1", stop),
+                    ir.Let("tiles", minus(variable("tile1"), variable("tile0"))),
+                    *self.pack_a(),
+                ],
+            ),
+            Level("block", 0, variable("blocks"), 1, self._block()),
+            *self.tiles(),
+        ]  # fmt: skip
+
+    def _block(self) -> list[ir.Step]:
+        """One block of columns; blocks come from the end where a launch goes backwards."""
         panels = self.sizes.role("block_panels", self.blocks.panels)
         panel = plus(variable("first_panel"), times(variable("place"), panels))
         stop = least(times(variable("stop_panel"), self.tile.width), self.all_columns)
+        forwards = compare("equal", variable(BACKWARDS), 0)
+        from_end = minus(minus_one(variable("blocks")), variable("block"))
+        results = self.start_of("c", as_size(0), lambda w: w.c)
         return [
+            ir.Let("place", either(forwards, variable("block"), from_end)),
             ir.Let("column0", times(panel, self.tile.width)),
             ir.Let("width", least(minus(stop, variable("column0")), self._block_columns)),
-            ir.Let(
-                "c_at", plus(self.start_of("c", as_size(0), lambda w: w.c), variable("column0"))
-            ),
+            ir.Let("c_at", plus(results, variable("column0"))),
             ir.Let("b_at", self._start_of_b()),
             ir.Let("chunk", self._chunk()),
             *self._ahead(),
             *self._pack_b(),
-            *self.tiles(),
         ]
 
     def _chunk(self) -> ir.Value:
@@ -212,25 +202,20 @@ class MainWriter:
         even = round_down(plus(quotient_up(k, greatest(blocks, 1)), 7), 8)
         return either(compare("less_equal", blocks, 1), k, even)
 
-    def tiles(self, vectors: str = "") -> list[ir.Step]:
+    def tiles(self, vectors: str = "") -> list[Level]:
         """All row tiles, a piece of k after the other; by the function `vectors` in place.
 
         Sums that no output holds are those of one row tile: it does all of k before the next one.
         """
-        k = self.all_k
-        length = ir.Let("length", least(minus(k, variable("k0")), variable("chunk")))
-        place, work = self._place(), self._chunk_of_tile(vectors)
-
-        def all_of_k(*body: ir.Step) -> ir.Step:
-            stop, step = greatest(k, 1), greatest(variable("chunk"), 1)
-            return loop("k0", 0, stop, step, length, *body)
-
-        def all_tiles(*body: ir.Step) -> ir.Step:
-            return loop("tile", variable("tile0"), variable("tile1"), 1, *body)
-
-        if self.operands.target is None:
-            return [all_tiles(*place, all_of_k(*work))]
-        return [all_of_k(all_tiles(*place, *work))]
+        length = least(minus(self.all_k, variable("k0")), variable("chunk"))
+        pieces = Level(
+            "k0", 0, greatest(self.all_k, 1), greatest(variable("chunk"), 1),
+            [ir.Let("length", length)],
+        )  # fmt: skip
+        tiles = Level("tile", variable("tile0"), variable("tile1"), 1, self._place())
+        order = [tiles, pieces] if self.target is None else [pieces, tiles]
+        inner = order.pop()
+        return [*order, replace(inner, before=(*inner.before, *self._chunk_of_tile(vectors)))]
 
     def start_of(self, name: str, start: Size, stride: Callable[[Walk], Size]) -> ir.Value:
         """Where the iteration of the loops begins in the operand of that name."""
@@ -268,7 +253,7 @@ class MainWriter:
 
     def _ahead(self) -> list[ir.Step]:
         """Where to prefetch: row tiles share the next block of columns among them."""
-        if self.scratch.holds_b:
+        if self.held.holds_b:
             return []
         single = compare("equal", variable("tiles"), 1)
         chunked = compare("less", variable("chunk"), self.all_k)
@@ -288,7 +273,7 @@ class MainWriter:
 
         Where they are pieces, zeros behind one are where the next one comes.
         """
-        if not self.scratch.holds_a:
+        if not self.held.holds_a:
             return []
         known, form, lanes = self.sizes.known, self.form, self.tile.lanes
         rows = minus(self.first_row(variable("tile1")), variable("first_row"))
@@ -296,7 +281,7 @@ class MainWriter:
         row = self._copied_row
         if form.windows is not None:
             ends = {
-                "x": ir.Address(self.operands.a, constant(0)),
+                "x": ir.Address(self.a, constant(0)),
                 "dst": ir.Address("scratch", constant(0)),
             }
             return [
@@ -310,10 +295,10 @@ class MainWriter:
             to = ir.Address("scratch", constant(0))
             shape = (step, row, self.all_k, rows, row)
             copy = transpose_library(lanes, form.dtype)
-            return [first, self._copy(copy, (ir.Address(self.operands.a, source), to, *shape))]
+            return [first, self._copy(copy, (ir.Address(self.a, source), to, *shape))]
         length = known("piece_length", pieces.length)
         at = times(variable("piece"), known("a_piece", pieces.a))
-        each = ir.Address(self.operands.a, plus(source, at))
+        each = ir.Address(self.a, plus(source, at))
         to = ir.Address("scratch", times(times(variable("piece"), length), form.dtype.bytes))
         whole = round_down(plus(length, lanes - 1), lanes)
         if form.k.a == 1:
@@ -327,7 +312,7 @@ class MainWriter:
 
     def _pack_b(self) -> list[ir.Step]:
         """The block of columns of B as panels in scratch, unless the last piece left it there."""
-        if not self.scratch.holds_b:
+        if not self.held.holds_b:
             return []
         columns = plus(self.all_columns, 1)
         block = plus(times(variable("around"), columns), variable("column0"))
@@ -354,7 +339,7 @@ class MainWriter:
             before = times(times(variable("piece"), length), self.tile.width * size)
             moved = times(variable("piece"), known("b_piece", pieces.b))
             offset, at = plus(offset, before), plus(at, moved)
-        ends = ir.Address(self.operands.b, at), ir.Address("scratch", offset)
+        ends = ir.Address(self.b, at), ir.Address("scratch", offset)
         if form.n.b == 1:
             shape = (self.b_step, width, length, columns, padded)
             copy = gather_library(lanes, form.dtype)
@@ -369,7 +354,7 @@ class MainWriter:
     @property
     def _b_offset(self) -> ir.Value:
         """Where B is in scratch."""
-        return self.sizes.known("b_offset", self.scratch.b_offset)
+        return self.sizes.known("b_offset", self.held.b_offset)
 
     @property
     def _a_row(self) -> ir.Value:
@@ -379,11 +364,11 @@ class MainWriter:
     @property
     def _copied_row(self) -> ir.Value:
         """Elements between the rows of A, where they are copied to."""
-        return self.sizes.role("copied_row", self.scratch.k_padded)
+        return self.sizes.role("copied_row", self.held.k_padded)
 
     def _copy(self, library: ir.Library, arguments: tuple[ir.Value | ir.Address, ...]) -> ir.Call:
         """A call of the one function of a library, which the kernel then needs."""
-        self.libraries[library.name] = library
+        self.needs(library)
         return ir.Call(library.name, arguments)
 
     # ---- one row tile --------------------------------------------------------------------------
@@ -410,17 +395,17 @@ class MainWriter:
         return steps
 
     def sums_at(self) -> ir.Value:
-        if self.operands.target is None:
+        if self.target is None:
             return constant(0)
         return plus(variable("c_at"), times(variable("row0"), self.c_row))
 
     def sums(self) -> tuple[ir.Address, ir.Value]:
         """Where the sums of the row tile go, and the stride of their rows."""
-        target = self.operands.target
+        target = self.target
         if target is not None:
-            buffer = self.operands.buffers[target.tensor]
+            buffer = self.buffers[target.tensor]
             return ir.Address(buffer, variable("sums_at")), self.c_row
-        at = self.sizes.known("sums_offset", self.scratch.sums_offset)
+        at = self.sizes.known("sums_offset", self.held.sums_offset)
         return ir.Address("scratch", at), self._block_columns
 
     def _given_once(self) -> list[ir.Step]:
@@ -437,7 +422,7 @@ class MainWriter:
         """Scalars of a row tile."""
         ahead: ir.Value = constant(0)
         step: ir.Value = constant(0)
-        if not self.scratch.holds_b:
+        if not self.held.holds_b:
             share = times(minus(variable("tile"), variable("tile0")), variable("share"))
             ahead, step = plus(variable("ahead0"), share), variable("step")
         return [
@@ -456,12 +441,12 @@ class MainWriter:
         k_panel = times(variable("k0"), self.tile.width)
         a, _ = self._a()
         b = ir.Address("b", plus(variable("b_at"), k_panel))
-        if self.scratch.holds_b:
+        if self.held.holds_b:
             k_bytes = times(k_panel, self.form.dtype.bytes)
             b = ir.Address("scratch", plus(self._b_offset, k_bytes))
         if vectors:
             along = times(variable("k0"), self.b_step)
-            b = ir.Address(self.operands.b, plus(variable("b_at"), along))
+            b = ir.Address(self.b, plus(variable("b_at"), along))
         function = vectors or f"{self.prefix}_row"
         return (
             give("init_row", start_row),
@@ -470,9 +455,9 @@ class MainWriter:
         )
 
     def _a(self) -> tuple[ir.Address, ir.Value]:
-        if not self.scratch.holds_a:
+        if not self.held.holds_a:
             at = plus(variable("a_at"), times(variable("row0"), self._a_row), variable("k0"))
-            return ir.Address(self.operands.a, at), self._a_row
+            return ir.Address(self.a, at), self._a_row
         inside = minus(variable("row0"), variable("first_row"))
         at = plus(times(inside, self._copied_row), variable("k0"))
         return ir.Address("scratch", times(at, self.form.dtype.bytes)), self._copied_row
@@ -487,7 +472,7 @@ class MainWriter:
         row = self.sizes.known("start_row", form.stride("m"))
         before = self.start_of("start", form.constant, lambda w: form.stride(w.name))
         at = plus(before, times(variable("row0"), row), variable("column0"))
-        return ir.Address(self.operands.buffers[read.tensor], at), row, constant(self.tile.width)
+        return ir.Address(self.buffers[read.tensor], at), row, constant(self.tile.width)
 
     def finish_call(self) -> ir.Call:
         sums, sums_row = self.sums()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
 from anydim.base.records import dataclass
-from anydim.kernels import ir
+from anydim.kernels.product.blocked import roles_of
 from anydim.kernels.product.contraction.form import ContractionForm
-from anydim.kernels.product.epilogue import PRODUCT, Output
+from anydim.kernels.product.epilogue import Output, read_by
 from anydim.kernels.product.micro import LINE, Tile
 from anydim.kernels.product.sharing import Sharing
 from anydim.lang.tree import Group
@@ -30,49 +30,14 @@ class Blocks:
     sharing: Sharing
 
 
-@dataclass(frozen=True)
-class Operands:
-    """The kernel's operands. `arguments` are (tensor, operand name); `target` holds the sums."""
-
-    arguments: tuple[tuple[str, str], ...]
-    operands: tuple[ir.Operand, ...]
-    buffers: Mapping[str, str]
-    a: str
-    b: str
-    target: Output | None
-
-
-def operands_of(group: Group, form: ContractionForm, packed: bool) -> Operands:
-    """A packed B is an operand of its own; any other tensor is one operand, read or written."""
-    roles = [(form.a, "a")]
-    buffers = {form.a: "a"}
-    shared = form.a == form.b and not packed
-    if not shared:
-        roles.append((form.b, "b"))
-        if not packed:
-            buffers[form.b] = "b"
-    external = [read.tensor for output in form.outputs for read in reads(output.value)]
-    if form.start is not None:
-        external.append(form.start.tensor)
-    for tensor in external:
-        if tensor != PRODUCT and tensor not in buffers:
-            buffers[tensor] = f"r{len(roles)}"
-            roles.append((tensor, buffers[tensor]))
-    for output in form.outputs:
-        buffers[output.tensor] = f"y{len(roles)}"
-        roles.append((output.tensor, buffers[output.tensor]))
-    written = {output.tensor for output in form.outputs}
-    operands = tuple(
-        ir.Operand(role, group.type_of(tensor).dtype, tensor in written) for tensor, role in roles
-    )
-    b = "a" if shared else "b"
-    return Operands(tuple(roles), operands, buffers, "a", b, _target(group, form))
-
-
-def _target(group: Group, form: ContractionForm) -> Output | None:
-    """The output whose memory holds the sums; None when none has their type."""
-    fitting = [o for o in form.outputs if group.type_of(o.tensor).dtype == form.dtype]
-    return next((o for o in fitting if o.is_product), fitting[0] if fitting else None)
+def roles_of_form(
+    form: ContractionForm, packed: Collection[str] = ()
+) -> tuple[tuple[tuple[str, str], ...], dict[str, str]]:
+    """The roles of its tensors and their buffers; `b` may be packed."""
+    read = read_by(form.outputs)
+    read += [] if form.start is None else [form.start.tensor]
+    written = [output.tensor for output in form.outputs]
+    return roles_of(((form.a, "a"), (form.b, "b")), packed, read, written)
 
 
 def started_in_place(

@@ -13,22 +13,18 @@ from functools import lru_cache
 from anydim.base.dtypes import float32, float64, int32, int64
 from anydim.base.errors import InternalError
 from anydim.kernels.launch import (
-    Argument,
     Launch,
     Machine,
     Panels,
     known_number,
     known_parts,
-    moved_bytes,
 )
-from anydim.kernels.naming import named_kernel
 from anydim.kernels.product.contraction.form import ContractionForm, form_of
-from anydim.kernels.product.contraction.loops import BACKWARDS, MainWriter
 from anydim.kernels.product.contraction.places import Blocks
 from anydim.kernels.product.contraction.schedule import Contraction
+from anydim.kernels.product.contraction.ways import ContractionWriter
 from anydim.kernels.product.micro import Tile, tile_of
-from anydim.kernels.product.sharing import GRAIN, Sharing, from_on, work_of
-from anydim.kernels.schedule import print_schedule
+from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
 from anydim.sizes import Box, Size, align_up, as_size, ceil_div, maximum, minimum, product
@@ -70,30 +66,9 @@ def lower_contraction(
     tile = schedule.tile
     blocks = _blocks(form, schedule, tile, machine.threads)
     packing = None if form.in_panels or not schedule.packed else _panels(form, tile)
-    writer = MainWriter(group, form, tile, blocks, schedule, machine)
-    functions = writer.functions()
-    kernel = named_kernel(
-        "contraction", writer.operands.operands, (*writer.sizes.names, BACKWARDS), functions,
-        writer.libraries.values(),
-    )  # fmt: skip
+    writer = ContractionWriter(group, form, blocks, schedule, machine)
     work = form.m.extent * form.n.extent * form.k.extent * product(x.extent for x in form.loops)
-    return Launch(
-        kernel=kernel,
-        arguments=tuple(
-            Argument(name, packing if role == "b" else None)
-            for name, role in writer.operands.arguments
-        ),
-        sizes=(*writer.sizes.sizes, as_size(0)),
-        parallel=blocks.sharing.steps,
-        grain=GRAIN,
-        scratch=writer.scratch.bytes,
-        flops=2 * work,
-        moved=moved_bytes(group),
-        schedule=print_schedule(schedule),
-        reason=_reason(form, schedule),
-        order=len(writer.sizes.sizes),
-        in_place=writer.in_place,
-    )
+    return writer.launch(schedule, {"b": packing}, work, _reason(form, schedule))
 
 
 TEMPLATE = Template("contraction", Contraction, match_contraction, lower_contraction)

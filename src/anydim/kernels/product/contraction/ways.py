@@ -5,16 +5,11 @@ These are branches of its kernel, with functions of `vectors.py` in the place of
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
-
 from anydim.kernels import ir
-from anydim.kernels.product.contraction.form import ContractionForm, Walk
-from anydim.kernels.product.contraction.places import Operands
-from anydim.kernels.product.contraction.schedule import Contraction
+from anydim.kernels.product.blocked import nested
+from anydim.kernels.product.contraction.loops import MainWriter
 from anydim.kernels.product.contraction.vectors import WIDE, vector_libraries
-from anydim.kernels.product.micro import Tile, give
-from anydim.kernels.product.places import LayerSizes
+from anydim.kernels.product.micro import give
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -26,45 +21,24 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.values import operate
-from anydim.sizes import Size, as_size
+from anydim.sizes import as_size
 
 
-class Product(Protocol):
-    """What is asked of the writer of a contraction (`loops.py`)."""
+class ContractionWriter(MainWriter):
+    """The kernel with these ways."""
 
-    form: ContractionForm
-    tile: Tile
-    schedule: Contraction
-    operands: Operands
-    sizes: LayerSizes
-    libraries: dict[str, ir.Library]
-    finished: bool
-
-    def pack_a(self) -> list[ir.Step]: ...
-    def tiles(self, vectors: str = "") -> list[ir.Step]: ...
-    @property
-    def all_rows(self) -> ir.Value: ...
-    @property
-    def all_columns(self) -> ir.Value: ...
-    @property
-    def all_k(self) -> ir.Value: ...
-    @property
-    def c_row(self) -> ir.Value: ...
-    @property
-    def b_column(self) -> ir.Value: ...
-    @property
-    def b_step(self) -> ir.Value: ...
-    def start_of(self, name: str, start: Size, stride: Callable[[Walk], Size]) -> ir.Value: ...
-    def first_row(self, tile: ir.Value) -> ir.Value: ...
-    def sums(self) -> tuple[ir.Address, ir.Value]: ...
-    def sums_at(self) -> ir.Value: ...
-    def finish_call(self) -> ir.Call: ...
+    def rectangle(self) -> list[ir.Step]:
+        steps = [*super().rectangle()]
+        at = self.a_at()
+        for condition, way in vector_ways(self):
+            steps = [at, ir.If(condition, tuple(way), tuple(s for s in steps if s != at))]
+        return steps
 
 
-def vector_ways(writer: Product) -> list[tuple[ir.Value, list[ir.Step]]]:
+def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     """Conditions under which nothing is packed, and what is done then; the last one counts."""
     form = writer.form
-    if writer.schedule.packed or writer.operands.target is None or form.cuts_b:
+    if writer.schedule.packed or writer.target is None or form.cuts_b:
         return []
     row, dots = vector_libraries(writer.tile.lanes, form.dtype)
     found: list[tuple[ir.Value, list[ir.Step]]] = []
@@ -74,21 +48,21 @@ def vector_ways(writer: Product) -> list[tuple[ir.Value, list[ir.Step]]]:
     along = operate("and", one_column, compare("equal", writer.b_step, 1))
     rows, columns = (walk.extent.constant for walk in (form.m, form.n))
     if form.n.b == 1 and rows in (None, 1):
-        writer.libraries[row.name] = row
+        writer.needs(row)
         found.append((one_row, _one_row(writer, row.name)))
     if form.cuts_a or columns not in (None, 1):
         return found
     if form.k.a == 1:
-        writer.libraries[dots.name] = dots
+        writer.needs(dots)
         found.append((along, _one_column(writer, dots.name)))
     elif form.m.a == 1 and form.start is None:
-        writer.libraries[row.name] = row
+        writer.needs(row)
         side = operate("and", along, compare("equal", writer.c_row, 1))
         found.append((side, _turned(writer, row.name)))
     return found
 
 
-def _one_row(writer: Product, function: str) -> list[ir.Step]:
+def _one_row(writer: MainWriter, function: str) -> list[ir.Step]:
     """Rows of B as they lie, for wide blocks of columns."""
     width = writer.tile.width
     stop = least(times(variable("stop_panel"), width), writer.all_columns)
@@ -107,7 +81,7 @@ def _one_row(writer: Product, function: str) -> list[ir.Step]:
     ]  # fmt: skip
 
 
-def _one_column(writer: Product, function: str) -> list[ir.Step]:
+def _one_column(writer: MainWriter, function: str) -> list[ir.Step]:
     """Rows of A by the one column of B."""
     return [
         ir.Let("tile0", variable("first_tile")),
@@ -118,7 +92,7 @@ def _one_column(writer: Product, function: str) -> list[ir.Step]:
     ]
 
 
-def _whole_k(writer: Product, function: str) -> list[ir.Step]:
+def _whole_k(writer: MainWriter, function: str) -> list[ir.Step]:
     start = writer.start_of("b", writer.form.b_start, lambda w: w.b)
     columns = times(variable("column0"), writer.b_column)
     results = writer.start_of("c", as_size(0), lambda w: w.c)
@@ -126,16 +100,16 @@ def _whole_k(writer: Product, function: str) -> list[ir.Step]:
         ir.Let("c_at", plus(results, variable("column0"))),
         ir.Let("b_at", plus(start, columns)),
         ir.Let("chunk", writer.all_k),
-        *writer.tiles(function),
+        *nested(writer.tiles(function)),
     ]
 
 
-def _turned(writer: Product, function: str) -> list[ir.Step]:
+def _turned(writer: MainWriter, function: str) -> list[ir.Step]:
     """The one column of B by rows of A that lie along k: a row by a matrix."""
     form = writer.form
     first, stop = (writer.first_row(variable(f"{end}_tile")) for end in ("first", "stop"))
-    a = ir.Address(writer.operands.a, plus(variable("a_at"), variable("row0")))
-    b = ir.Address(writer.operands.b, writer.start_of("b", form.b_start, lambda w: w.b))
+    a = ir.Address(writer.a, plus(variable("a_at"), variable("row0")))
+    b = ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b))
     sums, _ = writer.sums()
     zeros = ir.Address("zeros", constant(0))
     call = ir.Call(function, (b, a, zeros, sums, ir.Address("given", constant(0))))

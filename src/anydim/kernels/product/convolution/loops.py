@@ -26,7 +26,7 @@ from anydim.kernels.product.convolution.library import ADDS, CAPS, FLOORS, TILE_
 from anydim.kernels.product.convolution.merged import MergedPack, can_merge
 from anydim.kernels.product.convolution.packing import WindowPack, weights_function
 from anydim.kernels.product.convolution.schedule import Convolution
-from anydim.kernels.product.epilogue import read_by
+from anydim.kernels.product.epilogue import read_by, target_of
 from anydim.kernels.product.kernel import (
     call,
     packed_at,
@@ -102,8 +102,9 @@ class ConvolutionWriter(Blocked):
         self.micro_kernel, self.libraries = called(self.tile, form.dtype, form.rows)
         self.cut = cut_of(form, schedule)
         self.sharing = self.cut.sharing
-        fitting = [o for o in form.outputs if group.type_of(o.tensor).dtype == form.dtype]
-        self.target = next((o for o in fitting if o.is_product), fitting[0])
+        target = target_of(form.outputs, group, form.dtype)
+        assert target is not None, "forms have a result of the type of the sums"
+        self.target = target
         if ending is not None:
             self.in_place = ending.in_place((form.x, form.w), form.outputs[0].tensor)
         self.finished = ending is not None or [o.is_product for o in form.outputs] == [True]

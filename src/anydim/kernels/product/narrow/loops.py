@@ -24,7 +24,8 @@ from __future__ import annotations
 from anydim.base.dtypes import float32, int8
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.epilogue import PRODUCT
+from anydim.kernels.product.blocked import roles_of
+from anydim.kernels.product.epilogue import read_by
 from anydim.kernels.product.kernel import call, finish_of, main_function, pointers_of
 from anydim.kernels.product.micro import LINE
 from anydim.kernels.product.narrow.form import FIELDS, NarrowForm
@@ -48,10 +49,10 @@ from anydim.kernels.write.arithmetic import (
 )
 from anydim.kernels.write.elements import SizeParameters
 from anydim.lang.tree import Group
-from anydim.lang.tree.affine import reads
 from anydim.sizes import Size, as_size, maximum, minimum, product
 
 _MANY = 3  # tiles of rows that have weights made floats first
+_PACKED = {"w": int8, "s": float32}  # the operands of weights and scales
 _TILES = 16  # that share them: their sums are in the first cache
 
 
@@ -64,27 +65,16 @@ class NarrowWriter:
         self.block = form.block if form.groups > 1 else -(-form.depth // FIELDS) * FIELDS
         self.padded = form.groups * self.block  # elements of a row of A
         self.panels = -(-form.columns // tile.width)
-        self.roles = self._roles()
-        self.buffers = {tensor: role for tensor, role in self.roles if role not in ("w", "s")}
-
-    def _roles(self) -> tuple[tuple[str, str], ...]:
-        """(tensor, operand) of all operands."""
-        form = self.form.product
-        roles = {form.a: "a", form.b: "w", self.form.scales: "s"}
-        for output in form.outputs:
-            for read in reads(output.value):
-                if read.tensor != PRODUCT:
-                    roles.setdefault(read.tensor, f"r{len(roles)}")
-        for output in form.outputs:
-            roles[output.tensor] = f"y{len(roles)}"
-        return tuple(roles.items())
+        plain = form.product
+        factors = ((plain.a, "a"), (plain.b, "w"), (form.scales, "s"))
+        results = [output.tensor for output in plain.outputs]
+        self.roles, self.buffers = roles_of(factors, _PACKED, read_by(plain.outputs), results)
 
     @property
     def operands(self) -> tuple[ir.Operand, ...]:
         written = {output.tensor for output in self.form.product.outputs}
-        types = {"w": int8, "s": float32}
         return tuple(
-            ir.Operand(role, types.get(role, self.group.type_of(tensor).dtype), tensor in written)
+            ir.Operand(role, _PACKED.get(role, self.group.type_of(tensor).dtype), tensor in written)
             for tensor, role in self.roles
         )
 
