@@ -9,7 +9,7 @@ import pytest
 
 import anydim as ad
 from anydim.kernels.inference import linear
-from anydim.kernels.write.lanes import Pattern, pattern, runs_of
+from anydim.kernels.write.lanes import Pattern, pattern, runs_of, step_for
 from anydim.lang.tree import Apply, Expr, Index, SizeTerm
 from anydim.sizes import Size, as_size
 
@@ -33,6 +33,18 @@ def test_quotients_and_rests_have_a_pattern_where_they_divide_the_lanes() -> Non
     assert pattern(Index("r"), "o", 8) is None
 
 
+def test_vectors_begin_where_quotients_repeat() -> None:
+    third, rest = op("floordiv", O, 3), op("mod", O, 5)
+    assert step_for([third], "o", 8) == 6
+    assert step_for([third], "o", 16) == step_for([third, rest], "o", 16) == 15
+    assert step_for([op("mul", third, 2), op("mod", O, 2)], "o", 16) == 12
+    assert step_for([rest, op("mod", O, 7)], "o", 16) == 16  # 35 are more than a vector
+    assert step_for([op("floordiv", O, 9)], "o", 16) == 16  # half a vector would be empty
+    assert step_for([op("mod", O, N), op("floordiv", Index("r"), 3)], "o", 16) == 16
+    found = pattern(third, "o", 8, 6)
+    assert found == Pattern(Fraction(1, 3), (0, 0, 0, 1, 1, 1, 2, 2), 6)
+
+
 def test_a_read_of_phases_is_a_run_each() -> None:
     at = Apply("add", (op("mul", op("mod", O, 2), N), op("floordiv", O, 2)))
     found = runs_of(linear(at), "o", 8)
@@ -52,6 +64,11 @@ BODIES = {
     "x(r, o // 2)": lambda x, r, o: x[r, o // 2],
     "x(r, o // 3)": lambda x, r, o: x[r, o // 3],
     "x(o % 3, o // 11)": lambda x, r, o: x[o % 3, o // 11] + 0 * r,
+    "x(o % 3, o // 3)": lambda x, r, o: x[o % 3, o // 3] + 0 * r,
+    "x(min(o % 5, 3), o // 5)": lambda x, r, o: x[np.minimum(o % 5, 3), o // 5] + 0 * r,
+    "x(o % 2, o // 3) + x(r, o // 6)": lambda x, r, o: x[o % 2, o // 3] + x[r, o // 6],
+    "o % 7 < 3 ? x(r, o // 7) : x(0, o)": lambda x, r, o: np.where(
+        o % 7 < 3, x[r, o // 7], x[0, o]),
     "x(r, o // 8 + 1)": lambda x, r, o: x[r, o // 8 + 1],
     "x(o % 4, o // 4)": lambda x, r, o: x[o % 4, o // 4] + 0 * r,
     "x(min(o % 4, 2), o // 2)": lambda x, r, o: x[np.minimum(o % 4, 2), o // 2] + 0 * r,
@@ -80,6 +97,15 @@ def test_reads_of_patterns_are_those_of_numpy(body: str, dtype: str) -> None:
     for size in SIZES:
         want = BODIES[body](x, rows, np.arange(size)[None, :])
         assert np.array_equal(lib.f(x, np.zeros(size, bool)), want), size
+
+
+def test_threads_share_pieces_of_rows_that_begin_where_quotients_repeat() -> None:
+    text = "def f(float(R,N) x, bool(S) m) -> (y) { y(r,o) = x(r, o // 3) where o in 0:S }"
+    lib = ad.define(text, threads=2)
+    x = np.random.default_rng(2).random((2, 20_000), np.float32)
+    for size in (8189, 8190, 8191, 8192, 8205, 60_000):
+        places = np.arange(size) // 3
+        assert np.array_equal(lib.f(x, np.zeros(size, bool)), x[:, places])
 
 
 def test_a_single_row_may_be_cut_anywhere() -> None:

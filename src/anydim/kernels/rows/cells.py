@@ -68,6 +68,8 @@ class Setting:
         self.context = context
         self.lanes = lanes
         self.unroll = unroll
+        self.step = context.step or lanes  # from one vector to the next along a row
+        self.piece = PIECE // self.step * self.step
         self.statements = {s.target: s for s in form.group.statements}
         self.outputs = frozenset(tensor.name for tensor in form.group.outputs)
         self.scalars = frozenset(n for n, kind in self.plan.kinds.items() if kind != "element")

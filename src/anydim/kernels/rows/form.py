@@ -21,6 +21,7 @@ from anydim.kernels.rows.units import unit_form
 from anydim.kernels.write.arithmetic import compare
 from anydim.kernels.write.elements import Context, SizeParameters
 from anydim.kernels.write.facts import peaks, totals
+from anydim.kernels.write.lanes import step_for
 from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
 from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
@@ -198,6 +199,14 @@ def lanes_for(form: RowForm, machine: Machine) -> int:
 # ---- launch ------------------------------------------------------------------------------------
 
 
+def _step(form: RowForm, lanes: int) -> int:
+    """How far vectors are apart: as they are long, across rows and where elements are folded."""
+    if form.across or not form.independent:
+        return lanes
+    read = (i for s in form.group.statements for r in reads(s.body) for i in r.indices)
+    return step_for((*read, *(s.body for s in form.group.statements)), form.lane.name, lanes)
+
+
 def row_launch(
     name: str, form: RowForm, lanes: int, unroll: int, box: Box, machine: Machine,
     schedule: str, reason: str,
@@ -213,7 +222,7 @@ def row_launch(
         sizes,
         machine,
         touched.buffers,
-        aligned=not form.whole and part_of(form) is None,
+        step=0 if form.whole or part_of(form) is not None else _step(form, lanes),
         totals=totals(group),
         peaks=peaks(group),
         extents={axis.name: axis.extent for s in group.statements for axis in all_axes(s)},
@@ -229,7 +238,7 @@ def row_launch(
     )  # fmt: skip
     unit = None if opened else unit_form(form, box, _along)
     if unit is not None and lane_score(unit) > 0:
-        inside = replace(context, aligned=not unit.whole)
+        inside = replace(context, step=0 if unit.whole else lanes)
         units = RowProgram(Setting(unit, inside, lanes, unroll), unit=True).body(True)
         one = compare("equal", sizes.value(form.lane.extent), 1)
         body = (ir.If(one, units, body),)

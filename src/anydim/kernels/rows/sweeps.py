@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from anydim.kernels import ir
-from anydim.kernels.rows.cells import PIECE, Cell, Row, Setting
+from anydim.kernels.rows.cells import Cell, Row, Setting
 from anydim.kernels.rows.few import FewColumns, every_other, takes_few
 from anydim.kernels.rows.ranges import limits, part_of
 from anydim.kernels.rows.short import Short, most_columns
@@ -100,7 +100,9 @@ class RowProgram:
             rest = product(axis.extent for axis in self._shared())
             return rest * ceil_div(self.form.lane.extent, self.setting.width)
         rows = product(axis.extent for axis in self.form.outer)
-        return rows * ceil_div(self.form.lane.extent, PIECE) if self.form.pieces else rows
+        return (
+            rows * ceil_div(self.form.lane.extent, self.setting.piece) if self.form.pieces else rows
+        )
 
     @property
     def scratch(self) -> Size:
@@ -109,7 +111,7 @@ class RowProgram:
 
     def short_rows(self) -> tuple[ir.Step, ...]:
         """Blocks of rows side by side, through panels."""
-        context = replace(self.setting.context, running=True, aligned=False)
+        context = replace(self.setting.context, running=True, step=0)
         kernel, short = Elements(context), Short(self.setting)
         kernel.steps += short.declared()
         first = ir.Var(ir.INDEX, context.fresh("r"))
@@ -149,18 +151,18 @@ class RowProgram:
             mask = first_lanes(kernel, extent, self.setting.lanes)
             self.sweeps = (Segment(1, index(0), None, mask),)
         elif not empty and not self.form.pieces and part is None:
-            self.sweeps = segments(kernel, low, high, self.setting.lanes, self.setting.unroll)
+            self.sweeps = self._segments(kernel, low, high)
             self._distances(kernel)
 
         def one(scope: Elements) -> None:
             if self.form.pieces:
-                first = scope.name(operate("mul", scope.indices[PART], index(PIECE)))
-                last = scope.name(operate("min", scope.name(add(first, index(PIECE))), extent))
-                lanes, unroll = self.setting.lanes, self.setting.unroll
-                self.sweeps = segments(scope, first, last, lanes, unroll)
+                piece = index(self.setting.piece)
+                first = scope.name(operate("mul", scope.indices[PART], piece))
+                last = scope.name(operate("min", scope.name(add(first, piece)), extent))
+                self.sweeps = self._segments(scope, first, last)
             elif part is not None:
                 first, last = limits(part, scope, index(0), extent)
-                self.sweeps = segments(scope, first, last, self.setting.lanes, self.setting.unroll)
+                self.sweeps = self._segments(scope, first, last)
             row = Row(self.setting, scope.inner({}, answers=self.setting.scalars), None)
             if empty:
                 row.empty()
@@ -174,8 +176,14 @@ class RowProgram:
         else:
             axes = [(axis.name, self.setting.value(axis.extent)) for axis in self.form.outer]
             if self.form.pieces:
-                axes.append((PART, self.setting.value(ceil_div(self.form.lane.extent, PIECE))))
+                axes.append(
+                    (PART, self.setting.value(ceil_div(self.form.lane.extent, self.setting.piece)))
+                )
             parallel_loop(kernel, axes, one, *self._range(kernel))
+
+    def _segments(self, scope: Elements, low: ir.Value, high: ir.Value) -> tuple[Segment, ...]:
+        setting = self.setting
+        return segments(scope, low, high, setting.lanes, setting.unroll, setting.step)
 
     def _range(self, kernel: Elements) -> tuple[ir.Value, ir.Value]:
         """The rows to do: of a unit form those that begin in the part of the range."""
@@ -201,7 +209,7 @@ class RowProgram:
                 ) -> None:
                     Cell(row, inner, {self.form.lane.name: at}, sweep, copy, mask).emit()
 
-                run_segment(scope, segment, self.setting.lanes, cell)
+                run_segment(scope, segment, self.setting.step, cell)
 
         self._by_ways(row, lambda scope: self._nested(scope, self.form.row[:-1], vectors))
         row.end(sweep)

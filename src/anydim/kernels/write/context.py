@@ -41,9 +41,9 @@ class Context:
     """What all Elements of one function share. `buffers` maps tensors to buffer names.
 
     `running` says that every loop runs at least once wherever this code runs: then any read may
-    move out of the loops it does not depend on. `aligned` says that vectors begin at multiples of
-    their lanes. `totals` are sums of what is never negative, as it is read; `peaks` are largest
-    elements, and of what (`facts.py`). `extents` are those of axes: their indices stay below.
+    move out of the loops it does not depend on. Vectors begin at multiples of `step`, where it is
+    not 0. `totals` are sums of what is never negative, as it is read; `peaks` are largest elements,
+    and of what (`facts.py`). `extents` are those of axes: their indices stay below.
     """
 
     types: Mapping[str, TensorType]
@@ -51,7 +51,7 @@ class Context:
     machine: Machine
     buffers: Mapping[str, str] = field(default_factory=dict)
     running: bool = False
-    aligned: bool = False
+    step: int = 0
     totals: Mapping[str, Expr] = field(default_factory=dict)
     peaks: Mapping[str, Expr] = field(default_factory=dict)
     extents: Mapping[str, Size] = field(default_factory=dict)

@@ -289,8 +289,8 @@ class Elements:
         else:
             common = dtype
         if self.lane in self.indices and self.lanes > 1:
-            first, aligned = self.indices[self.lane], self.context.aligned
-            shared = along.shared_quotient(expr, self.lane, self.lanes, first, aligned)
+            first, step = self.indices[self.lane], self.context.step
+            shared = along.shared_quotient(expr, self.lane, self.lanes, first, step)
             shared = shared or self._lane_quotient(expr) or self._lane_order(expr)
             if shared is not None:
                 return shared
@@ -402,7 +402,8 @@ class Elements:
             return along.load_steps(
                 vector, self._buffer(read), offset, stride, mask, self.name, guard
             )
-        found = along.runs_of(form, self.lane, self.lanes) if self.context.aligned else None
+        step = self.context.step
+        found = along.runs_of(form, self.lane, self.lanes, step) if step else None
         if found is not None:
             return self._load_runs(read, form, found, mask, guard)
         offsets = self.spread(self._at(linear_expr(form), int64), self.lanes)

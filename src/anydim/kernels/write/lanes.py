@@ -1,7 +1,8 @@
 """Positions that repeat from vector to vector: o // 2, o % 8, min(o % 8, 3) along lanes o.
 
 In vectors that begin at a multiple of their lanes, such an index is the same pattern of lanes
-everywhere, plus a start. A read at a sum of them loads a few short runs of neighbours and picks
+everywhere, plus a start. For o // 3 vectors begin at multiples of 15, and 15 of 16 lanes are
+used. A read at a sum of them loads a few short runs of neighbours and picks
 its lanes out of these, where a gather would load element by element.
 
     z(o % 2, o // 2) with 8 lanes   two runs of 4: from z(0, v // 2) and z(1, v // 2)
@@ -9,8 +10,10 @@ its lanes out of these, where a gather would load element by element.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fractions import Fraction
+from math import lcm
 
 from anydim.base.dtypes import DType, boolean, int64
 from anydim.base.records import dataclass
@@ -19,6 +22,7 @@ from anydim.kernels.inference import Linear, free_axes
 from anydim.kernels.write.arithmetic import numbered
 from anydim.kernels.write.values import add, near, number, operate, splat
 from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
+from anydim.lang.tree.affine import parts
 from anydim.sizes import Size
 
 _MOST_STEPS = 4  # of elements below four bytes
@@ -28,10 +32,18 @@ _SHIFT = _SMALL.bit_length() * 2  # and a shift
 
 @dataclass(frozen=True)
 class Pattern:
-    """Lane l of the vector that begins at v is slope * v + lanes[l], a whole number."""
+    """Lane l of the vector that begins at v is slope * v + lanes[l], a whole number.
+
+    Vectors begin at multiples of `step`, which is that of their lanes where it is 0.
+    """
 
     slope: Fraction
     lanes: tuple[int, ...]
+    step: int = 0
+
+    def repeats(self, by: int) -> bool:
+        """Whether rests by a number are the same in every vector."""
+        return by >= 1 and not (self.slope * (self.step or len(self.lanes))) % by
 
 
 @dataclass(frozen=True)
@@ -55,14 +67,14 @@ class Runs:
     runs: tuple[Run, ...]
 
 
-def runs_of(form: Linear, lane: str, lanes: int) -> Runs | None:
+def runs_of(form: Linear, lane: str, lanes: int, step: int = 0) -> Runs | None:
     """The runs that a position reads; None when it has no pattern, or gathering is as good."""
-    parts = [(form.affine.stride(lane), pattern(Index(lane), lane, lanes))]
-    parts += [(size, pattern(e, lane, lanes)) for e, size in form.atoms if lane in free_axes(e)]
+    atoms = [(Index(lane), form.affine.stride(lane)), *form.atoms]
+    found_in = [(size, pattern(e, lane, lanes, step)) for e, size in atoms if lane in free_axes(e)]
     near = [0] * lanes
     far: list[tuple[tuple[Size, int], ...]] = [()] * lanes
     slopes = []
-    for size, found in parts:
+    for size, found in found_in:
         if size == 0:
             continue
         if found is None:
@@ -86,13 +98,13 @@ def runs_of(form: Linear, lane: str, lanes: int) -> Runs | None:
     return Runs(tuple(slopes), tuple(runs)) if len(runs) <= lanes // 2 else None
 
 
-def pattern(expr: Expr, lane: str, lanes: int) -> Pattern | None:
+def pattern(expr: Expr, lane: str, lanes: int, step: int = 0) -> Pattern | None:
     """The pattern of an integer expression over the lane axis alone."""
     if isinstance(expr, Index):
-        return Pattern(Fraction(1), tuple(range(lanes))) if expr.name == lane else None
+        return Pattern(Fraction(1), tuple(range(lanes)), step) if expr.name == lane else None
     if not isinstance(expr, Apply) or expr.function not in _RULES or len(expr.arguments) != 2:
         return None
-    inner = pattern(expr.arguments[0], lane, lanes)
+    inner = pattern(expr.arguments[0], lane, lanes, step)
     by = _known(expr.arguments[1])
     if inner is None or by is None:
         return None
@@ -108,15 +120,15 @@ def _known(expr: Expr) -> int | None:
 
 
 def _divided(part: Pattern, by: int) -> Pattern | None:
-    if by < 1 or (part.slope * len(part.lanes)) % by:
+    if not part.repeats(by):
         return None
-    return Pattern(part.slope / by, tuple(value // by for value in part.lanes))
+    return replace(part, slope=part.slope / by, lanes=tuple(value // by for value in part.lanes))
 
 
 def _rest(part: Pattern, by: int) -> Pattern | None:
-    if by < 1 or (part.slope * len(part.lanes)) % by:
+    if not part.repeats(by):
         return None
-    return Pattern(Fraction(0), tuple(value % by for value in part.lanes))
+    return replace(part, slope=Fraction(0), lanes=tuple(value % by for value in part.lanes))
 
 
 def _each(function: Callable[[int, int], int]) -> Callable[[Pattern, int], Pattern | None]:
@@ -125,17 +137,17 @@ def _each(function: Callable[[int, int], int]) -> Callable[[Pattern, int], Patte
     def made(part: Pattern, by: int) -> Pattern | None:
         if part.slope != 0:
             return None
-        return Pattern(part.slope, tuple(function(value, by) for value in part.lanes))
+        return replace(part, lanes=tuple(function(value, by) for value in part.lanes))
 
     return made
 
 
 def _shifted(sign: int) -> Callable[[Pattern, int], Pattern | None]:
-    return lambda part, by: Pattern(part.slope, tuple(v + sign * by for v in part.lanes))
+    return lambda part, by: replace(part, lanes=tuple(v + sign * by for v in part.lanes))
 
 
 def _scaled(part: Pattern, by: int) -> Pattern | None:
-    return Pattern(part.slope * by, tuple(value * by for value in part.lanes))
+    return replace(part, slope=part.slope * by, lanes=tuple(value * by for value in part.lanes))
 
 
 _RULES: dict[str, Callable[[Pattern, int], Pattern | None]] = {
@@ -149,25 +161,37 @@ _RULES: dict[str, Callable[[Pattern, int], Pattern | None]] = {
 }
 
 
+def step_for(exprs: Iterable[Expr], lane: str, lanes: int) -> int:
+    """How far vectors are best apart: as far as they are long, or a little less for quotients."""
+    every = 1
+    for part in (part for expr in exprs for part in parts(expr)):
+        if isinstance(part, Apply) and part.function in ("floordiv", "mod"):
+            by = _known(part.arguments[1])
+            if by is not None and by > 0 and pattern(part.arguments[0], lane, lanes):
+                every = lcm(every, by)
+    step = lanes // every * every
+    return step if 4 * step >= 3 * lanes else lanes
+
+
 # ---- code --------------------------------------------------------------------------------------
 
 
 def shared_quotient(
-    expr: Apply, lane: str, lanes: int, first: ir.Value, aligned: bool
+    expr: Apply, lane: str, lanes: int, first: ir.Value, step: int
 ) -> ir.Value | None:
     """A quotient or rest of the lane axis, which is `first` in lane 0, by one division for all.
 
-    None where it is something else. `aligned` says that `first` is a multiple of the lanes.
+    None where it is something else. `first` is a multiple of `step` where that is not 0.
     """
     if expr.function not in ("floordiv", "mod"):
         return None
-    found = _repeated(expr, lane, lanes, first) if aligned else None
+    found = _repeated(expr, lane, lanes, first, step) if step else None
     return found or _divided_small(expr, lane, lanes, first)
 
 
-def _repeated(expr: Apply, lane: str, lanes: int, first: ir.Value) -> ir.Value | None:
+def _repeated(expr: Apply, lane: str, lanes: int, first: ir.Value, step: int) -> ir.Value | None:
     """A start and lanes that are known."""
-    found = pattern(expr, lane, lanes)
+    found = pattern(expr, lane, lanes, step)
     if found is None:
         return None
     same = _of_first_vector(expr, lanes)

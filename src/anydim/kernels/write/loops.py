@@ -101,20 +101,23 @@ class Segment:
 
 
 def segments(
-    scope: Elements, low: ir.Value, high: ir.Value, lanes: int, unroll: int
+    scope: Elements, low: ir.Value, high: ir.Value, lanes: int, unroll: int, step: int = 0
 ) -> tuple[Segment, ...]:
     """Cut low:high into blocks of vectors, single vectors and a masked rest.
 
-    `unroll` and `lanes` are powers of two unless the range is constant.
+    `unroll` and `lanes` are powers of two unless the range is constant. Vectors are `step` elements
+    apart, of which they have no more; 0: as many as lanes.
     """
+    step = step or lanes
+    part = None if step == lanes else first_lanes(scope, index(step), lanes)
     if isinstance(low, ir.Const) and isinstance(high, ir.Const):
-        return _constant_segments(scope, int(low.value), int(high.value), lanes, unroll)
+        return _constant_segments(scope, int(low.value), int(high.value), lanes, unroll, step, part)
     count = scope.name(operate("sub", high, low)) if low != index(0) else high
-    blocks_end = _whole(scope, low, count, lanes * unroll)
-    vectors_end = _whole(scope, low, count, lanes)
-    found = [Segment(unroll, low, blocks_end)]
+    blocks_end = _whole(scope, low, count, step * unroll)
+    vectors_end = _whole(scope, low, count, step)
+    found = [Segment(unroll, low, blocks_end, part)]
     if unroll > 1:
-        found.append(Segment(1, blocks_end, vectors_end))
+        found.append(Segment(1, blocks_end, vectors_end, part))
     if lanes > 1:
         rest = scope.name(operate("sub", high, vectors_end))
         mask = scope.name(operate("less", *arithmetic.numbered(rest, lanes)))
@@ -126,25 +129,30 @@ def segments(
 def _whole(scope: Elements, low: ir.Value, count: ir.Value, block: int) -> ir.Value:
     if block == 1:
         return scope.name(add(low, count))
-    whole = scope.name(operate("bit_and", count, index(-block)))
+    whole = scope.name(
+        arithmetic.times(arithmetic.quotient(count, block), block)
+        if block & (block - 1)
+        else operate("bit_and", count, index(-block))
+    )
     return scope.name(add(low, whole))
 
 
 def _constant_segments(
-    scope: Elements, low: int, high: int, lanes: int, unroll: int
-) -> tuple[Segment, ...]:
-    vectors, rest = divmod(max(0, high - low), lanes)
+    scope: Elements, low: int, high: int, lanes: int, unroll: int, step: int,
+    part: ir.Value | None,
+) -> tuple[Segment, ...]:  # fmt: skip
+    vectors, rest = divmod(max(0, high - low), step)
     copies = next((u for u in (unroll, unroll - 1) if u > 1 and vectors % u == 0), unroll)
     whole = vectors // copies * copies
     found = []
     if whole:
-        end = low + whole * lanes
-        found.append(Segment(copies, index(low), None if whole == copies else index(end)))
+        end = None if whole == copies else index(low + whole * step)
+        found.append(Segment(copies, index(low), end, part))
     if vectors > whole:
-        found.append(Segment(vectors - whole, index(low + whole * lanes)))
+        found.append(Segment(vectors - whole, index(low + whole * step), None, part))
     if rest:
         mask = scope.name(operate("less", *arithmetic.numbered(index(rest), lanes)))
-        found.append(Segment(1, index(low + vectors * lanes), None, mask))
+        found.append(Segment(1, index(low + vectors * step), None, mask))
     return tuple(found)
 
 
