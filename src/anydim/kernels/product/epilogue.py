@@ -7,14 +7,15 @@ rest is a small loop over the tile that was just finished, while it is in the fi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.kernels.inference import dtype_of
+from anydim.kernels.inference import dtype_of, free_axes
 from anydim.lang.tree import (
     Apply,
+    Axis,
     Cast,
     Expr,
     Group,
@@ -35,6 +36,7 @@ from anydim.lang.tree.affine import (
 )
 from anydim.sizes import as_size
 
+ROW, COLUMN = "m", "n"  # what the axes of a product are called
 PRODUCT = "product"  # the tensor that stands for the finished sums in an expression
 
 
@@ -92,9 +94,7 @@ class _Inliner:
     def __init__(self, group: Group, product: Statement) -> None:
         self.group = group
         self.axes = tuple(axis for axis in product.axes if axis.extent.constant != 1)
-        strides = zip(product.axes, row_major_strides(product.shape))
-        kept = {axis.name: s for axis, s in strides if axis.extent.constant != 1}
-        self.place = Affine.of(as_size(0), kept)
+        self.place = place_of(product)
         self.types = {t.name: t.type for t in (*group.inputs, *group.outputs, *group.temporaries)}
         self.types[PRODUCT] = TensorType(self.types[product.target].dtype, ())
         sums = Read(PRODUCT, tuple(Index(axis.name) for axis in self.axes))
@@ -226,3 +226,61 @@ def outside_reads(expr: Expr) -> Expr:
         return replace(part, indices=()) if isinstance(part, Read) else None
 
     return rewrite(expr, change)
+
+
+def place_of(statement: Statement) -> Affine:
+    """Where an element of a statement's target lies in it, over axes of more than one place."""
+    strides = zip(statement.axes, row_major_strides(statement.shape))
+    return Affine.of(as_size(0), {a.name: s for a, s in strides if a.extent.constant != 1})
+
+
+def streams_of(
+    group: Group, statement: Statement, values: Iterable[Expr]
+) -> tuple[list[Affine], frozenset[str]]:
+    """Addresses of the target and of what `values` read beside it; axes used as values."""
+    found = [place_of(statement)]
+    pinned: set[str] = set()
+    for value in values:
+        for read in reads(value):
+            if read.tensor != PRODUCT:
+                form = address(read, group.type_of(read.tensor).shape)
+                assert form is not None, "epilogues hold flat reads with affine addresses"
+                found.append(form)
+        pinned |= free_axes(outside_reads(value))
+    return found, frozenset(pinned)
+
+
+@dataclass(frozen=True)
+class Renamed:
+    """Expressions over merged axes; `names` holds the axes behind each new name."""
+
+    names: Mapping[str, Sequence[Axis]]
+    group: Group
+
+    def read(self, read: Read) -> Read:
+        """Flat, where it has an address."""
+        form = None
+        if read.default is None:
+            form = address(read, self.group.type_of(read.tensor).shape)
+        if form is None:
+            indices = tuple(self.expr(index) for index in read.indices)
+            return replace(read, indices=indices)
+        terms = {new: form.stride(axes[-1].name) for new, axes in self.names.items() if axes}
+        return Read(read.tensor, (to_expr(Affine.of(form.constant, terms)),), flat=True)
+
+    def expr(self, expr: Expr) -> Expr:
+        """The expression; an axis of one place is 0."""
+        if isinstance(expr, Read):
+            if expr.tensor == PRODUCT:
+                return Read(PRODUCT, (Index(ROW), Index(COLUMN)))
+            return self.read(expr)
+        if isinstance(expr, Index):
+            for new, axes in self.names.items():
+                if axes and axes[-1].name == expr.name:
+                    return Index(new)
+            return SizeTerm(as_size(0))
+        if isinstance(expr, Apply):
+            return Apply(expr.function, tuple(self.expr(a) for a in expr.arguments))
+        if isinstance(expr, Cast):
+            return Cast(expr.dtype, self.expr(expr.argument))
+        return expr

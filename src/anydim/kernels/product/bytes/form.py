@@ -18,7 +18,7 @@ from anydim.base.dtypes import DType, int32
 from anydim.base.records import dataclass
 from anydim.kernels.inference import dtype_of, free_axes
 from anydim.kernels.product.contraction.form import merged
-from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, outside_reads
+from anydim.kernels.product.epilogue import Output, Renamed, epilogue_of, place_of, streams_of
 from anydim.kernels.product.places import split_groups
 from anydim.lang.tree import (
     Apply,
@@ -31,7 +31,7 @@ from anydim.lang.tree import (
     SizeTerm,
     Statement,
 )
-from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides, to_expr
+from anydim.lang.tree.affine import Affine, address, affine, reads, row_major_strides
 from anydim.lang.tree.bounds_checks import checked
 from anydim.sizes import Size, as_size, product
 
@@ -246,7 +246,9 @@ class _Reading:
 
     def _merged(self, axes: _Axes, outputs: tuple[Output, ...]) -> _Merged:
         """The axes with neighbours as one, where everything steps over them as over one."""
-        streams, used = self._streams(outputs)
+        values = [output.value for output in outputs]
+        values += [zero for zero in (self.a.zero, self.b.zero) if zero is not None]
+        streams, used = streams_of(self.group, self.statement, values)
         own = [form for form in (self._stream(self.a), self._stream(self.b)) if form is not None]
         pinned = used | self._windows()
         n = merged(axes.columns, streams, used)
@@ -272,9 +274,9 @@ class _Reading:
         taps = {f"tap{number}": group for number, group in enumerate(axes.taps)}
         single = {f"n{place}": (axis,) for place, axis in enumerate(axes.apart)}
         every = {**names, **taps, "k": axes.k}
-        renamed = _Renamed(every, self.group)
-        for_b = renamed if not single else _Renamed({**every, "n": (), **single}, self.group)
-        target = self._target()
+        renamed = Renamed(every, self.group)
+        for_b = renamed if not single else Renamed({**every, "n": (), **single}, self.group)
+        target = place_of(self.statement)
 
         def walk(name: str) -> Walk:
             own = names[name]
@@ -324,29 +326,8 @@ class _Reading:
         loose = [f.read for f in (self.a, self.b) if self._address(f) is None]
         return frozenset().union(*(free_axes(read) for read in loose))
 
-    def _target(self) -> Affine:
-        axes = self.statement.axes
-        strides = row_major_strides(self.statement.shape)
-        kept = {x.name: s for x, s in zip(axes, strides) if x.extent.constant != 1}
-        return Affine.of(as_size(0), kept)
-
-    def _streams(self, outputs: tuple[Output, ...]) -> tuple[list[Affine], frozenset[str]]:
-        """Addresses of C and of what the epilogue and zeros read; axes used as values."""
-        found = [self._target()]
-        pinned: set[str] = set()
-        values = [o.value for o in outputs]
-        values += [zero for zero in (self.a.zero, self.b.zero) if zero is not None]
-        for value in values:
-            for read in reads(value):
-                if read.tensor != PRODUCT:
-                    form = address(read, self.group.type_of(read.tensor).shape)
-                    assert form is not None, "epilogues hold reads with affine addresses"
-                    found.append(form)
-            pinned |= free_axes(outside_reads(value))
-        return found, frozenset(pinned)
-
     def _moved(
-        self, factor: Bytes, renamed: _Renamed, whole: _Renamed,
+        self, factor: Bytes, renamed: Renamed, whole: Renamed,
         order: Sequence[Sequence[Axis]], inner: Sequence[Axis], own: int,
     ) -> Bytes:  # fmt: skip
         """The factor over the new names, with its strides where it has them; `whole` are the names
@@ -371,37 +352,3 @@ def _worth(axes: Sequence[Axis]) -> float:
     if not extent:
         return 1.0 if extent is None else 0.0
     return extent / (-(-extent // 4) * 4) + min(extent, 64) / 256
-
-
-@dataclass(frozen=True)
-class _Renamed:
-    """Expressions over merged axes; `names` holds the axes behind each new name."""
-
-    names: Mapping[str, Sequence[Axis]]
-    group: Group
-
-    def read(self, read: Read) -> Read:
-        form = None
-        if read.default is None:
-            form = address(read, self.group.type_of(read.tensor).shape)
-        if form is None:
-            indices = tuple(self.expr(index) for index in read.indices)
-            return replace(read, indices=indices)
-        terms = {new: form.stride(axes[-1].name) for new, axes in self.names.items() if axes}
-        return Read(read.tensor, (to_expr(Affine.of(form.constant, terms)),), flat=True)
-
-    def expr(self, expr: Expr) -> Expr:
-        if isinstance(expr, Read):
-            if expr.tensor == PRODUCT:
-                return Read(PRODUCT, (Index("m"), Index("n")))
-            return self.read(expr)
-        if isinstance(expr, Index):
-            for new, axes in self.names.items():
-                if axes and axes[-1].name == expr.name:
-                    return Index(new)
-            return SizeTerm(as_size(0))  # an axis of one place
-        if isinstance(expr, Apply):
-            return Apply(expr.function, tuple(self.expr(a) for a in expr.arguments))
-        if isinstance(expr, Cast):
-            return Cast(expr.dtype, self.expr(expr.argument))
-        return expr

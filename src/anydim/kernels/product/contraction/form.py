@@ -13,23 +13,23 @@ from collections.abc import Sequence
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.kernels.inference import free_axes
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.contraction.windows import WindowSide, moves, window_side
 from anydim.kernels.product.epilogue import (
-    PRODUCT,
+    COLUMN,
+    ROW,
     Output,
+    Renamed,
     epilogue_of,
-    outside_reads,
+    place_of,
     split_start,
+    streams_of,
 )
 from anydim.kernels.product.micro import tile_of
 from anydim.kernels.product.places import without
-from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
-from anydim.lang.tree.affine import Affine, address, reads, row_major_strides, to_expr
+from anydim.lang.tree import Apply, Axis, Group, Read, Statement
+from anydim.lang.tree.affine import Affine, address
 from anydim.sizes import Box, Size, as_size, product
-
-ROW, COLUMN = "m", "n"
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,10 @@ class Reading:
         start: Read | None = None
         if self.starts:
             factors = (self.a.tensor, self.b.tensor)
-            own = self._target()
+            own = place_of(self.statement)
             start, outputs = split_start(outputs, self.group, columns[-1].name, own, factors)
-        streams, pinned = self._streams(outputs, start)
+        values = [output.value for output in outputs] + ([] if start is None else [start])
+        streams, pinned = streams_of(self.group, self.statement, values)
         together = len(merged(rows, streams, pinned)) == 1
         windows, sums = self._windows(rows, sums) if together else (None, sums)
         if not windows and any(f.read and f.read.default for f in (self.a, self.b)):
@@ -205,7 +206,7 @@ class Reading:
         names = {f"loop{number}": axes for number, axes in enumerate(outside)}
         names[ROW] = m_groups[-1] if m_groups else ()
         names[COLUMN] = n_groups[-1]
-        renamed = _Renamed(names, self.group)
+        renamed = Renamed(names, self.group)
         return self._usable(
             ContractionForm(
                 dtype=self.group.type_of(self.statement.target).dtype,
@@ -262,35 +263,15 @@ class Reading:
     def _part(self, axis: Axis) -> tuple[Size, Size]:
         return axis.extent, self.b.form.stride(axis.name)
 
-    def _target(self) -> Affine:
-        """Where an element of C lies in it."""
-        axes = self.statement.axes
-        strides = row_major_strides(self.statement.shape)
-        kept = [(x.name, s) for x, s in zip(axes, strides) if x.extent.constant != 1]
-        return Affine.of(as_size(0), dict(kept))
-
-    def _streams(
-        self, outputs: tuple[Output, ...], start: Read | None
-    ) -> tuple[list[Affine], frozenset[str]]:
-        """Addresses of C and of what the epilogue reads; axes whose index it uses as a value."""
-        found = [self._target()]
-        pinned: set[str] = set()
-        external = [r for o in outputs for r in reads(o.value) if r.tensor != PRODUCT]
-        for read in (*external, *([] if start is None else [start])):
-            form = address(read, self.group.type_of(read.tensor).shape)
-            assert form is not None, "epilogues hold flat reads with affine addresses"
-            found.append(form)
-        for output in outputs:
-            pinned |= free_axes(outside_reads(output.value))
-        return found, frozenset(pinned)
-
     def _walk(self, name: str, axes: tuple[Axis, ...]) -> Walk:
         """Merged axes as one; no axes as one of extent 1, whose strides do not matter."""
         if not axes:
             return Walk(name, as_size(1), as_size(1), as_size(1), as_size(1))
         last = axes[-1].name
         extent = product(axis.extent for axis in axes)
-        strides = (form.stride(last) for form in (self.a.form, self.b.form, self._target()))
+        strides = (
+            form.stride(last) for form in (self.a.form, self.b.form, place_of(self.statement))
+        )
         return Walk(name, extent, *strides)
 
     def _usable(self, form: ContractionForm) -> ContractionForm | None:
@@ -318,31 +299,3 @@ def merged(
                 continue
         groups.append((axis,))
     return groups
-
-
-@dataclass(frozen=True)
-class _Renamed:
-    """Expressions over merged axes; `names` holds the axes behind each new name."""
-
-    names: dict[str, tuple[Axis, ...]]
-    group: Group
-
-    def read(self, read: Read) -> Read:
-        form = address(read, self.group.type_of(read.tensor).shape)
-        assert form is not None
-        terms = {new: form.stride(axes[-1].name) for new, axes in self.names.items() if axes}
-        return Read(read.tensor, (to_expr(Affine.of(form.constant, terms)),), flat=True)
-
-    def expr(self, expr: Expr) -> Expr:
-        if isinstance(expr, Read):
-            if expr.tensor == PRODUCT:
-                return Read(PRODUCT, (Index(ROW), Index(COLUMN)))
-            return self.read(expr)
-        if isinstance(expr, Index):
-            (new,) = (n for n, axes in self.names.items() if axes and axes[-1].name == expr.name)
-            return Index(new)
-        if isinstance(expr, Apply):
-            return Apply(expr.function, tuple(self.expr(a) for a in expr.arguments))
-        if isinstance(expr, Cast):
-            return Cast(expr.dtype, self.expr(expr.argument))
-        return expr

@@ -9,9 +9,8 @@ from collections.abc import Iterable
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
-from anydim.kernels.product.contraction.form import COLUMN, ROW
 from anydim.kernels.product.convolution.form import Windows
-from anydim.kernels.product.epilogue import PRODUCT, Output
+from anydim.kernels.product.epilogue import COLUMN, PRODUCT, ROW, Output
 from anydim.lang.tree import Apply, Expr, Group, Literal, Read
 from anydim.lang.tree.affine import Affine, affine
 from anydim.sizes import Size, as_size

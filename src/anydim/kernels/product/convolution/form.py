@@ -11,13 +11,21 @@ A channel of x that depends on the group, `m // share * inner + c`, makes the gr
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels.inference import free_axes
-from anydim.kernels.product.contraction.form import COLUMN, ROW
-from anydim.kernels.product.epilogue import PRODUCT, Output, epilogue_of, outside_reads
+from anydim.kernels.product.epilogue import (
+    COLUMN,
+    PRODUCT,
+    ROW,
+    Output,
+    Renamed,
+    epilogue_of,
+    outside_reads,
+)
 from anydim.kernels.product.places import (
     Bound,
     WindowAxis,
@@ -26,8 +34,8 @@ from anydim.kernels.product.places import (
     split_groups,
     without,
 )
-from anydim.lang.tree import Apply, Axis, Cast, Expr, Group, Index, Read, Statement
-from anydim.lang.tree.affine import Affine, address, rewrite, row_major_strides, to_expr
+from anydim.lang.tree import Apply, Axis, Group, Read, Statement
+from anydim.lang.tree.affine import Affine, address, reads, row_major_strides
 from anydim.sizes import Box, Size, as_size, product
 
 
@@ -236,41 +244,20 @@ class _Reading:
 
     def _renamed(self, at: int) -> tuple[Output, ...] | None:
         """The outputs over loops, m and n; None when one does not step over places as over one."""
-        names = {axis.name: f"loop{number}" for number, axis in enumerate(self.axes[:at])}
-        names[self.axes[at].name] = ROW
         columns = self.axes[at + 1 :]
-        outer = {axis.name for axis in columns[:-1]}
-        names[columns[-1].name] = COLUMN
         several = {axis.name for axis in columns} if len(columns) > 1 else set()
-        bare = [outside_reads(output.value) for output in self.outputs]
-        fitting = all(not free_axes(value) & several for value in bare)
-        steps = [(left.name, right) for left, right in pairwise(columns)]
-
-        def change(expr: Expr) -> Expr | None:
-            nonlocal fitting
-            if not isinstance(expr, Read):
+        for output in self.outputs:
+            if free_axes(outside_reads(output.value)) & several:
                 return None
-            if expr.tensor == PRODUCT:
-                return Read(PRODUCT, (Index(ROW), Index(COLUMN)))
-            form = address(expr, self.group.type_of(expr.tensor).shape)
-            assert form is not None, "epilogues hold flat reads with affine addresses"
-            for left, right in steps:
-                fitting &= form.stride(left) == right.extent * form.stride(right.name)
-            terms = {names[name]: c for name, c in form.terms if name not in outer}
-            return Read(expr.tensor, (to_expr(Affine.of(form.constant, terms)),), flat=True)
-
-        found = tuple(
-            Output(o.tensor, _over(rewrite(o.value, change), names)) for o in self.outputs
-        )
-        return found if fitting else None
-
-
-def _over(expr: Expr, names: dict[str, str]) -> Expr:
-    """The expression with the axes outside of its reads called otherwise."""
-    if isinstance(expr, Index):
-        return Index(names.get(expr.name, expr.name))
-    if isinstance(expr, Apply):
-        return Apply(expr.function, tuple(_over(a, names) for a in expr.arguments))
-    if isinstance(expr, Cast):
-        return Cast(expr.dtype, _over(expr.argument, names))
-    return expr
+            for read in reads(output.value):
+                if read.tensor == PRODUCT:
+                    continue
+                form = address(read, self.group.type_of(read.tensor).shape)
+                assert form is not None, "epilogues hold flat reads with affine addresses"
+                for left, right in pairwise(columns):
+                    if form.stride(left.name) != right.extent * form.stride(right.name):
+                        return None
+        names: dict[str, Sequence[Axis]]
+        names = {f"loop{number}": (axis,) for number, axis in enumerate(self.axes[:at])}
+        renamed = Renamed({**names, ROW: (self.axes[at],), COLUMN: columns}, self.group)
+        return tuple(Output(o.tensor, renamed.expr(o.value)) for o in self.outputs)

@@ -11,9 +11,10 @@ from functools import lru_cache
 from anydim.base.dtypes import float32
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Machine
-from anydim.kernels.product.contraction.form import COLUMN, ROW, ContractionForm, form_of
+from anydim.kernels.product.contraction.form import ContractionForm, form_of
 from anydim.kernels.product.convolution.ending import Ending, ending, ending_of
 from anydim.kernels.product.convolution.form import Windows, windows_of
+from anydim.kernels.product.epilogue import COLUMN, ROW
 from anydim.kernels.product.places import Bound, WindowAxis
 from anydim.kernels.product.sharing import from_on
 from anydim.kernels.product.winograd.transforms import PRODUCTS, REACH, STEP, windows_across
