@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 
 from anydim.base.dtypes import float32, int32
-from anydim.kernels import ir
-from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import number, operate
+from anydim.kernels.write.term import Term, fma, select
+from anydim.kernels.write.writer import Writer
 
 LOW = -80.0  # e^-80 = 2e-35: products with it are still normal numbers
 MAGIC = 1.5 * 2**23  # added, it leaves the nearest whole number in the low bits
@@ -22,24 +21,13 @@ POWER = (
 )  # fmt: skip
 
 
-def exp_nonpositive(scope: Elements, x: ir.Value) -> ir.Value:
+def exp_nonpositive(code: Writer, x: Term) -> Term:
     """e^x in every lane of a float32 value at most 0."""
-    lanes = x.type.lanes
-    x = scope.name(x)
-
-    def real(value: float) -> ir.Const:
-        return number(float32, value, lanes)
-
-    shifted = scope.name(operate("fma", x, real(math.log2(math.e)), real(MAGIC)))
-    whole = scope.name(operate("sub", shifted, real(MAGIC)))
-    part = operate("fma", x, real(math.log2(math.e)), scope.name(operate("neg", whole)))
-    part = scope.name(part)
-    power: ir.Value = real(POWER[0])
+    x = code.let(x)
+    shifted = code.let(fma(x, math.log2(math.e), MAGIC))
+    part = code.let(fma(x, math.log2(math.e), -(shifted - MAGIC)))
+    power = x.like(POWER[0])
     for coefficient in POWER[1:]:
-        power = scope.name(operate("fma", power, part, real(coefficient)))
-    bits = ir.Type(int32, lanes)
-    exponent = operate("shift_left", ir.Bitcast(bits, shifted), number(int32, 23, lanes))
-    total = operate("add", scope.name(ir.Bitcast(bits, power)), scope.name(exponent))
-    below = scope.name(operate("less", x, real(LOW)))
-    kept = operate("select", below, number(int32, 0, lanes), scope.name(total))
-    return scope.name(ir.Bitcast(ir.Type(float32, lanes), scope.name(kept)))
+        power = fma(power, part, coefficient)
+    total = power.bits(int32) + (shifted.bits(int32) << 23)
+    return code.let(select(x < LOW, 0, total).bits(float32))

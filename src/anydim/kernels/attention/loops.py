@@ -194,9 +194,9 @@ class _Body:
             ir.Let("at", minus(variable("first"), variable("unit_first"))),
             *seen_keys(self.plan, self.here, self._scored()),
             ir.Let("mixed_keys", least(variable("count"), register("seen"))),
-            powers(self.plan, self.context),
+            *powers(self.plan),
             *self._mix(),
-            result_rows(self.plan, self.here, self._ahead()),
+            *result_rows(self.plan, self.here, self._ahead()),
         )  # fmt: skip
 
     def _scored(self) -> list[ir.Step]:
@@ -207,7 +207,7 @@ class _Body:
             ir.Let("inside_keys", first_lanes(tail, self.plan.lanes)),
             self._pack(),
             *self._scores(),
-            largest_scores(self.plan, self.here),
+            *largest_scores(self.plan, self.here),
         ]
 
     def _scores(self) -> list[ir.Step]:

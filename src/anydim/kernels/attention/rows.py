@@ -12,127 +12,105 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from anydim.base.dtypes import float32
+from anydim.base.dtypes import boolean, float32
 from anydim.kernels import ir
 from anydim.kernels.attention.exp import exp_nonpositive
 from anydim.kernels.attention.plan import Plan
-from anydim.kernels.write.arithmetic import (
-    compare,
-    constant,
-    either,
-    first_lanes,
-    loop,
-    plus,
-    times,
-    variable,
-)
-from anydim.kernels.write.elements import Context, Elements
-from anydim.kernels.write.values import number, operate, splat
+from anydim.kernels.write.arithmetic import first_lanes, variable
+from anydim.kernels.write.elements import Elements
+from anydim.kernels.write.term import Term, apply, constant, fma, select, shuffle
+from anydim.kernels.write.writer import Buffer, Variable, Writer
 from anydim.lang.tree import Read
 
-NUMBER = ir.Type(float32)
 MINUS_INFINITY = float("-inf")
-Combine = Callable[[ir.Value, ir.Value], ir.Value]
 
 
-def later() -> ir.Value:
+def _given(name: str) -> Term:
+    """What the loops around have named."""
+    return Term(variable(name))
+
+
+def _later() -> Term:
     """Whether there was a block of keys before this one."""
-    return compare("less", constant(0), variable("block"))
+    return _given("block") > 0
+
+
+def _tops(code: Writer, plan: Plan, row: Term) -> Buffer:
+    """Where the largest score of a row of the tile lies, the block at hand included."""
+    name, place = plan.top_of(row.value)
+    return Buffer(code, name, float32).part(Term(place))
 
 
 # ---- maxima ------------------------------------------------------------------------------------
 
 
-def largest_scores(plan: Plan, unit: Elements) -> ir.Step:
+def largest_scores(plan: Plan, unit: Elements) -> tuple[ir.Step, ...]:
     """Make the scores of the tile's rows from the raw products; leave their maxima in "tops" or
     "news"."""
-    row = unit.inner({plan.form.query.name: variable("query")})
-    sweep: list[ir.Step] = [
-        loop("column", 0, variable("whole"), plan.lanes, *_scores(plan, row, "column", None)),
-        ir.If(
-            compare("less", variable("whole"), variable("keys")),
-            tuple(_scores(plan, row, "whole", _inside(plan))),
-        ),
-    ]
-    after = Elements(row.context)
-    top = across(after, larger, ir.Get(plan.vector, "most"))
-    top = after.name(ir.Extract(NUMBER, top, 0))
-    if plan.blocks:
-        place = plus(variable("at"), variable("row"))
-        old = after.name(either(later(), ir.Load(NUMBER, "tops", place), low(1)))
-        top = after.name(larger(old, top))
-        keep = exp_nonpositive(after, operate("sub", old, finite(after, top)))
-        same = after.name(operate("equal", old, top))  # blocks of no weight leave all bits
-        keep = operate("select", same, number(float32, 1), keep)
-        after.steps.append(ir.Store("keeps", variable("row"), keep))
-    after.steps.append(ir.Store(*plan.top_of(variable("row")), top))
-    return loop(
-        "row", 0, variable("tile"), 1,
-        ir.Let("query", plus(variable("first"), variable("row"))),
-        ir.Let("line", times(variable("row"), plan.stride)),
-        *row.steps,
-        ir.Declare("most", low(plan.lanes)),
-        *sweep,
-        *after.steps,
-    )  # fmt: skip
+    code = Writer("score_")
+    with code.range(0, _given("tile")) as number:
+        query = code.let(_given("first") + number)
+        line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
+        row, before = unit.inner({plan.form.query.name: query.value}), code.here
+        most = code.variable(constant(MINUS_INFINITY, float32, plan.lanes))
+        whole, keys = _given("whole"), _given("keys")
+        with code.range(0, whole, plan.lanes) as column:
+            _scores(code, plan, row, line, column, most, None)
+        with code.when(whole < keys):
+            inside = ir.Var(ir.Type(boolean, plan.lanes), "inside_keys")
+            _scores(code, plan, row, line, whole, most, inside)
+        code.take(row.steps, before)
+        top = _across(code, _larger, most()).lane(0)
+        if plan.blocks:
+            old = Buffer(code, "tops", float32)[_given("at") + number]
+            old = code.let(select(_later(), old, MINUS_INFINITY))
+            top = code.let(_larger(old, top))
+            keep = exp_nonpositive(code, old - _finite(top))
+            keep = select(old.equals(top), 1, keep)  # blocks of no weight leave all bits
+            Buffer(code, "keeps", float32)[number] = keep
+        _tops(code, plan, number)[0] = top
+    return code.written
 
 
-def _scores(plan: Plan, row: Elements, column: str, mask: ir.Value | None) -> list[ir.Step]:
-    """A vector of scores, what is not masked counted into register "most"."""
-    place = plus(variable("line"), variable(column))
+def _scores(
+    code: Writer, plan: Plan, row: Elements, line: Buffer, column: Term, most: Variable,
+    mask: ir.Value | None,
+) -> None:  # fmt: skip
+    """A vector of scores, what is not masked counted into `most`."""
 
     def raw(read: Read) -> ir.Value | None:
-        if read.tensor != plan.form.raw:
-            return None
-        return lane.name(ir.Load(plan.vector, "scores", place))
+        return line.load(column, plan.lanes).value if read.tensor == plan.form.raw else None
 
+    key = code.let(_given("block") + column)
     lane = row.inner(
-        {plan.form.key.name: variable(f"{column}_key")},
-        lane=plan.form.key.name,
-        lanes=plan.lanes,
-        mask=mask,
-        local=raw,
-        answers=frozenset((plan.form.raw,)),
-    )
-    lane.steps.append(ir.Let(f"{column}_key", plus(variable("block"), variable(column))))
-    value = lane.value(plan.form.score, float32)
+        {plan.form.key.name: key.value}, lane=plan.form.key.name, lanes=plan.lanes, mask=mask,
+        local=raw, answers=frozenset((plan.form.raw,)),
+    )  # fmt: skip
+    value = Term(lane.value(plan.form.score, float32))
+    code.take(lane.steps)
     if mask is not None:
-        value = lane.name(operate("select", mask, value, low(plan.lanes)))
+        value = code.let(select(Term(mask), value, MINUS_INFINITY))
     if mask is not None or not isinstance(plan.form.score, Read):
-        lane.steps.append(ir.Store("scores", place, value))
-    most = ir.Get(plan.vector, "most")
-    return [*lane.steps, ir.Assign("most", larger(value, most))]
+        line.store(column, value)
+    most.set(_larger(value, most()))
 
 
-def _inside(plan: Plan) -> ir.Value:
-    return ir.Var(ir.Type(ir.FLAG.dtype, plan.lanes), "inside_keys")
-
-
-def low(lanes: int) -> ir.Value:
-    """Minus infinity."""
-    return number(float32, MINUS_INFINITY, lanes)
-
-
-def larger(left: ir.Value, right: ir.Value) -> ir.Value:
+def _larger(left: Term, right: Term) -> Term:
     """The larger one lane by lane; what a NaN makes of it is settled by the powers."""
-    return ir.Op(left.type, "fast_max", (left, right))
+    return apply("fast_max", left, right)
 
 
-def finite(scope: Elements, top: ir.Value) -> ir.Value:
+def _finite(top: Term) -> Term:
     """What is taken off the scores: their maximum, or 0 when all of them are -inf."""
-    nothing = operate("equal", top, low(top.type.lanes))
-    zero = number(float32, 0, top.type.lanes)
-    return scope.name(operate("select", scope.name(nothing), zero, top))
+    return select(top.equals(MINUS_INFINITY), 0, top)
 
 
-def across(scope: Elements, function: Combine, value: ir.Value) -> ir.Value:
+def _across(code: Writer, function: Callable[[Term, Term], Term], value: Term) -> Term:
     """All lanes combined, in every lane."""
-    value = scope.name(value)
-    half = value.type.lanes // 2
+    half = value.lanes // 2
     while half:
-        pick = tuple(lane ^ half for lane in range(value.type.lanes))
-        swapped = scope.name(ir.Shuffle(value.type, value, value, pick))
-        value = scope.name(function(value, swapped))
+        picks = tuple(lane ^ half for lane in range(value.lanes))
+        value = code.let(function(value, shuffle(value, value, picks)))
         half //= 2
     return value
 
@@ -140,103 +118,81 @@ def across(scope: Elements, function: Combine, value: ir.Value) -> ir.Value:
 # ---- powers ------------------------------------------------------------------------------------
 
 
-def powers(plan: Plan, context: Context) -> ir.Step:
+def powers(plan: Plan) -> tuple[ir.Step, ...]:
     """Replace the scores of the tile's rows by e^(score - top); leave the sums in "totals"."""
-    place = plus(variable("at"), variable("power_row"))
-    row, inner, after = (Elements(context) for _ in range(3))
-    new = row.name(ir.Load(NUMBER, *plan.top_of(variable("power_row"))))
-    if plan.blocks:
-        row.steps.append(ir.Store("tops", place, new))
-    top = finite(row, new)
-    line = row.name(times(variable("power_row"), plan.stride))
-    at = plus(line, variable("power"))
-    shift = splat(top, plan.lanes)
-    score = inner.name(ir.Load(plan.vector, "scores", at))
-    power = exp_nonpositive(inner, operate("sub", score, shift))
-    total = ir.Get(plan.vector, "power_sum")
-    sum_ = after.name(ir.Reduce(NUMBER, "add", total))
-    if plan.blocks:
-        before = either(later(), ir.Load(NUMBER, "totals", place), number(float32, 0))
-        keep = after.name(ir.Load(NUMBER, "keeps", variable("power_row")))
-        sum_ = after.name(operate("fma", after.name(before), keep, sum_))
-    return loop(
-        "power_row", 0, variable("tile"), 1,
-        *row.steps,
-        ir.Declare("power_sum", number(float32, 0, plan.lanes)),
-        loop(
-            "power", 0, variable("mixed_keys"), plan.lanes,
-            *inner.steps,
-            ir.Store("scores", at, power),
-            ir.Assign("power_sum", operate("add", total, power)),
-        ),
-        *after.steps,
-        ir.Store("totals", place, sum_),
-    )  # fmt: skip
+    code = Writer("power_")
+    with code.range(0, _given("tile")) as number:
+        place = code.let(_given("at") + number)
+        new, totals = _tops(code, plan, number)[0], Buffer(code, "totals", float32)
+        if plan.blocks:
+            Buffer(code, "tops", float32)[place] = new
+        top = code.let(_finite(new).spread(plan.lanes))
+        line = Buffer(code, "scores", float32).part(code.let(number * plan.stride))
+        total = code.variable(constant(0, float32, plan.lanes))
+        with code.range(0, _given("mixed_keys"), plan.lanes) as column:
+            power = exp_nonpositive(code, line.load(column, plan.lanes) - top)
+            line.store(column, power)
+            total += power
+        whole = code.let(total().combined("add"))
+        if plan.blocks:
+            before = select(_later(), totals[place], 0)
+            whole = fma(before, Buffer(code, "keeps", float32)[number], whole)
+        totals[place] = whole
+    return code.written
 
 
 # ---- results -----------------------------------------------------------------------------------
 
 
-def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> ir.Step:
+def result_rows(plan: Plan, unit: Elements, ahead: tuple[ir.Step, ...]) -> tuple[ir.Step, ...]:
     """Store the mixed values of the tile's rows, divided by their totals.
 
     With several blocks of keys the mixed values are summed up first and stored after the last.
-    `ahead` is done once per row.
+    `ahead` is done once per row, whose number is "out_query".
     """
-    form = plan.form
-    row = unit.inner({form.query.name: variable("out_query")})
-    target = row.context.buffers[form.output.tensor]
-    start = row.offset(form.output.at(form.width.name))
-    mixed = times(variable("out"), plan.padded)
-    sums = times(plus(variable("at"), variable("out")), plan.padded)
-    if plan.blocks:
-        ends = compare("equal", plus(variable("block"), variable("count")), variable("key_count"))
-        more, first = (tuple(_summed(plan, mixed, sums, more)) for more in (True, False))
-        steps: list[ir.Step] = [
-            ir.If(later(), more, first),
-            ir.If(ends, tuple(_divided(plan, target, start, "sums", sums))),
-        ]
-    else:
-        steps = _divided(plan, target, start, "mixed", mixed)
-    return loop(
-        "out", 0, variable("tile"), 1,
-        ir.Let("out_query", plus(variable("first"), variable("out"))),
-        *row.steps,
-        *ahead,
-        *steps,
-    )  # fmt: skip
+    form, code = plan.form, Writer("out_")
+    with code.range(0, _given("tile")) as number:
+        query = code.let(_given("first") + number, "out_query")
+        row = unit.inner({form.query.name: query.value})
+        start = Term(row.offset(form.output.at(form.width.name)))
+        code.take((*row.steps, *ahead))
+        result = Buffer(code, row.context.buffers[form.output.tensor], float32).part(start)
+        place = code.let(_given("at") + number)
+        mixed = Buffer(code, "mixed", float32).part(code.let(number * plan.padded))
+        if plan.blocks:
+            sums = Buffer(code, "sums", float32).part(code.let(place * plan.padded))
+            with code.when(_later()):
+                _sum(code, plan, mixed, sums, Buffer(code, "keeps", float32)[number])
+            with code.otherwise():
+                _sum(code, plan, mixed, sums, None)
+            with code.when((_given("block") + _given("count")).equals(_given("key_count"))):
+                _divide(code, plan, result, sums, place)
+        else:
+            _divide(code, plan, result, mixed, place)
+    return code.written
 
 
-def _summed(plan: Plan, mixed: ir.Value, sums: ir.Value, more: bool) -> list[ir.Step]:
+def _sum(code: Writer, plan: Plan, mixed: Buffer, sums: Buffer, keep: Term | None) -> None:
     """The mixed values of this block put into the sums of a row, or added to what they keep."""
-    steps: list[ir.Step] = []
-    keep = splat(ir.Load(NUMBER, "keeps", variable("out")), plan.lanes)
+    factor = None if keep is None else code.let(keep.spread(plan.lanes))
     for column in range(0, plan.padded, plan.lanes):
-        value: ir.Value = ir.Load(plan.vector, "mixed", plus(mixed, column))
-        to = plus(sums, column)
-        if more:
-            value = operate("fma", ir.Load(plan.vector, "sums", to), keep, value)
-        steps.append(ir.Store("sums", to, value))
-    return steps
+        value = mixed.load(column, plan.lanes)
+        if factor is not None:
+            value = fma(sums.load(column, plan.lanes), factor, value)
+        sums.store(column, value)
 
 
-def _divided(plan: Plan, target: str, start: ir.Value, source: str, at: ir.Value) -> list[ir.Step]:
+def _divide(code: Writer, plan: Plan, result: Buffer, source: Buffer, place: Term) -> None:
     """A row of the result: values divided by the total, 0 without keys."""
-    zero, total = number(float32, 0), ir.Var(NUMBER, "total")
-    empty = compare("equal", variable("key_count"), 0)
-    steps: list[ir.Step] = [
-        ir.Let("total", ir.Load(NUMBER, "totals", plus(variable("at"), variable("out")))),
-        ir.Let("divisor", either(empty, number(float32, float("inf")), total)),
-    ]
-    if plan.form.nan_is_zero:
-        steps.append(ir.Let("good", operate("greater", total, zero)))
-    divisor = splat(ir.Var(NUMBER, "divisor"), plan.lanes)
+    total = Buffer(code, "totals", float32)[place]
+    divisor = select(_given("key_count").equals(0), float("inf"), total)
+    divisor = code.let(divisor.spread(plan.lanes))
+    good = code.let((total > 0).spread(plan.lanes)) if plan.form.nan_is_zero else None
     for column in range(0, plan.width, plan.lanes):
         left = plan.width - column
-        mask = None if left >= plan.lanes else first_lanes(constant(left), plan.lanes)
-        value = operate("div", ir.Load(plan.vector, source, plus(at, column)), divisor)
-        if plan.form.nan_is_zero:
-            good = splat(ir.Var(ir.FLAG, "good"), plan.lanes)
-            value = operate("select", good, value, number(float32, 0, plan.lanes))
-        steps.append(ir.Store(target, plus(start, column), value, mask))
-    return steps
+        mask = None
+        if left < plan.lanes:
+            mask = Term(first_lanes(constant(left).value, plan.lanes))
+        value = source.load(column, plan.lanes) / divisor
+        value = value if good is None else select(good, value, 0)
+        result.store(column, value, mask)

@@ -5,7 +5,7 @@ A value that memory or a register holds is what it was at that place: it is name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from anydim.base.dtypes import DType, boolean, int64
@@ -62,9 +62,20 @@ class Writer:
         self._count += 1
         return f"{self._prefix}{letter}{self._count}"
 
-    def let(self, value: Term) -> Term:
+    def take(self, steps: Iterable[ir.Step], place: int | None = None) -> None:
+        """Steps that were written elsewhere; at an earlier `here`, or now."""
+        block = self._blocks[-1]
+        at = len(block) if place is None else place
+        block[at:at] = steps
+
+    @property
+    def here(self) -> int:
+        """This place of the block that is being written."""
+        return len(self._blocks[-1])
+
+    def let(self, value: Term, name: str = "") -> Term:
         """Name a value that is used more than once."""
-        name = self.fresh("v")
+        name = name or self.fresh("v")
         self.emit(ir.Let(name, value.value))
         return Term(ir.Var(value.value.type, name))
 
