@@ -96,19 +96,19 @@ class AcrossWriter(WinogradKernel):
     def start(self) -> list[ir.Step]:
         dtype, tile = self.form.dtype, self.tile
         zero = number(dtype, 0, tile.lanes)
-        channels = self.sizes.value(self.images.channels)
+        channels = self.sizes.role("all_channels", self.images.channels)
         return [
             ir.Stack("zeros", dtype, tile.width),
             *(ir.Store("zeros", constant(j * tile.lanes), zero) for j in range(tile.vectors)),
             ir.Stack("given", int64, len(GIVEN)),
-            give("a_row", self.sizes.value(self.row)),
+            give("a_row", self.sizes.role("x_copied", self.row)),
             give("b_panel", times(channels, tile.width)),
             give("c_row", constant(tile.width)),
         ]
 
     def enter(self) -> list[ir.Step]:
         stop = times(variable("stop_tile"), self.tile.rows)
-        windows = self.sizes.value(self.images.windows)
+        windows = self.sizes.role("all_windows", self.images.windows)
         return [ir.Let("stop_window", least(stop, windows))]
 
     def levels(self) -> list[Level]:
@@ -116,7 +116,7 @@ class AcrossWriter(WinogradKernel):
         width, block = self.tile.width, self.schedule.block
         first = times(variable("first_tile"), self.tile.rows)
         left = minus(variable("stop_window"), variable("first"))
-        columns = minus(self.sizes.value(self.form.n.extent), variable("column0"))
+        columns = minus(self.sizes.role("all_columns", self.form.n.extent), variable("column0"))
         return [
             Level(
                 "first", first, variable("stop_window"), block,
@@ -140,11 +140,14 @@ class AcrossWriter(WinogradKernel):
 
     def _tile(self) -> list[ir.Step]:
         """One register tile of one product."""
-        value, size, tile = self.sizes.value, self.form.dtype.bytes, self.tile
-        channels, panels = value(self.images.channels), value(self.sharing.panels)
+        role, size, tile = self.sizes.role, self.form.dtype.bytes, self.tile
+        channels, panels = (
+            role("all_channels", self.images.channels),
+            role("panels", self.sharing.panels),
+        )
         a = plus(
-            times(variable("product"), value(self.apart * size)),
-            times(variable("window"), value(self.row * size)),
+            times(times(variable("product"), role("apart", self.apart)), size),
+            times(times(variable("window"), role("x_copied", self.row)), size),
         )
         panel = plus(times(variable("product"), panels), variable("panel"))
         b = times(panel, times(channels, tile.width))
@@ -159,17 +162,17 @@ class AcrossWriter(WinogradKernel):
                 (
                     ir.Address("scratch", a), ir.Address("w", b),
                     ir.Address("zeros", constant(0)),
-                    ir.Address("scratch", plus(value(self.spread_bytes), c)),
+                    ir.Address("scratch", plus(role("spread_bytes", self.spread_bytes), c)),
                     ir.Address("given", constant(0)),
                 ),
             ),
         ]  # fmt: skip
 
     def _results(self) -> list[ir.Step]:
-        sums = ir.Address("scratch", self.sizes.value(self.spread_bytes))
+        sums = ir.Address("scratch", self.sizes.role("spread_bytes", self.spread_bytes))
         return [call(self.collect, sums=sums, **self._added())]
 
     def _bias(self, read: Read) -> ir.Value:
         form = affine(read.indices[0])
         assert form is not None
-        return plus(self.sizes.value(form.constant), variable("column0"))
+        return plus(self.sizes.known("bias_start", form.constant), variable("column0"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from anydim.kernels import ir
+from anydim.kernels.product.places import SMALL, LayerSizes
 from anydim.kernels.product.winograd.form import Images
 from anydim.kernels.product.winograd.transforms import REACH, STEP, Transforms
 from anydim.kernels.write.arithmetic import (
@@ -19,7 +20,6 @@ from anydim.kernels.write.arithmetic import (
     times,
     variable,
 )
-from anydim.kernels.write.elements import SizeParameters
 from anydim.kernels.write.values import near, operate, splat
 from anydim.sizes import Size
 
@@ -27,7 +27,7 @@ from anydim.sizes import Size
 class _Windows(Transforms):
     """A loop over the windows of a block."""
 
-    def __init__(self, images: Images, sizes: SizeParameters, lanes: int) -> None:
+    def __init__(self, images: Images, sizes: LayerSizes, lanes: int) -> None:
         super().__init__(images.form.dtype, lanes)
         self.images, self.form, self.sizes = images, images.form, sizes
 
@@ -35,7 +35,8 @@ class _Windows(Transforms):
         self, name: str, pointers: Sequence[ir.Pointer], own: Sequence[str], *body: ir.Step
     ) -> ir.Function:
         """A function that does `body` for each window of a block."""
-        down, along = (self.sizes.value(size) for size in self.images.across)
+        names = ("windows_down", "windows_along")
+        down, along = map(self.sizes.role, names, self.images.across)
         scalars = ("first", "count", *own, *self.sizes.names)
         each = loop(
             "at", 0, variable("count"), 1,
@@ -69,31 +70,34 @@ class AcrossSpread(_Windows):
     """
 
     def __init__(
-        self, images: Images, sizes: SizeParameters, lanes: int, row: Size, apart: Size
+        self, images: Images, sizes: LayerSizes, lanes: int, row: Size, apart: Size
     ) -> None:
         super().__init__(images, sizes, lanes)
         self.row, self.apart = row, apart
 
     def function(self) -> ir.Function:
-        value, images = self.sizes.value, self.images
-        x = [value(self.form.a_start)]
+        known, role, images = self.sizes.known, self.sizes.role, self.images
+        x = [known("x_start", self.form.a_start)]
         indices = ("rest1", "down", "along")[-len(images.places) :]
         steps = (1, STEP, STEP)[-len(images.places) :]
         for index, place, step in zip(indices, images.places, steps):
-            x.append(times(variable(index), value(place.x * step)))
+            x.append(times(times(variable(index), role(f"x_{index}", place.x)), step))
+        extents = [role(f"x_extent{axis}", images.extent(axis)) for axis in (0, 1)]
         body: list[ir.Step] = [ir.Let("x_window", plus(*x))]
         whole: ir.Value | None = None
         for axis, index in enumerate(("down", "along")):
-            at = plus(value(images.first(axis)), times(variable(index), STEP))
+            at = plus(
+                known(f"x_first{axis}", images.first(axis), SMALL), times(variable(index), STEP)
+            )
             body.append(ir.Let(f"at_{axis}", at))
             low = compare("greater_equal", variable(f"at_{axis}"), 0)
             end = plus(variable(f"at_{axis}"), REACH)
-            high = compare("less_equal", end, value(images.extent(axis)))
+            high = compare("less_equal", end, extents[axis])
             both = ir.Op(ir.FLAG, "and", (low, high))
             whole = both if whole is None else ir.Op(ir.FLAG, "and", (whole, both))
         assert whole is not None
-        body.append(ir.Let("to", times(variable("at"), value(self.row))))
-        channels = value(images.channels)
+        body.append(ir.Let("to", times(variable("at"), role("x_copied", self.row))))
+        channels = role("all_channels", images.channels)
         inside = self._vectors("c", channels, lambda c, mask: self._one(c, mask, {}))
         flags: list[ir.Step] = []
         fine: dict[tuple[int, int], ir.Value] = {}
@@ -102,7 +106,7 @@ class AcrossSpread(_Windows):
                 at = plus(variable(f"at_{axis}"), i)
                 parts = (
                     compare("greater_equal", at, 0),
-                    compare("less", at, value(images.extent(axis))),
+                    compare("less", at, extents[axis]),
                 )
                 fine[axis, i] = self.name(flags, ir.Op(ir.FLAG, "and", parts))
         border = self._vectors("c", channels, lambda c, mask: self._one(c, mask, fine))
@@ -114,28 +118,31 @@ class AcrossSpread(_Windows):
         self, channel: ir.Value, rest: ir.Value | None, fine: dict[tuple[int, int], ir.Value]
     ) -> list[ir.Step]:
         """One vector of channels of a window; with `fine`, what is outside of x is 0."""
-        value, places = self.sizes.value, self.images.places
+        role, places = self.sizes.role, self.images.places
+        row, column = (
+            role(f"x_{name}", place.x) for name, place in zip(("down", "along"), places[-2:])
+        )
         steps: list[ir.Step] = []
         at = self.name(steps, plus(variable("x_window"), channel))
         half = []
         for j in range(REACH):
-            column = []
+            loaded = []
             for i in range(REACH):
-                place = plus(at, times(value(places[-2].x), i), times(value(places[-1].x), j))
+                place = plus(at, times(row, i), times(column, j))
                 mask = rest
                 if fine:
                     both = self.name(steps, operate("and", fine[0, i], fine[1, j]))
                     place = near(place, both)
                     lanes = splat(both, self.lanes)
                     mask = lanes if rest is None else operate("and", lanes, rest)
-                column.append(self.name(steps, ir.Load(self.vector, "x", place, mask)))
-            half.append(self.spread(steps, column))
+                loaded.append(self.name(steps, ir.Load(self.vector, "x", place, mask)))
+            half.append(self.spread(steps, loaded))
         to = self.name(steps, plus(variable("to"), channel))
         for i in range(REACH):
-            row = self.spread(steps, [half[j][i] for j in range(REACH)])
+            spread = self.spread(steps, [half[j][i] for j in range(REACH)])
             for j in range(REACH):
-                place = plus(to, times(value(self.apart), i * REACH + j))
-                steps.append(ir.Store("dst", place, row[j]))
+                place = plus(to, times(role("apart", self.apart), i * REACH + j))
+                steps.append(ir.Store("dst", place, spread[j]))
         return steps
 
 
@@ -143,15 +150,15 @@ class AcrossCollect(_Windows):
     """The function `collect`: results of a panel of sums, [36] `apart` elements each, into y."""
 
     def __init__(
-        self, images: Images, sizes: SizeParameters, lanes: int, width: int, apart: int
+        self, images: Images, sizes: LayerSizes, lanes: int, width: int, apart: int
     ) -> None:
         super().__init__(images, sizes, lanes)
         self.width, self.apart = width, apart
 
     def function(self) -> ir.Function:
-        value, images = self.sizes.value, self.images
-        height, width = (value(place.extent) for place in images.places[-2:])
-        image = times(variable("rest1"), value(images.places[-2].extent * images.places[-1].extent))
+        images = self.images
+        height, width = self._sides()
+        image = times(variable("rest1"), times(height, width))
         if len(images.places) == 2:
             image = constant(0)
         place = plus(
@@ -160,7 +167,10 @@ class AcrossCollect(_Windows):
         body: list[ir.Step] = [
             ir.Let("rows", minus(height, times(variable("down"), STEP))),
             ir.Let("across", minus(width, times(variable("along"), STEP))),
-            ir.Let("y_window", plus(times(place, value(self.form.m.c)), variable("column0"))),
+            ir.Let(
+                "y_window",
+                plus(times(place, self.sizes.role("c_row", self.form.m.c)), variable("column0")),
+            ),
             ir.Let("from", times(variable("at"), self.width)),
             *self._vectors("n", variable("columns"), self._one),
         ]
@@ -170,9 +180,15 @@ class AcrossCollect(_Windows):
         )
         return self._function("collect", pointers, ("column0", "columns"), *body)
 
+    def _sides(self) -> tuple[ir.Value, ir.Value]:
+        """Height and width of the result."""
+        down, along = self.images.places[-2:]
+        role = self.sizes.role
+        return role("y_height", down.extent), role("y_width", along.extent)
+
     def _one(self, column: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
         """One vector of columns: the results of a window that there are."""
-        value, ending = self.sizes.value, self.images.ending
+        ending, step = self.images.ending, self.sizes.role("c_row", self.form.m.c)
         steps: list[ir.Step] = []
         at = self.name(steps, plus(variable("from"), column))
         half = []
@@ -189,10 +205,10 @@ class AcrossCollect(_Windows):
         for i in range(STEP):
             row: list[ir.Step] = []
             results = self.collected(row, [half[j][i] for j in range(REACH)])
-            line = times(value(self.images.places[-1].extent * self.form.m.c), i)
+            line = times(times(self._sides()[1], step), i)
             for j in range(STEP):
                 one: list[ir.Step] = []
-                place = self.name(one, plus(y, line, times(value(self.form.m.c), j)))
+                place = self.name(one, plus(y, line, times(step, j)))
                 more = ir.Load(self.vector, "more", place, mask)
                 found = self.ended(one, ending, results[j], bias, more)
                 one.append(ir.Store("y", place, found, mask))
