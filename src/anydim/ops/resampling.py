@@ -208,7 +208,8 @@ def _axis(
     p = f"p{axis}({index})"
     if mode == "nearest":
         rounded = ROUNDINGS[rounding].format(p=p)
-        return statements, f"min(max(cast<int64>({rounded}), 0), {size} - 1)", ""
+        nearest = f"min(max(cast<int64>({rounded}), 0), {size} - 1)"
+        return [*statements, f"c{axis}({index}) = {nearest}{span}"], f"c{axis}({index})", ""
     weight, taps = _WEIGHTS[mode][2], _written_count(axis, count)
     before = f"({taps} // 2 - 1)"
     near = f"cast<int64>(floor({p})) + k{axis} - {before}"
