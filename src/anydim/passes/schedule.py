@@ -82,12 +82,15 @@ class Schedule:
 
     def run(self, graph: Graph) -> tuple[Scheduled | Alias, ...]:
         known: dict[tuple[Group, Box, frozenset[str], str], tuple[Launch, str, Recipe]] = {}
-        taken: set[str] = {*graph.inputs, *graph.constants, *graph.outputs}
+        taken, given = {*graph.constants, *graph.outputs}, set(graph.inputs)
         result: list[Scheduled | Alias] = []
         for node in graph.nodes:
-            alias = _alias(node, graph, taken)
+            alias = _alias(node, graph, taken, given)
             if alias is not None:
-                taken.add(alias.source)
+                if alias.source in given:
+                    given.add(alias.target)
+                else:
+                    taken.add(alias.source)
                 result.append(alias)
                 continue
             group, values, found = canonical(node.group)
@@ -182,10 +185,13 @@ def _named(text: str, values: Mapping[str, str]) -> str:
     return _CANONICAL.sub(lambda found: values.get(found[0], found[0]), text)
 
 
-def _alias(node: Node, graph: Graph, taken: set[str]) -> Alias | None:
+def _alias(node: Node, graph: Graph, taken: set[str], given: set[str]) -> Alias | None:
+    """A reshape of what is not `taken`: bytes of an input that are `given` may not be a result."""
     statements = node.group.statements
     if len(statements) != 1 or not is_reshape(statements[0], graph.types):
         return None
-    body = statements[0].body
+    target, body = statements[0].target, statements[0].body
     assert isinstance(body, Read)
-    return None if body.tensor in taken else Alias(statements[0].target, body.tensor)
+    if body.tensor in taken or (body.tensor in given and target in graph.outputs):
+        return None
+    return Alias(target, body.tensor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy
+import onnx.parser
 import pytest
 
 import anydim as ad
@@ -67,3 +68,36 @@ def test_a_chain_lies_in_the_array_of_its_result() -> None:
     segment = compiled(chain, "stacked", 1).program.segments[0]
     assert [buffer.bytes for buffer in segment.buffers if buffer.kind == "arena"] == [4 * W * N]
     assert [site.operands.count("y") for site in segment.sites] == [1, 2, 1, 2, 2]
+
+
+@pytest.mark.parametrize("n", [0, 1, 3, 17])
+def test_inputs_under_another_shape_are_read_where_they_lie(n: int) -> None:
+    """A kernel that wants windows cannot take them apart: it reads the caller's array, once."""
+    text = """
+    <ir_version: 10, opset_import: ["": 21]>
+    g (float[n,18,20] x) => (y, z, v) {
+        i = Constant <value = int64[2] {4,5}> ()
+        b = Constant <value = int64[2] {3,3}> ()
+        r = Constant <value = int64[3] {0,2,180}> ()
+        y = Col2Im <pads=[1,1,1,1]> (x, i, b)
+        z = Reshape (x, r)
+        t = Reshape (z, r)
+        v = Softmax <axis=2> (t)
+    }
+    """
+    model = ad.compile(onnx.parser.parse_model(text).SerializeToString())
+    x = numpy.random.default_rng(n).standard_normal((n, 18, 20), numpy.float32)
+    given = x.copy()
+    found = model(x=x)
+    numpy.testing.assert_array_equal(x, given)
+    numpy.testing.assert_array_equal(found["z"], x.reshape(n, 2, 180))
+    assert not any(numpy.shares_memory(made, x) for made in found.values())
+    windows = x.reshape(n, 2, 3, 3, 4, 5)
+    expected = numpy.zeros((n, 2, 6, 7), numpy.float32)
+    for i, j in numpy.ndindex(3, 3):
+        expected[:, :, i : i + 4, j : j + 5] += windows[:, :, i, j]
+    numpy.testing.assert_allclose(found["y"], expected[:, :, 1:5, 1:6], rtol=1e-5, atol=1e-6)
+    if n:
+        e = numpy.exp(found["z"].astype(numpy.float64))
+        numpy.testing.assert_allclose(found["v"], e / e.sum(2, keepdims=True), rtol=1e-5)
+    assert model.plan(n=3).arena_bytes == 0
