@@ -20,6 +20,7 @@ import anydim as ad
 from anydim.base.errors import DimError
 from anydim.frontends.onnx import import_model
 from tests.fuzz.case import Arrays
+from tests.fuzz.fences import fences, watched
 from tests.fuzz.judge import Expected, Failure
 from tests.fuzz.onnx_models import DIMS, Known, Models
 from tests.fuzz.onnx_nodes import random_model
@@ -32,6 +33,11 @@ SIZES = (0, 1, 1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 23, 33)
 CALLS = 5
 Judge = Callable[[int, bool], tuple[str, str]]  # of a seed, and whether to look for less
 Maker = Callable[[int], Models]
+Asked = Callable[[dict[str, int]], bool]  # whether other engines are asked at some sizes
+
+
+def always(sizes: dict[str, int]) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
@@ -52,15 +58,17 @@ class Peers:
         reference = None if wrong else ReferenceEvaluator(proto)
         return Peers(graph, ad.compile(graph), session, reference)
 
-    def judge(self, feeds: Arrays, sizes: dict[str, int]) -> Failure | None:
-        """What is wrong at some sizes."""
+    def judge(self, feeds: Arrays, sizes: dict[str, int], asked: Asked = always) -> Failure | None:
+        """What is wrong at some sizes; other engines where they are `asked`."""
         try:
             expected: Expected | None = Expected.of(self.graph, given(self.graph.inputs, feeds))
         except DimError:
             expected = None
-        other = self.others(feeds)
+        other = self.others(feeds) if asked(sizes) else None
+        names = [value.name for value in self.model.inputs]
         try:
-            came = self.model(**given([i.name for i in self.model.inputs], feeds))
+            with watched(), fences(low=sum(sizes.values()) % 2 == 1) as held:
+                came = self.model(**held.copies(given(names, feeds)))
         except DimError as error:
             if expected is None and other is None:
                 return None
@@ -70,7 +78,7 @@ class Peers:
             return Failure("refusal", reason, sizes)
         if reason := expected.difference(came):
             return Failure("value", reason, sizes)
-        if other is not None and (reason := expected.difference(other[1])) and not empty(expected):
+        if other is not None and (reason := expected.difference(other[1])):
             return Failure("peer", f"{other[0]}: {reason}", sizes)
         return None
 
@@ -90,11 +98,6 @@ class Peers:
         except Exception:
             return None
         return "onnx.reference", {name: numpy.asarray(a) for name, a in zip(names, made)}
-
-
-def empty(expected: Expected) -> bool:
-    """Whether results have no elements: of windows larger than an image peers make one."""
-    return any(not value.size for value in expected.values.values())
 
 
 def _session(data: bytes) -> Any:
@@ -151,7 +154,9 @@ def judged(seed: int, small: bool) -> tuple[str, str]:
     return judged_model(m, points(m), small)
 
 
-def judged_model(m: Models, calls: Iterable[dict[str, int]], small: bool) -> tuple[str, str]:
+def judged_model(
+    m: Models, calls: Iterable[dict[str, int]], small: bool, asked: Asked = always
+) -> tuple[str, str]:
     """The same of a model, called at some sizes."""
     proto = m.model()
     try:
@@ -160,14 +165,16 @@ def judged_model(m: Models, calls: Iterable[dict[str, int]], small: bool) -> tup
         return f"compile: {type(error).__name__}: {error}", text(proto)
     for sizes in calls:
         feeds = feeds_of(m, sizes)
-        found = peers.judge(feeds, sizes)
+        found = peers.judge(feeds, sizes, asked)
         if found is not None:
-            proto, found = smallest(m, found, feeds) if small else (proto, found)
+            proto, found = smallest(m, found, feeds, asked) if small else (proto, found)
             return str(found), text(proto)
     return "", ""
 
 
-def smallest(m: Models, found: Failure, feeds: Arrays) -> tuple[onnx.ModelProto, Failure]:
+def smallest(
+    m: Models, found: Failure, feeds: Arrays, asked: Asked = always
+) -> tuple[onnx.ModelProto, Failure]:
     """The first value whose part of the model fails alone, at the sizes of a failure."""
     for node in m.nodes:
         for name in node.output:
@@ -175,7 +182,7 @@ def smallest(m: Models, found: Failure, feeds: Arrays) -> tuple[onnx.ModelProto,
             try:
                 used = {value.name for value in part.graph.input}
                 held = {n: array for n, array in feeds.items() if n in used}
-                again = Peers.of(part).judge(held, dict(found.sizes or {}))
+                again = Peers.of(part).judge(held, dict(found.sizes or {}), asked)
             except Exception:
                 continue
             if again is not None and again.kind == found.kind:
