@@ -129,8 +129,10 @@ def test_compiled(name: str, dtype: DType) -> None:
 
 
 def test_ranges_of_a_few_elements_are_a_vector_each() -> None:
-    text = print_kernel(prepared("last", 64, uint8).launch.kernel)
-    assert text.count(": 16 if ") == 6  # a load and a store of each range
+    made = prepared("last", 64, uint8)
+    whole = 6 if made.machine.most_lanes == 16 else 0  # what longer ranges end with is as long then
+    text = print_kernel(made.launch.kernel)
+    assert text.count(": 16 if ") == 6 + whole  # a load and a store of each range
 
 
 @pytest.mark.parametrize("vector_bytes", (16, 64))
