@@ -32,6 +32,7 @@ from anydim.sizes import product
 
 _MOST = 1 << 24  # places along an axis, and in all further out: they are counted in int32
 _STRIDE = 32
+_FEW = 4  # channels for which masks of long rows cost more than vectors that end with a row
 _FAR = 1 << 30
 
 
@@ -62,7 +63,8 @@ class MergedPack(WindowPack):
     def worth_it(self) -> ir.Value:
         """Whether a call has rows that this is the faster way for."""
         value = self.sizes.value
-        most = self.lanes // 2 if self.gathered else _MOST
+        few = (self.form.channels.extent.constant or _FEW) < _FEW
+        most = self.lanes // 2 if self.gathered else self.lanes if few else _MOST
         found = compare("less_equal", value(self.last.extent), most)
         for step in self.form.places[:-1]:
             fits = compare("less", value(step.extent), _MOST)
