@@ -309,15 +309,14 @@ class _Body:
     def _vectors(self, along_rows: bool) -> list[ir.Step]:
         """Vectors as they are, along the axis whose elements are neighbours on both sides."""
         own, other = ("row", "lane") if along_rows else ("lane", "row")
-        kind = self.wide if self.copies else self.vector
-        name, lanes = f"{own}_vector", kind.lanes
+        name, lanes = f"{own}_vector", self.vector.lanes
         low, high = self._ends(own)
         whole = plus(low, round_down(minus(high, low), lanes))
 
         def moved(mask: ir.Value | None) -> list[ir.Step]:
             at = {own: variable(name), other: variable(other)}
             source, target = self._places(at["row"], at["lane"])
-            return self._written(target, ir.Load(kind, "x", source, mask), mask)
+            return self._written(target, ir.Load(self.vector, "x", source, mask), mask)
 
         rest = first_lanes(minus(high, variable(name)), lanes)
         return [
