@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
-from anydim.lang.tree import Group
+from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box
+
+Before = tuple[Launch, tuple[Tensor, ...]]
+
+
+def _nothing_before(group: Group, schedule: Any, box: Box, machine: Machine) -> Iterator[Before]:
+    return iter(())
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,8 @@ class Template:
     One that `extends` takes each of its groups also with a statement more that computes, element
     for element, on what the group makes, and no template before it takes that.
     One that `widens` takes products whose factors are conversions from 16-bit floats.
+    `before` gives more launches of a group, which go before that of `lower`, and the tensors that
+    live only between those: for sizes at which that of `lower` has nothing to do.
     """
 
     name: str
@@ -33,3 +41,4 @@ class Template:
     keeps: bool = False
     extends: bool = False
     widens: bool = False
+    before: Callable[[Group, Any, Box, Machine], Iterator[Before]] = _nothing_before

@@ -33,5 +33,6 @@ TEMPLATES: tuple[Template, ...] = (
     transposition.TEMPLATE,
     ranges.TEMPLATE,
     rows.TEMPLATE,
+    rows.PHASES,
     pointwise.TEMPLATE,
 )

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch
-from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor
+from anydim.lang.tree import Apply, Expr, Group, Read, Statement, Tensor, TensorType
 from anydim.lang.tree.affine import rewrite
 from anydim.lang.tree.bounds_checks import (
     checks,
@@ -107,6 +107,13 @@ class Own:
             grain=back(as_size(launch.grain)), scratch=back(launch.scratch),
             flops=back(launch.flops), moved=back(launch.moved),
         )  # fmt: skip
+
+    def tensor(self, tensor: Tensor) -> Tensor:
+        """A tensor of a launch of the group as it was."""
+        if self.names is None:
+            return tensor
+        shape = tuple(map(self.names.back, tensor.type.shape))
+        return Tensor(tensor.name, TensorType(tensor.type.dtype, shape))
 
 
 def in_own_sizes(group: Group, box: Box) -> Own:

@@ -26,11 +26,11 @@ def in_place(
     """
     first: dict[str, int] = {}
     last: dict[str, int] = {}
-    for number, item in enumerate(launches):
+    for number, item in numbered(launches):
         for value in map(root, (*item.reads, *item.writes)):
             first.setdefault(value, number)
             last[value] = number
-    for number, item in enumerate(launches):
+    for number, item in numbered(launches):
         operands = [root(value) for value in item.reads]
         for result, operand in item.launch.in_place:
             made, read = root(item.values[result]), root(item.values[operand])
@@ -43,6 +43,14 @@ def in_place(
             yield made, read
 
 
+def numbered(launches: Sequence[Scheduled]) -> Iterator[tuple[int, Scheduled]]:
+    """Launches with numbers in their order; those that do one group have the same one."""
+    number = 0
+    for item in launches:
+        yield number, item
+        number += not item.goes_on
+
+
 def updates(
     launches: Sequence[Scheduled], root: Rename, inputs: Collection[str], results: Collection[str],
     bytes_of: Callable[[str], Size],
@@ -53,13 +61,14 @@ def updates(
     leave the result alone, those after it read the input no more.
     """
     used: dict[str, list[int]] = {}
-    for number, item in enumerate(launches):
+    for number, item in numbered(launches):
         for value in map(root, (*item.reads, *item.writes)):
             used.setdefault(value, []).append(number)
-    for number, item in enumerate(launches):
+    for number, item in numbered(launches):
         for result, operand in item.launch.in_place:
             made, read = root(item.values[result]), root(item.values[operand])
             if made not in results or read not in inputs or bytes_of(made) != bytes_of(read):
                 continue
-            if used[made][0] == number == used[read][-1] and used[read].count(number) == 1:
+            once = [root(value) for value in item.reads].count(read) == 1
+            if used[made][0] == number == used[read][-1] and once:
                 yield made, read

@@ -11,7 +11,7 @@ After: every value is an input, a constant, an alias of another value, or writte
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from anydim.base.errors import AnydimError, InternalError, OptionError
@@ -20,11 +20,12 @@ from anydim.graph.nodes import Constant, Graph, Node
 from anydim.kernels.ir import Kernel
 from anydim.kernels.knobs import first_match, wished
 from anydim.kernels.launch import Launch, Machine, Packing
-from anydim.kernels.schedule import parse_options
+from anydim.kernels.schedule import parse_options, parse_schedule
 from anydim.kernels.template import Template
 from anydim.lang.surface.printer import print_statement
 from anydim.lang.tree import Group, Read
-from anydim.passes.alike import Found, canonical, in_own_sizes
+from anydim.passes.alike import Found, Own, canonical, in_own_sizes
+from anydim.passes.flow import unused
 from anydim.passes.options import PLAIN, WHOLE, Options
 from anydim.passes.recipes import template_recipe
 from anydim.passes.view_forms import is_reshape
@@ -36,7 +37,10 @@ _CANONICAL = re.compile(r"\bt\d+\b")
 
 @dataclass(frozen=True)
 class Scheduled:
-    """A launch with the graph value behind each tensor name of its group, and its checks."""
+    """A launch with the graph value behind each tensor name of its group, and its checks.
+
+    One that `goes_on` does its group together with the launch that follows.
+    """
 
     launch: Launch
     values: dict[str, str]
@@ -45,6 +49,7 @@ class Scheduled:
     group: Group
     recipe: Recipe
     checks: tuple[Found, ...] = ()
+    goes_on: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -108,6 +113,7 @@ class Schedule:
                 self.begun(made[0].kernel)
                 known[key] = (*made, recipe)
             launch, template, recipe = known[key]
+            result += self._before(*known[key], own, values, node, group, graph)
             launch = own.back(launch)
             if self.counter is not None:
                 launch = launch.in_loop(self.counter)
@@ -116,6 +122,23 @@ class Schedule:
             result.append(Scheduled(launch, values, template, node.source, group, recipe, found))
             self._pack(launch, values, graph)
         return tuple(result)
+
+    def _before(
+        self, last: Launch, name: str, recipe: Recipe, own: Own, values: Mapping[str, str],
+        node: Node, group: Group, graph: Graph,
+    ) -> Iterator[Scheduled]:  # fmt: skip
+        """The launches that go before that of a group, for sizes at which it does nothing."""
+        template = next(each for each in self.templates if each.name == name)
+        schedule, constants = parse_schedule(last.schedule), recipe.constants
+        for made, tensors in template.before(own.group, schedule, own.box, self.machine):
+            self.begun(made.kernel)
+            text = template_recipe(made, own.group, own.box, self.machine, constants)
+            left = {t.name: unused(f"{node.outputs[0]}/{t.name}", graph.types) for t in tensors}
+            outputs = (*map(own.tensor, tensors), *group.outputs)  # named by its results
+            yield Scheduled(
+                own.back(made), {**values, **left}, name, node.source,
+                replace(group, outputs=outputs), text, goes_on=True,
+            )  # fmt: skip
 
     def _pack(self, launch: Launch, values: Mapping[str, str], graph: Graph) -> None:
         for argument in launch.arguments:
@@ -161,7 +184,8 @@ class Schedule:
 
 def unmet(options: Options, scheduled: Iterable[Scheduled | Alias]) -> None:
     """Raise OptionError for a schedule that no kernel has."""
-    launches = [item for item in scheduled if isinstance(item, Scheduled)]
+    every = [item for item in scheduled if isinstance(item, Scheduled)]
+    launches = [item for item in every if not item.goes_on]
     met: set[str] = set()
     for item in launches:
         wish = options.wish(item.writes)

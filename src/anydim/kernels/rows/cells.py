@@ -16,7 +16,7 @@ from anydim.kernels.write.quotient import all_bits, any_small, bits_of, watchabl
 from anydim.kernels.write.values import add, convert, number, operate
 from anydim.lang.tree import Apply, Axis, Group, Read, SizeTerm, Statement
 from anydim.lang.tree.affine import Affine, affine, reads, row_major_strides
-from anydim.sizes import Size, align_up, as_size, product
+from anydim.sizes import Size, align_up, as_size, maximum, product
 
 MOST_AHEAD = 3  # inputs whose next row is asked for ahead of time
 PIECE = 8192  # elements of a long row that are done at a time where its elements are independent
@@ -28,7 +28,8 @@ class RowForm:
 
     `lane` is the axis along vector lanes: the last of `row`, or one of `outer` (then `across`).
     `scaled` are scalars that stand for a sum whose factors were taken out of it. With `pieces`,
-    rows are cut into pieces that threads share.
+    rows are cut into pieces that threads share; with `cut` reductions add up each piece of a row
+    on its own, as threads do that share one (`phases.py`).
     """
 
     group: Group
@@ -38,6 +39,7 @@ class RowForm:
     plan: Plan
     scaled: frozenset[str] = frozenset()
     pieces: bool = False
+    cut: bool = False
 
     @property
     def across(self) -> bool:
@@ -53,6 +55,11 @@ class RowForm:
         """Whether a part of a row can be done without the rest."""
         only_elements = len(self.plan.stored) == len(self.group.outputs)
         return only_elements and not self.plan.made and len(self.row) == 1
+
+
+def whole_pieces(form: RowForm) -> Size:
+    """The pieces of a row but the last one."""
+    return maximum(form.lane.extent - 1, 0) // PIECE
 
 
 class Setting:
@@ -142,6 +149,7 @@ class Row:
         self.copy = copy
         self.known: dict[str, ir.Value] = {}
         self.accumulators: dict[str, tuple[str, ...]] = {}
+        self.totals: dict[str, str] = {}  # of the pieces that are done
         self.common: dict[str, str] = {}
         self.small: dict[str, ir.Value] = {}
         scope.local = self.read
@@ -174,6 +182,9 @@ class Row:
             names = tuple(self.setting.context.fresh("a") for _ in range(copies))
             self.accumulators[name] = names
             self.scope.steps += [ir.Declare(register, start) for register in names]
+            if self.setting.form.cut:
+                self.totals[name] = self.setting.context.fresh("total")
+                self.scope.steps.append(ir.Declare(self.totals[name], start))
             if name in self.setting.shares:
                 self.common[name] = self.setting.context.fresh("common")
                 self.scope.steps.append(
@@ -185,20 +196,53 @@ class Row:
         for name, made in self.setting.plan.made.items():
             if made != sweep:
                 continue
-            function, dtype = self.setting.folding(name)
-            vector = ir.Type(dtype, self.setting.lanes)
-            parts: list[ir.Value] = [ir.Get(vector, a) for a in self.accumulators[name]]
-            while len(parts) > 1:
-                pairs = zip(parts[::2], parts[1::2])
-                odd = parts[-1:] if len(parts) % 2 else []
-                parts = [operate(function, left, right) for left, right in pairs] + odd
-            total = self.scope.name(parts[0])
-            if not self.across and vector.lanes > 1:
-                total = self.scope.name(ir.Reduce(ir.Type(dtype), function, total))
-            self.known[name] = self.scope.name(convert(total, self.setting.dtype(name)))
-            if name in self.common:
-                common = ir.Get(bits_of(vector), self.common[name])
-                self.small[name] = any_small(common, dtype, self.scope.name)
+            total = self.joined(name)
+            self.know(name, self._with_pieces(name, total) if name in self.totals else total)
+
+    def _with_pieces(self, name: str, last: ir.Value) -> ir.Value:
+        """The total of a row: of one piece, that of its last one."""
+        function, _ = self.setting.folding(name)
+        register, last = self.setting.context.fresh("whole"), self.scope.name(last)
+        both = operate(function, ir.Get(last.type, self.totals[name]), last)
+        more = operate("less", index(0), self.setting.value(whole_pieces(self.setting.form)))
+        self.scope.steps += [
+            ir.Declare(register, last), ir.If(more, (ir.Assign(register, both),)),
+        ]  # fmt: skip
+        return ir.Get(last.type, register)
+
+    def joined(self, name: str) -> ir.Value:
+        """The accumulators of a reduction in one vector."""
+        function, dtype = self.setting.folding(name)
+        vector = ir.Type(dtype, self.setting.lanes)
+        parts: list[ir.Value] = [ir.Get(vector, a) for a in self.accumulators[name]]
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2])
+            odd = parts[-1:] if len(parts) % 2 else []
+            parts = [operate(function, left, right) for left, right in pairs] + odd
+        return parts[0]
+
+    def piece_done(self, scope: Elements, sweep: int) -> None:
+        """The accumulators of a sweep go into totals, and begin anew."""
+        for name, made in self.setting.plan.made.items():
+            if made == sweep:
+                function, dtype = self.setting.folding(name)
+                start = number(dtype, identity(function, dtype), self.setting.lanes)
+                old = ir.Get(ir.Type(dtype, self.setting.lanes), self.totals[name])
+                total = operate(function, old, self.joined(name))
+                scope.steps.append(ir.Assign(self.totals[name], total))
+                scope.steps += [ir.Assign(each, start) for each in self.accumulators[name]]
+
+    def know(self, name: str, total: ir.Value) -> None:
+        """Make a reduction known whose lanes are those of a vector."""
+        function, dtype = self.setting.folding(name)
+        vector = ir.Type(dtype, self.setting.lanes)
+        total = self.scope.name(total)
+        if not self.across and vector.lanes > 1:
+            total = self.scope.name(ir.Reduce(ir.Type(dtype), function, total))
+        self.known[name] = self.scope.name(convert(total, self.setting.dtype(name)))
+        if name in self.common:
+            common = ir.Get(bits_of(vector), self.common[name])
+            self.small[name] = any_small(common, dtype, self.scope.name)
 
     def empty(self) -> None:
         """Make the reductions of a row without elements known."""

@@ -7,13 +7,15 @@ from functools import lru_cache
 
 from anydim.kernels import ir
 from anydim.kernels.inference import free_axes, read_address
-from anydim.kernels.launch import Launch, Machine
+from anydim.kernels.ir import Operand
+from anydim.kernels.launch import Argument, Launch, Machine
 from anydim.kernels.operands import Operands, assemble
 from anydim.kernels.rows.broadcasts import open_strides, versions
 from anydim.kernels.rows.cells import PIECE, RowForm, Setting
 from anydim.kernels.rows.flatten import all_axes, flatten, own_address, reads_own_points
 from anydim.kernels.rows.in_place import in_place
 from anydim.kernels.rows.passplan import cost, plan_sweeps, work
+from anydim.kernels.rows.phases import Parts, PhaseProgram, is_cut, shared
 from anydim.kernels.rows.ranges import part_of
 from anydim.kernels.rows.short import Panels, short_form
 from anydim.kernels.rows.sweeps import RowProgram
@@ -214,19 +216,12 @@ def row_launch(
     """The launch of a form with a given width."""
     longest = bounds(form.lane.extent, box).high
     form = replace(form, pieces=bool(form.outer) and form.independent and longest > 2 * PIECE)
+    apart = shared(form, box, machine)
+    form = replace(form, cut=is_cut(form, box))
     group = form.group
     touched = Operands.of(group, (statement.body for statement in group.statements))
-    sizes = SizeParameters()
-    context = Context(
-        touched.types,
-        sizes,
-        machine,
-        touched.buffers,
-        step=0 if form.whole or part_of(form) is not None else _step(form, lanes),
-        totals=totals(group),
-        peaks=peaks(group),
-        extents={axis.name: axis.extent for s in group.statements for axis in all_axes(s)},
-    )
+    context = _context(form, touched, machine, lanes)
+    sizes = context.sizes
     short = _short(form, context, box)
     program = RowProgram(Setting(form, context, lanes, unroll), short)
     rows = product(axis.extent for axis in form.row)
@@ -248,14 +243,68 @@ def row_launch(
         kernel=assemble(name, touched.operands, sizes.names, body, touched.shared(pairs)),
         arguments=touched.arguments,
         sizes=sizes.sizes,
-        parallel=program.parallel,
+        parallel=program.parallel * (1 - apart),
         grain=_grain(program),
         scratch=program.scratch,
-        flops=flops,
-        moved=moved,
+        flops=flops * (1 - apart),
+        moved=moved * (1 - apart),
         schedule=schedule,
         reason=reason,
         in_place=pairs,
+    )
+
+
+def phases(form: RowForm, box: Box, machine: Machine) -> int:
+    """How many launches go before that of a form for rows that threads share; 0: there are none."""
+    if shared(form, box, machine) == 0:
+        return 0
+    outputs = {tensor.name for tensor in form.group.outputs}
+    scalars = any(form.plan.kinds[name] != "element" for name in outputs)
+    return form.plan.sweeps + scalars
+
+
+def phase_launch(
+    form: RowForm, lanes: int, unroll: int, phase: int, box: Box, machine: Machine, schedule: str
+) -> tuple[Launch, tuple[Tensor, ...]]:
+    """The launch of a phase, and the tensors that phases leave to each other."""
+    touched = Operands.of(form.group, (statement.body for statement in form.group.statements))
+    context = _context(form, touched, machine, lanes)
+    setting = Setting(form, context, lanes, unroll)
+    apart = shared(form, box, machine)
+    parts = Parts.of(setting)
+    program = PhaseProgram(setting, parts, phase)
+    steps = program.steps()
+    own = tuple(Operand(t.name, t.type.dtype, written=True) for t in parts.tensors)
+    arguments = (*touched.arguments, *(Argument(t.name) for t in parts.tensors))
+    operands, count = (*touched.operands, *own), phases(form, box, machine)
+    flops, moved = ((estimate * apart) // count for estimate in work(form.group))
+    return Launch(
+        kernel=assemble(
+            "rows_phase", operands, context.sizes.names, steps, touched.shared(in_place(form))
+        ),
+        arguments=arguments,
+        sizes=context.sizes.sizes,
+        parallel=program.positions * apart,
+        grain=_grain(program) if phase < form.plan.sweeps else as_size(1),
+        scratch=as_size(0),
+        flops=flops,
+        moved=moved,
+        schedule=schedule,
+        reason="pieces of rows that threads share",
+    ), parts.tensors
+
+
+def _context(form: RowForm, touched: Operands, machine: Machine, lanes: int) -> Context:
+    group = form.group
+    return Context(
+        touched.types,
+        SizeParameters(),
+        machine,
+        touched.buffers,
+        step=0 if form.whole or part_of(form) is not None else _step(form, lanes),
+        totals=totals(group),
+        peaks=peaks(group),
+        extents={axis.name: axis.extent for s in group.statements for axis in all_axes(s)},
     )
 
 
@@ -277,7 +326,7 @@ def _grain(program: RowProgram) -> Size:
     if part_of(form) is not None:
         return grain_of(each, as_size(TYPICAL_ROW))
     elements = product(axis.extent for axis in form.row)
-    if form.pieces:
+    if form.pieces or isinstance(program, PhaseProgram):
         elements = minimum(elements, PIECE)
     return grain_of(each, elements * (program.setting.width if form.across else 1))
 

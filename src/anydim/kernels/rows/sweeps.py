@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from anydim.kernels import ir
-from anydim.kernels.rows.cells import Cell, Row, Setting
+from anydim.kernels.rows.cells import PIECE, Cell, Row, Setting, whole_pieces
 from anydim.kernels.rows.few import FewColumns, every_other, takes_few
 from anydim.kernels.rows.ranges import limits, part_of
 from anydim.kernels.rows.short import Short, most_columns
@@ -28,6 +28,7 @@ from anydim.kernels.write.loops import (
     first_lanes,
     index,
     loop,
+    open_segments,
     parallel_loop,
     run_segment,
     segments,
@@ -150,6 +151,11 @@ class RowProgram:
         if self.single:
             mask = first_lanes(kernel, extent, self.setting.lanes)
             self.sweeps = (Segment(1, index(0), None, mask),)
+        elif self.form.cut and not empty:
+            whole = self.setting.value(whole_pieces(self.form) * PIECE)
+            lanes, unroll = self.setting.lanes, self.setting.unroll
+            self.sweeps = open_segments(kernel, whole, extent, lanes, unroll, lanes)
+            self._distances(kernel)
         elif not empty and not self.form.pieces and part is None:
             self.sweeps = self._segments(kernel, low, high)
             self._distances(kernel)
@@ -201,18 +207,35 @@ class RowProgram:
         copies = max((segment.copies for segment in self.sweeps), default=1)
         row.begin(sweep, copies)
 
+        def part(scope: Elements, segment: Segment) -> None:
+            def cell(inner: Elements, at: ir.Value, copy: int) -> None:
+                Cell(row, inner, {self.form.lane.name: at}, sweep, copy, segment.mask).emit()
+
+            run_segment(scope, segment, self.setting.step, cell)
+
         def vectors(scope: Elements) -> None:
+            if self.form.cut:
+                self._pieces(scope, row, sweep, part)
             for segment in self.sweeps:
-
-                def cell(
-                    inner: Elements, at: ir.Value, copy: int, mask: ir.Value | None = segment.mask
-                ) -> None:
-                    Cell(row, inner, {self.form.lane.name: at}, sweep, copy, mask).emit()
-
-                run_segment(scope, segment, self.setting.step, cell)
+                part(scope, segment)
 
         self._by_ways(row, lambda scope: self._nested(scope, self.form.row[:-1], vectors))
+        self._swept(row, sweep)
+
+    def _swept(self, row: Row, sweep: int) -> None:
         row.end(sweep)
+
+    def _pieces(
+        self, scope: Elements, row: Row, sweep: int, part: Callable[[Elements, Segment], None]
+    ) -> None:
+        """All pieces of a row but the last one."""
+        piece = ir.Var(ir.INDEX, self.setting.context.fresh("piece"))
+        inner = scope.inner({})
+        first = inner.name(operate("mul", piece, index(PIECE)))
+        part(inner, Segment(self.setting.unroll, first, inner.name(add(first, index(PIECE)))))
+        row.piece_done(inner, sweep)
+        count = self.setting.value(whole_pieces(self.form))
+        scope.steps.append(ir.For(piece.name, index(0), count, index(1), tuple(inner.steps)))
 
     def _by_ways(self, row: Row, body: Callable[[Elements], None]) -> None:
         """A sweep that divides by a total: as products where no part is too small for them."""

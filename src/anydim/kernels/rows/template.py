@@ -8,13 +8,22 @@ same name in different statements are the same loop (fusion names them so).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.rows.cells import RowForm
-from anydim.kernels.rows.form import lane_score, lanes_for, row_form, row_launch
+from anydim.kernels.rows.form import (
+    lane_score,
+    lanes_for,
+    phase_launch,
+    phases,
+    row_form,
+    row_launch,
+)
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.template import Template
-from anydim.lang.tree import Group
+from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, product
 
 SHORT_ROW = 32  # elements; joining the lanes of a shorter row costs as much as the row
@@ -29,7 +38,17 @@ class Rows:
     across: bool = False
 
 
+@dataclass(frozen=True)
+class RowPhase:
+    """Launch number `phase` of those for long rows that threads share."""
+
+    lanes: int
+    unroll: int
+    phase: int
+
+
 register("rows", Rows)
+register("row_phase", RowPhase)
 
 
 def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -> Rows | None:
@@ -68,4 +87,30 @@ def lower(
     )  # fmt: skip
 
 
-TEMPLATE = Template("rows", Rows, match, lower)
+def before(
+    group: Group, schedule: Rows, box: Box, machine: Machine
+) -> Iterator[tuple[Launch, tuple[Tensor, ...]]]:
+    """The launches for long rows that threads share; see `phases.py`."""
+    form = row_form(group, schedule.across)
+    assert form is not None
+    for phase in range(phases(form, box, machine)):
+        yield _phase(form, RowPhase(schedule.lanes, schedule.unroll, phase), box, machine)
+
+
+def _phase(
+    form: RowForm, schedule: RowPhase, box: Box, machine: Machine
+) -> tuple[Launch, tuple[Tensor, ...]]:
+    way = schedule.lanes, schedule.unroll, schedule.phase
+    return phase_launch(form, *way, box, machine, print_schedule(schedule))
+
+
+def _lower_phase(
+    group: Group, schedule: RowPhase, box: Box, machine: Machine, constants: frozenset[str]
+) -> Launch:
+    form = row_form(group, across=False)
+    assert form is not None
+    return _phase(form, schedule, box, machine)[0]
+
+
+TEMPLATE = Template("rows", Rows, match, lower, before=before)
+PHASES = Template("row_phase", RowPhase, lambda *_: None, _lower_phase)

@@ -112,6 +112,14 @@ def segments(
     part = None if step == lanes else first_lanes(scope, index(step), lanes)
     if isinstance(low, ir.Const) and isinstance(high, ir.Const):
         return _constant_segments(scope, int(low.value), int(high.value), lanes, unroll, step, part)
+    return open_segments(scope, low, high, lanes, unroll, step, part)
+
+
+def open_segments(
+    scope: Elements, low: ir.Value, high: ir.Value, lanes: int, unroll: int, step: int,
+    part: ir.Value | None = None,
+) -> tuple[Segment, ...]:  # fmt: skip
+    """The same cuts whether the range is known or not; `part` masks the lanes below `step`."""
     count = scope.name(operate("sub", high, low)) if low != index(0) else high
     blocks_end = _whole(scope, low, count, step * unroll)
     vectors_end = _whole(scope, low, count, step)
