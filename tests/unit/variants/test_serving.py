@@ -157,12 +157,13 @@ def test_conditions_choose_a_strategy_at_each_size(here: Here) -> None:
     here.ratio = 0.5
     same(model, wanted, [3, 4, 9, 10, 3, 4, 9, 10])
     assert {order.most for order in here.orders} == {None}
-    first, second = ([o for o in here.orders if o.recipe == r] for r in model.program.recipes)
+    first, *_, second = ([o for o in here.orders if o.recipe == r] for r in model.program.recipes)
     assert len(first) == 2 and len(second) == 0  # the softmax knows b*h, no h
     assert "do not tell whether h <= 4" in model.explain()
     same(model, wanted, [9] * 40)
     settle()
-    assert len(model.variants()) == 4 and model.variants()[0].misses > 0
+    made = [each for each in model.variants() if each.sizes.get("parallel", 1)]  # of some range
+    assert len(made) == 4 and made[0].misses > 0
     with pytest.raises(ad.OptionError, match="names dim 'n'"):
         model.serve_by("where('n <= 4', exact())")
 
