@@ -170,9 +170,14 @@ def _stop() -> ir.Function:
 
 
 def _launch_chosen() -> ir.Function:
-    """Launch the body that a table has for these sizes, else, or for lack of scratch, the other."""
+    """Launch the body that a table has for these sizes, else, or for lack of scratch, the other.
+
+    An empty range asks for no body.
+    """
     _, kernel, arguments, parallel, grain, scratch, stride = map(parameter, _LAUNCHED)
     body = Body()
+    with body.when(parallel <= 0):
+        body.leave()
     table = body.let(kernel - choices.TAG)
     count = body.load(table, choices.OPERANDS) + body.load(table, choices.SIZES)
     body.store(arguments, count - 1, parallel)

@@ -14,7 +14,7 @@ from anydim.graph.reader import read_graph
 from anydim.kernels.fitting import fitted, parameters_of, with_interface
 from anydim.kernels.ir import INDEX, Const, Kernel, Let, Library, Scalar
 from anydim.kernels.knobs import TRIED, wished
-from anydim.kernels.launch import Launch
+from anydim.kernels.launch import STATUS_TENSOR, Launch
 from anydim.kernels.schedule import parse_options, parse_schedule, schedule_name
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group
@@ -76,13 +76,15 @@ class Sized:
 def sized(recipe: Recipe, templates: Sequence[Template], key: Key) -> Sized | None:
     """A site at the sizes of a launch, or at a span of them, the parallel range last.
 
-    None where no dims that are found give them, and for launches of routines.
+    None where no dims that are found give them, for launches of routines, and for those that leave
+    something to the next one of their group.
     """
     graph = read_graph(recipe.work, {})
     if graph.nodes[0].operator != FUSED:
         return None
     launch = make(recipe, templates)
-    if len(key) != len(launch.sizes) + 1:
+    own = {argument.tensor for argument in launch.arguments} - {STATUS_TENSOR}
+    if len(key) != len(launch.sizes) + 1 or own - graph.types.keys():
         return None
     if isinstance(key, Span):
         return _spanned(recipe, graph, launch, key)

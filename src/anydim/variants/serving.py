@@ -151,8 +151,10 @@ class Serving:
         for number, place in enumerate(self.places):
             for site in place.sites if place.choice is not None else ():
                 key = self.key(site, sizes)
-                leaf = None if key is None else place.decision.at(key)
-                if key is not None and isinstance(leaf, (Exact, Adaptive, Buckets)):
+                if key is None or not key[-1]:  # an empty range asks for no body
+                    continue
+                leaf = place.decision.at(key)
+                if isinstance(leaf, (Exact, Adaptive, Buckets)):
                     wanted[number, key] = leaf.most if isinstance(leaf, Adaptive) else None
         return self._all_made(wanted)
 

@@ -70,7 +70,11 @@ def test_bodies_for_spans_give_the_generic_bits(
         words = (*site.sizes, site.parallel)
         low, high = zip(*((end.lo, end.hi) for end in (bounds(word, box) for word in words)))
         assert site.recipe is not None
-        known = sized(program.recipes[site.recipe], code.templates, Span(low, high))
+        recipe = program.recipes[site.recipe]
+        known = sized(recipe, code.templates, Span(low, high))
+        if recipe.schedule.startswith("row_phase"):  # its launches leave parts to others
+            assert known is None
+            continue
         assert known is not None and known.span is not None
         points = [
             {dim.name: some.randint(dim.lo, dim.hi or 0) for dim in known.box.dims}
