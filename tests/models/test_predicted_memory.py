@@ -118,6 +118,7 @@ class Counting:
         )
         addresses = [ctypes.cast(each, ctypes.c_void_p).value or 0 for each in self._kept]
         monkeypatch.setattr(region, "memory_functions", lambda: (*addresses, *others))
+        monkeypatch.setattr(region, "_FREE", self._kept[1])
 
 
 def found() -> Model:

@@ -164,7 +164,7 @@ def test_products_of_bytes_another_way(wish: str) -> None:
         numpy.testing.assert_array_equal(product(a, b), a.astype(numpy.int32) @ b)
 
 
-@pytest.mark.parametrize("wish", ("transposition(lanes=4)", "transposition(lanes=64, block=5)"))
+@pytest.mark.parametrize("wish", [f"transposition(lanes={n})" for n in (1, 2, 4, 8, 32, 64)])
 def test_transposed_copies_another_way(wish: str) -> None:
     turned = ad.define(TURNED, options={"turned": wish}).turned
     for shape in ((1, 1), (5, 7), (33, 65), (0, 3), (200, 130)):
@@ -197,6 +197,7 @@ def test_every_choice_of_a_schedule_has_a_rule() -> None:
     """What a record holds is chosen by a rule, or follows from the computation."""
     follows = {("contraction", "packed"), ("convolution", "packed")}
     follows |= {("narrow", "vectors"), ("narrow", "lanes"), ("bytes", "depth")}
+    follows |= {("row_phase", name) for name in ("lanes", "unroll", "phase")}
     follows |= {("attention", name) for name in ("rows", "vectors", "lanes", "unroll")}
     for template in TEMPLATES:
         name = schedule_name(template.schedule)
@@ -249,7 +250,8 @@ def test_another_template_that_takes_it_too() -> None:
         (CONV, "convolution(chunk_k=4)", "expected a multiple of 8"),
         (POOL, "sliding(lanes=1)", "expected a power of two from 2 to 64"),
         (BYTES, "bytes(rows=17)", "expected a whole number from 1 to 16"),
-        (TURNED, "transposition(block=0)", "expected a whole number from 1"),
+        (TURNED, "transposition(lanes=3)", "expected a power of two"),
+        (SOFTMAX, "row_phase(phase=1)", "row_phase"),
         (MATMUL, "carpet(rows=3)", "there is no schedule 'carpet'"),
     ],
 )

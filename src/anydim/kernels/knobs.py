@@ -54,6 +54,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "pointwise": {"lanes": _power(64), "unroll": _power(16)},
     "ranges": {"lanes": _power(64), "unroll": _power(16)},
     "rows": {"lanes": _power(64), "unroll": _power(16), "across": _FLAG},
+    "row_phase": {},
     "nest": {
         "lanes": _power(64), "unroll": _power(16), "parallel": _WORD, "block": _between(0, 1 << 30),
     },
@@ -70,7 +71,7 @@ RULES: dict[str, dict[str, Rule]] = {
     "bytes": _TILE,
     "narrow": {},
     "sliding": {"lanes": _power(64, 2), "vectors": _between(1, 8)},
-    "transposition": {"lanes": _power(64), "block": _between(1, 1 << 20)},
+    "transposition": {"lanes": _power(64)},
     "attention": {
         "query_block": (
             lambda value, at: _whole(value, at.rows, 1 << 20) and value % at.rows == 0,
@@ -103,7 +104,7 @@ TRIED: dict[str, dict[str, tuple[int, ...]]] = {
 TRIED_WHOLE: dict[str, dict[str, tuple[int, ...]]] = {
     "pointwise": TRIED["pointwise"],
     "sliding": TRIED["sliding"],
-    "transposition": {"lanes": (4, 8, 16), "block": (8, 16, 32, 64, 128)},
+    "transposition": TRIED["transposition"],
     "contraction": {
         "block_columns_bytes": tuple(n << 15 for n in (1, 2, 3, 4, 6, 8, 16)),
         "block_rows_bytes": tuple(3 << n for n in (15, 16, 17, 18, 19)),

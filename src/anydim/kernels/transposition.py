@@ -454,7 +454,7 @@ class _Body:
 
         few = ir.Type(self.vector.dtype, min(side, PIECE // self.vector.dtype.bytes))
         most = few.lanes * side if few.lanes == side else side
-        wide = ir.Type(self.vector.dtype, min(self.wide.lanes, most))
+        wide = ir.Type(self.vector.dtype, max(side, min(self.wide.lanes, most)))
         steps: list[ir.Step] = []
         columns: list[ir.Value] = []
         for begin in range(0, side, few.lanes):
