@@ -86,7 +86,7 @@ def test_threads_are_kept(tmp_path: Path) -> None:
     model = ad.compile(KINDS["encoder"].build(), threads=2)
     model.save(tmp_path / "two")
     loaded = ad.load(tmp_path / "two")
-    assert loaded.executable.threads == 2
+    assert loaded.executable.threads == model.executable.threads  # 2, or 1 on one core
     for inputs in KINDS["encoder"].inputs():
         assert same(loaded(**inputs), model(**inputs))
 
