@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import anydim as ad
+from anydim.runtime.cores import available_cores
 from anydim.runtime.cpu import this_level
 from tests.models.building import graph, node
 from tests.models.building import model as onnx_model
@@ -86,7 +87,7 @@ def test_threads_are_kept(tmp_path: Path) -> None:
     model = ad.compile(KINDS["encoder"].build(), threads=2)
     model.save(tmp_path / "two")
     loaded = ad.load(tmp_path / "two")
-    assert loaded.executable.threads == model.executable.threads  # 2, or 1 on one core
+    assert loaded.executable.threads == min(2, available_cores())
     for inputs in KINDS["encoder"].inputs():
         assert same(loaded(**inputs), model(**inputs))
 
