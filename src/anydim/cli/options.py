@@ -161,8 +161,9 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
     ),
     click.option(
         "--strategy", metavar="NAME",
-        help="Which code serves which size, and when it is made: generic (the default), "
-        "exact, adaptive, 'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".",
+        help="Which code serves which size, and when it is made: generic, exact, adaptive, "
+        "'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".  [default: the setting, adaptive "
+        "but for files that are written]",
     ),
     click.option(
         "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,

@@ -1,4 +1,4 @@
-"""The driver of blocked products: the loops of every kernel of this folder.
+"""The driver of blocked products: the loops of contractions, convolutions and products of bytes.
 
     for each rectangle of a thread's part (`sharing.py`)
         enter
@@ -9,7 +9,8 @@
 
 A kind of product says what its levels are and what is done at each of them. What they read lies *in
 place*, is *packed* when it is loaded or as it is used, is *windows* of a tensor, *transformed*, or
-*bytes*; the last level is that of register tiles.
+*bytes*; the last level is that of register tiles. Products with weights of few bits (`narrow/`) and
+those of a library (`blas/`) have loops of their own.
 """
 
 from __future__ import annotations
