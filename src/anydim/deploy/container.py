@@ -15,6 +15,7 @@ import hashlib
 import mmap
 import os
 import struct
+import weakref
 from typing import Any
 
 from anydim.base.errors import ArtefactError
@@ -60,6 +61,7 @@ class Container:
         self.path = path
         try:
             self.file = open(path, "rb")  # noqa: SIM115  open as long as code may be mapped from it
+            weakref.finalize(self, self.file.close)
             self.length = os.fstat(self.file.fileno()).st_size
             if self.length < LOCAL.size:
                 raise ArtefactError(f"{path} is no saved model: it has {self.length} bytes")
