@@ -47,6 +47,13 @@ class Type:
     def __str__(self) -> str:
         return f"{self.dtype}x{self.lanes}" if self.lanes > 1 else str(self.dtype)
 
+    @cached_property
+    def _text(self) -> str:
+        return f"Type(dtype={self.dtype!r}, lanes={self.lanes!r})"
+
+    def __repr__(self) -> str:  # kernels' names hash texts that have it in every line
+        return self._text
+
 
 INDEX = Type(int64)
 FLAG = Type(boolean)

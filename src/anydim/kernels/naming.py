@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
 from anydim.kernels.ir import Function, Kernel, Library, Local, Operand
 
@@ -22,5 +23,31 @@ def named_kernel(
     names = [library.name for library in parts[3]]  # it calls their functions by name only
     shared = tuple(locals)
     grouped = (group, shared) if group else ()
-    identity = hashlib.sha256(repr((*parts[:3], names, *grouped)).encode()).hexdigest()
+    hashed = hashlib.sha256(f"({parts[0]!r}, {parts[1]!r}, (".encode())
+    for number, function in enumerate(parts[2]):
+        hashed.update(b", " if number else b"")
+        hashed.update(_text(_Itself(function)))
+    end = "".join(f", {each!r}" for each in (names, *grouped))
+    hashed.update(f"{',' if len(parts[2]) == 1 else ''}){end})".encode())  # a tuple of tuples
+    identity = hashed.hexdigest()
     return Kernel(f"{prefix}_{identity[:12]}", *parts, identity, group, shared)
+
+
+class _Itself:
+    """A function that equals itself alone: to compare two would take as long as their texts."""
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+
+    def __hash__(self) -> int:
+        return id(self.function)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.function is other.function
+
+
+@lru_cache(maxsize=16)
+def _text(function: _Itself) -> bytes:
+    """Functions are in several kernels: in those that are either of two, and in those of layers
+    that are alike."""
+    return repr(function.function).encode()

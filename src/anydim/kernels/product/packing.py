@@ -7,6 +7,7 @@ over whole arrays, which may be done later and beside other work.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from math import prod
 
 import numpy
@@ -23,7 +24,7 @@ def packed_shape(panels: Panels) -> tuple[int, int, int, int]:
     return groups, -(-n // panels.width), k, panels.width
 
 
-_AT_ONCE = 1 << 20  # products of a step
+_AT_ONCE = 1 << 15  # products of a step: caches hold them, and no library of numpy shares them out
 Work = Callable[[], None]
 
 
@@ -164,16 +165,17 @@ def _pack_products(
         flat = numpy.ascontiguousarray(given()).reshape(-1)[panels.offset :]
         strides = tuple(stride * flat.itemsize for part in parts for _, stride in part)
         source = as_strided(flat, shape, strides, writeable=False).reshape(groups, n, k, taps)
-        step = max(1, _AT_ONCE // max(1, len(pairs) * k * width))
-        for group in range(groups):
-            for first in range(0, count, step):
-                columns = source[group, first * width : (first + step) * width]
-                tiles = -(-len(columns) // width)
-                block = numpy.zeros((tiles * width, k, taps))
-                block[: len(columns)] = columns
-                by_tap = block.reshape(tiles, width, k, taps).transpose(3, 0, 2, 1)
-                made = pairs @ by_tap.reshape(taps, tiles * k * width)
-                result[group, :, first : first + tiles] = made.reshape(-1, tiles, k, width)
+        step = max(1, _AT_ONCE // (len(pairs) * width))
+        by_tap = numpy.zeros((taps, step * width))
+        made = numpy.empty((len(pairs), step * width))
+        for group, panel, first in product(range(groups), range(count), range(0, k, step)):
+            columns = source[group, panel * width : (panel + 1) * width, first : first + step]
+            own, rows, _ = columns.shape
+            into = by_tap[:, : rows * width].reshape(taps, rows, width)
+            into[:, :, :own], into[:, :, own:] = columns.transpose(2, 1, 0), 0
+            numpy.matmul(pairs, by_tap, made)
+            of_rows = made[:, : rows * width].reshape(-1, rows, width)
+            result[group, :, panel, first : first + rows] = of_rows
 
     return result, fill
 

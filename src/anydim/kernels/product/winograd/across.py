@@ -18,11 +18,17 @@ from anydim.kernels.product.contraction.library import contraction_libraries, pr
 from anydim.kernels.product.kernel import call
 from anydim.kernels.product.micro import GIVEN, LINE, give
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
-from anydim.kernels.product.winograd.across_transforms import AcrossCollect, AcrossSpread
+from anydim.kernels.product.winograd.across_transforms import (
+    Shared,
+    collect_function,
+    collect_values,
+    spread_function,
+    spread_values,
+)
 from anydim.kernels.product.winograd.form import Images
 from anydim.kernels.product.winograd.kernel import WinogradKernel
 from anydim.kernels.product.winograd.schedule import WinogradAcross
-from anydim.kernels.product.winograd.transforms import PRODUCTS
+from anydim.kernels.product.winograd.transforms import PRODUCTS, End
 from anydim.kernels.write.arithmetic import (
     constant,
     least,
@@ -86,12 +92,17 @@ class AcrossWriter(WinogradKernel):
     def scratch(self) -> Size:
         return self.spread_bytes + PRODUCTS * self.sums_apart * self.form.dtype.bytes
 
-    def _spread(self) -> ir.Function:
-        return AcrossSpread(self.images, self.sizes, self.lanes, self.row, self.apart).function()
-
-    def _collect(self) -> ir.Function:
-        given = self.images, self.sizes, self.lanes, self.tile.width, self.sums_apart
-        return AcrossCollect(*given).function()
+    def _transforms(self) -> tuple[ir.Function, ir.Function]:
+        spread = spread_values(self.images, self.sizes, self.row, self.apart)
+        collect = collect_values(self.images, self.sizes)
+        dtype, lanes, names = self.form.dtype, self.lanes, self.sizes.names
+        end = End.of(self.images.ending, dtype, lanes)
+        return (
+            spread_function(Shared(dtype, lanes, spread, names)),
+            collect_function(
+                Shared(dtype, lanes, collect, names), self.tile.width, self.sums_apart, end
+            ),
+        )
 
     def start(self) -> list[ir.Step]:
         dtype, tile = self.form.dtype, self.tile

@@ -1,13 +1,20 @@
-"""Winograd's transforms of tensors whose channels lie last: vectors of channels, none shuffled."""
+"""Winograd's transforms of tensors whose channels lie last: vectors of channels, none shuffled.
+
+A function is made of the values of its sizes and little else: layers for which these are alike
+share one that is written once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 
+from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.product.places import SMALL, LayerSizes
 from anydim.kernels.product.winograd.form import Images
-from anydim.kernels.product.winograd.transforms import REACH, STEP, Transforms
+from anydim.kernels.product.winograd.transforms import REACH, STEP, End, Transforms
 from anydim.kernels.write.arithmetic import (
     compare,
     constant,
@@ -23,21 +30,81 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.values import near, operate, splat
 from anydim.sizes import Size
 
+_AXES = ("rest1", "down", "along")  # images, and windows of one
+Values = tuple[tuple[str, ir.Value], ...]  # of sizes, by what they are
+
+
+def spread_values(images: Images, sizes: LayerSizes, row: Size, apart: Size) -> Values:
+    """The sizes of `spread`: transformed windows are `row` elements apart, their matrices
+    `apart`."""
+    x = {f"x_{axis}": place.x for axis, place in zip(_AXES[-len(images.places) :], images.places)}
+    return (
+        ("x_start", sizes.known("x_start", images.form.a_start)),
+        *((name, sizes.role(name, size)) for name, size in x.items()),
+        *((f"x_extent{n}", sizes.role(f"x_extent{n}", images.extent(n))) for n in (0, 1)),
+        *((f"x_first{n}", sizes.known(f"x_first{n}", images.first(n), SMALL)) for n in (0, 1)),
+        ("x_copied", sizes.role("x_copied", row)),
+        ("channels", sizes.role("all_channels", images.channels)),
+        ("apart", sizes.role("apart", apart)),
+        *_across(images, sizes),
+    )
+
+
+def collect_values(images: Images, sizes: LayerSizes) -> Values:
+    """The sizes of `collect`."""
+    down, along = images.places[-2:]
+    return (
+        ("images", constant(len(images.places) - 2)),
+        ("height", sizes.role("y_height", down.extent)),
+        ("width", sizes.role("y_width", along.extent)),
+        ("c_row", sizes.role("c_row", images.form.m.c)),
+        *_across(images, sizes),
+    )
+
+
+def _across(images: Images, sizes: LayerSizes) -> Values:
+    """Windows down and along an image."""
+    roles = zip(("windows_down", "windows_along"), images.across)
+    return tuple((name, sizes.role(name, size)) for name, size in roles)
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What layers share that have one function: the type and lanes of its vectors, its sizes and
+    the names of all that it is given."""
+
+    dtype: DType
+    lanes: int
+    values: Values
+    names: tuple[str, ...]
+
+
+@lru_cache(maxsize=32)
+def spread_function(shared: Shared) -> ir.Function:
+    """The function `spread`: V of a block of windows, [36] `apart` elements each, in `dst`."""
+    return _Spread(shared).function()
+
+
+@lru_cache(maxsize=32)
+def collect_function(shared: Shared, width: int, apart: int, end: End) -> ir.Function:
+    """The function `collect`: results of a panel of sums, [36] `apart` elements each, into y."""
+    return _Collect(shared, width, apart, end).function()
+
 
 class _Windows(Transforms):
     """A loop over the windows of a block."""
 
-    def __init__(self, images: Images, sizes: LayerSizes, lanes: int) -> None:
-        super().__init__(images.form.dtype, lanes)
-        self.images, self.form, self.sizes = images, images.form, sizes
+    def __init__(self, shared: Shared) -> None:
+        super().__init__(shared.dtype, shared.lanes)
+        self.dtype, self.names = shared.dtype, shared.names
+        self.values: Mapping[str, ir.Value] = dict(shared.values)
 
     def _function(
         self, name: str, pointers: Sequence[ir.Pointer], own: Sequence[str], *body: ir.Step
     ) -> ir.Function:
         """A function that does `body` for each window of a block."""
-        names = ("windows_down", "windows_along")
-        down, along = map(self.sizes.role, names, self.images.across)
-        scalars = ("first", "count", *own, *self.sizes.names)
+        down, along = self.values["windows_down"], self.values["windows_along"]
+        scalars = ("first", "count", *own, *self.names)
         each = loop(
             "at", 0, variable("count"), 1,
             ir.Let("window", plus(variable("first"), variable("at"))),
@@ -63,32 +130,18 @@ class _Windows(Transforms):
         ]
 
 
-class AcrossSpread(_Windows):
-    """The function `spread`: V of a block of windows, [36] `apart` elements each, in `dst`.
-
-    Windows are `row` elements apart.
-    """
-
-    def __init__(
-        self, images: Images, sizes: LayerSizes, lanes: int, row: Size, apart: Size
-    ) -> None:
-        super().__init__(images, sizes, lanes)
-        self.row, self.apart = row, apart
-
+class _Spread(_Windows):
     def function(self) -> ir.Function:
-        known, role, images = self.sizes.known, self.sizes.role, self.images
-        x = [known("x_start", self.form.a_start)]
-        indices = ("rest1", "down", "along")[-len(images.places) :]
-        steps = (1, STEP, STEP)[-len(images.places) :]
-        for index, place, step in zip(indices, images.places, steps):
-            x.append(times(times(variable(index), role(f"x_{index}", place.x)), step))
-        extents = [role(f"x_extent{axis}", images.extent(axis)) for axis in (0, 1)]
+        values = self.values
+        x = [values["x_start"]]
+        for name, step in zip(_AXES, (1, STEP, STEP)):
+            if f"x_{name}" in values:
+                x.append(times(times(variable(name), values[f"x_{name}"]), step))
+        extents = [values[f"x_extent{axis}"] for axis in (0, 1)]
         body: list[ir.Step] = [ir.Let("x_window", plus(*x))]
         whole: ir.Value | None = None
         for axis, index in enumerate(("down", "along")):
-            at = plus(
-                known(f"x_first{axis}", images.first(axis), SMALL), times(variable(index), STEP)
-            )
+            at = plus(values[f"x_first{axis}"], times(variable(index), STEP))
             body.append(ir.Let(f"at_{axis}", at))
             low = compare("greater_equal", variable(f"at_{axis}"), 0)
             end = plus(variable(f"at_{axis}"), REACH)
@@ -96,8 +149,8 @@ class AcrossSpread(_Windows):
             both = ir.Op(ir.FLAG, "and", (low, high))
             whole = both if whole is None else ir.Op(ir.FLAG, "and", (whole, both))
         assert whole is not None
-        body.append(ir.Let("to", times(variable("at"), role("x_copied", self.row))))
-        channels = role("all_channels", images.channels)
+        body.append(ir.Let("to", times(variable("at"), values["x_copied"])))
+        channels = values["channels"]
         inside = self._vectors("c", channels, lambda c, mask: self._one(c, mask, {}))
         flags: list[ir.Step] = []
         fine: dict[tuple[int, int], ir.Value] = {}
@@ -111,17 +164,14 @@ class AcrossSpread(_Windows):
                 fine[axis, i] = self.name(flags, ir.Op(ir.FLAG, "and", parts))
         border = self._vectors("c", channels, lambda c, mask: self._one(c, mask, fine))
         body.append(ir.If(whole, tuple(inside), (*flags, *border)))
-        pointers = (ir.Pointer("x", self.form.dtype), ir.Pointer("dst", self.form.dtype))
+        pointers = (ir.Pointer("x", self.dtype), ir.Pointer("dst", self.dtype))
         return self._function("spread", pointers, (), *body)
 
     def _one(
         self, channel: ir.Value, rest: ir.Value | None, fine: dict[tuple[int, int], ir.Value]
     ) -> list[ir.Step]:
         """One vector of channels of a window; with `fine`, what is outside of x is 0."""
-        role, places = self.sizes.role, self.images.places
-        row, column = (
-            role(f"x_{name}", place.x) for name, place in zip(("down", "along"), places[-2:])
-        )
+        row, column = self.values["x_down"], self.values["x_along"]
         steps: list[ir.Step] = []
         at = self.name(steps, plus(variable("x_window"), channel))
         half = []
@@ -141,25 +191,21 @@ class AcrossSpread(_Windows):
         for i in range(REACH):
             spread = self.spread(steps, [half[j][i] for j in range(REACH)])
             for j in range(REACH):
-                place = plus(to, times(role("apart", self.apart), i * REACH + j))
+                place = plus(to, times(self.values["apart"], i * REACH + j))
                 steps.append(ir.Store("dst", place, spread[j]))
         return steps
 
 
-class AcrossCollect(_Windows):
-    """The function `collect`: results of a panel of sums, [36] `apart` elements each, into y."""
-
-    def __init__(
-        self, images: Images, sizes: LayerSizes, lanes: int, width: int, apart: int
-    ) -> None:
-        super().__init__(images, sizes, lanes)
-        self.width, self.apart = width, apart
+class _Collect(_Windows):
+    def __init__(self, shared: Shared, width: int, apart: int, end: End) -> None:
+        super().__init__(shared)
+        self.width, self.apart, self.end = width, apart, end
 
     def function(self) -> ir.Function:
-        images = self.images
-        height, width = self._sides()
+        values = self.values
+        height, width = values["height"], values["width"]
         image = times(variable("rest1"), times(height, width))
-        if len(images.places) == 2:
+        if values["images"] == constant(0):
             image = constant(0)
         place = plus(
             image, times(times(variable("down"), STEP), width), times(variable("along"), STEP)
@@ -167,28 +213,19 @@ class AcrossCollect(_Windows):
         body: list[ir.Step] = [
             ir.Let("rows", minus(height, times(variable("down"), STEP))),
             ir.Let("across", minus(width, times(variable("along"), STEP))),
-            ir.Let(
-                "y_window",
-                plus(times(place, self.sizes.role("c_row", self.form.m.c)), variable("column0")),
-            ),
+            ir.Let("y_window", plus(times(place, values["c_row"]), variable("column0"))),
             ir.Let("from", times(variable("at"), self.width)),
             *self._vectors("n", variable("columns"), self._one),
         ]
         pointers = (
-            ir.Pointer("sums", self.form.dtype),
-            *(ir.Pointer(name, self.form.dtype, alias=True) for name in ("y", "bias", "more")),
+            ir.Pointer("sums", self.dtype),
+            *(ir.Pointer(name, self.dtype, alias=True) for name in ("y", "bias", "more")),
         )
         return self._function("collect", pointers, ("column0", "columns"), *body)
 
-    def _sides(self) -> tuple[ir.Value, ir.Value]:
-        """Height and width of the result."""
-        down, along = self.images.places[-2:]
-        role = self.sizes.role
-        return role("y_height", down.extent), role("y_width", along.extent)
-
     def _one(self, column: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
         """One vector of columns: the results of a window that there are."""
-        ending, step = self.images.ending, self.sizes.role("c_row", self.form.m.c)
+        step = self.values["c_row"]
         steps: list[ir.Step] = []
         at = self.name(steps, plus(variable("from"), column))
         half = []
@@ -199,18 +236,18 @@ class AcrossCollect(_Windows):
                 sums.append(self.name(steps, ir.Load(self.vector, "sums", place)))
             half.append(self.collected(steps, sums))
         bias: ir.Value = ir.Load(self.vector, "bias", column, mask)
-        if ending.bias is not None:
+        if self.end.bias:
             bias = self.name(steps, bias)
         y = self.name(steps, plus(variable("y_window"), column))
         for i in range(STEP):
             row: list[ir.Step] = []
             results = self.collected(row, [half[j][i] for j in range(REACH)])
-            line = times(times(self._sides()[1], step), i)
+            line = times(times(self.values["width"], step), i)
             for j in range(STEP):
                 one: list[ir.Step] = []
                 place = self.name(one, plus(y, line, times(step, j)))
                 more = ir.Load(self.vector, "more", place, mask)
-                found = self.ended(one, ending, results[j], bias, more)
+                found = self.ended(one, self.end, results[j], bias, more)
                 one.append(ir.Store("y", place, found, mask))
                 row.append(ir.If(compare("greater", variable("across"), j), tuple(one)))
             steps.append(ir.If(compare("greater", variable("rows"), i), tuple(row)))

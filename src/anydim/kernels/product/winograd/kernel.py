@@ -41,17 +41,12 @@ class WinogradKernel(Blocked):
 
     def made(self) -> tuple[ir.Function, ...]:
         """The two transforms."""
-        self._spread(), self._collect()  # for all of the sizes they need
-        self.spread, self.collect = self._spread(), self._collect()
+        self.spread, self.collect = self._transforms()
         return (self.spread, self.collect)
 
     @abstractmethod
-    def _spread(self) -> ir.Function:
-        """Windows to 36 products."""
-
-    @abstractmethod
-    def _collect(self) -> ir.Function:
-        """Sums of products to results."""
+    def _transforms(self) -> tuple[ir.Function, ir.Function]:
+        """Windows to 36 products, and sums of products to results, with sizes for both."""
 
     @abstractmethod
     def _bias(self, read: Read) -> ir.Value:

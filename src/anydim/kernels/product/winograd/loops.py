@@ -71,11 +71,14 @@ class WinogradWriter(WinogradKernel):
         sums = PRODUCTS * self.schedule.block_rows * self.tile.width + self.tile.lanes
         return self.spread_bytes + sums * self.form.dtype.bytes
 
-    def _spread(self) -> ir.Function:
-        return Spread(self.form, self.sizes, self.tile.lanes, self.tile.width).function()
+    def _transforms(self) -> tuple[ir.Function, ir.Function]:
+        def made() -> tuple[ir.Function, ir.Function]:
+            spread = Spread(self.form, self.sizes, self.tile.lanes, self.tile.width)
+            collect = Collect(self.form, self.sizes, self.tile.lanes, self.ending)
+            return spread.function(), collect.function()
 
-    def _collect(self) -> ir.Function:
-        return Collect(self.form, self.sizes, self.tile.lanes, self.ending).function()
+        made()  # for all of the sizes they need
+        return made()
 
     def start(self) -> list[ir.Step]:
         zero = number(self.form.dtype, 0)

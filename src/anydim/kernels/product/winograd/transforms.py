@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from anydim.base.dtypes import DType
+from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.product.convolution.ending import Ending
 from anydim.kernels.product.convolution.form import Windows
@@ -50,6 +51,22 @@ def windows_across(form: Windows) -> tuple[Size, Size]:
     """Windows down and along the result."""
     rows, columns = (ceil_div(step.extent, STEP) for step in form.places)
     return rows, columns
+
+
+@dataclass(frozen=True)
+class End:
+    """What there is of an ending, for vectors: whether a bias and more are added, and the limits
+    as functions of numbers."""
+
+    bias: bool
+    more: bool
+    limits: tuple[tuple[str, ir.Const], ...]
+
+    @staticmethod
+    def of(ending: Ending, dtype: DType, lanes: int) -> End:
+        limits = (("max", ending.low), ("min", ending.high))
+        numbers = tuple((f, number(dtype, each, lanes)) for f, each in limits if each is not None)
+        return End(ending.bias is not None, ending.more is not None, numbers)
 
 
 class Transforms:
@@ -114,15 +131,14 @@ class Transforms:
         ]
 
     def ended(
-        self, steps: list[ir.Step], ending: Ending, found: ir.Value, bias: ir.Value, more: ir.Value
+        self, steps: list[ir.Step], end: End, found: ir.Value, bias: ir.Value, more: ir.Value
     ) -> ir.Value:
         """The results with as much of an ending as there is."""
-        for value, wanted in ((bias, ending.bias), (more, ending.more)):
-            if wanted is not None:
+        for value, wanted in ((bias, end.bias), (more, end.more)):
+            if wanted:
                 found = self.name(steps, operate("add", found, value))
-        for function, limit in (("max", ending.low), ("min", ending.high)):
-            if limit is not None:
-                found = self.name(steps, operate(function, found, self._number(limit)))
+        for function, limit in end.limits:
+            found = self.name(steps, operate(function, found, limit))
         return found
 
 
@@ -270,7 +286,7 @@ class Collect(_Lines):
 
     def __init__(self, form: Windows, sizes: SizeParameters, lanes: int, ending: Ending) -> None:
         super().__init__(form, sizes, lanes)
-        self.ending = ending
+        self.end = End.of(ending, form.dtype, lanes)
 
     def function(self) -> ir.Function:
         value, form = self.sizes.value, self.form
@@ -316,7 +332,7 @@ class Collect(_Lines):
         for part, found in enumerate(self._together(steps, self.collected(steps, values))):
             at = plus(variable(f"place_{i}"), part * self.lanes)
             more = ir.Load(self.vector, "more", plus(variable("more_at"), at), masks[part])
-            done = self.ended(steps, self.ending, found, bias, more)
+            done = self.ended(steps, self.end, found, bias, more)
             steps.append(ir.Store("y", plus(variable("y_at"), at), done, masks[part]))
         return [ir.If(compare("less", row, value(form.places[0].extent)), tuple(steps))]
 
