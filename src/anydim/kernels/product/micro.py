@@ -12,17 +12,18 @@ It is asked for when the tile begins.
 B is a panel: rows of the full tile's width, one behind the other, padded to whole vectors. (With
 a run-time stride LLVM spilled accumulators.) Fewer columns are masked in the last vector of C.
 Every unrolled step of a tile of many rows also prefetches a line of B: the first `ahead` elements
-behind b, each further one `step` elements later; processors bring the lines beside it. Smaller
-tiles read B as fast as it comes, and processors see one stream coming by themselves.
+behind b, each further one `step` elements later; processors bring the lines beside it. Tiles of 3
+rows up to half of all ask for two. Smaller tiles read B as fast as it comes, and processors see
+one stream coming by themselves.
 
 There is a micro-kernel for every number of rows, and nothing but loads and multiply-adds between
 two steps of k: whatever else a processor does there costs it multiply-adds (a Sapphire Rapids
 lowers its clock for it, by 5 % for two branches in two steps). Scalars come in a block of int64,
 `GIVEN`.
 
-Every element is one sum over k in order, so a row has the same bits whatever rows it is with. One
-to three rows of a panel are too few sums to hide the latency of an FMA: as many panels as that
-takes are summed side by side, as long as there are so many.
+Every element is one sum over k in order, so a row has the same bits whatever rows it is with. Few
+rows of a panel are too few sums to hide the latency of an FMA and of what comes from the second
+cache: two panels and more are summed side by side, as long as there are so many.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
 
 def side_by_side(tile: Tile, rows: int) -> int:
     """How many panels a micro-kernel sums at once: enough sums to hide the latency of an FMA."""
-    return max(1, CHAINS // (rows * tile.vectors))
+    return max(CHAINS // (rows * tile.vectors), min(tile.rows // rows, 2))
 
 
 def micro_name(rows: int, vectors: int, prefix: str, panels: int = 1) -> str:
@@ -215,8 +216,10 @@ class _Micro:
         steps.append(ir.Assign("b_at", plus(register("b_at"), count * self.tile.width)))
         if not self.prefetches or count < self.tile.unroll:
             return steps
+        lines = (0, LINE // self.dtype.bytes) if 2 < self.rows <= self.tile.rows // 2 else (0,)
+        asked = [ir.Prefetch("b", plus(register("ahead_at"), line)) for line in lines]
         further = plus(register("ahead_at"), variable("step"))
-        return [ir.Prefetch("b", register("ahead_at")), *steps, ir.Assign("ahead_at", further)]
+        return [*asked, *steps, ir.Assign("ahead_at", further)]
 
     def _step(self, k: str, u: int) -> list[ir.Step]:
         """One step of k."""

@@ -85,7 +85,8 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: i
     """Rows and columns of a piece of work: as many rows as stay in the second cache.
 
     Few row tiles ask for the next panel of B while they use one; more of them have several panels,
-    so that A comes from the second cache less often.
+    so that A comes from the second cache less often, and so has one alone, which may take two of
+    them at a time.
     """
     size, k = form.dtype.bytes, maximum(form.k.extent, 1)
     at_once = minimum(k, schedule.block_k) if schedule.packed else k
@@ -93,7 +94,9 @@ def _blocks(form: ContractionForm, schedule: Contraction, tile: Tile, threads: i
     kept = maximum(as_size(schedule.block_rows_bytes) // (k * (tile.rows * size)), _FEW_TILES)
     block_tiles = ceil_div(tiles, maximum(ceil_div(tiles, kept), 1))
     most = maximum(as_size(schedule.block_columns_bytes) // (at_once * (tile.width * size)), 1)
-    panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1)
+    pairs = maximum(most // 2 * 2, 1)
+    alone = 1 - from_on(form.m.extent, tile.rows // 2 + 1)
+    panels = 1 + from_on(block_tiles, _FEW_TILES + 1) * (most - 1) + alone * (pairs - 1)
     whole = form.k.extent * align_up(form.n.extent, tile.width) * size
     b_bytes = minimum(maximum(schedule.block_columns_bytes, k * (tile.width * size)), whole)
     sharing = _sharing(form, tiles, tile, threads)
