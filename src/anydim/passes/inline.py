@@ -102,12 +102,11 @@ def _looked_up(lines: list[Line], graph: Graph) -> list[Line]:
     They were too large to be folded.
     """
     users = _users(lines)
+    made = _of_constants(lines, graph)
     gone: set[int] = set()
-    for number in reversed(range(len(lines))):
+    for number in reversed(range(len(lines))):  # what a table is made of is looked up then
         producer = lines[number].statement
-        if producer.combine or producer.target in graph.outputs or is_view(producer, graph.types):
-            continue
-        if not all(name in graph.constants for name in inputs_of(producer)):
+        if producer.target not in made or producer.target in graph.outputs:
             continue
         found = users.get(producer.target, set())
         readers = [lines[user].statement for user in found]
@@ -116,8 +115,21 @@ def _looked_up(lines: list[Line], graph: Graph) -> list[Line]:
         for user in found:
             statement = _replaced(lines[user].statement, producer)
             lines[user] = replace(lines[user], statement=statement)
+        for name in inputs_of(producer):
+            users[name] = (users[name] | found) - {number}
         gone.add(number)
     return [line for number, line in enumerate(lines) if number not in gone]
+
+
+def _of_constants(lines: list[Line], graph: Graph) -> set[str]:
+    """The pointwise values that no input has a part in."""
+    made: set[str] = set()
+    for statement in (line.statement for line in lines):
+        if statement.combine or is_view(statement, graph.types):
+            continue
+        if all(name in graph.constants or name in made for name in inputs_of(statement)):
+            made.add(statement.target)
+    return made
 
 
 def _looks_up(reader: Statement, table: str) -> bool:
