@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy
 
-from anydim.base.dtypes import boolean, float32
+from anydim.base.dtypes import bfloat16, boolean, float16, float32
 from anydim.base.records import dataclass
 from anydim.graph.nodes import Graph
 from anydim.passes.flow import Line, inputs_of
@@ -24,7 +24,7 @@ from anydim.sizes.samples import Sampled, samples
 _POINTS = 12  # of the box
 _GAIN = 0.95  # of the time before: what is not surely faster stays as it is
 
-_MEASURED = (float32, boolean)  # of elements
+_MEASURED = (float32, float16, bfloat16, boolean)  # of elements
 
 _FIRST, _LAST = "$first", "$last"  # the parts of values that keep their layout
 _Costs = dict[tuple[str, str], numpy.ndarray]  # of a part and what it reads, see `_four`

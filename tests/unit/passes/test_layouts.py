@@ -233,14 +233,17 @@ def network(
     return g.graph()
 
 
-def test_channels_go_last_where_that_pays() -> None:
-    assert values_last(network()) > 0
-    assert values_last(network(), known=False) == 0  # of machines that nobody has measured
+@pytest.mark.parametrize("dtype", [ad.float32, ad.float16, ad.bfloat16], ids=str)
+def test_channels_go_last_where_that_pays(dtype: ad.DType) -> None:
+    assert values_last(network(dtype=dtype)) > 0
+
+
+def test_channels_stay_on_machines_that_nobody_has_measured() -> None:
+    assert values_last(network(), known=False) == 0
 
 
 def test_what_no_kernel_is_made_for_stays() -> None:
     assert values_last(network(groups=4)) == 0
-    assert values_last(network(dtype=ad.float16)) == 0
     assert values_last(network(end=normalised_channels)) == 0
 
 
