@@ -16,11 +16,12 @@ from typing import NoReturn
 from anydim.base.errors import OptionError, UserError
 from anydim.base.records import dataclass
 from anydim.base.text import caret
+from anydim.sizes.atoms import MOST_CHARACTERS
 from anydim.sizes.expression import NAME, Size, as_constant
 from anydim.sizes.extremes import maximum, minimum
 
 _TOKEN = re.compile(rf"\s*(?:(\d+)|({NAME.pattern})|(\*\*|//|[-+*%(),]))")
-LONGEST_TEXT = 20_000
+LONGEST_TEXT = MOST_CHARACTERS  # of any size: what a program has can be saved and read again
 _LONGEST_NUMBER = 60  # digits
 _DEEPEST = 60
 _HIGHEST_POWER = 16
@@ -168,5 +169,7 @@ class _Reader:
         while self.token == ",":
             self.advance()
             arguments.append(self.sum())
+            if len(arguments) > _MOST_TERMS:
+                self.fail(f"at most {_MOST_TERMS} arguments")
         self.take(")")
         return minimum(*arguments) if function == "min" else maximum(*arguments)

@@ -92,7 +92,7 @@ DROPPED = object()
         ("record/guards/0/relation", 1, "expected a text"),
         ("sizes/0", "n +", "size expression"),
         ("sizes/0", "(" * 100 + "n" + ")" * 100, "nested too deeply"),
-        ("sizes/0", "n" * 30000, "too long"),
+        ("sizes/0", "n" * 70000, "too long"),
         ("sizes/0", 7, "no texts"),
         ("sizes", {}, "no texts"),
         ("signatures", {}, "no list"),

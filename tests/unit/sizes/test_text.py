@@ -84,12 +84,12 @@ def test_bad_text_is_pointed_at(text: str, problem: str, caret_column: int) -> N
     "text",
     [
         "(" * 5000 + "a" + ")" * 5000,
-        "a+" * 20_000 + "a",
+        "a+" * 40_000 + "a",
         "9" * 1000,
         "(a+b+c+d)**16*(a+b+c+d)**16*(e+f+g+h)**16",
         "((((a**16)**16)**16)**16)",
         "(((9**16)**16)**16)**16",
-        "-" * 20_001 + "a",
+        "-" * 70_001 + "a",
     ],
 )
 def test_hostile_text_is_refused(text: str) -> None:
@@ -103,3 +103,18 @@ def test_as_size_reads_all_kinds() -> None:
     assert as_size(as_size("n")) == Size.symbol("n")
     with pytest.raises(TypeError):
         as_size(1.5)  # type: ignore[arg-type]
+
+
+def test_what_a_large_program_has_reads_back() -> None:
+    """Dims of files have long names: a detector's sizes had 21,549 characters."""
+    image = as_size("DynamicDimension.1") + as_size("DynamicDimension.2")
+    size = as_size(0)
+    for number in range(400):
+        size = size + (image + number) // 401 * image
+    assert 20_000 < len(str(size)) < 65_536
+    assert parse(str(size)) == size
+
+
+def test_an_extreme_of_too_many_arguments_is_refused() -> None:
+    with pytest.raises(OptionError, match="at most 2000 arguments"):
+        parse(f"max({','.join('1' * 2500)})")
