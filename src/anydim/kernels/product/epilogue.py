@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
@@ -53,6 +54,7 @@ class Output:
         return isinstance(self.value, Read) and self.value.tensor == PRODUCT
 
 
+@lru_cache(maxsize=512)
 def epilogue_of(group: Group, product: Statement) -> tuple[Output, ...] | None:
     """Every output as an expression over the product's axes; None when one is not pointwise.
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from anydim.base.dtypes import int64
 from anydim.kernels.inference import free_axes
@@ -50,6 +51,7 @@ _PARTS = {"floordiv": _ROUND, "mod": _ALONG}
 _LONG = 64  # elements of a round that are many where they are known
 
 
+@lru_cache(maxsize=512)
 def flatten(group: Group, apart: frozenset[str] = frozenset()) -> Group:
     """The same computation with flat addresses and merged axes; those `apart` join none before."""
     group = _flat_reads(_without_unit_axes(_rounds_apart(group)))
