@@ -78,6 +78,24 @@ def test_every_axis(shape, axis):
         same(running([x], env, parts=3, compiled=True), expected)
 
 
+FEW = [("float32", True), ("float32", False), ("float16", True), ("int64", False)]
+
+
+@pytest.mark.parametrize(("name", "largest"), FEW, ids=str)
+def test_a_few_of_many_rows(name, largest):
+    """Columns, and short rows behind each other, have a lane each."""
+    for shape, axis, k in (("2 n r", 1, 2), ("r n", 1, 3)):
+        running = best(DTYPES[name], shape, k, axis=axis, largest=largest)
+        for r, n in ((0, 5), (7, 4), (8, 3), (17, 33), (40, 32)):
+            env = {"r": r, "n": n}
+            extents = [env[s] if s in env else int(s) for s in shape.split()]
+            x = data(np.random.default_rng(n), extents, DTYPES[name].numpy)
+            expected = running.expected([x], env)
+            same(running([x], env, parts=2, compiled=True), expected)
+            if r == 8 and name == "float32":
+                same(running([x], env), expected)
+
+
 @pytest.mark.parametrize(
     ("dtype", "largest"), [(float32, True), (int64, False), (DTYPES["uint8"], True)], ids=str
 )

@@ -3,7 +3,8 @@
 A row is read once: blocks of elements are compared with the worst element kept so far, and only
 what may be better is looked at. A small k is kept in order by insertion. For a large one, what is
 better gathers in a buffer that is sorted when it is full; then the best k of it stay. Either takes
-time linear in the row. Few long rows are cut into parts, and the best of the parts sorted.
+time linear in the row. Few long rows are cut into parts, and the best of the parts sorted. Columns
+and short rows have a lane each (`top_across.py`).
 
 NaN is the largest, as in numpy's order; of equal elements the first is taken.
 """
@@ -26,6 +27,7 @@ from anydim.kernels.routines.radix import Pairs, insert
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import Rows, fill_pairs, fitting
 from anydim.kernels.routines.sort import order
+from anydim.kernels.routines.top_across import MOST, Across, fits
 from anydim.kernels.write.term import Term, constant, smaller
 from anydim.kernels.write.writer import Buffer, Variable
 from anydim.lang.tree import Tensor, TensorType
@@ -70,10 +72,10 @@ def lower(types: Types, attributes: Attributes, box: Box, machine: Machine) -> S
     rows = Rows.of(types[0], axis)
     results = Rows(rows.outer, k, rows.inner)
     top = TopK(types[0].dtype, bool(attributes["largest"]), rows, results, box, machine)
-    if top.wanted.constant == 0:
-        return Steps((top.short(),))
-    launches = (top.short(),) if top.wanted.constant is None else ()
-    return Steps((*launches, top.parts_of_long(), top.join()), top.temporaries())
+    launches = [(top.across, top.side_by_side), (top.alone, top.short),
+                (top.wanted, top.parts_of_long), (top.wanted, top.join)]  # fmt: skip
+    made = tuple(launch() for wanted, launch in launches if wanted.constant != 0)
+    return Steps(made, top.temporaries() if top.wanted.constant != 0 else ())
 
 
 @dataclass(frozen=True)
@@ -96,10 +98,21 @@ class TopK:
         return minimum(PARTS, self.rows.length // maximum(PART, 2 * self.k))
 
     @property
+    def across(self) -> Size:
+        """1 where rows lie in lanes, else 0."""
+        few = self.k.constant is not None and 0 < self.k.constant <= MOST
+        return simplify(fits(self.rows), self.box) if few else as_size(0)
+
+    @property
     def wanted(self) -> Size:
         """1 where rows are cut into parts, else 0."""
         few = 1 - minimum(1, self.rows.count // MANY)
-        return simplify(minimum(1, self.parts // 2) * few, self.box)
+        return simplify(minimum(1, self.parts // 2) * few * (1 - self.across), self.box)
+
+    @property
+    def alone(self) -> Size:
+        """1 where one row is done after the other, else 0."""
+        return simplify((1 - self.wanted) * (1 - self.across), self.box)
 
     @property
     def room(self) -> Size:
@@ -109,14 +122,25 @@ class TopK:
     def short(self) -> Launch:
         """Row after row."""
         code = Code("top_k", self.machine, self.box)
-        best = _Best(code, self, self.room * (1 - self.wanted))
+        best = _Best(code, self, self.room * self.alone)
         with code.range(code.start, code.stop) as row:
             start = self.rows.start(code, row)
             x = code.input("x0", self.dtype).part(start)
             best.find(x, constant(0), code.size(self.rows.length))
             self._results(code, row, x, best.pairs.part(best.begin()))
         work = self.rows.count * self.rows.length
-        return code.launch(self.rows.count * (1 - self.wanted), work, 1, "the best of each row")
+        return code.launch(self.rows.count * self.alone, work, 1, "the best of each row")
+
+    def side_by_side(self) -> Launch:
+        """Many rows at once."""
+        code = Code("top_k_across", self.machine, self.box)
+        assert self.k.constant is not None
+        x = code.input("x0", self.dtype)
+        across = Across(code, x, self.rows, self.k.constant, self.largest)
+        with code.range(code.start, code.stop) as unit:
+            across.find(unit)
+        work = self.rows.count * self.rows.length
+        return code.launch(across.units * self.across, work, 1, "a lane for each row")
 
     def _results(self, code: Code, row: Term, x: Buffer, pairs: Pairs) -> None:
         start = self.results.start(code, row)

@@ -2,15 +2,20 @@
 
 A write fills a tensor when its places are whole axes and whole loops, each once: h(t, i) for t in
 0:T, i in 0:N. A read of it is of something filled when it comes later, or in an earlier iteration.
+Where the write stands in a branch that sizes choose, reads stand there too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from anydim.lang.dependence.accesses import Access, Instance, LoopAt, accesses, bound_form
-from anydim.lang.tree import Expr, TensorType
+from anydim.lang.tree import Apply, Cast, Expr, Literal, SizeTerm, TensorType
+from anydim.lang.tree.affine import parts
 from anydim.sizes import Box, Size, Truth, as_size, prove
+
+Condition: TypeAlias = "tuple[Expr, bool]"
 
 
 def filled_in_order(
@@ -37,21 +42,35 @@ def private(
 
 def _in_order(
     tensor: str, found: Sequence[Instance], types: Mapping[str, TensorType], box: Box
-) -> Iterator[tuple[frozenset[int], frozenset[int]]]:
-    """For each write that fills the tensor before all reads: its loops over dimensions, others."""
+) -> Iterator[tuple[frozenset[int], frozenset[int | Condition]]]:
+    """For each write that fills the tensor before all reads: its loops over dimensions, others
+    around it, and branches."""
     known = dict(types)
     touching = [a for instance in found for a in accesses(instance, known) if a.tensor == tensor]
     reading = [access for access in touching if not access.writes]
     for loops, last in _fillings(touching, types[tensor], box):
         chosen = frozenset(at.number for at in loops.values())
-        others = frozenset(at.number for at in _around(touching, last)) - chosen
-        inside = all(others <= {at.number for at in r.instance.loops} for r in reading)
+        others = _around(touching, last) - chosen
+        inside = all(others <= _places(read.instance) for read in reading)
         if inside and all(_after(read, loops, last) for read in reading):
             yield chosen, others
 
 
-def _around(touching: Sequence[Access], last: int) -> tuple[LoopAt, ...]:
-    return next(a.instance.loops for a in touching if a.writes and a.instance.number == last)
+def _around(touching: Sequence[Access], last: int) -> frozenset[int | Condition]:
+    return next(_places(a.instance) for a in touching if a.writes and a.instance.number == last)
+
+
+def _places(instance: Instance) -> frozenset[int | Condition]:
+    """The loops around it, by number, and the branches that sizes choose."""
+    fixed = (c for c in instance.conditions if _is_fixed(c[0], instance))
+    return frozenset((*(at.number for at in instance.loops), *fixed))
+
+
+def _is_fixed(condition: Expr, instance: Instance) -> bool:
+    """Whether a condition is of sizes alone, so that it has one value in all iterations."""
+    turning = {at.variable for at in instance.loops}
+    leaves = [part for part in parts(condition) if not isinstance(part, (Apply, Cast, Literal))]
+    return all(isinstance(leaf, SizeTerm) and not leaf.size.symbols & turning for leaf in leaves)
 
 
 def _fillings(
@@ -68,7 +87,8 @@ def _fillings(
             loops = _covered(access, kind, box)
             if loops is not None:
                 covering.append((loops, access.instance))
-    found = [(loops, i.number) for loops, i in covering if not i.conditions]
+    found = [(loops, i.number) for loops, i in covering
+             if all(_is_fixed(condition, i) for condition, _ in i.conditions)]  # fmt: skip
     by_condition = {i.conditions: (loops, i.number) for loops, i in covering if i.conditions}
     for conditions, (loops, number) in by_condition.items():
         other = by_condition.get(_opposite(conditions))

@@ -1,0 +1,119 @@
+"""The few largest or smallest of many rows at once: a lane for each row, the best in registers.
+
+    k = 2       element e of a row is better than     then the best two are
+                both                                  e, first
+                the second                            first, e
+                neither                               first, second
+
+Columns that lie side by side are loaded as vectors; of short rows each lane gathers its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from anydim.base.dtypes import int64, uint32
+from anydim.base.records import dataclass
+from anydim.kernels.routines.code import Code
+from anydim.kernels.routines.keys import key_type, order_key
+from anydim.kernels.routines.rows import FEWEST, Rows, lanes_of
+from anydim.kernels.write.term import Term, constant, iota, select, smaller
+from anydim.kernels.write.writer import Buffer, Variable
+from anydim.sizes import Size, ceil_div, minimum
+
+MOST = 8  # elements that are kept in registers
+SHORT = 32  # elements of a row that is not looked at alone
+
+
+def fits(rows: Rows) -> Size:
+    """1 where there are many rows side by side, or short ones behind each other, else 0."""
+    if rows.contiguous:
+        return minimum(1, rows.count // FEWEST) * (1 - minimum(1, rows.length // (SHORT + 1)))
+    return minimum(1, rows.inner // FEWEST)
+
+
+@dataclass(frozen=True)
+class Across:
+    """Finds the best k of the rows of x; writes them to y0 and their places to y1."""
+
+    code: Code
+    x: Buffer
+    rows: Rows
+    k: int
+    largest: bool
+
+    @property
+    def lanes(self) -> int:
+        return lanes_of(self.code, self.x.dtype)
+
+    @property
+    def units(self) -> Size:
+        """Vectors of rows."""
+        if self.rows.contiguous:
+            return ceil_div(self.rows.count, self.lanes)
+        return self.rows.outer * ceil_div(self.rows.inner, self.lanes)
+
+    def find(self, unit: Term) -> None:
+        """The best of the rows of a vector."""
+        code, lanes, k = self.code, self.lanes, self.k
+        step = self.rows.stride(code)
+        if self.rows.contiguous:
+            first = code.let(unit * lanes)
+            left, target = code.size(self.rows.count) - first, first * k
+            starts = code.let((iota(lanes) + first) * code.size(self.rows.length))
+        else:
+            blocks = code.size(ceil_div(self.rows.inner, lanes))
+            block, column = code.let(unit // blocks * step), code.let(unit % blocks * lanes)
+            left, target = step - column, block * k + column
+            start = code.let(block * code.size(self.rows.length) + column)
+            starts = code.let(iota(lanes) + start)
+        left, target = code.let(left), code.let(target)
+        there = code.let(iota(lanes) < left)
+
+        def row(i: Term) -> Term:
+            if self.rows.contiguous:
+                return self.x.gather(starts + i, there)
+            return self.x.load(start + i * step, lanes, there)
+
+        places = [code.let(found().as_(int64)) for found in self._best(row)]
+        values = [self.x.gather(starts + place * step, there) for place in places]
+        for name, results in (("y0", values), ("y1", places)):
+            y = code.output(name, results[0].dtype).part(target)
+            if self.rows.contiguous and k > 1:
+                self._turned(y, results, smaller(left, lanes))
+                continue
+            for number, result in enumerate(results):
+                y.store(number * step, result, there)
+
+    def _best(self, row: Callable[[Term], Term]) -> list[Variable]:
+        """The indices of the best, the first of them first; `row` loads an element of each row."""
+        code, kept = self.code, range(self.k)
+        nothing = (constant(0, dtype, self.lanes) for dtype in (key_type(self.x.dtype), uint32))
+        keys, indices = ([code.variable(zero) for _ in kept] for zero in nothing)
+
+        def insert(i: Term, known: int) -> None:
+            """Into those that are known; what comes later is not better than its equals."""
+            key = code.let(order_key(row(i), self.largest))
+            better = [code.let(key < each()) for each in keys[:known]]
+            for kind, new in ((keys, key), (indices, i.as_(uint32).spread(self.lanes))):
+                old = [each() for each in kind]
+                for place in kept[: known + 1]:
+                    found = select(better[place - 1], old[place - 1], new) if place else new
+                    kind[place].set(
+                        select(better[place], found, old[place]) if place < known else found
+                    )
+
+        for number in kept:
+            insert(constant(number), number)
+        with code.range(self.k, code.size(self.rows.length)) as i:
+            insert(i, self.k)
+        return indices
+
+    def _turned(self, y: Buffer, results: Sequence[Term], count: Term) -> None:
+        """Store the results of `count` rows, one row behind the other."""
+        kept = self.code.stack(y.dtype, self.k * self.lanes)
+        for number, result in enumerate(results):
+            kept.store(number * self.lanes, result)
+        with self.code.range(0, self.code.let(count)) as row:
+            for number in range(self.k):
+                y[row * self.k + number] = kept[row + number * self.lanes]
