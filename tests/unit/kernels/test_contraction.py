@@ -316,6 +316,7 @@ def test_one_row_or_one_column(
     kernel = compiled(group, machine=machine)
     sizes = [(1, k, n) for k in LENGTHS for n in (1, 17, 2100)]
     sizes += [(m, k, 1) for k in LENGTHS for m in (0, 2, 9, 30)]
+    sizes += [(3, k, n) for k in LENGTHS for n in (5, 33)]
     for rows, depth, width in sizes:
         a, b = numbers(rows, depth, dtype=dtype), numbers(depth, width, dtype=dtype, seed=1)
         bias = numbers(width, dtype=dtype, seed=2)

@@ -11,19 +11,19 @@ from anydim.base.dtypes import DType, int64
 from anydim.kernels import ir
 from anydim.kernels.write.arithmetic import (
     compare,
-    constant,
-    either,
     first_lanes,
     greatest,
+    least,
     loop,
     minus,
+    minus_one,
     plus,
     round_down,
     times,
     variable,
 )
 from anydim.kernels.write.squares import transposed
-from anydim.kernels.write.values import operate
+from anydim.kernels.write.values import number, operate
 
 
 def _copy_parameters(dtype: DType) -> tuple[ir.Pointer | ir.Scalar, ...]:
@@ -82,31 +82,35 @@ def _gather(name: str, lanes: int, dtype: DType) -> tuple[ir.Function, ...]:
 
 
 def _transpose(name: str, lanes: int, dtype: DType) -> tuple[ir.Function, ...]:
-    """Square blocks go through registers; what is left at the edges is gathered."""
+    """Square blocks go through registers; what is left of columns is gathered.
+
+    Of the last rows, those that there are not are read as the last one, and zeros are stored.
+    """
     vector, wide = ir.Type(dtype, lanes), ir.Type(int64, lanes)
-    left = minus(variable("rows"), variable("r"))
-    is_whole = compare("greater_equal", variable("left"), lanes)
-    rows_on = first_lanes(greatest(variable("left"), 0), lanes)
+    last = minus_one(greatest(variable("rows"), 1))
+    rows_on = first_lanes(greatest(minus(variable("rows"), variable("r")), 0), lanes)
     stride = ir.Splat(wide, variable("src_row"))
-    start = ir.Splat(wide, plus(variable("src_at"), variable("c1")))
-    offsets = operate("add", start, operate("mul", stride, ir.Iota(wide)))
+    start = plus(times(variable("r"), variable("src_row")), variable("c1"))
+    offsets = operate("add", ir.Splat(wide, start), operate("mul", stride, ir.Iota(wide)))
     inside = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
     gathered = ir.Gather(vector, "src", offsets, inside)
     target = plus(times(variable("c1"), variable("dst_row")), variable("r"))
+
+    def row(i: int) -> ir.Let:
+        number = least(plus(variable("r"), i), variable("last"))
+        return ir.Let(f"src{i}", times(number, variable("src_row")))
+
     function = ir.Function(
         name,
         _copy_parameters(dtype),
         (
+            ir.Let("last", last),
+            ir.Let("whole", round_down(variable("columns"), lanes)),
             loop(
                 "r", 0, variable("width"), lanes,
-                ir.Let("left", left),
-                ir.Let("src_at", times(variable("r"), variable("src_row"))),
                 ir.Let("inside", rows_on),
-                ir.Let(
-                    "whole",
-                    either(is_whole, round_down(variable("columns"), lanes), constant(0)),
-                ),
-                loop("c0", 0, variable("whole"), lanes, *_square(vector)),
+                *(row(i) for i in range(lanes)),
+                loop("c0", 0, variable("whole"), lanes, *_square(vector, inside)),
                 loop(
                     "c1", variable("whole"), variable("columns"), 1,
                     ir.Store("dst", target, gathered),
@@ -118,15 +122,15 @@ def _transpose(name: str, lanes: int, dtype: DType) -> tuple[ir.Function, ...]:
     return (function,)
 
 
-def _square(vector: ir.Type) -> list[ir.Step]:
+def _square(vector: ir.Type, inside: ir.Value) -> list[ir.Step]:
     """One square block of a transpose."""
     rows = [
-        ir.Load(vector, "src", plus(variable("src_at"), times(variable("src_row"), i),
-                                    variable("c0")))
+        ir.Load(vector, "src", plus(variable(f"src{i}"), variable("c0")))
         for i in range(vector.lanes)
-    ]  # fmt: skip
+    ]
     steps, columns = transposed(vector, rows, "x")
+    zero = number(vector.dtype, 0, vector.lanes)
     for i, column in enumerate(columns):
         at = plus(times(plus(variable("c0"), i), variable("dst_row")), variable("r"))
-        steps.append(ir.Store("dst", at, column))
+        steps.append(ir.Store("dst", at, operate("select", inside, column, zero)))
     return steps

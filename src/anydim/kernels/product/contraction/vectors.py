@@ -1,18 +1,19 @@
 """A product of which one side is a vector, both sides where they lie: nothing is packed.
 
     c[j] = init[j] + sum over k of a[k] * b[k, j]      `row`: rows of b, several at a time
+    c[j] = init[j] + sum over k of a[k] * b[j, k]      `across`: squares of b, turned in registers
     c[i] = init[i] + sum over k of a[i, k] * b[k]      `dots`: rows of a, one by one
 
-Either reads a matrix once, as it comes, which is all that memory has to do. `row` adds up in the
-order of a micro-kernel, in the same blocks of k, so that a row alone has the bits of a row among
-others. `dots` serves products of one column: there all rows are summed in the same way.
+Each reads a matrix once, as it comes, which is all that memory has to do. `row` and `across` add up
+in the order of a micro-kernel, in the same blocks of k, so that a row alone has the bits of a row
+among others. `dots` serves products of one column: there all rows are summed in the same way.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache, partial
 
-from anydim.base.dtypes import DType
+from anydim.base.dtypes import DType, int64
 from anydim.kernels import ir
 from anydim.kernels.product.contraction.library import blocks_of_k
 from anydim.kernels.product.micro import multiply_add, strip_pointers, taken
@@ -24,11 +25,13 @@ from anydim.kernels.write.arithmetic import (
     least,
     loop,
     minus,
+    minus_one,
     plus,
     round_down,
     times,
     variable,
 )
+from anydim.kernels.write.squares import transposed
 from anydim.kernels.write.values import number, operate
 
 WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first cache
@@ -36,21 +39,17 @@ _STEPS = 8  # rows of b at a time
 _CHAINS = 4  # sums of a row of a side by side
 
 
-def names_of(lanes: int, dtype: DType) -> tuple[str, str]:
-    """The functions `row` and `dots`."""
-    return f"vector_{dtype}_x{lanes}_row", f"vector_{dtype}_x{lanes}_dots"
-
-
 @lru_cache(maxsize=16)
-def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ir.Library]:
-    """A library for `row`, one for `dots`; operands are those of a micro-kernel.
+def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
+    """A library each for `row`, `across` and `dots`; operands are those of a micro-kernel.
 
-    Of the scalars that are given, `b_panel` is the stride of rows of b in `row`.
+    Of the scalars that are given, `b_panel` is the stride of rows of b in `row` and `across`.
     """
-    row, dots = names_of(lanes, dtype)
-    return (
-        ir.Library(row, partial(_row, row, ir.Type(dtype, lanes)), identity=row),
-        ir.Library(dots, partial(_dots, dots, ir.Type(dtype, lanes)), identity=dots),
+    writers = {"row": _row, "across": _across, "dots": _dots}
+    names = {f"vector_{dtype}_x{lanes}_{way}": write for way, write in writers.items()}
+    return tuple(
+        ir.Library(name, partial(write, name, ir.Type(dtype, lanes)), identity=name)
+        for name, write in names.items()
     )
 
 
@@ -83,18 +82,7 @@ def _row(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:
         return [*made, *swept("j", sums("j", None)), tail(sums("whole", mask))]
 
     def finished(column: str, mask: ir.Value | None) -> tuple[ir.Step, ...]:
-        at = variable(column)
-        total = ir.Load(vector, "sums", at)
-
-        def stored(begin: ir.Value) -> ir.Store:
-            return ir.Store("c", at, operate("add", total, begin), mask)
-
-        zero = number(dtype, 0, lanes)
-        later = stored(ir.Load(vector, "c", at, mask))
-        start = stored(ir.Load(vector, "init", at, mask))
-        given = compare("not_equal", variable("init_panel"), 0)
-        first = ir.If(given, (start,), (stored(zero),))
-        return (ir.If(compare("less", constant(0), variable("k0")), (later,), (first,)),)
+        return _stored(column, ir.Load(vector, "sums", variable(column)), mask)
 
     zero = ir.Store("sums", variable("z"), number(dtype, 0, lanes))
     some = round_down(variable("count"), _STEPS)
@@ -121,6 +109,71 @@ def _row(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:
         public=True,
     )  # fmt: skip
     return (function,)
+
+
+def _across(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:
+    """Of the last columns, those that there are not are read as the last one, and not stored."""
+    lanes, dtype = vector.lanes, vector.dtype
+    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
+    wide = ir.Type(int64, lanes)
+    last = minus_one(variable("columns"))
+    at = plus(variable("k0"), variable("k1"))
+
+    def row(i: int) -> ir.Let:
+        return ir.Let(f"b{i}", times(least(plus(variable("j"), i), last), variable("b_panel")))
+
+    def added(column: ir.Value, u: int) -> ir.Assign:
+        a = ir.Splat(vector, ir.Load(ir.Type(dtype), "a", plus(at, u)))
+        return ir.Assign("sum", multiply_add(a, column, ir.Get(vector, "sum")))
+
+    rows = [ir.Load(vector, "b", plus(variable(f"b{i}"), at)) for i in range(lanes)]
+    turned, columns = transposed(vector, rows, "x")
+    starts = operate("mul", ir.Splat(wide, variable("b_panel")), ir.Iota(wide))
+    places = operate("add", ir.Splat(wide, plus(variable("b0"), at)), starts)
+    function = ir.Function(
+        name,
+        strip_pointers(dtype),
+        (
+            *(taken(each) for each in ("k", "k_block", "columns", "b_panel", "init_panel")),
+            *blocks_of_k(),
+            loop(
+                "j", 0, variable("columns"), lanes,
+                ir.Let("inside", first_lanes(minus(variable("columns"), variable("j")), lanes)),
+                *(row(i) for i in range(lanes)),
+                loop(
+                    "k0", 0, greatest(variable("k"), 1), greatest(variable("even"), 1),
+                    ir.Let("count", least(minus(variable("k"), variable("k0")), variable("even"))),
+                    ir.Let("some", round_down(variable("count"), lanes)),
+                    ir.Declare("sum", number(dtype, 0, lanes)),
+                    loop(
+                        "k1", 0, variable("some"), lanes,
+                        *turned, *(added(column, u) for u, column in enumerate(columns)),
+                    ),
+                    loop(
+                        "k1", variable("some"), variable("count"), 1,
+                        added(ir.Gather(vector, "b", places, mask), 0),
+                    ),
+                    *_stored("j", ir.Get(vector, "sum"), mask),
+                ),
+            ),
+        ),
+        public=True,
+    )  # fmt: skip
+    return (function,)
+
+
+def _stored(column: str, total: ir.Value, mask: ir.Value | None) -> tuple[ir.Step, ...]:
+    """The sums of a block of k: the first is added to `init`, where there is one, others to c."""
+    vector, at = total.type, variable(column)
+
+    def stored(begin: ir.Value) -> ir.Store:
+        return ir.Store("c", at, operate("add", total, begin), mask)
+
+    later = stored(ir.Load(vector, "c", at, mask))
+    start = stored(ir.Load(vector, "init", at, mask))
+    given = compare("not_equal", variable("init_panel"), 0)
+    first = ir.If(given, (start,), (stored(number(vector.dtype, 0, vector.lanes)),))
+    return (ir.If(compare("less", constant(0), variable("k0")), (later,), (first,)),)
 
 
 def _dots(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:

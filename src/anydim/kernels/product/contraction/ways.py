@@ -40,16 +40,17 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     form = writer.form
     if writer.schedule.packed or writer.target is None or form.cuts_b:
         return []
-    row, dots = vector_libraries(writer.tile.lanes, form.dtype)
+    row, across, dots = vector_libraries(writer.tile.lanes, form.dtype)
     found: list[tuple[ir.Value, list[ir.Step]]] = []
     one_row, one_column = (
         compare("equal", extent, 1) for extent in (writer.all_rows, writer.all_columns)
     )
     along = operate("and", one_column, compare("equal", writer.b_step, 1))
     rows, columns = (walk.extent.constant for walk in (form.m, form.n))
-    if form.n.b == 1 and rows in (None, 1):
-        writer.needs(row)
-        found.append((one_row, _one_row(writer, row.name)))
+    if rows in (None, 1):
+        way, step = (row, writer.b_step) if form.n.b == 1 else (across, writer.b_column)
+        writer.needs(way)
+        found.append((one_row, _one_row(writer, way.name, step)))
     if form.cuts_a or columns not in (None, 1):
         return found
     if form.k.a == 1:
@@ -62,8 +63,8 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
     return found
 
 
-def _one_row(writer: MainWriter, function: str) -> list[ir.Step]:
-    """Rows of B as they lie, for wide blocks of columns."""
+def _one_row(writer: MainWriter, function: str, b_row: ir.Value) -> list[ir.Step]:
+    """Rows or columns of B as they lie, `b_row` apart, for wide blocks of columns."""
     width = writer.tile.width
     stop = least(times(variable("stop_panel"), width), writer.all_columns)
     first = times(variable("first_panel"), width)
@@ -72,7 +73,7 @@ def _one_row(writer: MainWriter, function: str) -> list[ir.Step]:
         ir.Let("tile0", variable("first_tile")),
         ir.Let("tile1", variable("stop_tile")),
         *writer.pack_a(),
-        give("b_panel", writer.b_step),
+        give("b_panel", b_row),
         loop(
             "column0", first, stop, wide,
             ir.Let("width", least(minus(stop, variable("column0")), wide)),
