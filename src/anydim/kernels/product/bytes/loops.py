@@ -47,8 +47,8 @@ from anydim.lang.tree.affine import Affine, reads
 from anydim.sizes import Size, align_up, as_size, ceil_div, maximum, minimum, product
 
 MOST_ROWS = 256  # of a block
-_FASTER = 4  # than a product of floats
-_FEW_PANELS, _MANY_TILES = 4, 16  # then threads share the rows alone
+_FASTER, _TILED = 4, 20  # times a product of floats; by tiles of words that came packed
+_FEW_PANELS, _MANY_ROWS = 4, 128  # then threads share the rows alone
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,13 @@ def cut_of(
     b_bytes = as_size(0) if layout.b_packed else layout.panel * WORD
     around = product(walk.extent for walk in form.loops)
     work = work_of(around, form.m.extent, tiles, form.n.extent, form.tap_count * form.k)
+    only_rows = layout.b_packed and not layout.a_packed  # by columns, each thread would pack a
+    few_panels = as_size(1) if only_rows else from_on(_FEW_PANELS - panels, 0)
+    fewest = max(machine.threads, 2) * tile.rows if only_rows else _MANY_ROWS
     sharing = Sharing(
         tuple((walk.name, walk.extent) for walk in form.loops), tiles, form.n.extent, columns,
-        tile.lanes, from_on(_FEW_PANELS - panels, 0) * from_on(tiles, _MANY_TILES),
-        ceil_div(work, _FASTER),
+        tile.lanes, few_panels * from_on(form.m.extent, fewest),
+        ceil_div(work, _TILED if layout.depth > 1 and layout.b_packed else _FASTER),
     )  # fmt: skip
     rows = ceil_div(tiles, blocks) * tile.rows
     scratch = a_bytes + b_bytes + (as_size(0) if image is None else image.bytes)
