@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from anydim.base.dtypes import DType, int64
 from anydim.kernels import ir
 from anydim.kernels.write.arithmetic import (
-    compare,
     first_lanes,
     greatest,
     least,
