@@ -129,6 +129,7 @@ def _child(work: Callable[[], Iterator[Iterator[Outcome]]]) -> Iterator[Outcome]
         process = os.fork()
         if not process:
             os.close(reading)
+            faulthandler.enable()  # says where the process was when a signal ends it
             with settings.override(cache_dir=folder):
                 _tell(work(), writing)
         os.close(writing)

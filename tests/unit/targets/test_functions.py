@@ -25,7 +25,7 @@ from anydim.kernels import ir
 from anydim.kernels.evaluator_functions import convert
 from anydim.lang.functions import FUNCTIONS
 from anydim.targets.run import launch
-from tests.unit.targets.programs import START, STOP, apply, index, kernel, loop
+from tests.unit.targets.programs import START, STOP, apply, index, kernel, loop, op
 
 pytestmark = pytest.mark.usefixtures("kernel_target")
 
@@ -102,6 +102,28 @@ def test_quotients_by_floats_are_exact(dtype: DType) -> None:
         right = right.astype(dtype.numpy)
     for name, got in zip(("div", "mod"), apply(("div", "mod"), dtype, left, right, lanes=16)):
         assert_same(name, got, reference(name, left, right), left, right)
+
+
+@pytest.mark.parametrize("lanes", [1, 4, 16])
+@pytest.mark.parametrize("dtype", (int8, int32, int64, uint8, uint64), ids=str)
+def test_a_division_by_the_numbers_of_lanes_never_traps(dtype: DType, lanes: int) -> None:
+    """The first of them is 0: a divisor that is written out is no number that may be divided by."""
+    kind, names = ir.Type(dtype, lanes), ("div", "fmod", "floordiv", "mod")
+    loaded = ir.Load(kind, "x", index("i"))
+    numbers = [ir.Iota(kind)] + [op("sub", ir.Iota(kind), ir.Const(kind, n)) for n in (1, 2, 3)]
+    stores = [
+        ir.Store(f"y{n}", index("i"), op(name, loaded, numbers[n])) for n, name in enumerate(names)
+    ]
+    outputs = [ir.Operand(f"y{n}", dtype, True) for n in range(4)]
+    built = kernel(
+        [ir.Operand("x", dtype), *outputs], [loop("i", START, STOP, *stores, step=lanes)]
+    )
+    values = numpy.tile(integers(dtype), lanes)
+    made = [numpy.empty_like(values) for _ in names]
+    launch(built, [values, *made], [], 0, len(values))
+    for less, (name, got) in enumerate(zip(names, made)):
+        right = (numpy.arange(len(values)) % lanes - less).astype(dtype.numpy)
+        assert_same(name, got, reference(name, values, right), values, right)
 
 
 @pytest.mark.parametrize("lanes", [1, 4, 16])

@@ -171,8 +171,8 @@ def _divided(v: Lanes, a: str, b: str) -> str:
 
 
 def _is_plain_divisor(v: Lanes, b: str) -> bool:
-    """Whether a divisor is a constant other than 0 and -1."""
-    return not b.startswith("%") and b not in (v.constant(0), v.constant(-1))
+    """Whether a divisor is one number other than 0 and -1; `<` begins those of lanes."""
+    return not b.startswith(("%", "<")) and b not in (v.constant(0), v.constant(-1))
 
 
 def _wrong_side(v: Lanes, rest: str, b: str) -> str:
