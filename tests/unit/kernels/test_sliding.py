@@ -167,6 +167,29 @@ def test_means_count_what_is_inside_of_each_row_and_column(stride: int) -> None:
         numpy.testing.assert_allclose(found, sums / counts, rtol=1e-6)
 
 
+@pytest.mark.parametrize("outside", [(0, 0), (3, 0), (3, -2)], ids=str)
+def test_windows_leave_their_images_apart(outside: tuple[int, int]) -> None:
+    """Rows outside of one image are inside of another, and their defaults may count."""
+    text = """def both(float(C,H,W) x, float(C,H,W) z) -> (y) {
+      y(c,i,j) +=! abs(x(c, i + a - 1, j + b - 1) else %d) * (z(c, i + 2*a - 3, j) else %d)
+        where c in 0:C, i in 0:H, j in 0:W, a in 0:3, b in 0:3
+    }"""
+    model = ad.define(text % outside)
+    for height, width in product((1, 2, 5, 9), (1, 3, 7, 16, 40)):
+        random = numpy.random.default_rng(width)
+        x, z = (random.integers(-9, 9, (2, height, width)).astype("f") for _ in "xz")
+        x_wide, z_wide = (
+            numpy.pad(a, [(0, 0), (3, 3), (1, 1)], constant_values=default)
+            for a, default in zip((x, z), outside)
+        )
+        expected = sum(
+            abs(x_wide[:, 2 + a : 2 + a + height, b : b + width])
+            * z_wide[:, 2 * a : 2 * a + height, 1 : 1 + width]
+            for a, b in product(range(3), range(3))
+        )
+        assert (model.both(x, z) == expected).all(), (height, width)
+
+
 @pytest.mark.parametrize("dtype", [float64, int32], ids=str)
 def test_other_types(dtype: Any) -> None:
     made = prepared("max 3x3 stride 2", host_machine(), dtype)

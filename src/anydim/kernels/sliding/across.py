@@ -18,8 +18,8 @@ from itertools import groupby
 from anydim.kernels import ir
 from anydim.kernels.launch import Machine
 from anydim.kernels.product.epilogue import PRODUCT
-from anydim.kernels.rows.cells import identity, is_product
-from anydim.kernels.sliding.block import combined
+from anydim.kernels.rows.cells import identity
+from anydim.kernels.sliding.block import changes_nothing, combined
 from anydim.kernels.sliding.form import Limit, Sliding, Window
 from anydim.kernels.write.arithmetic import (
     compare,
@@ -38,7 +38,7 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.elements import Context, Elements
 from anydim.kernels.write.loops import parallel_loop
 from anydim.kernels.write.values import number, operate
-from anydim.lang.tree import Apply, Axis, Expr, Literal, Read
+from anydim.lang.tree import Axis, Expr, Read
 from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Size, ceil_div, product
 
@@ -54,7 +54,7 @@ def walks(form: Sliding, lanes: int) -> bool:
         return False
     return all(
         all(_fits(window, form) for window in windows)
-        and (_is_neutral(expr, form) or not any(window.limits for window in windows))
+        and all(changes_nothing(window.read, expr, form) for window in windows if window.limits)
         for expr, windows in form.bodies
     )
 
@@ -68,18 +68,6 @@ def _fits(window: Window, form: Sliding) -> bool:
         and limit.index.stride(walk).constant is not None
         for limit in window.limits
     )
-
-
-def _is_neutral(expr: Expr, form: Sliding) -> bool:
-    """Whether a tap outside of the tensor changes nothing."""
-
-    def default(part: Expr, wanted: float) -> bool:
-        found = part.default if isinstance(part, Read) else None
-        return isinstance(found, Literal) and found.value == wanted
-
-    if form.combine == "add" and isinstance(expr, Apply) and is_product(expr):
-        return any(default(part, 0) for part in expr.arguments)
-    return default(expr, identity(form.combine, form.dtype))
 
 
 def positions_of(form: Sliding, lanes: int) -> Size:

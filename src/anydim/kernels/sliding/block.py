@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby, zip_longest
 
+from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.product.epilogue import PRODUCT
@@ -14,10 +16,14 @@ from anydim.kernels.sliding.columns import Columns, Setting, without
 from anydim.kernels.sliding.form import Limit, Sliding, Window
 from anydim.kernels.write.arithmetic import compare, constant, plus, times
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import near, number, operate, splat
-from anydim.lang.tree import Apply, Expr
+from anydim.kernels.write.values import number, operate, splat
+from anydim.lang.tree import Apply, Expr, Literal, Read
 from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Size
+
+Tap = tuple[int, tuple[Expr, tuple[Window, ...]]]
+"""Which vector takes what from which windows."""
+Rows = tuple[tuple[Limit, ...], ...]  # what all lanes leave or none, of each window
 
 
 @dataclass(frozen=True)
@@ -68,10 +74,10 @@ class Block:
             at = {axis.name: ir.Var(ir.INDEX, name)}
             self.scopes = self._joined([scope.inner(at) for scope in outer], [])
             nest.append((name, self.setting.context.sizes.value(axis.extent), outer[0].steps))
-        for turn in range(len(form.bodies) + len(self.cells) - 1):
-            for copy in range(len(self.cells)):
-                if 0 <= turn - copy < len(form.bodies):
-                    self._fold(copy, *form.bodies[turn - copy])
+        for taps in self._together():
+            copy, (_, windows) = taps[0]
+            asked = dict.fromkeys(self._asked(copy, window) for window in windows)
+            self.scopes[0].steps += self._folded(taps, [limits for limits in asked if limits])
         inner = self.scopes[0].steps
         for name, extent, outside in reversed(nest):
             outside.append(ir.For(name, constant(0), extent, constant(1), tuple(inner)))
@@ -79,6 +85,75 @@ class Block:
         for copy in range(len(self.cells)):
             self._finish(copy)
         return tuple(self.scope.steps)
+
+    def _together(self) -> Iterator[list[Tap]]:
+        """Taps in the text's order for each vector, those that read the same rows together."""
+        queues = [self._runs(copy) for copy in range(len(self.cells))]
+        while any(queues):
+            heads = [queue[0][0] for queue in queues if queue]
+            later = {rows for queue in queues for rows, _ in queue[1:]}
+            chosen = next((rows for rows in heads if rows not in later), heads[0])
+            first = [queue for queue in queues if queue and queue[0][0] == chosen]
+            taken = zip_longest(*(queue.pop(0)[1] for queue in first))
+            yield [tap for taps in taken for tap in taps if tap is not None]
+
+    def _runs(self, copy: int) -> list[tuple[Rows, list[Tap]]]:
+        """The taps of a vector, neighbours that read the same rows as one."""
+        cell = self.cells[copy]
+
+        def rows(tap: Tap) -> Rows:
+            return tuple(
+                tuple(limit.moved(*cell.by or ("", 0)) for limit in self._uniform(cell, window))
+                for window in tap[1][1]
+            )
+
+        taps = [(copy, each) for each in self.setting.form.bodies]
+        return [(key, list(run)) for key, run in groupby(taps, rows)]
+
+    def _uniform(self, cell: Cell, window: Window) -> list[Limit]:
+        """What all lanes of a window leave, or none."""
+        limits = (*window.limits, *(window.beyond if self.high is not None else ()))
+        return [limit for limit in limits if cell.columns.uniform(limit)]
+
+    def _asked(self, copy: int, window: Window) -> tuple[Limit, ...]:
+        """What has to be asked before a window is read."""
+        cell = self.cells[copy]
+        found = (limit for limit in self._uniform(cell, window) if limit not in self.known)
+        return tuple(limit.moved(*cell.by or ("", 0)) for limit in found)
+
+    def _folded(
+        self, taps: Sequence[Tap], asked: Sequence[tuple[Limit, ...]],
+        absent: frozenset[tuple[Limit, ...]] = frozenset(),
+    ) -> list[ir.Step]:  # fmt: skip
+        """Some taps combined with their sums, by branches on what is `asked`.
+
+        Windows that leave what is `absent` are outside. What changes nothing then is left out.
+        """
+        if asked:
+            first, rest = asked[0], asked[1:]
+            home = taps[0][0] if self.cells[taps[0][0]].by is None else 0
+            flag = self._fine(home, first)
+            steps = self._folded(taps, rest, absent)
+            return [ir.If(flag, tuple(steps), tuple(self._folded(taps, rest, absent | {first})))]
+        steps, loaded = list[ir.Step](), dict[object, ir.Value]()
+        for copy, (expr, windows) in taps:
+            outside = [w for w in windows if self._asked(copy, w) in absent]
+            if any(changes_nothing(w.read, expr, self.setting.form) for w in outside):
+                continue
+            answers = frozenset(window.read.tensor for window in windows)
+            scope = self.scopes[copy].inner({}, answers=answers)
+            scope.steps = steps
+            for window in windows:
+                default = window.read.default if window in outside else None
+                if default is None:
+                    value = self._window(copy, window, scope, loaded)
+                else:
+                    value = scope.value(default, self._dtype(window))
+                scope.know(window.read, value)
+            old = ir.Get(self.vector, self.registers[copy])
+            found = combined(self.setting.form, scope, expr, old)
+            steps.append(ir.Assign(self.registers[copy], found))
+        return steps
 
     def _inner(self, scope: Elements, cell: Cell, **more: object) -> Elements:
         lane = self.setting.form.lane.name
@@ -91,14 +166,6 @@ class Block:
         for scope in scopes:
             scope.steps = steps
         return scopes
-
-    def _fold(self, copy: int, expr: Expr, windows: tuple[Window, ...]) -> None:
-        """Combine one tap's value with an accumulator."""
-        form, scope = self.setting.form, self.scopes[copy]
-        for window in windows:
-            scope.know(window.read, self._window(copy, window))
-        found = combined(form, scope, expr, ir.Get(self.vector, self.registers[copy]))
-        scope.steps.append(ir.Assign(self.registers[copy], found))
 
     def _finish(self, copy: int) -> None:
         """Everything that follows the reduction, and the stores."""
@@ -123,68 +190,62 @@ class Block:
 
     # ---- windows -------------------------------------------------------------------------------
 
-    def _window(self, copy: int, window: Window) -> ir.Value:
-        """The lanes of a window; its default where they leave the tensor."""
-        cell = self.cells[copy]
-        asked = (*window.limits, *(window.beyond if self.high is not None else ()))
-        limits = tuple(limit for limit in asked if limit not in self.known)
+    def _dtype(self, window: Window) -> DType:
+        return self.setting.context.types[window.read.tensor].dtype
+
+    def _window(
+        self, copy: int, window: Window, scope: Elements, loaded: dict[object, ir.Value]
+    ) -> ir.Value:
+        """The lanes of a window whose rows are inside; its default where columns are not."""
+        cell, home = self.cells[copy], copy
+        limits = tuple(
+            x for x in window.limits if x not in self.known and not cell.columns.uniform(x)
+        )
         window = replace(window, limits=limits, beyond=())
-        home = copy
         if cell.by is not None:
             window, home = window.moved(*cell.by), 0
         read = window.read
         key = (read.tensor, read.default, window.address, window.stride, window.limits)
         same = (*key, id(cell.columns), home)
-        if same not in self.found:
-            self.found[same] = self._load(copy, home, window)
-        return self.found[same]
+        if same not in loaded:
+            loaded[same] = self._load(copy, home, window, scope)
+        return loaded[same]
 
-    def _load(self, copy: int, home: int, window: Window) -> ir.Value:
+    def _load(self, copy: int, home: int, window: Window, into: Elements) -> ir.Value:
         setting, cell, scope = self.setting, self.cells[copy], self.scopes[home]
         columns, first = cell.columns, self.cells[home].columns.at
-        dtype = setting.context.types[window.read.tensor].dtype
-        vector = ir.Type(dtype, setting.lanes)
-        limits = tuple(limit for limit in window.limits if not columns.uniform(limit))
-        fine = self._fine(home, [limit for limit in window.limits if columns.uniform(limit)])
+        vector = ir.Type(self._dtype(window), setting.lanes)
         level = partial(self._level, home, columns)
-
-        def masks(spread: int) -> list[ir.Value | None]:
-            found = columns.masks(level, scope, first, cell.mask, limits, spread)
-            if fine is None:
-                return found
-            each = splat(fine, setting.lanes)
-            return [
-                each if mask is None else scope.name(operate("and", mask, each)) for mask in found
-            ]
-
-        start, found = self._start(home, first, window, fine), None
+        masks = partial(columns.masks, level, scope, first, cell.mask, window.limits)
+        start, found = self._start(home, first, window), None
         for part, mask in enumerate(masks(columns.spread(window))):
             at = plus(start, part * setting.lanes)
-            load = scope.name(columns.load(vector, window, at, mask))
+            load = into.name(columns.load(vector, window, at, mask))
             if found is not None:
                 picked = _picked(part, window.stride, setting.lanes)
-                load = scope.name(ir.Shuffle(vector, found, load, picked))
+                load = into.name(ir.Shuffle(vector, found, load, picked))
             found = load
         assert found is not None
         default = window.read.default
         if default is None or not window.limits:
             return found
-        other = scope.scalar(default, dtype)
+        other = scope.scalar(default, vector.dtype)
         if isinstance(other, ir.Const) and other.value == 0:
             return found
         (inside,) = masks(1)
         assert inside is not None
-        return scope.name(operate("select", inside, found, splat(other, setting.lanes)))
+        return into.name(operate("select", inside, found, splat(other, setting.lanes)))
 
-    def _start(self, home: int, at: ir.Value, window: Window, fine: ir.Value | None) -> ir.Value:
+    def _start(self, home: int, at: ir.Value, window: Window) -> ir.Value:
         """Where the first lane lies; windows some elements apart share all but these."""
         scope, form = self.scopes[home], window.address
         fixed = whole_number(form.constant)
         rest = without(Affine(form.constant - fixed, form.terms), self.setting.form.lane.name)
-        key = (rest, window.stride, fine, home)
+        key = (rest, window.stride, home)
         if key not in self.found:
-            first = plus(scope.scalar(to_expr(rest)), times(at, window.stride))
-            self.found[key] = scope.name(first if fine is None else near(first, fine))
+            self.found[key] = scope.name(
+                plus(scope.scalar(to_expr(rest)), times(at, window.stride))
+            )
         return plus(self.found[key], fixed)
 
     def _level(
@@ -198,7 +259,7 @@ class Block:
             return self.outside[home], self.masks[0][home]
         return columns.scope, columns.found
 
-    def _fine(self, home: int, limits: list[Limit]) -> ir.Value | None:
+    def _fine(self, home: int, limits: Sequence[Limit]) -> ir.Value:
         """Whether the indices that are the same for all lanes are inside."""
         result: ir.Value | None = None
         loops = {axis.name for axis in self.setting.form.loops}
@@ -216,6 +277,7 @@ class Block:
             if result is not None and both_key not in self.found:
                 self.found[both_key] = self.scopes[home].name(operate("and", result, flag))
             result = flag if result is None else self.found[both_key]
+        assert result is not None
         return result
 
 
@@ -226,6 +288,16 @@ def combined(form: Sliding, scope: Elements, expr: Expr, old: ir.Value) -> ir.Va
         left, right = (scope.value(part, form.dtype) for part in expr.arguments)
         return operate("fma", left, right, old)
     return operate(form.combine, old, scope.value(expr, form.dtype))
+
+
+def changes_nothing(read: Read, expr: Expr, form: Sliding) -> bool:
+    """Whether what a read has outside of its tensor leaves sums as they are, as 0 times w does."""
+    if read.default is None:
+        return True  # of a row that the result does not have
+    default = read.default.value if isinstance(read.default, Literal) else None
+    if form.combine == "add" and isinstance(expr, Apply) and is_product(expr):
+        return default == 0 and read in expr.arguments
+    return expr == read and default == identity(form.combine, form.dtype)
 
 
 def whole_number(size: Size) -> int:

@@ -34,6 +34,10 @@ class Limit:
     index: Affine
     extent: Size
 
+    def moved(self, axis: str, by: int) -> Limit:
+        """The same further along an axis."""
+        return Limit(_moved(self.index, axis, by), self.extent) if by else self
+
 
 @dataclass(frozen=True)
 class Window:
@@ -53,8 +57,7 @@ class Window:
         if not by:
             return self
         limits, beyond = (
-            tuple(Limit(_moved(limit.index, axis, by), limit.extent) for limit in found)
-            for found in (self.limits, self.beyond)
+            tuple(limit.moved(axis, by) for limit in found) for found in (self.limits, self.beyond)
         )
         return Window(self.read, _moved(self.address, axis, by), self.stride, limits, beyond)
 
