@@ -29,6 +29,7 @@ from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.record import Arrays, Attributes, Routine, Steps, Types
 from anydim.kernels.routines.rows import LANES, Rows
 from anydim.kernels.routines.scans import FIRST, STARTS, STATE, Columns, Row, Taken, Way
+from anydim.kernels.routines.short_scans import FEW, short_rows
 from anydim.kernels.write.term import Term, iota
 from anydim.lang.tree import Tensor, TensorType
 from anydim.sizes import Box, Size, as_size, bounds, ceil_div, maximum, minimum, simplify
@@ -112,7 +113,7 @@ class _Scan:
     @property
     def width(self) -> int:
         """Columns of a unit."""
-        vectors = 4 if self.machine.registers >= 32 else 2
+        vectors = 8 if self.machine.registers >= 32 else 2
         return 1 if self.rows.contiguous else vectors * self.lanes
 
     @property
@@ -170,9 +171,18 @@ class _Scan:
         shared, full = self.shared, self.way.full
         how = "each row in one sweep" if self.rows.contiguous else "columns side by side"
 
-        def whole() -> None:
+        def each() -> None:
             with code.range(code.start, code.stop) as unit:
                 self._columns(code, unit, Columns.sweep)
+
+        def whole() -> None:
+            if not self.rows.contiguous or bounds(self.rows.length, self.box).low > FEW:
+                each()
+                return
+            with code.when(code.size(self.rows.length) <= FEW):
+                short_rows(self.way, code)
+            with code.otherwise():
+                each()
 
         if shared == 0:
             whole()
