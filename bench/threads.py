@@ -21,6 +21,8 @@ from rich.table import Table
 import anydim as ad
 from anydim.report.measure import interleaved
 from bench.cliffs.family import Family, at
+from bench.cliffs.running import as_label
+from bench.cliffs.threaded import fastest
 from bench.engines import ENGINES
 from bench.light import light_model
 from bench.workloads import draw
@@ -103,9 +105,8 @@ def main(areas: tuple[str, ...], only: str, seconds: float) -> None:
             one, two = (ad.compile(source, threads=n) for n in (1, 2))
             for sizes in family.sizes:
                 feeds = family.feeds(sizes)
-                label = " ".join(f"{name}={size}" for name, size in sizes.items())
                 cells = _cells(partial(one, **feeds), partial(two, **feeds), seconds)
-                table.add_row(family.name, label, *cells)
+                table.add_row(family.name, as_label(sizes), *cells)
     console.print(table)
     if not areas or "models" in areas:
         models(console)
@@ -114,10 +115,9 @@ def main(areas: tuple[str, ...], only: str, seconds: float) -> None:
 def _cells(
     one: Callable[[], Mapping[str, Any]], two: Callable[[], Mapping[str, Any]], seconds: float
 ) -> list[str]:
-    rounds = interleaved({"one": one, "two": two}, rounds=9, seconds=seconds).rounds
     pairs = zip(one().values(), two().values())
     alike = all(numpy.asarray(a).tobytes() == numpy.asarray(b).tobytes() for a, b in pairs)
-    best = [1e6 * min(rounds[name]) for name in ("one", "two")]
+    best = fastest(one, two, seconds)
     times = [f"{each:.1f}" for each in best]
     return [*times, f"{best[0] / best[1]:.2f}", "alike" if alike else "UNLIKE"]
 

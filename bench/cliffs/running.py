@@ -37,12 +37,22 @@ class Found:
     @property
     def label(self) -> str:
         """The sizes as text."""
-        return " ".join(f"{name}={size}" for name, size in self.sizes.items())
+        return as_label(self.sizes)
 
     @property
     def share(self) -> float:
         """How much of the machine's limit the call reaches, with what a call costs."""
         return self.limit / self.ours
+
+
+def as_label(sizes: Sizes) -> str:
+    """Sizes as text."""
+    return " ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def touched(feeds: Mapping[str, Any], results: Mapping[str, Any]) -> int:
+    """Bytes of all inputs and results."""
+    return sum(numpy.asarray(array).nbytes for array in (*feeds.values(), *results.values()))
 
 
 class NoPeer(Exception):
@@ -85,16 +95,15 @@ def _found(
     slowest = max(timed(call) for call in calls.values())
     rounds = 1 if slowest > LONGEST else 3 if slowest > seconds else ROUNDS
     timings = interleaved(calls, rounds=rounds, seconds=seconds)
-    arrays = [*feeds.values(), *results.values()]
-    touched = sum(numpy.asarray(array).nbytes for array in arrays)
+    bytes = touched(feeds, results)
     flops = _flops(model, sizes)
     steps = family.steps(sizes) if family.steps else 0.0
-    least = limits.seconds(flops // threads, touched, steps)
+    least = limits.seconds(flops // threads, bytes, steps)
     return Found(
         area=family.area, family=family.name, sizes=dict(sizes), threads=threads, peer=name,
         ours=1e6 * timings.median("ours"), theirs=1e6 * timings.median("theirs"),
         ratio=timings.ratio("ours", "theirs"), limit=1e6 * least,
-        flops=flops, bytes=touched,
+        flops=flops, bytes=bytes,
     )  # fmt: skip
 
 
