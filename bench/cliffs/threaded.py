@@ -62,8 +62,11 @@ class Pair:
 @click.option("--least", default=100.0, show_default=True, help="Microseconds on one thread.")
 @click.option("--seconds", default=0.1, show_default=True, help="For a case.")
 @click.option("--count", default=40, show_default=True, help="Of the worst.")
-@click.option("--again", type=click.Path(path_type=Path), help="Of an earlier run, what gained "
-              "too little; the better of both counts.")
+@click.option(
+    "--again",
+    type=click.Path(path_type=Path),
+    help="Of an earlier run, what gained too little; the better of both counts.",
+)
 @click.option("--out", default="out/threads.json", type=click.Path(path_type=Path))
 def main(
     only: tuple[str, ...], areas: tuple[str, ...], part: str, least: float, seconds: float,

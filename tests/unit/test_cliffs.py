@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from bench.cliffs.machine import Limits
 from bench.cliffs.page import page
 from bench.cliffs.running import Found
 from bench.cliffs.summary import even, jumps, mean, share
+from bench.cliffs.threaded import Pair, earlier, pairs
 from tests.ops.cases import CASES
 
 UNSEEN = {
@@ -103,3 +106,23 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows() -> None:
     text = page([found("<f>", 1, 5, 5, 1), found("<f>", 2, 10, 5, 1)], "a & b")
     assert "<f>" not in text and "&lt;f&gt;" in text and "a &amp; b" in text
     assert "http" not in text and "<script" not in text
+
+
+def test_threads_are_measured_where_one_takes_long_and_again_where_two_gained_little() -> None:
+    family = Family("add", "y = Add (x, x)", ("float[n] x",), at("n", (3,), (5,)), "elements")
+    limits = Limits(1.0, ((1, 1e9), (1 << 20, 1e9)))
+    first = list(pairs(family, limits, 0.0, 0.001, {}))
+    assert [one.sizes for one in first] == ["n=3", "n=5"]
+    assert all(one.alike and one.one > 0 and one.faster == one.one / one.two for one in first)
+    assert first[1].memory == pytest.approx(1e6 * 40 / 1e9)
+    assert not list(pairs(family, limits, 1e9, 0.001, {}))
+    known = {("add", "n=3"): replace(first[0], two=first[0].one / 1.5),
+             ("add", "n=5"): replace(first[1], two=first[1].one / 1.9)}  # fmt: skip
+    assert [one.sizes for one in pairs(family, limits, 0.0, 0.001, known)] == ["n=3"]
+
+
+def test_an_earlier_run_is_read_by_family_and_sizes(tmp_path: Path) -> None:
+    case = Pair("rows", "sum", "n=3", 200.0, 100.0, 50.0, True)
+    path = tmp_path / "threads.json"
+    path.write_text(json.dumps([asdict(case)]))
+    assert earlier(path) == {("sum", "n=3"): case}

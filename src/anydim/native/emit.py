@@ -18,7 +18,7 @@ from anydim.native.body import Body
 from anydim.native.chunk import BLOCK, Chunk, Words, words_of
 from anydim.native.device_emit import STEPS_PER_FUNCTION, on_device
 from anydim.native.entry import Entry, Questions, verdict
-from anydim.native.threads import LAUNCH, REST, WAKE, WORTH_WAKING
+from anydim.native.threads import BEGIN, LAUNCH, REST, WAKE, WORTH_WAKING
 from anydim.native.written import written
 from anydim.program.binding import asked
 from anydim.program.segment import Segment, Site
@@ -153,6 +153,8 @@ def _run(program: Segment, layout: Layout, name: str) -> Iterator[ir.Function]:
         steps = program.sites[start : start + STEPS_PER_FUNCTION]
         yield _chunk(number, start, steps, program, words)
     body = Body()
+    if name == RUN:  # else a part of a call
+        body.call(BEGIN, body.load(BLOCK, POOL))
     with body.when(body.load(BLOCK, PARALLEL) >= WORTH_WAKING):
         body.call(WAKE, body.load(BLOCK, POOL))
     statuses = range(layout.first_status, layout.first_status + layout.statuses)

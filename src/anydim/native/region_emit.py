@@ -16,13 +16,12 @@ from anydim.kernels.write.term import Term, constant, select
 from anydim.native import blocks
 from anydim.native.arithmetic import LARGEST
 from anydim.native.blocks import DROP
-from anydim.native.body import as_word
 from anydim.native.device_emit import ask
 from anydim.native.emit import needed_dims, part_names
 from anydim.native.handed_emit import handed
 from anydim.native.region_code import BLOCK, MAIN, Code, function_name, tensor_bytes
 from anydim.native.region_loop import loop
-from anydim.native.threads import WORTH_WAKING
+from anydim.native.threads import BEGIN
 from anydim.program.program import Program
 from anydim.program.region import (
     BranchStep,
@@ -73,6 +72,9 @@ def _function(code: Code) -> ir.Function:
     """The function of a region."""
     region, places = code.region, code.places
     code.known |= region.given
+    name = function_name(code.program, code.number)
+    if name == MAIN:
+        code.body.call(BEGIN, code.load(context.POOL))
     inputs = region.signature.inputs
     shapes = [places.values[spec.name] for spec in inputs]
     code.tell(region.signature.name, "input", inputs, shapes, everything=True)
@@ -86,7 +88,6 @@ def _function(code: Code) -> ir.Function:
             code.hand(code.place(spec.name), target, spec.rank)
             code.hold(target.owner)
     code.body.give(0)
-    name = function_name(code.program, code.number)
     return code.body.function(name, ("block",), public=name == MAIN)
 
 
@@ -197,8 +198,6 @@ def _segment(code: Code, number: int, step: SegmentStep) -> None:
         code.store(place.base + POOL, code.home(program.device))
     elif program.threads > 1:
         several = code.load(place.base + PARALLEL).differs(0)
-        # iterations come again and again: little work of each is much together
-        code.store(place.base + PARALLEL, as_word(several) * WORTH_WAKING)
         code.store(place.base + POOL, select(several, code.load(context.POOL), 0))
     failed = body.ask(run, code.address(place.base))
     if program.positions or program.device:

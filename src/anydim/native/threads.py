@@ -10,7 +10,9 @@ cannot take a part of another launch: all parts of its own were claimed then. Ev
 first at the part that was its own in the last launch too, as what it wrote then is in its cache.
 
 A worker that finds nothing spins a while, then blocks; not so soon between `WAKE` and `REST`, when
-launches that one thread does alone pass. Little work wakes nobody: who is up does it.
+launches that one thread does alone pass. Little work wakes nobody: who is up does it. In a loop
+little work becomes much: launches of a call are counted that a sleeper could have shared, and when
+they are as much as is worth waking for, as much is likely to follow.
 Blocking uses functions of the system that come in through the pool (`runtime/threads.py` fills it).
 Whoever changes what a sleeper waits for does so before it looks whether anybody sleeps; a sleeper
 counts itself before it looks whether it may sleep; both with sequential consistency, so no wake-up
@@ -28,7 +30,7 @@ from anydim.native.choosing import CHOOSE, choosing_code
 from anydim.runtime import choices
 
 LAUNCH, WORKER, STOP = "anydim_launch", "anydim_worker", "anydim_stop"
-WAKE, REST = "anydim_wake", "anydim_rest"
+WAKE, REST, BEGIN = "anydim_wake", "anydim_rest", "anydim_begin"
 WORTH_WAKING = 32  # parts of the least size in a call, some 100 us: a worker gets up in 50
 _PATIENCE = 20  # times as long that a worker spins in a call: the caller takes 40 us to wake it
 
@@ -37,7 +39,8 @@ _STATE, _DONE, _JOB, _SLEEPERS = 0, 8, 16, 24
 _WAKES, _CALLER_SLEEPS, _STOP, _ALIVE, _SPINS, _THREADS, _BUSY = range(25, 32)
 _LOCK, _UNLOCK, _WAIT, _BROADCAST, _YIELD = range(32, 37)  # functions
 _MUTEX, _OF_WORKERS, _OF_CALLER = range(37, 40)  # the mutex, and conditions
-_CLAIMS = 40  # a word for each part
+_MISSED = 40  # parts of the least size that sleepers of this call could have had
+_CLAIMS = 48  # a word for each part
 # words of a job: the last one is the bytes from one thread's scratch to the next
 _KERNEL, _ARGUMENTS, _PARALLEL, _PARTS, _SCRATCH, _STRIDE = range(_JOB, _JOB + 6)
 
@@ -59,6 +62,7 @@ def _functions() -> Iterator[ir.Function]:
     yield _wake_sleepers()
     yield _wake()
     yield _rest()
+    yield _begin()
     yield _stop()
     yield _join()
     yield from choosing_code()
@@ -161,6 +165,14 @@ def _rest() -> ir.Function:
     return body.function(REST, ("pool",), public=True, result=False)
 
 
+def _begin() -> ir.Function:
+    """A call of many launches begins, nobody knows how many."""
+    body = Body()
+    with body.when(_POOL.differs(0)):
+        body.store(_POOL, _MISSED, 0)
+    return body.function(BEGIN, ("pool",), public=True, result=False)
+
+
 def _stop() -> ir.Function:
     """All workers leave."""
     body = Body()
@@ -231,8 +243,13 @@ def _launch() -> ir.Function:
     number = _number(body.atomic("load", _at(_STATE))) + 1
     body.publish(_at(_STATE), (number << 16) | parts())
     body.emit(ir.Fence())
-    with body.when(parallel >= WORTH_WAKING // 2 * grain):
-        body.call("wake_sleepers", _POOL)
+    with body.when(body.atomic("load", _at(_SLEEPERS)).differs(0)):
+        many = body.let(parallel / grain)
+        missed = body.let(body.load(_POOL, _MISSED) + many)
+        body.store(_POOL, _MISSED, missed)
+        with body.when((many >= WORTH_WAKING // 2) | (missed >= WORTH_WAKING)):
+            body.store(_POOL, _MISSED, 0)
+            body.call("tell", _POOL, body.load(_POOL, _OF_WORKERS))
     body.ask("work", _POOL, 0)
     body.call("join", _POOL, parts())
     return body.function(LAUNCH, _LAUNCHED, public=True, result=False)

@@ -57,6 +57,8 @@ class _Pool(ctypes.Structure):
         ("busy", ctypes.c_int64),
         ("functions", ctypes.c_void_p * 5),
         ("locks", ctypes.c_void_p * 3),
+        ("missed", ctypes.c_int64),
+        ("space_3", ctypes.c_char * 56),
     )
 
 

@@ -16,7 +16,7 @@ from anydim.kernels.space import Space
 from anydim.native.blocks import ALLOCATE, CLEAR, DROP, GROW, HOLD, LEAVE, TRIM, blocks_code
 from anydim.native.emit import BIND, RUN, emit
 from anydim.native.region_emit import emit_regions
-from anydim.native.threads import LAUNCH, WAKE, threads_code
+from anydim.native.threads import BEGIN, LAUNCH, WAKE, WORTH_WAKING, threads_code
 from anydim.program.program import Program
 from anydim.runtime import context
 from anydim.runtime.layout import ARENA, ARENA_BYTES, CODE, PARALLEL, POINTERS, POOL
@@ -87,7 +87,14 @@ def test_a_program_runs_its_launches_in_order(shape: tuple[int, int]) -> None:
     assert numpy.array_equal(y, a + b + b) or not count
 
 
-POOL_WORDS, DONE, JOB, THREADS = 40, 8, 16, 30  # of a pool, before those of its parts
+POOL_WORDS, DONE, JOB, SLEEPERS, THREADS, LOCKING = (
+    48,
+    8,
+    16,
+    24,
+    30,
+    32,
+)  # of a pool, before those of its parts
 
 
 @pytest.mark.parametrize("thread", range(4))
@@ -127,6 +134,28 @@ def test_a_launch_does_every_part_once(threads: int) -> None:
             assert [i for part in parts for i in range(*part)] == list(range(parallel))
             lengths = [stop - start for start, stop in parts]
             assert not parts or max(lengths) - min(lengths) <= 1
+
+
+@pytest.mark.parametrize("grains", [2, 6, 15, WORTH_WAKING // 2])
+def test_a_sleeper_is_woken_once_it_has_missed_enough(grains: int) -> None:
+    """The work of a loop is found out on the way; launches of one call count, large ones alone."""
+    space, told = Space(), []
+    pool = numpy.zeros(POOL_WORDS + 2, numpy.int64)
+    pool[THREADS], pool[SLEEPERS] = 2, 1
+    pool[LOCKING : LOCKING + 5] = space.function(lambda *_: 0)
+    pool[LOCKING + 3] = space.function(lambda *_: told.append(1))
+    kernel = space.function(lambda a, start, stop, s: None)
+    memory, functions = space.place(pool), threads_code().functions
+    needed = 1 if 2 * grains >= WORTH_WAKING else -(-WORTH_WAKING // grains)
+    for _ in range(2):
+        call(functions, BEGIN, [memory], space)
+        told.clear()
+        for launch in range(needed):
+            assert not told, launch
+            call(functions, LAUNCH, [memory, kernel, 1, 3 * grains, 3, 0, 0], space)
+        assert len(told) == 1
+        call(functions, LAUNCH, [memory, kernel, 1, 6, 3, 0, 0], space)  # what follows begins anew
+        assert len(told) == 1
 
 
 class Blocks:
