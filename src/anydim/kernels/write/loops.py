@@ -12,6 +12,8 @@ from anydim.kernels.write.values import add, operate
 
 START = ir.Var(ir.INDEX, "start")
 STOP = ir.Var(ir.INDEX, "stop")
+_LINE = 64  # bytes
+_AHEAD = 256  # bytes, from what is written to what is asked for
 
 
 def index(value: int) -> ir.Const:
@@ -183,6 +185,8 @@ def run_segment(
         start = ir.Var(ir.INDEX, scope.context.fresh("c"))
     for copy in range(segment.copies):
         body(inner, inner.name(add(start, index(copy * lanes))), copy)
+    if segment.copies > 1 and segment.mask is None:
+        inner.steps += lines_ahead(inner.steps)
     steps = tuple(inner.steps)
     if isinstance(start, ir.Var) and segment.high is not None:
         step = index(lanes * segment.copies)
@@ -190,3 +194,22 @@ def run_segment(
     elif segment.when is not None:
         steps = (ir.If(segment.when, steps),)
     scope.steps += steps
+
+
+def lines_ahead(steps: Sequence[ir.Step]) -> list[ir.Step]:
+    """Ask for the lines that vectors will be written to soon.
+
+    A store waits for its line, and those behind it wait in turn: with lines asked for, a core
+    writes to its second cache as fast as it reads from there, whatever the alignment.
+    """
+    found: list[ir.Step] = []
+    written: dict[str, int] = {}  # bytes of a tensor
+    for step in steps:
+        if not isinstance(step, ir.Store) or step.value.type.lanes == 1 or step.mask is not None:
+            continue
+        kind = step.value.type
+        if written.setdefault(step.buffer, 0) % _LINE == 0:
+            far = add(step.offset, index(_AHEAD // kind.dtype.bytes))
+            found.append(ir.Prefetch(step.buffer, far, write=True))
+        written[step.buffer] += kind.lanes * kind.dtype.bytes
+    return found
