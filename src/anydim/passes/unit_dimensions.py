@@ -1,10 +1,11 @@
 """Unit dimensions go: loops that run once are no loops, for the values between statements.
 
 Inputs, constants and results keep their shapes (a result gets a statement that renames the same
-bytes). What is read by a guarded or checked read keeps its dimensions too: there a position can be
-outside.
+bytes). Sums of one element, as of a product by a single row, are that element. What is read by a
+guarded or checked read keeps its dimensions too: there a position can be outside.
 
-After: no value made by one statement and read by another has a dimension of constant size 1.
+After: no value made by one statement and read by another has a dimension of constant size 1, and no
+statement reduces over one.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ class UnitDimensions:
         result: list[Line] = []
         for line in lines:
             statement = line.statement.with_body(_reading(line.statement, kept))
-            if statement.target not in kept:
-                result.append(replace(line, statement=statement))
-                continue
-            places = kept[statement.target]
+            places = kept.get(statement.target, (True,) * len(statement.axes))
             squeezed = _squeezed(statement, places)
+            if statement.target not in kept:
+                result.append(replace(line, statement=squeezed))
+                continue
             name = statement.target
             if name in moved:
                 squeezed = replace(squeezed, target=moved[name])
