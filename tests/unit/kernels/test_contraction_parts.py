@@ -13,8 +13,13 @@ import pytest
 from anydim.base.dtypes import float32
 from anydim.kernels.launch import Machine, Panels
 from anydim.kernels.product.contraction.library import contraction_libraries
-from anydim.kernels.product.micro import tile_of
+from anydim.kernels.product.contraction.template import TEMPLATE
+from anydim.kernels.product.micro import side_by_side, tile_of
 from anydim.kernels.product.packing import pack, packed_shape
+from anydim.lang.resolve.instantiate import instantiate
+from anydim.lang.surface.parser import parse_definition
+from anydim.lang.tree import TensorType
+from anydim.sizes import Box, Dim, as_size
 from anydim.targets.llvm.compiler import assembly
 from anydim.targets.llvm.host import machine, this_machine
 from anydim.targets.llvm.render import render_library
@@ -43,6 +48,22 @@ def test_axes_in_pieces_are_packed_in_their_order() -> None:
     expected = source.reshape(2, 3, 5).transpose(1, 0, 2).reshape(3, 10)
     assert numpy.array_equal(packed[0, 0], expected[:, :8])
     assert numpy.array_equal(packed[0, 1, :, :2], expected[:, 8:])
+
+
+def test_a_block_has_the_panels_that_few_rows_take_at_once() -> None:
+    """Blocks of one panel would leave them no second one."""
+    shapes = [TensorType(float32, tuple(map(as_size, each))) for each in (("M", 64), (64, 4096))]
+    text = "def f(float(M,K) x, float(K,N) w) -> (y) { y(m,n) +=! x(m,k) * w(k,n) }"
+    box, constants = Box.of(Dim("M", 0, 64)), frozenset({"w"})
+    group = instantiate(parse_definition(text), shapes, box=box)
+    schedule = TEMPLATE.match(group, box, machine(), constants)
+    launch = TEMPLATE.lower(group, schedule, box, machine(), constants)
+    columns = dict(zip(launch.kernel.sizes, launch.sizes))["block_columns"]
+    tile = tile_of(machine(), float32)
+    for rows in range(1, tile.rows + 1):
+        panels = side_by_side(tile, rows)
+        assert columns.evaluate({"M": rows}) >= panels * tile.width
+    assert side_by_side(tile, tile.rows // 2) > 1
 
 
 @pytest.mark.skipif(machine().registers < 16, reason="x86 registers")

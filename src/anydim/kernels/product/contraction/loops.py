@@ -252,19 +252,16 @@ class MainWriter(Blocked):
     # ---- bringing operands into place ----------------------------------------------------------
 
     def _ahead(self) -> list[ir.Step]:
-        """Where to prefetch: row tiles share the next block of columns among them."""
+        """What to prefetch: row tiles share the next piece of k, or that of the next block."""
         if self.held.holds_b:
             return []
-        single = compare("equal", variable("tiles"), 1)
-        chunked = compare("less", variable("chunk"), self.all_k)
         part = times(variable("chunk"), self.tile.width)
         block = times(self.all_k, self._block_columns)
         window = constant(self.tile.width * self.tile.unroll)
         return [
             ir.Let("part", part),
-            ir.Let("next", either(chunked, variable("part"), block)),
+            ir.Let("next", block),
             ir.Let("step", quotient(window, variable("tiles"))),
-            ir.Let("ahead0", either(single, constant(_SOON), variable("next"))),
             ir.Let("share", quotient(variable("part"), variable("tiles"))),
         ]
 
@@ -424,7 +421,12 @@ class MainWriter(Blocked):
         step: ir.Value = constant(0)
         if not self.held.holds_b:
             share = times(minus(variable("tile"), variable("tile0")), variable("share"))
-            ahead, step = plus(variable("ahead0"), share), variable("step")
+            done = plus(variable("k0"), variable("length"))
+            rest = minus(variable("next"), times(variable("k0"), self.tile.width))
+            part = either(compare("less", done, self.all_k), variable("part"), rest)
+            single = compare("equal", variable("tiles"), 1)
+            ahead = plus(either(single, constant(_SOON), part), share)
+            step = variable("step")
         return [
             give("k", variable("length")),
             give("rows", variable("rows")),
