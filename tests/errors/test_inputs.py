@@ -81,9 +81,9 @@ CASES = {
     ),
     "a guard": (
         {"ids": array(2, 6), "mask": array(2, 6), "pos": array(7)}, DimError,
-        "inputs of bert.onnx: seq % 7 != 6 does not hold at seq = 6; 'seq' must be another size, "
+        "inputs of bert.onnx: sizes do not fit at seq = 6; 'seq' must be another size, "
         "such as 5 or 7\n"
-        "  lengths 6, 13, 20, ... are not taken",
+        "  lengths 6, 13, 20, ... are not taken: seq % 7 != 6 does not hold",
     ),
     "another dtype": (
         {"ids": numpy.ones((2, 3))}, InputError,

@@ -89,7 +89,7 @@ def test_a_found_size_that_breaks_a_constraint() -> None:
 def test_a_guard_on_a_found_size() -> None:
     model = prefix(guards=(Guard(as_size("k % 2"), "==", as_size(0), "pairs only"),))
     assert model(x=floats(4), count=np.int64(2))["z"].shape == (2,)
-    refused(model, DimError, "does not hold at k = 3", "pairs only", x=floats(4), count=np.int64(3))
+    refused(model, DimError, "do not fit at k = 3", "pairs only", x=floats(4), count=np.int64(3))
 
 
 def test_inputs_are_checked_before_anything_runs() -> None:

@@ -36,7 +36,7 @@ def test_more_than_there_are():
     model = ad.compile(g.graph())
     three, four = np.zeros(3, np.float32), np.zeros(4, np.float32)
     model(x=three, other=three)
-    with pytest.raises(DimError, match=r"k <= n does not hold(.|\n)*k is at most"):
+    with pytest.raises(DimError, match=r"k is at most.*: k <= n does not hold"):
         model(x=three, other=four)
     assert len(model(x=four, other=three)["y"]) == 3
 
@@ -46,7 +46,7 @@ def test_a_condition_longer_than_its_axis():
     model = ad.compile(graph)
     x, condition = np.zeros(3, np.float32), np.zeros(4, bool)
     needed = "'n' must be at least 4 at k = 4"
-    why = rf"k <= n does not hold at k = 4, n = 3; {needed}\n.*condition is not"
+    why = rf"do not fit at k = 4, n = 3; {needed}\n.*condition is not"
     with pytest.raises(DimError, match=why):
         model(x0=x, x1=condition)
 
@@ -58,7 +58,7 @@ def test_boxes_and_scores_of_different_numbers():
         "x0": np.zeros((1, 3, 4), np.float32), "x1": np.zeros((1, 2, 4), np.float32),
         "x2": np.array(1), "x3": np.zeros(1, np.float32),
     }  # fmt: skip
-    with pytest.raises(DimError, match=r"n == k does not hold(.|\n)*a score for each box"):
+    with pytest.raises(DimError, match=r"a score for each box.*: n == k does not hold"):
         model(**given)
 
 

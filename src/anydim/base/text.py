@@ -35,9 +35,9 @@ def listed(names: Iterable[str], none: str = "none") -> str:
     return ", ".join(f"'{name}'" for name in names) or none
 
 
-def counted(number: int, thing: str) -> str:
-    """ "1 dimension", "2 dimensions", for a thing whose plural ends in s."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+def counted(number: int, thing: str, ending: str = "s") -> str:
+    """ "1 dimension", "2 dimensions", for a thing whose plural has that ending."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}{ending}"
 
 
 def time_text(seconds: float) -> str:

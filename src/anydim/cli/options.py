@@ -38,7 +38,10 @@ class DimType(click.ParamType):
             )
         name, low, high = found["name"].strip(), int(found["low"]), found["high"]
         top = low if not found["dots"] else int(high) if high else None
-        return name, given_dims({name: (low, top)})[name]
+        try:
+            return name, given_dims({name: (low, top)})[name]
+        except OptionError as error:
+            raise OptionError(f"--dim {value}: {error.problem}", "such as seq=1..512") from None
 
 
 class SizesType(click.ParamType):
@@ -52,10 +55,8 @@ class SizesType(click.ParamType):
         for part in filter(None, str(value).replace(" ", "").split(",")):
             name, equals, size = part.partition("=")
             if not (name and equals and size.isdecimal()) or name in sizes:
-                raise OptionError(
-                    f"--at {value}: expected a size for each dim, once",
-                    "such as --at batch=8,seq=77",
-                )
+                said = "is there twice" if name in sizes else "is no NAME=SIZE, of 0 or more"
+                raise OptionError(f"--at {value}: '{part}' {said}", "such as --at batch=8,seq=77")
             sizes[name] = int(size)
         return sizes
 
@@ -144,31 +145,16 @@ class NamedType(click.ParamType):
 
 
 _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
-    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+    # the last one stands first in the help: what most people need
     click.option(
-        "--threads", type=int, metavar="N",
-        help="Cores that serve a call.  [default: those that the process may use]",
+        "--type", "types", type=NamedType("--type", "T=float64"), multiple=True,
+        metavar="T=TYPE", help="What a type variable of a definition stands for: T=float64. "
+        "Without it, the type of the inputs, or float32.",
     ),
     click.option(
-        "--precision", metavar="WORD",
-        help="exact (the default): every division is rounded correctly; fast: divisions by "
-        "numbers and by what a row shares are products with reciprocals; tf32: as fast, and "
-        "devices may round factors of float32 products to 11 bits.",
-    ),
-    click.option(
-        "--code", metavar="TARGET",
-        help="What makes code: llvm, or c by way of a C compiler. Without it, the setting.",
-    ),
-    click.option(
-        "--strategy", metavar="NAME",
-        help="Which code serves which size, and when it is made: generic, exact, adaptive, "
-        "'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".  [default: the setting, adaptive "
-        "but for files that are written]",
-    ),
-    click.option(
-        "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,
-        metavar="PATTERN=NAME", help="The same for the kernels whose nodes, or own names, a "
-        "pattern matches: 'layer*/attn=exact()'. Repeat it for each pattern.",
+        "--attribute", "attributes", type=NamedType("--attribute", "eps=1e-5"), multiple=True,
+        metavar="NAME=VALUE", help="An attribute of a definition: eps=1e-5. For an ellipsis "
+        "...b, b=2 says how many axes it stands for; without it, those of the inputs, or 1.",
     ),
     click.option(
         "--device", "devices", type=NamedType("--device", "accel=opencl:0"), multiple=True,
@@ -187,24 +173,40 @@ _MODEL_OPTIONS: tuple[Callable[[Command], Command], ...] = (
         help="onnxruntime: the installed one runs nodes that cannot be imported.",
     ),
     click.option(
+        "--code", metavar="TARGET",
+        help="What makes code: llvm, or c by way of a C compiler. Without it, the setting.",
+    ),
+    click.option(
+        "--precision", metavar="WORD",
+        help="exact (the default): every division is rounded correctly; fast: divisions by "
+        "numbers and by what a row shares are products with reciprocals; tf32: as fast, and "
+        "devices may round factors of float32 products to 11 bits.",
+    ),
+    click.option(
+        "--strategies", type=NamedType("--strategies", "'layer*/attn=exact()'"), multiple=True,
+        metavar="PATTERN=NAME", help="As --strategy, for the kernels whose nodes, or own names, "
+        "a pattern matches: 'layer*/attn=exact()'. Repeat it for each pattern.",
+    ),
+    click.option(
+        "--strategy", metavar="NAME",
+        help="Which code serves which size, and when it is made: generic, exact, adaptive, "
+        "'buckets(seq=[16, 32])', \"where('m <= 4', exact())\".  [default: the setting, adaptive "
+        "but for files that are written]",
+    ),
+    click.option("-q", "--quiet", is_flag=True, help="No progress and no notes."),
+    click.option(
         "--memory-limit", metavar="BYTES",
-        help="Refuse the model if a call may take more of its own: '512 MiB'. Where dims have "
-        "no bounds, refuse the calls that would.",
+        help="Refuse the model if a call may take more memory of its own: '512 MiB'. Where dims "
+        "have no bounds, refuse the calls that would.",
+    ),
+    click.option(
+        "--threads", type=int, metavar="N",
+        help="Cores that serve a call.  [default: those that the process may use]",
     ),
     click.option(
         "--dim", "dims", type=DIM, multiple=True, metavar="NAME=LOW..HIGH",
         help="Bounds of a dim: seq=1..512, seq=1.. (no upper bound), seq=128 (one size). "
         "A dim left out runs from 0 with no upper bound. Repeat it for each dim.",
-    ),
-    click.option(
-        "--type", "types", type=NamedType("--type", "T=float64"), multiple=True,
-        metavar="T=TYPE", help="What a type variable of a definition stands for: T=float64. "
-        "Without it, the type of the inputs, or float32.",
-    ),
-    click.option(
-        "--attribute", "attributes", type=NamedType("--attribute", "eps=1e-5"), multiple=True,
-        metavar="NAME=VALUE", help="An attribute of a definition: eps=1e-5. For an ellipsis "
-        "...b, b=2 says how many axes it stands for; without it, those of the inputs, or 1.",
     ),
     click.argument("model", metavar="MODEL"),
 )  # fmt: skip

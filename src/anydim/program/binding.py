@@ -135,4 +135,6 @@ def check_sizes(name: str, box: Box, sizes: Mapping[str, int]) -> None:
     check_names(name, box, sizes)
     violations = box.violations(sizes)
     if violations:
-        raise DimError(f"{name}: {violations[0]}", "; ".join(violations[1:]) or f"declared {box}")
+        every = "" if sizes.keys() >= set(box.names) else "; give every dim a size"
+        hint = "; ".join(violations[1:]) or f"declared {box}{every}"
+        raise DimError(f"{name}: {violations[0]}", hint)

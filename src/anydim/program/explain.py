@@ -24,7 +24,7 @@ def explain(program: Program, notes: Sequence[str] = ()) -> str:
     if program.straight is None:
         lines += _course(program)
     for kernel, site in first.items():
-        lines += ["", f"kernel {kernel}: {counts[kernel]} launches"]
+        lines += ["", f"kernel {kernel}: {counted(counts[kernel], 'launch', 'es')}"]
         lines += _details(site, [s for s in program.sites if s.kernel == kernel])
     if notes:
         lines += ["", "notes", *(f"  {note}" for note in notes)]
@@ -40,7 +40,8 @@ def summary(program: Program) -> Iterator[str]:
     threads = counted(program.threads, "thread")
     yield str(signature)
     yield f"  dims: {str(signature.box) or 'none'}"
-    yield f"  {len(sites)} launches of {kernels} kernels, {threads}{made and ': '}{made}"
+    launches = counted(len(sites), "launch", "es")
+    yield f"  {launches} of {counted(kernels, 'kernel')}, {threads}{made and ': '}{made}"
     if program.straight is not None:
         yield f"  {len(program.straight.slots)} sizes are computed once per call"
     else:

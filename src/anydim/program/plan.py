@@ -7,16 +7,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import field, replace
 from functools import partial
 
-from anydim.base.errors import DimError
 from anydim.base.records import dataclass
-from anydim.base.text import listed
+from anydim.base.text import counted, listed
 from anydim.program.binding import check_sizes, told
 from anydim.program.document import Document, document
 from anydim.program.program import Program
 from anydim.program.region_plan import Work, needs, values_at
 from anydim.program.segment import Site
+from anydim.runtime.checks import broken
 from anydim.runtime.signature import Signature
-from anydim.sizes import Size, holds, remedy
+from anydim.sizes import Size, holds
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Plan:
             f"  inputs    {_bytes(self.input_bytes)}",
             f"  outputs   {_bytes(self.output_bytes)}",
             f"  constants {_bytes(self.constant_bytes)}",
-            f"  {len(self.launches)} launches, about {_count(self.flops)}flop",
+            f"  {counted(len(self.launches), 'launch', 'es')}, about {_count(self.flops)}flop",
         ]
         if self.value_bytes:
             lines.insert(
@@ -153,13 +153,7 @@ def estimate(program: Program, sizes: Mapping[str, int]) -> Plan:
 def _check_guards(signature: Signature, sizes: Mapping[str, int]) -> None:
     for guard in signature.guards:
         if guard.symbols <= sizes.keys() and not holds(guard, sizes):
-            left, right = guard.left.evaluate(sizes), guard.right.evaluate(sizes)
-            needed = remedy(guard, sizes, signature.box)
-            raise DimError(
-                f"{signature.name}: {guard.left} {guard.relation} {guard.right} does not hold: "
-                f"{left} {guard.relation} {right}" + (f"; {needed}" if needed else ""),
-                guard.message,
-            )
+            raise broken(guard, signature.name, sizes, signature.box)
 
 
 def _words(work: Work, values: Mapping[str, int]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from anydim.base.errors import DimError, InputError
 from anydim.base.records import dataclass
 from anydim.runtime.signature import Signature
-from anydim.sizes import Guard, Size, remedy
+from anydim.sizes import Box, Guard, Size, remedy
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -117,14 +117,17 @@ def _constraint(
 def _guard(
     check: Check, signature: Signature, shapes: Shapes, dims: Mapping[str, int]
 ) -> InputError:
-    guard = check.guard
-    assert guard is not None
-    at = _at(guard.left - guard.right, dims) or "any size"
-    needed = remedy(guard, dims, signature.box)
+    assert check.guard is not None
+    return broken(check.guard, f"{signature.noun}s of {signature.name}", dims, signature.box)
+
+
+def broken(guard: Guard, what: str, dims: Mapping[str, int], box: Box) -> DimError:
+    """The error for sizes of `what` at which a guard does not hold: what to do, then why."""
+    at = _at(guard.left - guard.right, dims)
+    needed = remedy(guard, dims, box)
     return DimError(
-        f"{signature.noun}s of {signature.name}: {guard.left} {guard.relation} {guard.right} "
-        f"does not hold at {at}" + (f"; {needed}" if needed else ""),
-        guard.message,
+        f"{what}: sizes do not fit at {at or 'any size'}" + (f"; {needed}" if needed else ""),
+        f"{guard.message}: {guard.left} {guard.relation} {guard.right} does not hold",
     )
 
 

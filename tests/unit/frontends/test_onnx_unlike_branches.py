@@ -50,7 +50,9 @@ def test_the_branch_after_which_the_model_has_a_meaning(swap: bool) -> None:
     model = ad.compile(squeezing("Equal", GEMM, swap))
     x = numpy.arange(15, dtype=numpy.float32).reshape(3, 5, 1)
     numpy.testing.assert_array_equal(model(x)["z"], x[..., 0].sum(1, keepdims=True).repeat(2, 1))
-    with pytest.raises(ad.DimError, match=r"m == 1 does not hold at m = 2[\s\S]*If_7"):
+    with pytest.raises(
+        ad.DimError, match=r"do not fit at m = 2[\s\S]*If_7[\s\S]*m == 1 does not hold"
+    ):
         model(numpy.zeros((3, 5, 2), numpy.float32))
     assert model(numpy.zeros((0, 5, 1), numpy.float32))["z"].shape == (0, 2)
 
@@ -60,7 +62,9 @@ def test_the_other_branch() -> None:
     model = ad.compile(squeezing("Equal", [conv]))
     x = numpy.ones((2, 5, 3), numpy.float32)
     numpy.testing.assert_array_equal(model(x)["z"], numpy.full((2, 4, 3), 5.0))
-    with pytest.raises(ad.DimError, match=r"m != 1 does not hold at m = 1[\s\S]*If_7"):
+    with pytest.raises(
+        ad.DimError, match=r"do not fit at m = 1[\s\S]*If_7[\s\S]*m != 1 does not hold"
+    ):
         model(numpy.zeros((2, 5, 1), numpy.float32))
 
 

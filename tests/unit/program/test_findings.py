@@ -76,7 +76,7 @@ def test_a_summary_stands_before_the_rest() -> None:
     summary = lines[: lines.index("")]
     assert len(summary) <= 10
     for part in (
-        "attention(q:", "dims: n=0..512", "1 launches of 1 kernels, 1 thread: 1 attention",
+        "attention(q:", "dims: n=0..512", "1 launch of 1 kernel, 1 thread: 1 attention",
         "arena: ", "constants: ", "far from its limit: nothing that is known",
     ):  # fmt: skip
         assert any(part in line for line in summary), part

@@ -129,7 +129,7 @@ def _panels(form: ContractionForm, tile: Tile) -> Panels:
 
 def _reason(form: ContractionForm, schedule: Contraction) -> str:
     epilogue = "no epilogue" if all(o.is_product for o in form.outputs) else "its epilogue fused"
-    start = f", starting from {form.start.tensor}" if form.start is not None else ""
+    start = ", starting from what is added" if form.start is not None else ""
     loops = len(form.loops)
     around = f" in {loops} loop{'s' if loops > 1 else ''}" if form.loops else ""
     where = "a constant B is packed when loaded" if schedule.packed else "B is packed as it is used"
