@@ -119,6 +119,25 @@ class Clusters:
                 self.merge(joined)
                 self._absorb(made, number)
                 return
+        if statement.combine:
+            self._beside(number)
+
+    def _beside(self, number: int) -> None:
+        """Let a reduction join another one of the same elements: they are read once for both."""
+        statement, own = self.lines[number].statement, self.template([number])
+        read = inputs_of(statement)
+        if len(read) != 1 or own is None:
+            return
+        for other in sorted(n for n in self.users[read[0]] if n < number):
+            first, cluster = self.lines[other].statement, self.owner[other]
+            joined = [*self.members[cluster], number]
+            if not first.combine or inputs_of(first) != read or first.shape != statement.shape:
+                continue
+            if len(joined) > MOST_STATEMENTS or self._cyclic(joined):
+                continue
+            if own is self._own(cluster) is self.template(joined):
+                self.merge(joined)
+                return
 
     def _grows(self, cluster: int, joined: Sequence[int]) -> bool:
         """Whether a template takes a larger cluster, and the cluster is not better as it is."""

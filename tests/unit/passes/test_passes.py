@@ -135,3 +135,13 @@ def test_a_reshape_to_the_own_shape_is_no_view_of_its_own() -> None:
         v = numpy.arange(2 * 3 * size * 4, dtype=numpy.float32).reshape(2, 3, size, 4)
         right = (x @ v).transpose(0, 2, 1, 3).reshape(2, size, 12) + 1
         numpy.testing.assert_allclose(model(scores=x, values=v)["y"], right, rtol=1e-6)
+
+
+def test_reductions_of_the_same_elements_are_one_kernel() -> None:
+    g = ad.Builder("g")
+    x = g.input("x", ad.float32, [g.dim("n"), g.dim("m")])
+    for name in ("reduce_min", "reduce_max", "reduce_sum"):
+        g.output(name, getattr(g, name)(x, axes=(1,)))
+    g.output("others", g.reduce_sum(x, axes=(0,)))
+    groups = [node.outputs for node in after(g.graph(), "fuse").nodes]
+    assert [len(group) for group in groups] == [3, 1]
