@@ -25,7 +25,7 @@ from anydim.lang.tree import Apply, Expr, Index, Literal, SizeTerm
 from anydim.lang.tree.affine import parts
 from anydim.sizes import Size
 
-_MOST_STEPS = 4  # of elements below four bytes
+_MOST_STEPS = {1: 4, 2: 4, 4: 4, 8: 2}  # by bytes of elements
 _SMALL = 1 << 10  # numbers below it are divided by a multiplication
 _SHIFT = _SMALL.bit_length() * 2  # and a shift
 
@@ -345,8 +345,8 @@ def neighbours(
 
 
 def steps_over(dtype: DType, stride: int) -> bool:
-    """Whether elements so far apart come out of whole vectors: machines gather large ones alone."""
-    return stride == 1 or (dtype.bytes <= 2 and 2 <= stride <= _MOST_STEPS)
+    """Whether elements so far apart come out of whole vectors, or else are gathered."""
+    return stride == 1 or 2 <= stride <= _MOST_STEPS.get(dtype.bytes, 0)
 
 
 def load_steps(
