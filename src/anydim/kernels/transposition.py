@@ -15,6 +15,7 @@ be nearly empty, and elements go one by one; where neighbours of one side are so
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from anydim.base.dtypes import DType, boolean, uint8
@@ -43,6 +44,7 @@ from anydim.kernels.write.arithmetic import (
     variable,
 )
 from anydim.kernels.write.elements import Context, Elements, SizeParameters
+from anydim.kernels.write.loops import lines_ahead
 from anydim.kernels.write.squares import PIECE, columns_of, unzipped, zipped
 from anydim.kernels.write.values import operate
 from anydim.lang.tree import Group
@@ -51,6 +53,7 @@ from anydim.sizes import Box, as_size, product
 
 _MOST_LANES = 16  # of small elements: squares of more do not fit into registers
 _SQUARE = "square"
+_LEAST_SQUARE = 8  # lanes; those of 4 are no faster than the masks of 8
 _REGISTER = 32  # bytes of those that copies go through: there are two units that shuffle these
 _STRIP = {1: 128, 2: 128}  # lanes that are written before the next rows, by bytes; others: a line
 _LINE = 64  # bytes
@@ -253,6 +256,7 @@ class _Body:
                 loop(
                     "row", low, high, lanes,
                     ir.Let("k", least(variable("row"), plus(high, -lanes))),
+                    *self._ahead("k", variable("strip"), each),
                     loop("lane", variable("strip"), strip, lanes,
                          ir.Let("lane0", lane0), *self._square("k")),
                 ),
@@ -261,10 +265,37 @@ class _Body:
                 "lane0", end, width, lanes,
                 ir.Let("left", minus(width, variable("lane0"))),
                 ir.Let("known", minus(variable("inside"), variable("lane0"))),
-                *self._narrow(plus(low, round_down(rows, lanes))),
-                loop("e", variable("done"), high, lanes, *self._square("e", edge=True)),
+                *self._rest(low, high),
             ),
         ]  # fmt: skip
+
+    def _rest(self, low: ir.Value, high: ir.Value) -> list[ir.Step]:
+        """Lanes that fill no vector, or whose places are guarded; few in squares half as wide."""
+        half = self.vector.lanes // 2
+        if half < _LEAST_SQUARE or not self.copies or self.form.inside is not None:
+            return self._last_lanes(low, high)
+        few = replace(self, vector=ir.Type(self.vector.dtype, half))
+        ways = (tuple(body._last_lanes(low, high)) for body in (few, self))
+        return [ir.If(compare("less_equal", variable("left"), half), *ways)]
+
+    def _last_lanes(self, low: ir.Value, high: ir.Value) -> list[ir.Step]:
+        lanes = self.vector.lanes
+        return [
+            *self._narrow(plus(low, round_down(minus(high, low), lanes))),
+            loop("e", variable("done"), high, lanes, *self._square("e", edge=True)),
+        ]
+
+    def _ahead(self, row: str, lane: ir.Value, count: int) -> list[ir.Step]:
+        """Ask for the lines that a strip ends in, in a square's rows: those before are there."""
+        line = _LINE // self.made.bytes
+        found: list[ir.Step] = []
+        for number in range(self.vector.lanes):
+            _, at = self._places(plus(variable(row), number), lane)
+            found += [
+                ir.Prefetch("y", plus(at, begin + line - 1), write=True)
+                for begin in range(0, count, line)
+            ]
+        return found
 
     def _narrow(self, squares: ir.Value) -> list[ir.Step]:
         """Squares of whole vectors that fewer lanes than a vector has are wanted of.
@@ -309,14 +340,16 @@ class _Body:
     def _vectors(self, along_rows: bool) -> list[ir.Step]:
         """Vectors as they are, along the axis whose elements are neighbours on both sides."""
         own, other = ("row", "lane") if along_rows else ("lane", "row")
-        name, lanes = f"{own}_vector", self.vector.lanes
+        vector = self.wide if self.copies else self.vector
+        name, lanes = f"{own}_vector", vector.lanes
         low, high = self._ends(own)
         whole = plus(low, round_down(minus(high, low), lanes))
 
         def moved(mask: ir.Value | None) -> list[ir.Step]:
             at = {own: variable(name), other: variable(other)}
             source, target = self._places(at["row"], at["lane"])
-            return self._written(target, ir.Load(self.vector, "x", source, mask), mask)
+            steps = self._written(target, ir.Load(vector, "x", source, mask), mask)
+            return [*steps, *lines_ahead(steps)]
 
         rest = first_lanes(minus(high, variable(name)), lanes)
         return [
@@ -351,24 +384,26 @@ class _Body:
             return self._places(*pair)
 
         def moved(last: bool) -> list[ir.Step]:
-            alone = first_lanes(least(left, step), lanes) if last else None
             joined = [
                 first_lanes(plus(least(times(left, count), lanes * count), -n * lanes), lanes)
                 for n in range(count)
             ]
             if together:
-                loads = [ir.Load(self.wide, "x", apart(n)[0], alone) for n in range(count)]
+                kind = ir.Type(self.wide.dtype, step) if count & (count - 1) == 0 else self.wide
+                alone = first_lanes(least(left, step), kind.lanes) if last else None
+                loads = [ir.Load(kind, "x", apart(n)[0], alone) for n in range(count)]
                 steps, (made,) = zipped(self.wide, loads, "z_")
                 whole = least(times(least(left, step), count), lanes)
                 mask = first_lanes(whole, lanes) if last else None
                 return [*steps, ir.Store("y", apart(0)[1], made, mask)]
+            alone = first_lanes(least(left, step), lanes) if last else None
             loads = [
                 ir.Load(self.wide, "x", plus(apart(0)[0], n * lanes), joined[n] if last else None)
                 for n in range(count)
             ]
             steps, columns = unzipped(self.wide, loads, "z_")
             stores = [ir.Store("y", apart(n)[1], c, alone) for n, c in enumerate(columns)]
-            return [*steps, *stores]
+            return [*steps, *stores, *lines_ahead(stores)]
 
         return [loop("p", low, end, step, *moved(False)), loop("p", rest, high, step, *moved(True))]
 

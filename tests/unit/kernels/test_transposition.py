@@ -67,13 +67,14 @@ def test_axes_that_are_short_in_a_call(order, dtype):
         numpy.testing.assert_array_equal(function(x), x.transpose(order), err_msg=str(shape))
 
 
+@pytest.mark.parametrize("dtype", [float32, float16], ids=str)
 @pytest.mark.parametrize("name", TEXTS)
-def test_nothing_outside_is_touched(name):
+def test_nothing_outside_is_touched(name, dtype):
     """The evaluator of loop IR checks every access."""
     text, reference = TEXTS[name]
     (definition,) = parse(text).values()
     box = Box.of(Dim("M"), Dim("N"))
-    kind = TensorType(float32, (as_size("M"), as_size("N")))
+    kind = TensorType(dtype, (as_size("M"), as_size("N")))
     group = instantiate(definition, (kind,), {}, box)
     machine = Machine(vector_bytes=32)
     schedule = transposition.match(group, box, machine, frozenset())
@@ -94,10 +95,11 @@ def test_nothing_outside_is_touched(name):
         (19, 3),
         (2, 33),
         (16, 4),
+        (6, 70),
     ):
-        x = numpy.arange(m * n, dtype=numpy.float32).reshape(m, n)
+        x = numpy.arange(m * n, dtype=dtype.numpy).reshape(m, n)
         right = reference(x)
-        y = numpy.full(right.shape, numpy.nan, numpy.float32)
+        y = numpy.full(right.shape, numpy.nan, dtype.numpy)
         sizes = [size.evaluate({"M": m, "N": n}) for size in launch.sizes]
         parallel = launch.parallel.evaluate({"M": m, "N": n})
         run(launch.kernel, [x, y], sizes, 0, parallel)

@@ -106,8 +106,17 @@ def _interleaved(lanes: int, few: int, unit: int, upper: bool) -> tuple[int, ...
 def zipped(
     vector: ir.Type, columns: Sequence[ir.Value], prefix: str
 ) -> tuple[list[ir.Step], list[ir.Value]]:
-    """Steps, and one vector with an element of each column in turn, as many as it holds."""
+    """Steps, and one vector with an element of each column in turn, as many as it holds.
+
+    Columns with no more elements than that are put side by side, and brought into order at once.
+    """
     lanes, count = vector.lanes, len(columns)
+    if columns[0].type.lanes * count == lanes:
+        whole = ir.Var(vector, f"{prefix}0")
+        order = tuple(lane % count * (lanes // count) + lane // count for lane in range(lanes))
+        return [ir.Let(f"{prefix}0", _side_by_side(columns))], [
+            ir.Shuffle(vector, whole, whole, order)
+        ]
     steps: list[ir.Step] = [ir.Let(f"{prefix}0", columns[0])]
     value: ir.Value = ir.Var(vector, f"{prefix}0")
     for number, column in enumerate(columns[1:], 1):
