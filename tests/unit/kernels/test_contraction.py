@@ -332,6 +332,56 @@ def test_one_row_or_one_column(
             assert run(1, row, row + 1).tobytes() == found[row : row + 1].tobytes()
 
 
+# ---- many small matrices -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("machine", [None, SSE], ids=["host", "sse"])
+@pytest.mark.parametrize("dtype", [float32, int32], ids=str)
+@pytest.mark.parametrize("turned", [False, True])
+def test_small_matrices_in_a_loop(turned: bool, dtype: DType, machine: Machine | None) -> None:
+    """Pairs that go side by side have the bits of pairs and rows that go alone."""
+    b_indices, b_shape = ("h j k", "H N K") if turned else ("h k j", "H K N")
+    statement = product_statement(
+        "c", read("a", "h", "i", "k"), read("b", *b_indices.split()),
+        axes(h="H", i="M", j="N"), axes(k="K"),
+    )  # fmt: skip
+    group = Group(
+        (tensor("a", "H M K", dtype), tensor("b", b_shape, dtype)),
+        (tensor("c", "H M N", dtype),), (statement,),
+    )  # fmt: skip
+    kernel = compiled(group, machine=machine)
+    for depth in (0, 3, 16, 17):
+        for width in (1, 3, 8, 16, 17):
+            a = numbers(5, 11, depth, dtype=dtype)
+            b = numbers(5, depth, width, dtype=dtype, seed=1)
+            given = numpy.ascontiguousarray(numpy.swapaxes(b, 1, 2)) if turned else b
+            exact = numpy.matmul(a.astype(numpy.float64), b.astype(numpy.float64))
+            env = {"H": 5, "K": depth, "N": width}
+            whole = kernel.run({**env, "M": 11}, {"a": a, "b": given})["c"]
+            assert numpy.abs(whole - exact).max() < 1e-4
+            for rows in (1, 4):
+                few = {"a": numpy.ascontiguousarray(a[:, :rows]), "b": given}
+                for parts in (1, 3):
+                    found = kernel.run({**env, "M": rows}, few, parts)["c"]
+                    assert found.tobytes() == whole[:, :rows].tobytes()
+
+
+def test_every_access_of_small_matrices_is_inside() -> None:
+    for b_shape in ("HKN", "HNK"):
+        text = f"""def f(float(H,M,K) a, float({",".join(b_shape)}) b) -> (c) {{
+            c(h,m,n) +=! a(h,m,k) * b({",".join(b_shape.lower())})
+        }}"""
+        types = [TensorType(float32, tuple(map(as_size, shape))) for shape in ("HMK", b_shape)]
+        group = instantiate(parse_definition(text), types, box=BOX)
+        made = Prepared(group, (TEMPLATE,), BOX, AVX2)
+        for count, rows, depth, width in ((3, 2, 3, 3), (2, 5, 1, 8), (4, 2, 0, 3), (1, 3, 5, 2)):
+            env = {"H": count, "M": rows, "K": depth, "N": width}
+            a, b = (numbers(*(env[letter] for letter in shape)) for shape in ("HMK", b_shape))
+            (found,) = made.outputs([a, b], env, 2, False)
+            exact = numpy.einsum(f"hmk,{b_shape.lower()}->hmn", a.astype(float), b.astype(float))
+            assert numpy.allclose(found, exact, atol=1e-5)
+
+
 # ---- sums over two axes that lie apart ---------------------------------------------------------
 
 

@@ -87,6 +87,11 @@ class Blocked(ABC):
         self.sizes = sizes
 
     @property
+    def done(self) -> str:
+        """The register of `Sharing.rectangles`."""
+        return ""
+
+    @property
     @abstractmethod
     def scratch(self) -> Size:
         """Bytes of scratch."""
@@ -140,8 +145,8 @@ class Blocked(ABC):
     def functions(self) -> tuple[ir.Function, ...]:
         """All functions of the kernel, main the last."""
         made = self.made()
-        rectangles = self.sharing.rectangles
-        body = (*self.start(), *rectangles(self.role, self.rectangle()), *self.end())
+        rectangles = self.sharing.rectangles(self.role, self.rectangle(), self.done)
+        body = (*self.start(), *rectangles, *self.end())
         return (*made, main_function(self.name, self.pointers, self._size_names, body))
 
     @property

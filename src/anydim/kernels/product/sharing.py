@@ -62,12 +62,14 @@ class Sharing:
         return minimum(ceil_div(self.work, STEP), _MOST_STEPS)
 
     def rectangles(
-        self, value: Callable[[str, Size], ir.Value], body: Sequence[ir.Step]
+        self, value: Callable[[str, Size], ir.Value], body: Sequence[ir.Step], done: str = ""
     ) -> tuple[ir.Step, ...]:
         """Do `body` for each rectangle of start:stop.
 
         It knows the indices of the loops, the number `around` of their iteration, and `first_tile`,
         `stop_tile`, `first_panel`, `stop_panel`. `value` gives a size, for a name of its role.
+        Of tiles that are alone in their iteration it may do several of those that are `left`: it
+        sets the register `done`, where that has a name, to their number.
         """
         code = Writer()
 
@@ -98,7 +100,9 @@ class Sharing:
             first = known("first_tile", here - column * tiles)
             rest = known("around", column / groups)
             group = code.let(column - rest * groups)
-            left = code.let(end - here)
+            left = code.let(end - here, "left" if done else "")
+            if done:
+                code.emit(ir.Declare(done, constant(1).value))
             all_of = smaller(left / tiles, groups - group)
             complete = code.let(select(first.equals(0), all_of, 0))
             many = code.let(larger(complete, 1))
@@ -114,7 +118,8 @@ class Sharing:
                 known(name, rest)
             for step in body:
                 code.emit(step)
-            at += many * (stop - first)
+            took = many * (stop - first)
+            at += took * Term(ir.Get(ir.INDEX, done)) if done else took
         return code.written
 
 

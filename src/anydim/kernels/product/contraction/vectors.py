@@ -4,9 +4,14 @@
     c[j] = init[j] + sum over k of a[k] * b[j, k]      `across`: squares of b, turned in registers
     c[i] = init[i] + sum over k of a[i, k] * b[k]      `dots`: rows of a, one by one
 
-Each reads a matrix once, as it comes, which is all that memory has to do. `row` and `across` add up
-in the order of a micro-kernel, in the same blocks of k, so that a row alone has the bits of a row
-among others. `dots` serves products of one column: there all rows are summed in the same way.
+Each reads a matrix once, as it comes, which is all that memory has to do. Many small matrices, of
+which a row of b is a vector, go pair by pair, without what goes around a register tile:
+
+    c[n, i, j] = sum over k of a[n, i, k] * b[n, k, j]     `small`
+
+All but `dots` add up in the order of a micro-kernel, in the same blocks of k, so that a row alone
+has the bits of a row among others. `dots` serves products of one column: there all rows are summed
+in the same way.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.squares import transposed
 from anydim.kernels.write.values import number, operate
 
+SMALL_K = 16  # steps of k of small matrices
 WIDE = 2048  # columns that `row` sums at a time: its sums stay in the first cache
 _STEPS = 8  # rows of b at a time
 _CHAINS = 4  # sums of a row of a side by side
@@ -51,6 +57,69 @@ def vector_libraries(lanes: int, dtype: DType) -> tuple[ir.Library, ...]:
         ir.Library(name, partial(write, name, ir.Type(dtype, lanes)), identity=name)
         for name, write in names.items()
     )
+
+
+SMALL_SCALARS = (
+    "count", "rows", "columns", "k", "a_row", "a_step", "b_column", "b_step", "c_row",
+    "a_next", "b_next", "c_next",
+)  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def small_library(lanes: int, dtype: DType, along: bool) -> ir.Library:
+    """`small` for a b whose columns are neighbours, or, not `along`, any b."""
+    name = f"small_{dtype}_x{lanes}_{'along' if along else 'any'}"
+    return ir.Library(name, partial(_small, name, ir.Type(dtype, lanes), along), identity=name)
+
+
+def _small(name: str, vector: ir.Type, along: bool) -> tuple[ir.Function, ...]:
+    """Of a pair, b is brought into vectors first; k is at most SMALL_K, columns fit a vector."""
+    lanes, dtype = vector.lanes, vector.dtype
+    mask = ir.Var(ir.Type(ir.FLAG.dtype, lanes), "inside")
+    wide = ir.Type(int64, lanes)
+    at = plus(variable("b_at"), times(variable("k0"), variable("b_step")))
+    places = operate("add", ir.Splat(wide, at), ir.Var(wide, "columns_at"))
+    steps = operate("mul", ir.Splat(wide, variable("b_column")), ir.Iota(wide))
+    row = ir.Load(vector, "b", at, mask) if along else ir.Gather(vector, "b", places, mask)
+    a = plus(variable("a_at"), times(variable("k1"), variable("a_step")))
+    added = multiply_add(
+        ir.Splat(vector, ir.Load(ir.Type(dtype), "a", a)),
+        ir.Load(vector, "panel", times(variable("k1"), lanes)), ir.Get(vector, "sum"),
+    )  # fmt: skip
+    c = plus(variable("c0"), times(variable("i"), variable("c_row")))
+    total = operate("add", ir.Get(vector, "sum"), number(dtype, 0, lanes))
+    rows = loop(
+        "i", 0, variable("rows"), 1,
+        ir.Let("a_at", plus(variable("a0"), times(variable("i"), variable("a_row")))),
+        ir.Declare("sum", number(dtype, 0, lanes)),
+        loop("k1", 0, variable("k"), 1, ir.Assign("sum", added)),
+        ir.Store("c", c, total, mask),
+    )  # fmt: skip
+    function = ir.Function(
+        name,
+        (
+            *(ir.Pointer(each, dtype) for each in "abc"),
+            *(ir.Scalar(each) for each in SMALL_SCALARS),
+        ),
+        (
+            ir.Stack("panel", dtype, SMALL_K * lanes),
+            ir.Let("inside", first_lanes(variable("columns"), lanes)),
+            *(() if along else (ir.Let("columns_at", steps),)),
+            loop(
+                "n", 0, variable("count"), 1,
+                ir.Let("a0", times(variable("n"), variable("a_next"))),
+                ir.Let("b_at", times(variable("n"), variable("b_next"))),
+                ir.Let("c0", times(variable("n"), variable("c_next"))),
+                loop(
+                    "k0", 0, variable("k"), 1,
+                    ir.Store("panel", times(variable("k0"), lanes), row),
+                ),
+                rows,
+            ),
+        ),
+        public=True,
+    )  # fmt: skip
+    return (function,)
 
 
 def _row(name: str, vector: ir.Type) -> tuple[ir.Function, ...]:

@@ -1,4 +1,4 @@
-"""What a contraction does where its rows or columns are one: nothing is packed.
+"""What a contraction does where its rows or columns are one, or matrices small: nothing is packed.
 
 These are branches of its kernel, with functions of `vectors.py` in the place of micro-kernels.
 """
@@ -8,7 +8,12 @@ from __future__ import annotations
 from anydim.kernels import ir
 from anydim.kernels.product.blocked import nested
 from anydim.kernels.product.contraction.loops import MainWriter
-from anydim.kernels.product.contraction.vectors import WIDE, vector_libraries
+from anydim.kernels.product.contraction.vectors import (
+    SMALL_K,
+    WIDE,
+    small_library,
+    vector_libraries,
+)
 from anydim.kernels.product.micro import give
 from anydim.kernels.write.arithmetic import (
     compare,
@@ -23,6 +28,8 @@ from anydim.kernels.write.arithmetic import (
 from anydim.kernels.write.values import operate
 from anydim.sizes import as_size
 
+DONE = "done"  # iterations of the loop that a rectangle has done
+
 
 class ContractionWriter(MainWriter):
     """The kernel with these ways."""
@@ -30,9 +37,18 @@ class ContractionWriter(MainWriter):
     def rectangle(self) -> list[ir.Step]:
         steps = [*super().rectangle()]
         at = self.a_at()
-        for condition, way in vector_ways(self):
+        small = [_small(self)] if self.done else []
+        for condition, way in (*small, *vector_ways(self)):
             steps = [at, ir.If(condition, tuple(way), tuple(s for s in steps if s != at))]
         return steps
+
+    @property
+    def done(self) -> str:
+        """Small matrices in one loop around them are done several at a time."""
+        form = self.form
+        plain = self.finished and not (form.start or form.pieces or form.windows)
+        in_place = not self.schedule.packed and len(form.loops) == 1
+        return DONE if plain and in_place else ""
 
 
 def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
@@ -61,6 +77,31 @@ def vector_ways(writer: MainWriter) -> list[tuple[ir.Value, list[ir.Step]]]:
         side = operate("and", along, compare("equal", writer.c_row, 1))
         found.append((side, _turned(writer, row.name)))
     return found
+
+
+def _small(writer: MainWriter) -> tuple[ir.Value, list[ir.Step]]:
+    """As of `vector_ways`: pairs of matrices of a few elements, all that are left of the part."""
+    form, known, lanes = writer.form, writer.sizes.known, writer.tile.lanes
+    (walk,), target = form.loops, writer.target
+    assert target is not None
+    library = small_library(lanes, form.dtype, form.n.b == 1)
+    writer.needs(library)
+    sizes = (writer.all_rows, writer.all_columns, writer.all_k)
+    most = (writer.tile.rows, lanes, SMALL_K)
+    rows, columns, depth = (compare("less_equal", size, limit) for size, limit in zip(sizes, most))
+    matrices = (
+        ir.Address(writer.a, variable("a_at")),
+        ir.Address(writer.b, writer.start_of("b", form.b_start, lambda w: w.b)),
+        ir.Address(writer.buffers[target.tensor], writer.start_of("c", as_size(0), lambda w: w.c)),
+    )
+    scalars = (
+        variable("left"), *sizes, known("a_row", form.m.a), known("a_step", form.k.a),
+        writer.b_column, writer.b_step, writer.c_row,
+        *(known(f"{each}_{walk.name}", getattr(walk, each)) for each in "abc"),
+    )  # fmt: skip
+    called = ir.Call(library.name, (*matrices, *scalars))
+    condition = operate("and", operate("and", rows, columns), depth)
+    return condition, [called, ir.Assign(DONE, variable("left"))]
 
 
 def _one_row(writer: MainWriter, function: str, b_row: ir.Value) -> list[ir.Step]:
