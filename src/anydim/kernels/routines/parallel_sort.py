@@ -11,7 +11,7 @@ from anydim.base.records import dataclass
 from anydim.kernels.launch import Launch, Machine
 from anydim.kernels.routines.code import Code
 from anydim.kernels.routines.keys import key_type
-from anydim.kernels.routines.radix import VALUES, Pairs, clear, digit_of, digits, taken
+from anydim.kernels.routines.radix import DIGIT, VALUES, Pairs, clear, digit_of, digits, taken
 from anydim.kernels.routines.rows import Rows, fill_pairs
 from anydim.kernels.write.term import Term, constant, select, smaller
 from anydim.kernels.write.writer import Buffer
@@ -22,6 +22,7 @@ LONG = 1 << 16  # elements of a row from which on it is cut
 MANY = 8  # rows that keep the threads busy without that
 PARTS = 16  # at most
 PART = 1 << 15  # elements of a part, at least about
+GROUP = 64  # keys that are looked at together, where vectors may be so long
 KEYS, INDICES, COUNTS, BEGINS = "keys", "indices", "counts", "begins"
 
 
@@ -146,11 +147,25 @@ class ParallelSort:
     def _count_part(
         self, code: Code, pairs: Pairs, item: Term, low: Term, high: Term, begin: Term, number: int
     ) -> None:
-        counts = pairs.counts.part(code.let(item * VALUES))
+        """Of a part; keys that begin with one digit are passed over in vectors."""
+        counts, keys = pairs.counts.part(code.let(item * VALUES)), pairs.keys.part(begin)
         clear(code, counts, VALUES)
-        with code.range(low, high) as i:
-            digit = code.let(digit_of(pairs.keys[begin + i], number))
-            counts[digit] = counts[digit] + 1
+        with code.when(low < high):
+            key, lanes = keys[low], code.machine.at_most(GROUP)
+            first, left = digit_of(key, number), code.variable(low)
+            digit = constant((VALUES - 1) << (DIGIT * number), self.keys, lanes)
+
+            def alike() -> Term:
+                whole = left() + lanes <= high
+                found = keys.load(left(), lanes, whole.spread(lanes)) ^ key.spread(lanes)
+                return whole & ~(found & digit).truth.any
+
+            with code.loop(alike):
+                left += lanes
+            counts[first] = (left() - low).as_(uint32)
+            with code.range(left(), high) as i:
+                own = code.let(digit_of(keys[i], number))
+                counts[own] = counts[own] + 1
 
     def _move(self, number: int) -> Launch:
         """Every part moves its pairs, unless all keys of the row have the same digit."""
