@@ -32,6 +32,7 @@ from anydim.sizes.proofs import Truth
 
 _SAMPLE = 1024  # stands for a dim without upper bound when sizes are compared
 _PROVEN = 12  # sizes that are compared by proofs
+_MOST_PROVEN = 2_000  # characters of them: proofs of long ones took a tenth of a second each
 _GROWING = 3  # a stack that grows: room for twice its slices, and what it was copied from
 
 
@@ -135,7 +136,8 @@ def values_at(box: Box, sizes: Mapping[str, int]) -> tuple[dict[str, int], tuple
 def largest(sizes: Sequence[Size], box: Box) -> Size:
     """The largest of some sizes, without those that another one reaches.
 
-    That is seen by coefficients, and proven where few sizes are left: proofs of many take long.
+    That is seen by coefficients, and proven where few and short sizes are left: proofs of others
+    take long.
     """
     sample = {dim.name: _SAMPLE if dim.hi is None else dim.hi for dim in box.dims}
     covering = Covering(box)
@@ -144,7 +146,7 @@ def largest(sizes: Sequence[Size], box: Box) -> Size:
     for term in sorted(terms, key=lambda each: -each.evaluate(sample)):
         if not any(covering.covers(other, term) for other in kept):
             kept.append(term)
-    if len(kept) <= _PROVEN:
+    if len(kept) <= _PROVEN and sum(len(str(term)) for term in kept) <= _MOST_PROVEN:
         for term in kept[:0:-1]:
             others = [other for other in kept if other is not term]
             if any(prove(term, "<=", other, box) is Truth.PROVED for other in others):
