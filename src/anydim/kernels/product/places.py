@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from anydim.base.errors import InternalError
 from anydim.base.records import dataclass
 from anydim.kernels import ir
 from anydim.kernels.write.elements import SizeParameters
@@ -124,8 +125,10 @@ class LayerSizes(SizeParameters):
         self._roles: dict[str, Size] = {}
 
     def role(self, name: str, size: Size) -> ir.Value:
-        """The parameter of that name."""
-        self._roles[name] = size
+        """The parameter of that name; InternalError where it is another size already."""
+        known = self._roles.setdefault(name, size)
+        if known != size:
+            raise InternalError(f"size '{name}' of a kernel is {known}, and {size}")
         return ir.Var(ir.INDEX, name)
 
     def known(self, name: str, size: Size, most: int = 1) -> ir.Value:
