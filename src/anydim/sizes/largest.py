@@ -1,8 +1,8 @@
 """The largest value of a symbol at which a size stays within a limit.
 
-A size that only rises with the symbol is bisected. Any other one is cut into halves, the upper one
-first, and a half is left out where its bounds show that nothing in it can fit; so the answer is
-the largest value even where smaller ones do not fit.
+A size that only rises with the symbol is bisected. So is any other one, for a value that fits; what
+lies above it is cut into halves, the upper one first, and a half is left out where its bounds show
+that nothing in it can fit; so the answer is the largest value even where smaller ones do not fit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def largest_value(
 
 
 def _bisected(fits: Callable[[int], bool], low: int, high: int) -> int | None:
-    """The last value that fits, where all below it fit and `high` does not."""
+    """A value that fits below one that does not, as `high` does; the last, of what only rises."""
     if not fits(low):
         return None
     while high - low > 1:
@@ -56,7 +56,8 @@ def _bisected(fits: Callable[[int], bool], low: int, high: int) -> int | None:
 def _searched(
     demands: Sequence[Size], fits: Callable[[int], bool], name: str, low: int, high: int
 ) -> int | None:
-    parts = [(low, high)]
+    found = _bisected(fits, low, high)  # values are cheap to try, bounds of long sizes are not
+    parts = [(low, high)] if found is None else [(found, found), (found + 1, high)]
     for _ in range(_MOST_STEPS):
         if not parts:
             return None

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from anydim.sizes import Guard, Size, as_size, largest_value, parse
+from anydim.sizes import Guard, Size, as_size, largest, largest_value, parse
 from anydim.sizes.guard import holds
 from anydim.sizes.largest import LARGEST, rises
 
@@ -49,3 +49,10 @@ def test_what_rises_is_told_from_what_may_fall() -> None:
     assert [rises(parse(text)) for text in FORMULAS] == [True, True, False, False, False, True]
     assert not rises(parse("n*(n//2 - 1)"))  # negative at 0, times n falls at first
     assert rises(parse("n//2 - 1"))
+
+
+def test_a_value_is_tried_before_bounds_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds of a size of thousands of characters take a tenth of a second each."""
+    monkeypatch.setattr(largest, "_MOST_STEPS", 8)
+    size = parse("9280*n - min(n, 40) + 1")
+    assert largest_value(size, "n", 0, None, 1 << 30) == ((1 << 30) + 39) // 9280
