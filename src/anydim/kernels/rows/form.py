@@ -28,6 +28,7 @@ from anydim.lang.tree import Apply, Axis, Expr, Group, Read, Statement, Tensor
 from anydim.lang.tree.affine import reads, to_expr
 from anydim.sizes import Box, Size, Truth, as_size, bounds, maximum, minimum, product, prove
 
+LOOKED_UP = 32  # cheap operations that take as long as an element whose place is looked up
 PART_WORK = 1 << 18  # cheap operations on elements, or bytes read, that are worth a thread
 TYPICAL_ROW = 128  # elements, where only data knows
 RAW = " raw"
@@ -319,7 +320,7 @@ def _short(form: RowForm, context: Context, box: Box) -> Setting | None:
 def _grain(program: RowProgram) -> Size:
     """Positions of the parallel range that make one part worth a thread."""
     form = program.form
-    operations = sum(cost(s.body) + 1 for s in form.group.statements)
+    operations = sum(cost(s.body) + 1 + _looked_up(s.body, form) for s in form.group.statements)
     each = max(operations, _moved(form))
     if form.whole:
         return grain_of(each, as_size(1))
@@ -329,6 +330,13 @@ def _grain(program: RowProgram) -> Size:
     if form.pieces or isinstance(program, PhaseProgram):
         elements = minimum(elements, PIECE)
     return grain_of(each, elements * (program.setting.width if form.across else 1))
+
+
+def _looked_up(body: Expr, form: RowForm) -> int:
+    """Elements of a row that are read one by one, where other elements say."""
+    lane = form.lane.name
+    found = [r for r in reads(body) if any(lane in free_axes(i) and reads(i) for i in r.indices)]
+    return LOOKED_UP * len(found)
 
 
 def _moved(form: RowForm) -> int:
