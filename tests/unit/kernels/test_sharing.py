@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy
 import pytest
 
+import anydim as ad
 from anydim.base.dtypes import int64, uint8
 from anydim.kernels import ir
 from anydim.kernels.evaluator import run
-from anydim.kernels.product.sharing import Sharing, from_on, work_of
+from anydim.kernels.product.sharing import GRAIN, Sharing, from_on, work_of
 from anydim.kernels.write.arithmetic import loop, plus, times, variable
-from anydim.sizes import Size, parse
+from anydim.sizes import Size, as_size, parse
+from bench.cliffs.family import Family, at
 
 WIDTH, LANES = 12, 4  # of a panel, of a vector
 TILES_AND_COLUMNS = [(0, 9), (5, 0), (1, 1), (1, 61), (7, 12), (5, 25), (40, 49)]
@@ -84,3 +86,30 @@ def test_parts_have_about_as_many_columns(tiles: int, columns: int) -> None:
 def test_where_a_size_begins() -> None:
     found = [from_on(parse("n"), 5).evaluate({"n": n}) for n in range(8)]
     assert found == [0, 0, 0, 0, 0, 1, 1, 1]
+
+
+@pytest.mark.parametrize("loops, rows, columns, k, least", [
+    (4000, 3, 3, 3, 2 * GRAIN), (1000, 8, 1, 1, 2 * GRAIN), (1, 3, 3, 3, 1),
+    (1, 512, 512, 512, 2500),
+])  # fmt: skip
+def test_many_tiny_products_are_worth_threads(
+    loops: int, rows: int, columns: int, k: int, least: int
+) -> None:
+    tiles = -(-rows // 8)
+    work = work_of(*map(as_size, (loops, rows, tiles, columns, k)))
+    sharing = Sharing((), as_size(tiles), as_size(columns), WIDTH, LANES, as_size(0), work)
+    assert sharing.steps.evaluate({}) >= least
+    for nothing in ((loops, rows, tiles, 0, k), (loops, 0, 0, columns, k), (0, rows, tiles, 1, k)):
+        assert work_of(*map(as_size, nothing)).evaluate({}) == 0
+
+
+def test_elements_that_are_looked_up_are_worth_threads() -> None:
+    """128,000 elements at some 0.5 ns each; they counted as operations that vectors do."""
+    family = Family(
+        "looked up", "y = GatherElements <axis=0> (x, i)", ("float[n,m] x", "int64[k,m] i"),
+        at("n m k", (500, 64, 2000)),
+    )  # fmt: skip
+    model = ad.compile(family.model(), threads=2)
+    ((site,),) = (segment.sites for segment in model.program.segments)
+    dims = family.sizes[0]
+    assert site.parallel.evaluate(dims) >= 8 * as_size(site.grain).evaluate(dims)
