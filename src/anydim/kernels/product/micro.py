@@ -97,8 +97,13 @@ def tile_of(machine: Machine, dtype: DType) -> Tile:
 
 
 def side_by_side(tile: Tile, rows: int) -> int:
-    """How many panels a micro-kernel sums at once: enough sums to hide the latency of an FMA."""
-    return max(CHAINS // (rows * tile.vectors), min(tile.rows // rows, 2))
+    """How many panels a micro-kernel sums at once: enough sums to hide the latency of an FMA.
+
+    Two, if their sums and a row of B fill no more registers than there are.
+    """
+    registers = 32 if tile.vectors > 2 else 16
+    pair = 2 if 2 * tile.vectors * (rows + 1) < registers else 1
+    return max(CHAINS // (rows * tile.vectors), pair)
 
 
 def micro_name(rows: int, vectors: int, prefix: str, panels: int = 1) -> str:
