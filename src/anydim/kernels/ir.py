@@ -1,4 +1,4 @@
-"""Loop IR: what code is made of, whole on one screen. A target renders it, nothing else.
+"""Loop IR: what code is made of, whole in one file. A target renders it, nothing else.
 
 `functions/` makes the functions, conversions and element types that a target lacks of those that
 it has, before it renders.
