@@ -44,18 +44,22 @@ _STRIP = 32  # rows that are done before the next columns: they stay in the firs
 
 
 class SlidingWriter:
-    """Writes the body of one kernel, and collects the sizes it needs."""
+    """Writes the body of one kernel, and collects the sizes it needs.
+
+    `below` is the form for vectors below each other: more of its taps are unrolled.
+    """
 
     def __init__(
-        self, form: Sliding, lanes: int, vectors: int, machine: Machine, touched: Operands, box: Box
-    ) -> None:
+        self, form: Sliding, below: Sliding, lanes: int, vectors: int, machine: Machine,
+        touched: Operands, box: Box,
+    ) -> None:  # fmt: skip
         self.form, self.vectors = form, vectors
         self.sizes = SizeParameters()
         types = {PRODUCT: TensorType(form.dtype, ())}
         types |= {name: TensorType(int64, ()) for name in (ROW, COLUMN)}
         types = {**touched.types, **types}
         self.context = Context(types, self.sizes, machine, touched.buffers)
-        self.setting = Setting(form, self.context, lanes)
+        self.setting = Setting(below if form.share else form, self.context, lanes)
         self.wide = Setting(form, self.context, machine.lanes(form.dtype))
         self.image = image_of(form, self.wide.lanes, box)
 
@@ -167,22 +171,22 @@ class SlidingWriter:
         high: ir.Value, whole: Sequence[Cell], parts: Sequence[Cell],
     ) -> None:  # fmt: skip
         """`whole` where all of a block exists and leaves nothing that can be known, or `parts`."""
-        known = self._knowable(axis)
+        known = self._knowable(setting.form, axis)
         at = block.indices[axis.name]
         clear = compare("less_equal", plus(at, step), high)
-        for part in self._clear(block, axis, span, known):
+        for part in self._clear(setting.form, block, axis, span, known):
             clear = operate("and", clear, part)
         fast = Block(setting, block.inner({}), whole, known).steps()
         slow = Block(setting, block.inner({}), parts, frozenset(), high).steps()
         block.steps.append(ir.If(clear, fast, slow))
 
-    def _knowable(self, axis: Axis) -> frozenset[Limit]:
+    def _knowable(self, form: Sliding, axis: Axis) -> frozenset[Limit]:
         """What windows may leave, but not where places between the first and the last are inside.
 
         Where blocks go along rows, columns are left to masks.
         """
-        lane, counted = self.form.lane.name, {a.name for a in (*self.form.loops, axis)}
-        limits = {x for _, windows in self.form.bodies for window in windows for x in window.limits}
+        lane, counted = form.lane.name, {a.name for a in (*form.loops, axis)}
+        limits = {x for _, windows in form.bodies for window in windows for x in window.limits}
         return frozenset(
             limit
             for limit in limits
@@ -191,7 +195,7 @@ class SlidingWriter:
         )
 
     def _clear(
-        self, block: Elements, axis: Axis, span: ir.Value, known: frozenset[Limit]
+        self, whole: Sliding, block: Elements, axis: Axis, span: ir.Value, known: frozenset[Limit]
     ) -> Iterator[ir.Value]:
         """Whether all windows are inside of limits, from the first index on to `span` more."""
         found: dict[tuple[Affine, Size], list[int]] = {}
@@ -199,7 +203,7 @@ class SlidingWriter:
             fixed = whole_number(limit.index.constant)
             form = Affine(limit.index.constant - fixed, limit.index.terms)
             found.setdefault((form, limit.extent), []).append(fixed)
-        extents = {loop.name: loop.extent for loop in self.form.loops}
+        extents = {loop.name: loop.extent for loop in whole.loops}
         for (form, extent), fixed_ones in found.items():
             first = Affine.of(form.constant, {n: c for n, c in form.terms if n not in extents})
             more = sum(((extents[n] - 1) * c for n, c in form.terms if n in extents), as_size(0))

@@ -25,6 +25,7 @@ from anydim.sizes import Box, Size, as_size
 DTYPES = (float32, float64, int32, int64)
 LARGEST_STRIDE = 4  # of lanes: what is stepped over is loaded too
 UNROLLED_TAPS = 16
+UNROLLED_BELOW = 25  # where rows lie below each other: what they share is loaded once
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ class Sliding:
         return Affine.of(as_size(0), {a.name: by for a, by in zip(axes, strides)})
 
 
-def sliding_of(group: Group, box: Box) -> Sliding | None:
-    """The group as a reduction over windows; None when it is not one."""
+def sliding_of(group: Group, box: Box, unrolled: int = UNROLLED_TAPS) -> Sliding | None:
+    """The group as a reduction over windows, so many taps at a time; None when it is not one."""
     sums = [s for s in group.statements if s.combine]
     if len(sums) != 1 or not sums[0].reduced or any(checked(s.body) for s in group.statements):
         return None
@@ -115,7 +116,7 @@ def sliding_of(group: Group, box: Box) -> Sliding | None:
         return None
     rows = axes[-2].name if len(axes) > 1 else ""
     together = _along(statement, rows) & {axis.name for axis in reduced}
-    loops, taps = _unrolled(reduced, together)
+    loops, taps = _unrolled(reduced, together, unrolled)
     extents = {axis.name: axis.extent for axis in (*axes, *loops)}
     bodies = []
     for places in taps:
@@ -168,7 +169,7 @@ def _slides(statement: Statement) -> bool:
 
 
 def _unrolled(
-    reduced: list[Axis], together: set[str]
+    reduced: list[Axis], together: set[str], most: int
 ) -> tuple[tuple[Axis, ...], tuple[Mapping[str, int], ...]]:
     """The reduced axes that stay loops, and the places of the others in the text's order.
 
@@ -178,7 +179,7 @@ def _unrolled(
     last_first = {axis.name: -place for place, axis in enumerate(reduced)}
     for axis in sorted(reduced, key=lambda a: (a.name not in together, last_first[a.name])):
         extent = axis.extent.constant
-        if extent is None or extent * prod(extents.values()) > UNROLLED_TAPS:
+        if extent is None or extent * prod(extents.values()) > most:
             break
         extents[axis.name] = extent
     names = [axis.name for axis in reduced if axis.name in extents]

@@ -54,10 +54,10 @@ class Image:
         return self.rows.name, self.columns.name
 
     def worth_it(self, sizes: SizeParameters, lanes: int) -> ir.Value:
-        """Whether a vector has room for two rows in a call, of gathered lanes for four."""
+        """Whether a vector has room for three rows in a call, of gathered lanes for four."""
         width, height = sizes.value(self.columns.extent), sizes.value(self.rows.extent)
         found = [
-            compare("less_equal", width, lanes // (4 if self.gathered else 2)),
+            compare("less_equal", width, lanes // (4 if self.gathered else 3)),
             compare("less", height, _MOST),
             *(compare("equal", sizes.value(size), width) for size in self.equal),
         ]
@@ -74,7 +74,7 @@ def image_of(form: Sliding, wide: int, box: Box) -> Image | None:
     rows, columns = form.outer[-1], form.lane
     both = {rows.name, columns.name}
     width = columns.extent.constant
-    if width is not None and width * 2 > wide:
+    if width is not None and width * 3 > wide:
         return None
     others = (r for o in form.outputs for r in reads(o.value) if r.tensor != PRODUCT)
     if any(len(free_axes(read) & both) > 1 for read in others):

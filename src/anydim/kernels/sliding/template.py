@@ -20,7 +20,7 @@ from anydim.kernels.rows.passplan import cost, work
 from anydim.kernels.schedule import print_schedule, register
 from anydim.kernels.sliding.across import TOGETHER, AcrossWriter, positions_of, walks
 from anydim.kernels.sliding.code import SlidingWriter
-from anydim.kernels.sliding.form import Sliding, sliding_of
+from anydim.kernels.sliding.form import UNROLLED_BELOW, Sliding, sliding_of
 from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, Size, as_size, minimum, product
@@ -61,7 +61,9 @@ def lower(
     form = _form(group, box)
     assert form is not None
     touched = Operands.of(group, (statement.body for statement in group.statements))
-    writer = SlidingWriter(form, schedule.lanes, schedule.vectors, machine, touched, box)
+    below = sliding_of(group, box, UNROLLED_BELOW)
+    assert below is not None
+    writer = SlidingWriter(form, below, schedule.lanes, schedule.vectors, machine, touched, box)
     if walks(form, schedule.lanes):
         walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
         body, positions = walk.body(), positions_of(form, schedule.lanes)
