@@ -16,10 +16,10 @@ from anydim.kernels.sliding.columns import Columns, Setting, without
 from anydim.kernels.sliding.form import Limit, Sliding, Window
 from anydim.kernels.write.arithmetic import compare, constant, plus, times
 from anydim.kernels.write.elements import Elements
-from anydim.kernels.write.values import number, operate, splat
+from anydim.kernels.write.values import near, number, operate, splat
 from anydim.lang.tree import Apply, Expr, Literal, Read
 from anydim.lang.tree.affine import Affine, to_expr
-from anydim.sizes import Size
+from anydim.sizes import Size, as_size
 
 Tap = tuple[int, tuple[Expr, tuple[Window, ...]]]
 """Which vector takes what from which windows."""
@@ -197,7 +197,7 @@ class Block:
         self, copy: int, window: Window, scope: Elements, loaded: dict[object, ir.Value]
     ) -> ir.Value:
         """The lanes of a window whose rows are inside; its default where columns are not."""
-        cell, home = self.cells[copy], copy
+        cell, home, asked = self.cells[copy], copy, self._asked(copy, window)
         limits = tuple(
             x for x in window.limits if x not in self.known and not cell.columns.uniform(x)
         )
@@ -208,16 +208,18 @@ class Block:
         key = (read.tensor, read.default, window.address, window.stride, window.limits)
         same = (*key, id(cell.columns), home)
         if same not in loaded:
-            loaded[same] = self._load(copy, home, window, scope)
+            loaded[same] = self._load(copy, home, window, asked, scope)
         return loaded[same]
 
-    def _load(self, copy: int, home: int, window: Window, into: Elements) -> ir.Value:
+    def _load(
+        self, copy: int, home: int, window: Window, asked: tuple[Limit, ...], into: Elements
+    ) -> ir.Value:
         setting, cell, scope = self.setting, self.cells[copy], self.scopes[home]
         columns, first = cell.columns, self.cells[home].columns.at
         vector = ir.Type(self._dtype(window), setting.lanes)
         level = partial(self._level, home, columns)
         masks = partial(columns.masks, level, scope, first, cell.mask, window.limits)
-        start, found = self._start(home, first, window), None
+        start, found = self._start(home, first, window, asked), None
         for part, mask in enumerate(masks(columns.spread(window))):
             at = plus(start, part * setting.lanes)
             load = into.name(columns.load(vector, window, at, mask))
@@ -236,16 +238,23 @@ class Block:
         assert inside is not None
         return into.name(operate("select", inside, found, splat(other, setting.lanes)))
 
-    def _start(self, home: int, at: ir.Value, window: Window) -> ir.Value:
-        """Where the first lane lies; windows some elements apart share all but these."""
+    def _start(self, home: int, at: ir.Value, window: Window, asked: tuple[Limit, ...]) -> ir.Value:
+        """Where the first lane lies; windows some elements apart share all but these.
+
+        A choice is computed before the loops, where sums would be part of each address.
+        """
         scope, form = self.scopes[home], window.address
         fixed = whole_number(form.constant)
         rest = without(Affine(form.constant - fixed, form.terms), self.setting.form.lane.name)
-        key = (rest, window.stride, home)
+        key = (rest, window.stride, asked, home)
         if key not in self.found:
-            self.found[key] = scope.name(
-                plus(scope.scalar(to_expr(rest)), times(at, window.stride))
-            )
+            moving = {axis.name for axis in self.setting.form.loops}
+            inner = Affine.of(as_size(0), {n: c for n, c in rest.terms if n in moving})
+            outer = Affine.of(rest.constant, {n: c for n, c in rest.terms if n not in moving})
+            first = plus(scope.scalar(to_expr(outer)), times(at, window.stride))
+            if asked and moving and not any(moving & set(x.index.indices) for x in asked):
+                first = self.outside[home].name(near(first, self._fine(home, asked)))
+            self.found[key] = scope.name(plus(first, scope.scalar(to_expr(inner))))
         return plus(self.found[key], fixed)
 
     def _level(

@@ -41,6 +41,8 @@ from anydim.lang.tree.affine import Affine, to_expr
 from anydim.sizes import Box, Size, as_size
 
 _STRIP = 32  # rows that are done before the next columns: they stay in the first cache
+_GATHERED = 4  # bytes of the smallest elements that machines gather
+_FEW = 4  # rows that have steps of their own where blocks are of more
 
 
 class SlidingWriter:
@@ -61,7 +63,11 @@ class SlidingWriter:
         self.context = Context(types, self.sizes, machine, touched.buffers)
         self.setting = Setting(below if form.share else form, self.context, lanes)
         self.wide = Setting(form, self.context, machine.lanes(form.dtype))
-        self.image = image_of(form, self.wide.lanes, box)
+        image = image_of(form, self.wide.lanes, box)
+        sources = {window.read.tensor for _, windows in form.bodies for window in windows}
+        if any(types[tensor].dtype.bytes < _GATHERED for tensor in sources):
+            image = None if image is None or image.gathered else image
+        self.image = image
 
     def body(self) -> tuple[ir.Step, ...]:
         """The steps of main: rows from start to stop, merged where they are short."""
@@ -145,7 +151,7 @@ class SlidingWriter:
 
     def _merged(self, image: Image) -> tuple[ir.Step, ...]:
         """Vectors of as many rows as fit, each from the beginning of a row on."""
-        scope, copies = Elements(self.context), 1 if image.gathered else self.vectors
+        scope, copies = Elements(self.context), 1 if image.gathered else min(self.vectors, _FEW)
         columns = MergedColumns(self.wide, scope, image)
         step = scope.name(times(columns.height, copies))
         rows, row = image.rows.name, variable("row")
@@ -178,6 +184,9 @@ class SlidingWriter:
             clear = operate("and", clear, part)
         fast = Block(setting, block.inner({}), whole, known).steps()
         slow = Block(setting, block.inner({}), parts, frozenset(), high).steps()
+        if len(parts) > _FEW:
+            few = Block(setting, block.inner({}), parts[:_FEW], frozenset(), high).steps()
+            slow = (ir.If(compare("less_equal", minus(high, at), _FEW), few, slow),)
         block.steps.append(ir.If(clear, fast, slow))
 
     def _knowable(self, form: Sliding, axis: Axis) -> frozenset[Limit]:

@@ -25,7 +25,7 @@ from anydim.kernels.template import Template
 from anydim.lang.tree import Group, Tensor
 from anydim.sizes import Box, Size, as_size, minimum, product
 
-_MOST_VECTORS = 4
+_MOST_VECTORS, _MOST_BELOW = 4, 8
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,10 @@ def match(group: Group, box: Box, machine: Machine, constants: frozenset[str]) -
     extent = form.lane.extent.constant
     while extent is not None and lanes > 4 and lanes // 2 >= extent:
         lanes //= 2
-    wanted = -(-extent // lanes) if extent is not None and not form.share else _MOST_VECTORS
+    if form.share:
+        free = machine.registers - len(_below(group, box).bodies)  # of them, what taps share
+        return Slide(lanes, _MOST_BELOW if free > _MOST_BELOW else _MOST_VECTORS)
+    wanted = -(-extent // lanes) if extent is not None else _MOST_VECTORS
     return Slide(lanes, max(1, min(_MOST_VECTORS, wanted)))
 
 
@@ -61,8 +64,7 @@ def lower(
     form = _form(group, box)
     assert form is not None
     touched = Operands.of(group, (statement.body for statement in group.statements))
-    below = sliding_of(group, box, UNROLLED_BELOW)
-    assert below is not None
+    below = _below(group, box)
     writer = SlidingWriter(form, below, schedule.lanes, schedule.vectors, machine, touched, box)
     if walks(form, schedule.lanes):
         walk = AcrossWriter(form, schedule.lanes, schedule.vectors, writer.context, machine)
@@ -93,6 +95,13 @@ TEMPLATE = Template("sliding", Slide, match, lower)
 @lru_cache(maxsize=512)
 def _form(group: Group, box: Box) -> Sliding | None:
     return sliding_of(group, box)
+
+
+@lru_cache(maxsize=512)
+def _below(group: Group, box: Box) -> Sliding:
+    found = sliding_of(group, box, UNROLLED_BELOW)
+    assert found is not None
+    return found
 
 
 def _hides_convolution(group: Group, box: Box, constants: frozenset[str]) -> bool:
