@@ -1,7 +1,7 @@
 """The largest value of a symbol at which a size stays within a limit.
 
 A size that only rises with the symbol is bisected. So is any other one, for a value that fits; what
-lies above it is cut into halves, the upper one first, and a half is left out where its bounds show
+lies above it is cut in two, the upper part first, and a part is left out where its bounds show
 that nothing in it can fit; so the answer is the largest value even where smaller ones do not fit.
 """
 
@@ -66,7 +66,7 @@ def _searched(
             return stop
         box = Box.of(Dim(name, start, stop))
         if start < stop and all(box.interval(size).high >= 0 for size in demands):
-            middle = (start + stop) // 2  # below stop, which does not fit
+            middle = min((start + stop) // 2, 2 * start)  # below stop, which does not fit
             parts += [(start, middle), (middle + 1, stop)]
     raise InternalError(f"no largest '{name}' for {demands[0]} >= 0 in {_MOST_STEPS} steps")
 
