@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import lru_cache
 
 from anydim.kernels.ir import Function, Kernel, Library, Local, Operand
@@ -31,6 +32,14 @@ def named_kernel(
     hashed.update(f"{',' if len(parts[2]) == 1 else ''}){end})".encode())  # a tuple of tuples
     identity = hashed.hexdigest()
     return Kernel(f"{prefix}_{identity[:12]}", *parts, identity, group, shared)
+
+
+def shared_library(function: Function) -> Library:
+    """A library of one function, called by its name and a hash of its text: it is compiled once
+    for all kernels that call it."""
+    digest = hashlib.sha256(_text(_Itself(function))).hexdigest()
+    name = f"{function.name}_{digest[:24]}"
+    return Library(name, (replace(function, name=name, public=True),), identity=name)
 
 
 class _Itself:

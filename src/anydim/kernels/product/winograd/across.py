@@ -20,9 +20,9 @@ from anydim.kernels.product.micro import GIVEN, LINE, give
 from anydim.kernels.product.sharing import Sharing, from_on, work_of
 from anydim.kernels.product.winograd.across_transforms import (
     Shared,
-    collect_function,
+    collect_library,
     collect_values,
-    spread_function,
+    spread_library,
     spread_values,
 )
 from anydim.kernels.product.winograd.form import Images
@@ -95,14 +95,20 @@ class AcrossWriter(WinogradKernel):
     def _transforms(self) -> tuple[ir.Function, ir.Function]:
         spread = spread_values(self.images, self.sizes, self.row, self.apart)
         collect = collect_values(self.images, self.sizes)
-        dtype, lanes, names = self.form.dtype, self.lanes, self.sizes.names
+        dtype, lanes = self.form.dtype, self.lanes
         end = End.of(self.images.ending, dtype, lanes)
-        return (
-            spread_function(Shared(dtype, lanes, spread, names)),
-            collect_function(
-                Shared(dtype, lanes, collect, names), self.tile.width, self.sums_apart, end
-            ),
+        libraries = (
+            spread_library(Shared(dtype, lanes, spread)),
+            collect_library(Shared(dtype, lanes, collect), self.tile.width, self.sums_apart, end),
         )
+        for library in libraries:
+            self.needs(library)
+        return libraries[0].functions[0], libraries[1].functions[0]
+
+    def made(self) -> tuple[ir.Function, ...]:
+        """None: the transforms are in libraries."""
+        super().made()
+        return ()
 
     def start(self) -> list[ir.Step]:
         dtype, tile = self.form.dtype, self.tile

@@ -1,7 +1,7 @@
 """Winograd's transforms of tensors whose channels lie last: vectors of channels, none shuffled.
 
 A function is made of the values of its sizes and little else: layers for which these are alike
-share one that is written once.
+share one that is written and compiled once, in a library of its own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import lru_cache
 from anydim.base.dtypes import DType
 from anydim.base.records import dataclass
 from anydim.kernels import ir
+from anydim.kernels.naming import shared_library
 from anydim.kernels.product.places import SMALL, LayerSizes
 from anydim.kernels.product.winograd.form import Images
 from anydim.kernels.product.winograd.transforms import REACH, STEP, End, Transforms
@@ -70,25 +71,28 @@ def _across(images: Images, sizes: LayerSizes) -> Values:
 
 @dataclass(frozen=True)
 class Shared:
-    """What layers share that have one function: the type and lanes of its vectors, its sizes and
-    the names of all that it is given."""
+    """What layers share that have one function: the type and lanes of its vectors, its sizes."""
 
     dtype: DType
     lanes: int
     values: Values
-    names: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Parameters: the sizes that are no constants."""
+        return tuple(dict.fromkeys(v.name for _, v in self.values if isinstance(v, ir.Var)))
 
 
 @lru_cache(maxsize=32)
-def spread_function(shared: Shared) -> ir.Function:
+def spread_library(shared: Shared) -> ir.Library:
     """The function `spread`: V of a block of windows, [36] `apart` elements each, in `dst`."""
-    return _Spread(shared).function()
+    return shared_library(_Spread(shared).function())
 
 
 @lru_cache(maxsize=32)
-def collect_function(shared: Shared, width: int, apart: int, end: End) -> ir.Function:
+def collect_library(shared: Shared, width: int, apart: int, end: End) -> ir.Library:
     """The function `collect`: results of a panel of sums, [36] `apart` elements each, into y."""
-    return _Collect(shared, width, apart, end).function()
+    return shared_library(_Collect(shared, width, apart, end).function())
 
 
 class _Windows(Transforms):
@@ -165,7 +169,7 @@ class _Spread(_Windows):
         border = self._vectors("c", channels, lambda c, mask: self._one(c, mask, fine))
         body.append(ir.If(whole, tuple(inside), (*flags, *border)))
         pointers = (ir.Pointer("x", self.dtype), ir.Pointer("dst", self.dtype))
-        return self._function("spread", pointers, (), *body)
+        return self._function("winograd_spread", pointers, (), *body)
 
     def _one(
         self, channel: ir.Value, rest: ir.Value | None, fine: dict[tuple[int, int], ir.Value]
@@ -221,7 +225,7 @@ class _Collect(_Windows):
             ir.Pointer("sums", self.dtype),
             *(ir.Pointer(name, self.dtype, alias=True) for name in ("y", "bias", "more")),
         )
-        return self._function("collect", pointers, ("column0", "columns"), *body)
+        return self._function("winograd_collect", pointers, ("column0", "columns"), *body)
 
     def _one(self, column: ir.Value, mask: ir.Value | None) -> list[ir.Step]:
         """One vector of columns: the results of a window that there are."""
