@@ -8,7 +8,11 @@ One model of one operator each, all its sizes free, compiled once; onnxruntime (
 no such kernel) and anydim take turns on the same arrays, whole calls with new results. First all on
 one thread, then on two what took long enough for threads. The share of the limit is the least time
 of the work, by fused multiply-adds and by bytes to and fro as measured at the start, over the time
-of the call.
+of the call; bytes are those of inputs, results and constants.
+
+A jump is what an element of work costs at one size for what it costs at the next one of the
+family. Beside all jumps up to 1.5 the table counts those that are no more than the peer's at the
+same two sizes, or vanish with another cost of a call taken off; the list has the others.
 """
 
 from __future__ import annotations

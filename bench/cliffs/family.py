@@ -59,6 +59,12 @@ class Family:
             made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
         return onnx.shape_inference.infer_shapes(made).SerializeToString()
 
+    @property
+    def kept(self) -> int:
+        """Bytes of the constants, which every call reads."""
+        random = numpy.random.default_rng(0)
+        return sum(self.drawn(each, {}, random)[1].nbytes for each in self.constants)
+
     def feeds(self, sizes: Sizes) -> dict[str, numpy.ndarray]:
         """Inputs at these sizes; always the same ones."""
         random = numpy.random.default_rng(1)

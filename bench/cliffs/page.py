@@ -91,10 +91,12 @@ def _list(found: Sequence[Found]) -> Iterator[str]:
 
 
 def _jumps(found: Sequence[Found]) -> Iterator[str]:
-    yield "<table>"
+    yield "<table><thead><tr><th></th><th>size</th><th>beside</th><th>jump</th><th>peer's</th>"
+    yield "</tr></thead>"
     for jump in jumps(found)[:WORST]:
         yield (
             f"<tr><th>{escape(jump.slow.family)}</th><th>{escape(jump.slow.label)}</th>"
-            f"<th>{escape(jump.fast.label)}</th><td>{jump.ratio:.1f}</td></tr>"
+            f"<th>{escape(jump.fast.label)}</th><td>{jump.ratio:.1f}</td>"
+            f"<td>{jump.peer:.1f}</td></tr>"
         )
     yield "</table>"

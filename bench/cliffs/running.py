@@ -95,7 +95,7 @@ def _found(
     slowest = max(timed(call) for call in calls.values())
     rounds = 1 if slowest > LONGEST else 3 if slowest > seconds else ROUNDS
     timings = interleaved(calls, rounds=rounds, seconds=seconds)
-    bytes = touched(feeds, results)
+    bytes = touched(feeds, results) + family.kept
     flops = _flops(model, sizes)
     steps = family.steps(sizes) if family.steps else 0.0
     least = limits.seconds(flops // threads, bytes, steps)

@@ -18,15 +18,27 @@ NOTHING = 0.3  # microseconds of work: what takes longer than that is what a cal
 LEAST = 0.1  # of the time of a call: what a call costs is not known better
 JUMP = 1.5  # what an element may cost for one at the neighbouring size
 NEAR = 8.0  # neighbours have at most so many times the work of each other
+NOISE = 1.1  # the peer's jump is known to a tenth
 
 
 @dataclass(frozen=True)
 class Jump:
-    """Two neighbouring sizes of a family, and the ratio of what their elements cost."""
+    """Two neighbouring sizes of a family, and the ratio of what their elements cost.
+
+    `sure` is the ratio whichever is taken off for a call: what the family's own takes, or the
+    shortest of all. `peer` is what the peer's elements cost at the slow size for one at the fast.
+    """
 
     slow: Found
     fast: Found
     ratio: float
+    sure: float = 0.0
+    peer: float = 0.0
+
+    @property
+    def own(self) -> bool:
+        """Whether neither the cost of a call nor the sizes themselves explain it, as the peer's."""
+        return self.sure > max(JUMP, NOISE * self.peer)
 
 
 def mean(found: Sequence[Found]) -> float:
@@ -45,26 +57,45 @@ def jumps(found: Sequence[Found]) -> list[Jump]:
     What an element costs is without what a call of almost nothing takes: of the same family, where
     it has one (data that finds sizes, or many inputs, cost more), else of any.
     """
-    least = min((one.ours for one in found), default=0.0)
+    least = tuple(min((times(one)[who] for one in found), default=0.0) for who in (OURS, PEERS))
 
     def pairs() -> Iterator[Jump]:
         for _, group in groupby(found, lambda one: (one.family, one.threads)):
             family = list(group)
-            call = min((one.ours for one in family if one.limit < NOTHING), default=least)
-
-            def cost(one: Found, call: float = call) -> float:
-                return max(one.ours - call, LEAST * one.ours) / one.limit
-
+            small = [one for one in family if one.limit < NOTHING]
+            call = tuple(
+                min((times(one)[who] for one in small), default=least[who]) for who in (OURS, PEERS)
+            )
             ordered = sorted(
                 (one for one in family if one.ours > SEEN and one.limit > 0),
                 key=lambda one: one.limit,
             )
-            for small, large in pairwise(ordered):
-                if large.limit < NEAR * small.limit:
-                    fast, slow = sorted((small, large), key=cost)
-                    yield Jump(slow, fast, cost(slow) / cost(fast))
+            for one, other in pairwise(ordered):
+                if other.limit < NEAR * one.limit:
+                    yield _jump(one, other, call, least)
 
     return sorted(pairs(), key=lambda jump: -jump.ratio)
+
+
+OURS, PEERS = 0, 1
+
+
+def times(one: Found) -> tuple[float, float]:
+    """Microseconds of a call: ours and the peer's."""
+    return one.ours, one.theirs
+
+
+def _jump(one: Found, other: Found, call: Sequence[float], least: Sequence[float]) -> Jump:
+    """Of two neighbours, where an empty call takes `call` here, `least` in any family."""
+
+    def cost(case: Found, off: Sequence[float], who: int = OURS) -> float:
+        time = times(case)[who]
+        return max(time - off[who], LEAST * time) / case.limit
+
+    fast, slow = sorted((one, other), key=lambda case: cost(case, call))
+    ratios = [cost(slow, off) / cost(fast, off) for off in (call, least)]
+    peer = max(cost(slow, off, PEERS) / cost(fast, off, PEERS) for off in (call, least))
+    return Jump(slow, fast, ratios[0], min(ratios), peer)
 
 
 def even(found: Sequence[Jump]) -> float:
@@ -72,11 +103,16 @@ def even(found: Sequence[Jump]) -> float:
     return sum(jump.ratio <= JUMP for jump in found) / max(1, len(found))
 
 
+def explained(found: Sequence[Jump]) -> float:
+    """The share of neighbours without a jump of ours alone."""
+    return sum(not jump.own for jump in found) / max(1, len(found))
+
+
 def show(console: Console, found: Sequence[Found], count: int) -> None:
     """Tables of areas, of the worst and of the largest jumps."""
     areas = Table(title="time for one of the peer's")
     columns = ("area", "threads", "cases", "mean", f"<= {AIM}", "worst")
-    for column in (*columns, "neighbours", f"jumps <= {JUMP}", "worst jump"):
+    for column in (*columns, "neighbours", f"jumps <= {JUMP}", "or the peer's", "worst jump"):
         areas.add_column(column, justify="left" if column == "area" else "right")
     for threads in sorted({one.threads for one in found}):
         part = [one for one in found if one.threads == threads]
@@ -88,18 +124,23 @@ def show(console: Console, found: Sequence[Found], count: int) -> None:
             )  # fmt: skip
     console.print(areas)
     _show_worst(console, sorted(found, key=lambda one: -one.ratio)[:count])
-    table = Table(title="jumps: cost of an element for one at the neighbouring size")
-    for column in ("family", "size", "beside", "jump"):
-        table.add_column(column, justify="right" if column == "jump" else "left")
-    for jump in jumps(found)[: count // 2]:
-        table.add_row(jump.slow.family, jump.slow.label, jump.fast.label, f"{jump.ratio:.1f}")
+    table = Table(title="jumps of ours alone: cost of an element for one at the neighbouring size")
+    for column in ("family", "size", "beside", "jump", "peer's", "ratio"):
+        table.add_column(
+            column, justify="left" if column in ("family", "size", "beside") else "right"
+        )
+    for jump in [jump for jump in jumps(found) if jump.own][: count // 2]:
+        table.add_row(
+            jump.slow.family, jump.slow.label, jump.fast.label, f"{jump.sure:.1f}",
+            f"{jump.peer:.1f}", f"{jump.slow.ratio:.2f}",
+        )  # fmt: skip
     console.print(table)
 
 
-def _jumping(found: Sequence[Jump]) -> tuple[str, str, str]:
-    """How many pairs of neighbours there are, the share of even ones, and the worst."""
+def _jumping(found: Sequence[Jump]) -> tuple[str, str, str, str]:
+    """How many pairs of neighbours there are, the share of even and explained ones, the worst."""
     worst = f"{found[0].ratio:.1f}" if found else ""
-    return str(len(found)), f"{even(found):.0%}", worst
+    return str(len(found)), f"{even(found):.0%}", f"{explained(found):.0%}", worst
 
 
 def _show_worst(console: Console, found: Sequence[Found]) -> None:

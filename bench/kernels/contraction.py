@@ -156,10 +156,10 @@ def anydim_call(
     cuts = [units * part // threads for part in range(threads + 1)]
     run, at = LOOP(loop), ctypes.addressof(places)
     pool = ThreadPoolExecutor(threads - 1) if threads > 1 else None
+    own = [aside.ctypes.data for aside in scratch]
 
     def part(number: int) -> None:
-        place = scratch[number].ctypes.data
-        run(address, at, len(blocks), cuts[number], cuts[number + 1], place)
+        run(address, at, len(blocks), cuts[number], cuts[number + 1], own[number])
 
     def call() -> None:
         others = [pool.submit(part, number) for number in range(1, threads)] if pool else []

@@ -15,7 +15,7 @@ from bench.cliffs.family import Family, at, grid, typed
 from bench.cliffs.machine import Limits
 from bench.cliffs.page import page
 from bench.cliffs.running import Found
-from bench.cliffs.summary import even, jumps, mean, share
+from bench.cliffs.summary import even, explained, jumps, mean, share
 from bench.cliffs.threaded import Pair, earlier, pairs
 from tests.ops.cases import CASES
 
@@ -90,6 +90,31 @@ def test_what_a_call_costs_is_that_of_its_family() -> None:
     (other, own) = jumps(rows)
     assert own.slow.family == "g" and own.ratio == pytest.approx((39 - 9) / 20 / ((19 - 9) / 10))
     assert other.ratio == pytest.approx(2)  # 12 - 5 of each
+
+
+@pytest.mark.parametrize("theirs, own", [((10, 20), True), ((10, 70), False), ((6, 5), True)])
+def test_a_jump_is_ours_where_the_peer_has_none(theirs: tuple[float, float], own: bool) -> None:
+    rows = [found("f", 1, 5, 5, 0.1), found("f", 2, 25, theirs[0], 10),
+            found("f", 3, 125, theirs[1], 20)]  # fmt: skip
+    (jump,) = jumps(rows)
+    assert jump.ratio == pytest.approx(3) == jump.sure
+    assert jump.own is own and explained([jump]) == 1 - own
+
+
+def test_a_jump_that_another_cost_of_a_call_takes_away_is_no_sure_one() -> None:
+    """What the smallest size takes may be work; then a tenth is left of the other one."""
+    rows = [found("e", 1, 3, 3, 0.1), found("f", 1, 11, 5, 0.2), found("f", 2, 12, 6, 10),
+            found("f", 3, 30, 8, 20)]  # fmt: skip
+    (jump,) = jumps(rows)
+    assert jump.ratio == pytest.approx((30 - 11) / 20 / (1.2 / 10))
+    assert jump.sure == pytest.approx((30 - 3) / 20 / ((12 - 3) / 10)) and not jump.own
+
+
+def test_constants_are_bytes_that_a_call_reads() -> None:
+    family = Family(
+        "f", "y = MatMul (x, w)", ("float[n,3] x",), (), "", ("float16[3,5] w", "int8[7] b")
+    )
+    assert family.kept == 2 * 15 + 7
 
 
 def test_limits_lie_between_those_measured() -> None:
